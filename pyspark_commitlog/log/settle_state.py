@@ -202,6 +202,11 @@ class Segments:
         """Return these segments and those after them."""
         return Segments.of([*self.rows, *rows]) if rows else self
 
+    @property
+    def end_offset(self) -> int:
+        """Return the offset after the last of them; 0 where there is none."""
+        return int(self.rows[-1][_END]) if self.rows else 0
+
     def every(self) -> Iterator[Sealed]:
         """Yield all segments."""
         return map(Sealed.from_json, self.rows)

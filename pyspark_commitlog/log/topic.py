@@ -24,6 +24,7 @@ from pyspark_commitlog.format.segment_object import TRAILER_BYTES, Footer, decod
 from pyspark_commitlog.format.shape import checked_json
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged
 from pyspark_commitlog.log.defaults import RootDefaults
+from pyspark_commitlog.log.frames import unreadable_is_damage
 from pyspark_commitlog.log.home import settle_draft, settle_journal, side_path
 from pyspark_commitlog.log.leaves import LEAF_SEGMENTS, Leaf
 from pyspark_commitlog.log.replicated import TopicFiles
@@ -62,6 +63,7 @@ from pyspark_commitlog.log.state import (
     read_writer_rows,
 )
 from pyspark_commitlog.log.tables import side_files
+from pyspark_commitlog.log.tail import Slices, Unreadable, slices_of
 from pyspark_commitlog.replicas.decided import DecidedJournal
 from pyspark_commitlog.replicas.journal import ReplicatedJournal
 from pyspark_commitlog.replicas.staging import StagedOutput
@@ -478,16 +480,39 @@ class TopicLog:
             drops=tuple(body.get("drops", ())),
         )
 
-    def sealed(self, settle: SettleState, partition: int) -> tuple[Sealed, ...]:
+    def sealed(self, settle: SettleState, partition: int, low: int = 0) -> tuple[Sealed, ...]:
         """Return a partition's sealed segments, by base offset, as they are stored now.
 
+        ``low``: the offset below which none need be known: of an object of the tail that can't be read only the offsets
+        are known that lie between the segments before and after it.
+
         Raises:
-            FileNotFoundError: a segment object of the tail is collected: read the newest settle entry again.
-            CorruptionError: the manifest, or the footer of an object, is not what the settle entry names.
+            FileNotFoundError: a segment object of the tail is collected: read the newest settle entry again. Not where
+                it can't hold anything of the partition.
+            CorruptionError: the manifest, or the footer of such an object, is not what the settle entry names.
         """
-        row = settle.partition(partition)
-        own = [] if row.manifest is None else self._rows(settle.topic_id, row.manifest)
-        return tuple(Sealed.from_json(segment) for segment in (*own, *self._slices(settle, partition)))
+        slices = self._slices(settle, partition)
+        slices.check(low)
+        return tuple(Sealed.from_json(segment) for segment in (*self._own_rows(settle, partition), *slices.rows))
+
+    def sealed_before_gap(
+        self, settle: SettleState, partition: int, low: int
+    ) -> tuple[tuple[Sealed, ...], Unreadable | None]:
+        """Return the sealed segments up to the first offset, not below ``low``, that may lie in a lost object; and why.
+
+        Raises:
+            FileNotFoundError, CorruptionError: as ``sealed``, of the manifest.
+        """
+        slices = self._slices(settle, partition)
+        gap = slices.gap_above(low)
+        every = (Sealed.from_json(segment) for segment in (*self._own_rows(settle, partition), *slices.rows))
+        if gap is None:
+            return tuple(every), None
+        return tuple(segment for segment in every if segment.end_offset <= gap.start), gap.why
+
+    def _own_rows(self, settle: SettleState, partition: int) -> list[list[Any]]:
+        manifest = settle.partition(partition).manifest
+        return [] if manifest is None else self._rows(settle.topic_id, manifest)
 
     def leaves(self, topic_id: str, manifest: Manifest | None) -> tuple[Leaf, ...]:
         """Return the leaves of a manifest, none of a short one.
@@ -500,23 +525,28 @@ class TopicLog:
             return ()
         return self._manifest_parts(topic_id, manifest)[0]
 
-    def segments(self, settle: SettleState, partition: int) -> Segments:
-        """Return a partition's sealed segments for look-ups; raises as ``sealed`` does.
+    def segments(self, settle: SettleState, partition: int, low: int = 0) -> Segments:
+        """Return a partition's sealed segments for look-ups; ``low`` and what it raises as with ``sealed``.
 
         Parsing a manifest takes time with every segment, so one that was read and checked is remembered. That is safe:
         it is written once, under a name with a uuid, and the key holds its CRC too.
         """
-        return self.own_segments(settle, partition).followed_by(self._slices(settle, partition))
+        slices = self._slices(settle, partition)
+        slices.check(low)
+        return self.own_segments(settle, partition).followed_by(slices.rows)
 
     def holding(self, settle: SettleState, partition: int, offset: int) -> Sealed | None:
         """Return the last sealed segment that does not start after an offset; raises as ``sealed`` does.
 
-        Of the tail nothing is read where a segment of the partition's own holds the offset.
+        Of the tail nothing is read where a segment of the partition's own holds the offset; and what can't be read of
+        it counts only where it may hold the offset.
         """
         found = self.own_segments(settle, partition).holding(offset)
         if found is not None and offset < found.end_offset:
             return found
-        return Segments.of(self._slices(settle, partition)).holding(offset) or found
+        slices = self._slices(settle, partition)
+        slices.check_offset(offset)
+        return Segments.of(slices.rows).holding(offset) or found
 
     def own_segments(self, settle: SettleState, partition: int) -> Segments:
         """Return the sealed segments of a partition's own, without its slices of the tail; raises as ``sealed``."""
@@ -549,20 +579,37 @@ class TopicLog:
     def _known_footer(self, topic_id: str, shared: Shared) -> Footer | None:
         return _footers.get((self.storage.url, self.paths(topic_id).object(shared.name), shared.footer.crc))
 
-    def _remember(self, topic_id: str, shared: Shared) -> None:
-        self.footer(topic_id, shared)
+    def footer_or_fault(self, topic_id: str, shared: Shared) -> Footer | Unreadable:
+        """Return what an object of the tail holds, or why that can't be read."""
+        try:
+            with unreadable_is_damage(self.storage, self.paths(topic_id).object(shared.name)):
+                return self.footer(topic_id, shared)
+        except (FileNotFoundError, CorruptionError) as error:
+            return error
 
-    def _slices(self, settle: SettleState, partition: int) -> list[list[Any]]:
-        """Return a partition's segments in the objects of the tail, as rows."""
-        rows = []
-        unknown = [shared for shared in settle.tail if self._known_footer(settle.topic_id, shared) is None]
-        if len(unknown) > 1:  # each is a request
-            share_out(partial(self._remember, settle.topic_id), unknown, _AT_ONCE)
-        for shared in settle.tail:
-            piece = self.footer(settle.topic_id, shared).of(partition)
-            if piece is not None:
-                rows.append(sealed_slice(shared.name, *piece).to_json())
-        return rows
+    def _tail(self, settle: SettleState) -> list[tuple[Shared, Footer | Unreadable]]:
+        """Return the objects of the tail, and what is known of each."""
+        found: list[Footer | Unreadable | None] = [
+            self._known_footer(settle.topic_id, shared) for shared in settle.tail
+        ]
+
+        def look(at: int) -> None:
+            found[at] = self.footer_or_fault(settle.topic_id, settle.tail[at])
+
+        share_out(look, [at for at, known in enumerate(found) if known is None], _AT_ONCE)  # each is a request
+        return [(shared, each) for shared, each in zip(settle.tail, found, strict=True) if each is not None]
+
+    def slice_in(self, topic_id: str, shared: Shared, partition: int) -> Sealed | None:
+        """Return a partition's segment in an object of the tail; None where it has none. Raises as ``footer``."""
+        piece = self.footer(topic_id, shared).of(partition)
+        return None if piece is None else sealed_slice(shared.name, *piece)
+
+    def _slices(self, settle: SettleState, partition: int) -> Slices:
+        """Return what is known of a partition's segments in the objects of the tail."""
+        tail, start = self._tail(settle), 0
+        if not all(isinstance(found, Footer) for _, found in tail):
+            start = self.own_segments(settle, partition).end_offset
+        return slices_of(partition, tail, start, settle.partition(partition).active.base_offset)
 
     def _rows(self, topic_id: str, manifest: Manifest) -> list[list[Any]]:
         leaves, last = self._manifest_parts(topic_id, manifest)

@@ -26,6 +26,7 @@ from pyspark_commitlog.log.state import (
     read_extents,
 )
 from pyspark_commitlog.log.tables import place_tables
+from pyspark_commitlog.log.tail import Slices
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.property.strategies import offsets, quick, sequences, uuids
@@ -175,7 +176,7 @@ def test_an_offset_of_the_tail_is_found_without_a_look_at_all_own_segments(
     own = Segments(Counted(rows), Segments.of(rows).latest)
     tail = _rows(100_020, 100_050)
     monkeypatch.setattr(topic, "own_segments", lambda settle, partition: own)
-    monkeypatch.setattr(topic, "_slices", lambda settle, partition: tail)
+    monkeypatch.setattr(topic, "_slices", lambda settle, partition: Slices(tail))
 
     def found(offset: int) -> tuple[int, int] | None:
         sealed = topic.holding(cast(SettleState, None), 0, offset)

@@ -402,7 +402,8 @@ class _Copy:
             FileNotFoundError: what lists them is collected.
         """
         active = settled.partition(partition).active
-        return (*self.source.sealed(settled, partition), *([active] if active.length else ()))
+        sealed = self.source.sealed(settled, partition, self.state.log_start[partition])
+        return (*sealed, *([active] if active.length else ()))
 
     def _frames(self, partition: int, segments: _Segments, begun: int) -> Iterator[Timed]:
         """Yield the frames from an offset on, whatever becomes of the segments at the other root meanwhile.

@@ -21,6 +21,7 @@ from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import check, segment_span, walk
 from pyspark_commitlog.log.late_voids import late_voids
 from pyspark_commitlog.log.maintain.compaction_plan import Cleanable, is_overdue, plan_compaction, plan_groups
+from pyspark_commitlog.log.maintain.each_partition import look_now
 from pyspark_commitlog.log.maintain.keymap import Keys, KeySource, find_superseded
 from pyspark_commitlog.log.objects.compact import eligible, publish_piece, reaches_into, still_own
 from pyspark_commitlog.log.objects.merge import split
@@ -232,29 +233,44 @@ def _compacted(job: CompactionJob, done: Sequence[Replacement], keyless: int) ->
 
 
 def _split_failures(topic: TopicLog, topic_id: str) -> list[Exception]:
-    """Split what is due; return what ended that. The partitions' own pieces can be compacted all the same."""
+    """Split what is due; return what ended that, for all or some. The partitions' own pieces can be compacted still."""
+    failures = list[Exception]()
     try:
-        _split_what_is_due(topic, topic_id)
+        _split_what_is_due(topic, topic_id, failures)
     except TopicChangedError:
         raise
     except Exception as error:  # noqa: BLE001 raised by the caller
-        return [as_reported(error)]
-    return []
+        failures.append(as_reported(error))
+    return failures
 
 
-def _split_what_is_due(topic: TopicLog, topic_id: str) -> None:
-    """Make own pieces of those objects of the tail that hold what some partition is to compact."""
+def _split_what_is_due(topic: TopicLog, topic_id: str, failures: list[Exception]) -> None:
+    """Make own pieces of those objects of the tail that hold what some partition is to compact.
+
+    Of the others why they can't be looked at is added to ``failures``.
+    """
     state = topic.newest_durable(topic_id, fresh=True)[1]
-    _, settled = topic.settled(topic_id)
-    config, count = topic.config(state), 0
-    for partition in range(len(settled.partitions)):
-        sealed = topic.sealed(settled, partition)
-        oldest = _oldest(topic, topic_id, partition, settled.partition(partition), sealed, config)
-        if not is_overdue(oldest, config, topic.storage.clock.now_ms()):
-            sealed = eligible(sealed, settled.tail)
-        plan = _plan(topic, state, settled, partition, sealed)
-        count = max(count, 0 if plan is None else reaches_into(settled.tail, plan.dirty))
+
+    def look(now: SettleState, partition: int) -> tuple[Sequence[Sealed], Exception | None]:
+        return _due_in(topic, state, now, partition)
+
+    settled, due, failed = look_now(topic, topic_id, range(state.partitions), look)
+    failures += failed.values()
+    count = max((reaches_into(settled.tail, dirty) for dirty in due.values()), default=0)
     split(topic, topic_id, settled.tail[:count])
+
+
+def _due_in(
+    topic: TopicLog, state: TopicState, settled: SettleState, partition: int
+) -> tuple[Sequence[Sealed], Exception | None]:
+    """Return the dirty segments that a partition is to compact, up to the first that may be lost; and why it is."""
+    config = topic.config(state)
+    sealed, failure = topic.sealed_before_gap(settled, partition, state.log_start[partition])
+    oldest = _oldest(topic, state.topic_id, partition, settled.partition(partition), sealed, config)
+    if not is_overdue(oldest, config, topic.storage.clock.now_ms()):
+        sealed = eligible(sealed, settled.tail)
+    plan = _plan(topic, state, settled, partition, sealed)
+    return () if plan is None else plan.dirty, failure
 
 
 def _compact_pieces(

@@ -6,18 +6,19 @@ when no retained settle entry names them any more (rule R13), so a reader that i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from pyspark_commitlog.config import LONG_MAX, TopicConfig
-from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError, as_reported, together
+from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError, together
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import parse_segment
 from pyspark_commitlog.format.segment_object import LOG
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.log.frames import segment_part
 from pyspark_commitlog.log.maintain.collect import read_retained, settle_state
+from pyspark_commitlog.log.maintain.each_partition import look_now, look_once
 from pyspark_commitlog.log.objects.retain import let_go
 from pyspark_commitlog.log.segments.writer import write_manifest
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
@@ -157,7 +158,9 @@ def retain(topic: TopicLog, topic_id: str) -> Retained:
             return Retained({})
         _, before = topic.newest(topic_id)
         base, settled = topic.settled(topic_id)
-        sealed, failures = _all_sealed(topic, settled, range(len(settled.partitions)))
+        sealed, failures = look_once(
+            settled, range(len(settled.partitions)), lambda now, partition: (topic.sealed(now, partition), None)
+        )
         _raise_log_start(topic, topic_id, settled, sealed)
         _, state = topic.newest_durable(topic_id, fresh=True)
         segments = _let_go(topic, state, base, settled, sealed)
@@ -167,12 +170,22 @@ def retain(topic: TopicLog, topic_id: str) -> Retained:
 
 
 def _retain_unlocked(topic: TopicLog, topic_id: str) -> Retained:
-    """Do as ``retain`` where there is no lock: what goes is planned from the log start offsets, on every attempt."""
+    """Do as ``retain`` where there is no lock: what goes is planned from the log start offsets, on every attempt.
+
+    Where an object of the tail can't be read, only what comes before the first offset that it may hold can go.
+    """
     _, before = topic.newest(topic_id)
-    settled, sealed, failures = _sealed_now(topic, topic_id)
+
+    def look(now: SettleState, partition: int) -> tuple[Sequence[Sealed], Exception | None]:
+        return topic.sealed_before_gap(now, partition, before.log_start[partition])
+
+    settled, sealed, failures = look_now(topic, topic_id, range(before.partitions), look)
+    for partition in failures:
+        row = settled.partition(partition)
+        settled = settled.with_row(partition, replace(row, active=Active(IndexState(row.end_offset))))
     _raise_log_start(topic, topic_id, settled, sealed)
     segments = let_go(topic, topic_id)
-    return _retained(topic, before, topic.newest_durable(topic_id)[1], segments, failures)
+    return _retained(topic, before, topic.newest_durable(topic_id)[1], segments, list(failures.values()))
 
 
 def _retained(
@@ -182,39 +195,6 @@ def _retained(
         raise together(failures, f"topic {topic.name!r}: {len(failures)} partitions could not be retained")
     pairs = enumerate(zip(before.log_start, state.log_start, strict=False))
     return Retained({p: (old, new) for p, (old, new) in pairs if old != new}, segments)
-
-
-def _sealed_now(topic: TopicLog, topic_id: str) -> tuple[SettleState, dict[int, Sequence[Sealed]], Sequence[Exception]]:
-    """Return the newest state, and of each partition what ``_all_sealed`` does; without what is merely collected.
-
-    What can't be read may be collected by now: of those partitions a newer entry is looked at. It names what is
-    damaged still, so a failure that is met again stands; a busy topic has a newer entry each time.
-    """
-    base, settled = topic.settled(topic_id)
-    sealed, failures = _all_sealed(topic, settled, range(len(settled.partitions)))
-    met, again = set[str](), set(failures)
-    while again and topic.settled(topic_id)[0] is not base:
-        met |= {str(error) for error in failures.values()}
-        base, settled = topic.settled(topic_id)
-        found, left = _all_sealed(topic, settled, again)
-        sealed |= found
-        failures = {p: error for p, error in failures.items() if p not in again} | left
-        again = {p for p, error in left.items() if str(error) not in met}
-    return settled, sealed, list(failures.values())
-
-
-def _all_sealed(
-    topic: TopicLog, settled: SettleState, partitions: Iterable[int]
-) -> tuple[dict[int, Sequence[Sealed]], dict[int, Exception]]:
-    """Return the sealed segments of each of these partitions whose manifest can be read, and why the others can't."""
-    sealed: dict[int, Sequence[Sealed]] = {}
-    failures: dict[int, Exception] = {}
-    for partition in partitions:
-        try:
-            sealed[partition] = topic.sealed(settled, partition)
-        except Exception as error:  # noqa: BLE001 raised by the caller: no partition stops the others
-            failures[partition] = as_reported(error)
-    return sealed, failures
 
 
 def _raise_log_start(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from pyspark_commitlog.errors import as_reported, together
 from pyspark_commitlog.journal import Stored
@@ -99,7 +100,7 @@ def split(topic: TopicLog, topic_id: str, objects: Sequence[Shared]) -> int:
     Nothing where another process has taken one of them meanwhile.
 
     Raises:
-        CorruptionError: some of it is damaged; nothing was published.
+        CorruptionError: some of it is damaged; only what lies before the first such object was published.
         StorageError: nothing was published.
     """
     if not objects:
@@ -111,6 +112,8 @@ def split(topic: TopicLog, topic_id: str, objects: Sequence[Shared]) -> int:
         return 0
     except DamagedError as error:
         if error.is_damage(settled, topic.settled(topic_id)[1]):
+            damaged = error.parts
+            split(topic, topic_id, tuple(takewhile(lambda shared: shared.name not in damaged, objects)))
             raise as_reported(error.error) from error
         return 0
 

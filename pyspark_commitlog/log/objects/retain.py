@@ -126,12 +126,10 @@ class _LettingGo:
             if log_start[partition]:
                 try:
                     own[partition] = list(self._topic.own_segments(before, partition).every())
-                except CorruptionError:  # reported where segments that are too old are looked for
+                except (FileNotFoundError, CorruptionError):  # reported where segments that are too old are looked for
                     continue
         return own
 
     def _footer(self, shared: Shared) -> Footer | None:
-        try:
-            return self._topic.footer(self._id, shared)
-        except CorruptionError:  # as above
-            return None
+        found = self._topic.footer_or_fault(self._id, shared)
+        return found if isinstance(found, Footer) else None  # as above

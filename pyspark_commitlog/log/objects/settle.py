@@ -140,7 +140,8 @@ class _ObjectRun(SettleRun):
         merger = Merger(config.number("batch.size"), config.codec(), state.topic_id, partition)
         voids, whole = state.voids_of(partition), self._chunks.data
         frames = unsettled_frames(topic, state.topic_id, sources, row.end_offset, voids, whole)
-        sink = _Sink(topic, self._before, partition, self._writer.slice(partition, row.end_offset))
+        into, log_start = self._writer.slice(partition, row.end_offset), state.log_start[partition]
+        sink = _Sink(topic, self._before, partition, log_start, into)
         now_ms = topic.storage.clock.now_ms()
         try:
             append_unsettled(sink, merger, frames, now_ms=now_ms, enough=lambda: self._enough(sink))
@@ -220,8 +221,8 @@ class _ObjectRun(SettleRun):
 class _Sink:
     """A partition's slice, as a sink of frames that is full once a frame did not go in."""
 
-    def __init__(self, topic: TopicLog, before: SettleState, partition: int, into: SliceWriter) -> None:
-        self._topic, self._before, self._partition = topic, before, partition
+    def __init__(self, topic: TopicLog, before: SettleState, partition: int, log_start: int, into: SliceWriter) -> None:
+        self._topic, self._before, self._partition, self._log_start = topic, before, partition, log_start
         self.slice = into
         self.is_full = False
 
@@ -235,11 +236,11 @@ class _Sink:
         """Return the largest timestamp (ms) of the slice, or of the segment before it; -1 where there is none."""
         if self.slice.length:
             return self.slice.latest_timestamp
-        sealed = _sealed(self._topic, self._before, self._partition)
+        sealed = _sealed(self._topic, self._before, self._partition, self._log_start)
         return sealed[-1].max_timestamp if sealed else -1
 
 
-def _sealed(topic: TopicLog, settled: SettleState, partition: int) -> Sequence[Sealed]:
+def _sealed(topic: TopicLog, settled: SettleState, partition: int, low: int) -> Sequence[Sealed]:
     """Return a partition's segments, as they are named by now where some of those of a state are collected.
 
     Raises:
@@ -247,7 +248,7 @@ def _sealed(topic: TopicLog, settled: SettleState, partition: int) -> Sequence[S
     """
     while True:
         try:
-            return topic.sealed(settled, partition)
+            return topic.sealed(settled, partition, low)
         except FileNotFoundError:
             tried, (_, settled) = settled, topic.settled(settled.topic_id)
             if settled == tried:

@@ -118,7 +118,7 @@ class StoredSizes:
         if self._view is None:
             return
         row = self._view.settle.partition(partition)
-        for sealed in self._topic.segments(self._view.settle, partition).not_before(-1, start):
+        for sealed in self._topic.segments(self._view.settle, partition, start).not_before(-1, start):
             yield Stretch(sealed.base_offset, sealed.end_offset, sealed.length, sealed)
         yield Stretch(row.active.base_offset, row.end_offset, row.active.length, row.active)
         for sequence in sorted(self._extents):

@@ -113,7 +113,7 @@ class _Search:
         low, high = view.topic.log_start[self._partition], view.topic.log_end[self._partition]
         row = view.settle.partition(self._partition)
         settled_end = min(row.end_offset, high)
-        for sealed in self._topic.segments(view.settle, self._partition).not_before(self._time, low):
+        for sealed in self._topic.segments(view.settle, self._partition, low).not_before(self._time, low):
             yield max(low, self._hint(sealed)), min(sealed.end_offset, high)
         if row.active.max_timestamp >= self._time and settled_end > low:
             yield max(low, self._hint(row.active)), settled_end
@@ -128,7 +128,8 @@ class _Search:
         """
         settle = self._reader.view.settle
         row = settle.partition(self._partition)
-        for sealed in self._topic.segments(settle, self._partition).every():
+        low = self._reader.view.topic.log_start[self._partition]
+        for sealed in self._topic.segments(settle, self._partition, low).every():
             yield from self._outside(sealed, sealed.end_offset, last_ms)
         yield from self._outside(row.active, row.end_offset, last_ms)
 
@@ -218,7 +219,7 @@ class _Latest:
         settle = self._reader.view.settle
         row = settle.partition(self._partition)
         settled_end = min(row.end_offset, self._high)
-        for sealed in self._topic.segments(settle, self._partition).not_before(-LONG_MAX, self._low):
+        for sealed in self._topic.segments(settle, self._partition, self._low).not_before(-LONG_MAX, self._low):
             end = min(sealed.end_offset, self._high)
             yield _Candidate(sealed.max_timestamp, max(self._low, sealed.base_offset), end, sealed)
         if row.active.base_offset < settled_end:

@@ -20,7 +20,7 @@ from pyspark_commitlog.log.read.backlog import backlog
 from pyspark_commitlog.log.read.unsettled import Source, overlaps, unsettled_frames
 from pyspark_commitlog.log.repair.objects import NamedObject, object_faults
 from pyspark_commitlog.log.repair.strays import Strays
-from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState, later
+from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState, Shared, later
 from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import NOTHING_WAITS, Backlog, Progress, Watched, silent, watched
@@ -198,10 +198,14 @@ class _Checker:
     def _sealed(self, partition: int) -> tuple[list[Sealed], bool]:
         """Return a partition's sealed segments, as far as they can be found, and whether that is all of them."""
         sealed, faults = list[Sealed](), len(self.faults)
-        own, tail = replace(self._settled, tail=()), replace(self._settled, partitions=())
-        for part in (own, *(replace(tail, tail=(shared,)) for shared in self._settled.tail)):
-            self._guard(lambda some=part: sealed.extend(self.topic.sealed(some, partition)))
+        self._guard(lambda: sealed.extend(self.topic.sealed(replace(self._settled, tail=()), partition)))
+        for shared in self._settled.tail:
+            self._guard(self._slice, shared, partition, sealed)
         return sealed, len(self.faults) == faults
+
+    def _slice(self, shared: Shared, partition: int, into: list[Sealed]) -> None:
+        piece = self.topic.slice_in(self._id, shared, partition)
+        into += [] if piece is None else [piece]
 
     def objects(self) -> None:
         """Check the segment objects that the newest settle entry names, the logs in them aside."""

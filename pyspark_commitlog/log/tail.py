@@ -1,0 +1,77 @@
+"""A partition's slices in the tail of a topic, of which some objects may be lost (pure).
+
+An object that can't be read holds nothing of a partition whose segments before and after it meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.format.segment_object import Footer
+from pyspark_commitlog.log.settle_state import Shared, sealed_slice
+
+#: Why the footer of an object can't be read.
+Unreadable = FileNotFoundError | CorruptionError
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Offsets [start, end) that nobody knows the segments of, and why: objects that can't be read may hold them."""
+
+    start: int
+    end: int
+    why: Unreadable
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """The slices that are known, in order, as rows (``Sealed.to_json``), and the gaps between them."""
+
+    rows: list[list[Any]]
+    gaps: tuple[Gap, ...] = ()
+
+    def check(self, low: int) -> None:
+        """Refuse a gap with offsets from ``low`` on.
+
+        Raises:
+            FileNotFoundError, CorruptionError: as the footer of the first such object.
+        """
+        gap = self.gap_above(low)
+        if gap is not None:
+            raise gap.why
+
+    def check_offset(self, offset: int) -> None:
+        """Refuse an offset in a gap; raises as ``check``."""
+        for gap in self.gaps:
+            if gap.start <= offset < gap.end:
+                raise gap.why
+
+    def gap_above(self, low: int) -> Gap | None:
+        """Return the first gap with offsets from ``low`` on."""
+        return next((gap for gap in self.gaps if gap.end > low), None)
+
+
+def slices_of(partition: int, tail: Sequence[tuple[Shared, Footer | Unreadable]], start: int, end: int) -> Slices:
+    """Return what is known of a partition's slices.
+
+    Args:
+        partition: its number.
+        tail: the objects of the tail, in order, with what is in them, or why nobody can tell.
+        start: the offset after the partition's own segments; 0 where it has none.
+        end: the offset at which its active segment begins.
+    """
+    rows, gaps, why = list[list[Any]](), list[Gap](), None
+    for shared, found in tail:
+        if not isinstance(found, Footer):
+            why = why or found
+        elif piece := found.of(partition):
+            if why and start < piece[1].base_offset:
+                gaps.append(Gap(start, piece[1].base_offset, why))
+            rows.append(sealed_slice(shared.name, *piece).to_json())
+            start, why = piece[1].end_offset, None
+    if why and start < end:
+        gaps.append(Gap(start, end, why))
+    return Slices(rows, tuple(gaps))
