@@ -14,15 +14,16 @@ from pyspark_commitlog.format.paths import parse_object
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.maintain.compact import Compacted, CompactionJob, Replacement, compact, work_here
 from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.objects.merge import split
+from pyspark_commitlog.log.objects.merge import merge, split
 from pyspark_commitlog.log.objects.pieces import replace_own
 from pyspark_commitlog.log.settle_change import Change, Operation
 from pyspark_commitlog.log.settle_state import Sealed, SettleState
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.testing.faults import on_path
+from pyspark_commitlog.testing.faults import Hook, on_path
 from tests.rules import test_compaction as scenes
 from tests.support.compactions import ABA, HOUR_MS, KEPT, created, identity, put, read
-from tests.support.objects import ObjectWorld, UnknownMount
+from tests.support.ghosts import cleaned
+from tests.support.objects import LATER_MS, ObjectWorld, UnknownMount
 from tests.support.records import append, batch_of
 from tests.support.verify import verify
 from tests.support.world import once
@@ -346,6 +347,78 @@ def test_a_piece_that_is_missing_is_a_loss_only_while_it_is_named(unlocked: Obje
     assert run(unlocked, hook=gone) == []
     assert len(run(unlocked)) == 1
     assert read(unlocked) == [*KEPT, (5, b"end", b"2")]
+
+
+def merged_and_collected(world: ObjectWorld) -> None:
+    """Have another process merge the tail, and collect what it merged."""
+    topic = world.handle()
+    assert merge(topic, identity(world)).merges
+    world.idle(topic, 2)
+    world.clock.advance(LATER_MS)
+    assert cleaned(world).segments
+
+
+def test_objects_that_others_merge_and_collect_meanwhile_are_no_loss(unlocked: ObjectWorld) -> None:
+    """R8. The first frames of what is dirty are read, for ``max.compaction.lag.ms``, before it is split."""
+    topic = created(unlocked, partitions=2, max_compaction_lag_ms=HOUR_MS, segment_bytes=2**20)
+    for n in range(8):
+        append(topic, batch_of([b"%d" % n] * 2, key=[b"a", b"a"], partition=[0, 1]))
+        settle(topic, identity(unlocked))
+    unlocked.clock.advance(HOUR_MS + 1)
+    gone = on_path(unlocked.settled().tail[3].name, "map", once(lambda: merged_and_collected(unlocked)))
+    assert [done.partition for done in run(unlocked, hook=gone)] == [0, 1]
+    assert read(unlocked) == [(7, b"a", b"7")]
+    verify(unlocked.handle())
+
+
+@pytest.mark.parametrize("part", ["object", "manifest"])
+def test_own_pieces_that_others_replace_and_collect_meanwhile_are_no_loss(unlocked: ObjectWorld, part: str) -> None:
+    """R8: what a round reads to find out whether it is due, too."""
+    created(unlocked, max_compaction_lag_ms=HOUR_MS)
+    put(unlocked, *ABA, b"end=2")
+    unlocked.clock.advance(HOUR_MS + 1)
+    split(unlocked.handle(), identity(unlocked), unlocked.settled().tail)
+    victim, (manifest,) = own(unlocked)[3], unlocked.files("/manifests/")
+    assert victim.place is not None
+    (piece,) = unlocked.files(victim.place.object)
+
+    def others() -> None:
+        foreign(unlocked, victim)
+        unlocked.idle(unlocked.handle(), 2)
+        unlocked.clock.advance(LATER_MS)
+        cleaned(unlocked)
+        assert unlocked.files(piece) == unlocked.files(manifest) == []
+
+    hook = at(3, "map", piece, others) if part == "object" else at(2, "read", manifest, others)  # after the split
+    assert len(run(unlocked, hook=hook)) == (part == "manifest"), "a round that lost its pieces is the next run's"
+    assert unlocked.files(piece) == []
+    run(unlocked)
+    assert read(unlocked) == [*KEPT[:-1], (5, b"end", b"2")]
+    verify(unlocked.handle())
+
+
+def at(number: int, operation: str, path: str, act: Callable[[], object]) -> Hook:
+    """Return a hook that acts before the ``number``-th such operation on a file."""
+    seen = 0
+
+    def hook(called: str, on: str, moment: str) -> None:
+        nonlocal seen
+        if (called, on, moment) == (operation, path, "before"):
+            seen += 1
+            if seen == number:
+                act()
+
+    return hook
+
+
+def test_a_named_manifest_that_is_missing_is_reported(unlocked: ObjectWorld) -> None:
+    created(unlocked)
+    put(unlocked, *ABA, b"end=2")
+    split(unlocked.handle(), identity(unlocked), unlocked.settled().tail[:5])
+    (manifest,) = unlocked.files("/manifests/")
+    (unlocked.path / manifest).unlink()
+    with pytest.raises(CorruptionError, match="is missing"):
+        run(unlocked)
 
 
 def test_a_named_piece_that_is_missing_is_reported(unlocked: ObjectWorld) -> None:

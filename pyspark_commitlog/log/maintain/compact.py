@@ -278,13 +278,13 @@ def _compact_pieces(
 ) -> Compacted | None:
     """Do a round without a lock: each piece is published when it is made; the first that can't be ends the round."""
     stored, state = topic.newest_durable(topic_id, fresh=True)
-    base, settled = topic.settled(topic_id)
-    own = tuple(topic.own_segments(settled, partition).every())
-    job = _job(topic, state, base, settled, partition, own, progress)
-    if job is None:
-        return None
-    last, done, known_at = job.cleanable.segments[-1], list[Replacement](), stored.sequence
+    base, settled, own = _own_now(topic, topic_id, partition)
+    done, known_at = list[Replacement](), stored.sequence
     try:
+        job = _job(topic, state, base, settled, partition, own, progress)
+        if job is None:
+            return None
+        own, last = job.cleanable.segments, job.cleanable.segments[-1]
         made, keyless = worker(job)
         for each in made:
             cleaned = last.end_offset if each.old[-1] == last else None
@@ -292,12 +292,27 @@ def _compact_pieces(
                 return None
             done.append(each)
     except FileNotFoundError as error:
-        left = [segment for segment in job.cleanable.segments if not any(segment in each.old for each in done)]
+        left = [segment for segment in own if not any(segment in each.old for each in done)]
         if still_own(topic, topic_id, partition, left):
             raise missing(error) from error
         return None
     _warn_of_keyless(job, keyless)
     return _compacted(job, done, keyless)
+
+
+def _own_now(topic: TopicLog, topic_id: str, partition: int) -> tuple[Stored, SettleState, tuple[Sealed, ...]]:
+    """Return the newest settle entry and its state, and a partition's own pieces by it.
+
+    Raises:
+        FileNotFoundError: the newest entry names a manifest that is missing.
+    """
+    while True:
+        base, settled = topic.settled(topic_id)
+        try:
+            return base, settled, tuple(topic.own_segments(settled, partition).every())
+        except FileNotFoundError:
+            if topic.settled(topic_id)[1].partition(partition).manifest == settled.partition(partition).manifest:
+                raise
 
 
 def _oldest(
