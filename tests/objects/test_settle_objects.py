@@ -16,8 +16,7 @@ from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimi
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import OutputFile, own_writes
 from pyspark_commitlog.testing.faults import on_path
-from tests.support.objects import LATER_MS, ObjectWorld, split, topic_id
-from tests.support.objects import ObjectWorld, UnknownMount, topic_id
+from tests.support.objects import LATER_MS, ObjectWorld, UnknownMount, split, topic_id
 from tests.support.records import append, batch_of
 from tests.support.verify import verify
 from tests.support.world import CHUNKS, Recorder, once

@@ -277,7 +277,7 @@ def test_it_ends_where_nothing_stays_long_enough(fast_path: Path, monkeypatch: p
     roots, looks = lagging(fast_path), count(1)
     _write(roots, 0, b"0", b"1")
 
-    def other(self: TopicLog, settle: SettleState, partition: int) -> tuple[Sealed, ...]:
+    def other(self: TopicLog, settle: SettleState, partition: int, low: int = 0) -> tuple[Sealed, ...]:
         number = next(looks)
         assert number < 1_000, "it has no end"
         return (Sealed(0, settle.partition(partition).end_offset, number, 100, 0, 0, 0, 0),)
