@@ -22,6 +22,8 @@ from pyspark_commitlog.errors import (
     NotSentError,
     OutcomeUnknownError,
     ProducerClosedError,
+    ReplicaNotAvailableError,
+    RootNotFoundError,
     StagedExpiredError,
     StaleBatchError,
     StorageDeniedError,
@@ -54,6 +56,7 @@ from pyspark_commitlog.producer.high_watermark import HighWatermark
 from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.producer.settler import Settler
+from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.text import counted
 
 log = logging.getLogger("pyspark_commitlog.producer")
@@ -150,7 +153,8 @@ class Delivery:
         identity: under which id.
         partitions: as above.
         options: the producer's.
-        allowed: raises ``AccessDeniedError`` where the principal may not write, or no longer.
+        allowed: is asked at the root where the topic is now: others may be gone. It raises ``AccessDeniedError`` where
+            the principal may not write, or no longer.
     """
 
     def __init__(
@@ -159,7 +163,7 @@ class Delivery:
         identity: ProducerIdentity,
         partitions: int,
         options: ProducerConfig,
-        allowed: Callable[[], object],
+        allowed: Callable[[Storage], object],
     ) -> None:
         self._topic, self._identity, self._options, self._allowed = topic, identity, options, allowed
         self._asked = topic.storage.clock.monotonic()
@@ -323,7 +327,14 @@ class Delivery:
     def _check_access(self) -> None:
         now = self._topic.storage.clock.monotonic()
         if (now - self._asked) * 1000 >= self._options.metadata_max_age_ms:
-            self._allowed()
+            try:
+                self._allowed(self._topic.storage)
+            except RootNotFoundError as error:
+                if not self._topic.is_away():
+                    raise
+                raise ReplicaNotAvailableError(
+                    f"topic {self._topic.name!r}: the root {self._topic.storage.url} does not answer"
+                ) from error
             self._asked = now
 
     def join(self, seconds: float) -> bool:

@@ -14,7 +14,8 @@ import pyarrow as pa
 from pyspark_commitlog.access import Operation
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.config import MAX_PARTITION
-from pyspark_commitlog.errors import InvalidRecordError, ProducerClosedError
+from pyspark_commitlog.errors import CommitLogError, InvalidRecordError, ProducerClosedError
+from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.producers import init_producer
 from pyspark_commitlog.log.write.records import narrowed
 from pyspark_commitlog.log.write.writers import PRODUCER, TRANSIENT
@@ -36,6 +37,7 @@ from pyspark_commitlog.producer.delivery import Delivery, ProducerIdentity
 from pyspark_commitlog.producer.parts import Part, parted, size_of
 from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.producer.watchdog import Watchdog
+from pyspark_commitlog.replicas.roots import Roots
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.process import process_id
 
@@ -52,8 +54,9 @@ class Gathering:
     """The accumulators of a producer, and the way to them; ``Producer`` has what is public."""
 
     def _start(self, storage: Storage, options: ProducerConfig, principal: str | None) -> None:
-        self._storage, self._options = storage, options
+        self._storage, self._options, self._principal = storage, options, principal
         self._log = CommitLog.on(storage, principal)
+        self._logs = {storage.url: self._log}
         self._buffer = Buffer(options.buffer_memory, options.max_block_ms)
         self._accumulators: dict[str, RecordAccumulator] = {}
         self._buffer.watched = Watchdog(self._buffer, storage.clock, options, self._accumulators).start
@@ -160,7 +163,7 @@ class Gathering:
 
     def _open(self, topic: str) -> RecordAccumulator:
         self._buffer.check_open()
-        handle = self._log.topic(topic, Operation.WRITE)
+        handle = self._handle(topic)
         name = self._options.producer_id
         landed: int | None = None
         if name is None:
@@ -173,12 +176,36 @@ class Gathering:
             self._buffer.check_open()
             clock = self._storage.clock
             self._buffer.watched()
-            allowed = partial(self._log.topic, topic, Operation.WRITE)
+            allowed = partial(self._writable, topic)
             delivery = Delivery(handle, identity, state.partitions, self._options, allowed)
             self._accumulators[topic] = RecordAccumulator(
                 self._storage.url, topic, delivery, self._buffer, clock, self._options, landed
             )
             return self._accumulators[topic]
+
+    def _handle(self, topic: str) -> TopicLog:
+        """Return a topic's handle; where the root that was named is gone, by another of those that belong together."""
+        try:
+            return self._log.topic(topic, Operation.WRITE)
+        except (CommitLogError, OSError):
+            another = self._another(topic)
+            if another is None:
+                raise
+            return self._writable(topic, another)
+
+    def _another(self, topic: str) -> Storage | None:
+        """Return a root that answers, where the one that was named does not any more, and belonged to others."""
+        storage = self._log.storage
+        if storage.together is None or not TopicLog(storage, topic).is_away():
+            return None
+        roots = Roots.of(storage)
+        found = next((each.id for each in roots.listed().every() if roots.answers(each.id)), None)
+        return None if found is None else roots.open(found)
+
+    def _writable(self, topic: str, storage: Storage) -> TopicLog:
+        """Return a topic's handle, by a root that may be another than was named; raises as ``CommitLog.topic``."""
+        log = self._logs.setdefault(storage.url, CommitLog.on(storage, self._principal))
+        return log.topic(topic, Operation.WRITE)
 
     def _check_process(self) -> None:
         if process_id() != self._process:

@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import CommitLog, Consumer, Producer
-from pyspark_commitlog.errors import ReplicaNotAvailableError, StaleBatchError
+from pyspark_commitlog.errors import (
+    AccessDeniedError,
+    DeliveryTimeoutError,
+    ReplicaNotAvailableError,
+    StaleBatchError,
+    UnknownTopicError,
+)
 from pyspark_commitlog.log.topic import TopicLog
 from tests.support.replicas import poll
 
@@ -35,6 +41,59 @@ def test_a_producer_goes_on_at_the_next_leader(path: str, tmp_path: Path) -> Non
     for root in "bc":
         found = [record.value for record in CommitLog(str(tmp_path / root)).read("t", 0, 0, 100)]
         assert found == [b"%d" % number for number in range(10)]
+
+
+@pytest.mark.parametrize("leader", ["a", "b"])
+def test_a_producer_goes_on_when_the_one_root_that_it_was_given_is_lost(path: str, tmp_path: Path, leader: str) -> None:
+    """It asks the access rules where the topic is now."""
+    CommitLog(str(tmp_path / "c")).elect("t", str(tmp_path / leader))
+    with Producer(str(tmp_path / "a"), linger_ms=0, metadata_max_age_ms=0) as producer:
+        producer.send("t", b"0").result(30)
+        os.rename(tmp_path / "a", tmp_path / "away")
+        for number in range(1, 4):
+            producer.send("t", b"%d" % number).result(30)
+    found = [record.value for record in CommitLog(str(tmp_path / "b")).read("t", 0, 0, 100)]
+    assert found == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_producer_still_asks_for_its_rights_when_the_root_that_it_was_given_is_lost(
+    path: str, tmp_path: Path
+) -> None:
+    log = CommitLog(str(tmp_path / "c"))
+    log.elect("t", str(tmp_path / "b"))
+    log.access.allow("ann", "admin")
+    log.acting_as("ann").access.allow("bob", "write", "t")
+    with Producer(str(tmp_path / "a"), linger_ms=0, metadata_max_age_ms=0, principal="bob") as producer:
+        producer.send("t", b"0").result(30)
+        os.rename(tmp_path / "a", tmp_path / "away")
+        producer.send("t", b"1").result(30)
+        log.acting_as("ann").access.revoke("bob", "write", "t")
+        with pytest.raises(AccessDeniedError, match="'bob' may not write topic 't'"):
+            producer.send("t", b"2").result(30)
+
+
+def test_a_root_that_is_lost_for_longer_than_a_record_may_take_is_not_said_to_be_unknown(tmp_path: Path) -> None:
+    places = [str(tmp_path / name) for name in "ab"]
+    CommitLog.create_root(places, [str(tmp_path / "m")]).create_topic("t", 1, {"replication.factor": 1})
+    short = {"linger_ms": 0, "request_timeout_ms": 100, "delivery_timeout_ms": 100}
+    with Producer(places[0], metadata_max_age_ms=0, **short) as producer:
+        producer.send("t", b"0").result(30)
+        os.rename(tmp_path / "a", tmp_path / "away")
+        with pytest.raises(DeliveryTimeoutError, match=r"topic 't': the root .*/a does not answer") as told:
+            producer.send("t", b"1").result(30)
+        assert "create_topic" not in str(told.value)
+        os.rename(tmp_path / "away", tmp_path / "a")
+        producer.send("t", b"2").result(30)
+
+
+def test_a_producer_takes_another_topic_when_the_root_that_it_was_given_is_lost(path: str, tmp_path: Path) -> None:
+    CommitLog(str(tmp_path / "b")).create_topic("u", 1, {"replica.lag.time.max.ms": LAG_MS})
+    with Producer(str(tmp_path / "a"), linger_ms=0) as producer:
+        producer.send("t", b"0").result(30)
+        os.rename(tmp_path / "a", tmp_path / "away")
+        producer.send("u", b"1").result(30)
+        with pytest.raises(UnknownTopicError):
+            producer.send("other", b"2")
 
 
 def test_a_consumer_of_a_group_goes_on_at_another_root(path: str, tmp_path: Path) -> None:
