@@ -20,7 +20,6 @@ from pyspark_commitlog.errors import (
     CommitLogError,
     DeliveryTimeoutError,
     NotSentError,
-    OutcomeUnknownError,
     ProducerClosedError,
     UsageError,
 )
@@ -441,10 +440,8 @@ class RecordAccumulator:
         with self._buffer.calling():
             try:
                 pause = self._delivery.deliver(items, lambda: self._abandoned, lambda: self._pool.is_wanted(self))
-            except BaseException as error:  # a fault of ours: nobody must wait for ever
-                outcome = OutcomeUnknownError(f"topic {self._topic!r}: the producer's thread died of {error!r}")
-                self._delivery.failed = outcome
-                _fail(items, outcome)
+            except BaseException as error:  # a fault of ours, or no memory: nobody must wait for ever
+                _fail(items, self._delivery.died(sum(item.rows for item in items), error))
                 self._end_of(items)
                 raise
             if pause is None or not self._pause(pause):

@@ -148,7 +148,7 @@ class Producer(Gathering):
 
         Raises:
             UnknownTopicError: there is no such topic.
-            InvalidRecordError: a value of the wrong type.
+            InvalidRecordError: a value of the wrong type, or more than 2 GiB.
             BufferExhaustedError: no room for ``max_block_ms``; nothing was taken.
             ProducerClosedError: closed, or another process'.
             WriterFencedError, NotSentError: a producer with ``producer_id`` that has ended, see ``last_sequence``.

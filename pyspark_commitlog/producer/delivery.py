@@ -176,6 +176,7 @@ class Delivery:
         self.calling_back: float | None = None
         self.expired = float("-inf")
         self._paused: _Bundle | None = None
+        self._may_have_landed = False
 
     def deliver(self, items: Sequence[Item], abandoned: Callable[[], bool], wanted: Callable[[], bool]) -> float | None:
         """Commit items as one entry, and complete their futures.
@@ -292,12 +293,14 @@ class Delivery:
         return seconds * (1 - _JITTER + 2 * _JITTER * self._topic.storage.jitter())
 
     def _try(self, bundle: _Bundle) -> None:
+        self._may_have_landed = bundle.doubt
         self._check_access()
         while bundle.staged is None:
             self._stage(bundle)
         if not bundle.staged:  # every record was refused
             return
         assert bundle.batch is not None
+        self._may_have_landed = True
         topic, topic_id = self._topic, bundle.topic_id
         done = self._commit(topic, topic_id, bundle.staged, bundle.batch)
         ranges = landed_ranges(topic, topic_id, bundle.batch) if done.skipped else done.ranges
@@ -535,6 +538,28 @@ class Delivery:
         elif bundle.doubt or isinstance(error, StaleBatchError):
             # Under another id the next batch can't be taken for this one, nor is one missed that was lost.
             self._identity = ProducerIdentity(f"{TRANSIENT}{self._topic.storage.new_id()}")
+        return outcome
+
+    def died(self, rows: int, error: BaseException) -> CommitLogError:
+        """Return what records end with whose try nobody expected to end so: by a fault of ours, or for want of memory.
+
+        What follows has handles of its own, as those at work may be half changed, and another id. A durable producer
+        ends with them.
+        """
+        name = self._topic.name
+        told = f"topic {name!r}: the try to commit {counted(rows, 'record')} ended with {error!r}"
+        outcome: CommitLogError = (
+            OutcomeUnknownError(f"{told}: they may or may not have landed")
+            if self._may_have_landed
+            else NotSentError(f"{told}. Nothing of it is in the log")
+        )
+        outcome.__cause__ = error
+        log.warning(NOT_COMMITTED, name, counted(rows, "record"), outcome)
+        if self._identity.durable:
+            self.failed = outcome
+        else:
+            self._identity = ProducerIdentity(f"{TRANSIENT}{self._topic.storage.new_id()}")
+            self.rest()
         return outcome
 
     def _outcome(self, bundle: _Bundle, error: Exception, closed: bool) -> CommitLogError:

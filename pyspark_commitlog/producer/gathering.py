@@ -17,7 +17,7 @@ from pyspark_commitlog.config import MAX_PARTITION
 from pyspark_commitlog.errors import CommitLogError, InvalidRecordError, ProducerClosedError
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.producers import init_producer
-from pyspark_commitlog.log.write.records import narrowed
+from pyspark_commitlog.log.write.records import MAX_COLUMN_BYTES, narrowed
 from pyspark_commitlog.log.write.writers import PRODUCER, TRANSIENT
 from pyspark_commitlog.producer.accumulator import RecordAccumulator
 from pyspark_commitlog.producer.batches import (
@@ -80,6 +80,10 @@ class Gathering:
         if headers is not None:
             pairs = as_headers(headers)
             size += sizes_of(pairs)
+        if size > MAX_COLUMN_BYTES:
+            raise InvalidRecordError(
+                f"topic {topic!r}: a record has {size} bytes: no topic takes more than {MAX_COLUMN_BYTES}"
+            )
         at = self._storage.clock.now_ms() * _MS_US if timestamp is None else as_microseconds(timestamp)
         if partition is not None and (isinstance(partition, bool) or not isinstance(partition, int)):
             raise InvalidRecordError(f"a record's partition is {partition!r}: it takes a whole number or None")

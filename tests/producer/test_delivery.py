@@ -30,7 +30,9 @@ from pyspark_commitlog.log.state import WriterRow
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write import writers as module
 from pyspark_commitlog.log.write.producers import init_producer, opened
+from pyspark_commitlog.log.write.staging import Stager
 from pyspark_commitlog.log.write.writers import TRANSIENT, ProducerBatch, Transaction, check_remembered
+from pyspark_commitlog.producer import delivery
 from pyspark_commitlog.producer.batches import BatchMetadata, RecordMetadata
 from pyspark_commitlog.producer.client import Producer
 from pyspark_commitlog.producer.delivery import is_retriable, offsets_of
@@ -338,6 +340,48 @@ def test_a_callback_that_exits_ends_no_thread(world: World, hangs: bool, caplog:
         assert producer.flush(60) == 0
         assert producer.send("t", b"third").result(60).has_offset()
     assert "a callback of a future raised SystemExit(1)" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("landed", [False, True])
+def test_no_memory_ends_a_try_and_not_the_topic(
+    world: World, landed: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.create()
+    place = (delivery, "commit") if landed else (Stager, "add")
+    real, left = getattr(*place), [MemoryError("malloc failed")]
+
+    def fails(*arguments: Any, **named: Any) -> Any:
+        done = real(*arguments, **named)
+        if left:
+            raise left.pop()
+        return done
+
+    monkeypatch.setattr(*place, fails)
+    with producer_on(world) as producer:
+        with pytest.raises(OutcomeUnknownError if landed else NotSentError, match="malloc failed"):
+            producer.send("t", b"1").result(60)
+        assert producer.send("t", b"2").result(60).offset == landed
+        assert producer.flush(60) == 0
+        wait_until(lambda: producer._buffer._used == 0)
+        world.clock.advance(100_000)
+        wait_until(lambda: not producer._accumulators)  # nothing keeps it
+    assert world.values() == ([b"1", b"2"] if landed else [b"2"])
+    assert "not committed: 1 record" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_no_memory_ends_a_durable_producer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes behind must not land before it."""
+    world.create()
+    monkeypatch.setattr(Stager, "add", lambda *_: raising(MemoryError("malloc failed"))())
+    with producer_on(world, producer_id="p", **_TOGETHER) as producer:
+        first = producer.send("t", b"1")
+        assert producer.flush(60) == 0
+        with pytest.raises(NotSentError, match=r"malloc failed.*Nothing of it is in the log"):
+            first.result(0)
+        with pytest.raises(NotSentError, match="Make a new Producer with the same producer_id"):
+            producer.send("t", b"2")
 
 
 def test_what_is_flushed_is_done_even_if_storage_hangs(world: World) -> None:

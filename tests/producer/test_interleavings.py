@@ -97,7 +97,7 @@ def test_a_send_that_waited_for_room_is_told_when_the_thread_died(
         raise ZeroDivisionError("a fault of ours")
 
     monkeypatch.setattr(Delivery, "_try", fault)
-    producer = producer_on(world, buffer_memory=2000)
+    producer = producer_on(world, buffer_memory=2000, producer_id="p")
     producer.send("t", b"0" * 1000)
     assert gate.wait(60)
     waiting = Waiting(producer, lambda: producer.send("t", b"1" * 1000))

@@ -94,6 +94,15 @@ def test_a_producer_refuses_what_is_too_large_by_name_and_goes_on(world: World) 
     assert world.values() == [b"abc"]
 
 
+def test_a_record_that_no_topic_takes_is_refused_at_once(world: World) -> None:
+    """Its bytes are not looked at: they need no memory."""
+    world.create()
+    with producer_on(world, buffer_memory=2**34) as producer:
+        with pytest.raises(InvalidRecordError, match="topic 't': a record has 2147483649 bytes: no topic takes more"):
+            producer.send("t", bytes(2 * GIB), key=b"k")
+        assert producer.send("t", b"abc").result(60).offset == 0
+
+
 def test_a_partitioner_of_the_application_gets_keys_of_a_large_column(world: World) -> None:
     world.create(2)
     column = large(2 * GIB + 10, end=b"abc").slice(1)
