@@ -110,6 +110,11 @@ class RecordAccumulator:
         self._pool = of_process().senders
 
     @property
+    def topic(self) -> str:
+        """Return the topic's name."""
+        return self._topic
+
+    @property
     def partitions(self) -> int:
         """Return how many partitions the topic had when it was last looked up."""
         return self._delivery.partitions
@@ -307,9 +312,9 @@ class RecordAccumulator:
             items, ProducerClosedError(f"topic {self._topic!r}: closed before sending {counted(left, 'record')}")
         )
 
-    def show(self, timeout: float) -> None:
-        """Have readers see what is committed, and wait at most so long; without the lock."""
-        self._delivery.show(timeout)
+    def show(self, timeout: float) -> bool:
+        """Have readers see what is committed, and wait at most so long; return whether they do. Without the lock."""
+        return self._delivery.show(timeout)
 
     def join(self, timeout: float) -> None:
         """Wait until all is settled that is due, unless storage does not answer; without the lock."""
@@ -325,7 +330,7 @@ class RecordAccumulator:
         Args:
             now: monotonic, s.
         """
-        if self.busy or self._taking or self._under_way:
+        if self.busy or self._taking or self._under_way or not self._delivery.is_seen:
             self._used = now
         elif now - self._used >= RETIRE_SECONDS and self.landed is None and self._delivery.failed is None:
             self.retired = True

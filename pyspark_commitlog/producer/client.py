@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 from collections.abc import Mapping
 from concurrent.futures import Future
 from datetime import datetime
@@ -19,7 +20,13 @@ from pyspark_commitlog.producer.producer_config import ChoosePartition, Producer
 from pyspark_commitlog.storage import Storage, open_storage
 from pyspark_commitlog.storage.process import process_id
 
+log = logging.getLogger("pyspark_commitlog.producer")
+
 _T = TypeVar("_T")
+_UNSEEN = (
+    "flush: readers do not see all records of topics %s yet, which are committed: that could not be stated in time. It "
+    "is tried again; look whether the metadata root answers"
+)
 #: Producers that were not closed: what they were given is sent when the interpreter ends.
 _open: set[Producer] = set()
 
@@ -289,10 +296,13 @@ class Producer(Gathering):
     def flush(self, timeout: float | None = None) -> int:
         """Wait until all that was sent before is committed or has failed, and readers see it; nothing lingers.
 
-        On a log with replicas a record that was acknowledged alone may be seen some 20 ms later.
+        On a log with replicas a record that was acknowledged alone may be seen some 20 ms later. While the metadata
+        root does not answer, readers don't see it: this waits for it until the time is up, and logs a warning then.
+        The record is not lost; that readers see it is tried on.
 
         Args:
-            timeout: seconds; None for as long as it takes.
+            timeout: seconds; None for as long as it takes until futures are done, and then at most
+                ``request_timeout_ms`` until readers see the records.
 
         Returns:
             How many records are still under way: 0 but for a timeout. Futures hold what failed.
@@ -310,8 +320,10 @@ class Producer(Gathering):
             self._buffer.wait_for(self._buffer.progress, lambda: not left(), timeout)
             under_way = left()
         until = began + timeout if timeout is not None else clock.monotonic() + self._options.request_timeout_ms / 1000
-        for accumulator, _ in waiting:
-            accumulator.show(max(0.0, until - clock.monotonic()))
+        shown = {each.topic: each.show(max(0.0, until - clock.monotonic())) for each, _ in waiting}
+        unseen = [repr(topic) for topic, seen in shown.items() if not seen]
+        if unseen and not under_way:
+            log.warning(_UNSEEN, ", ".join(unseen))
         return under_way
 
     async def aflush(self, timeout: float | None = None) -> int:

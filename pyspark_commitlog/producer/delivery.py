@@ -323,9 +323,14 @@ class Delivery:
             self._watermark.ends(committed=is_due, known=topic.journal.known_everywhere() if is_due else None)
         return done
 
-    def show(self, seconds: float) -> None:
-        """Have readers see what is committed, where that is due, and wait at most so long for it."""
-        self._watermark.flush(seconds)
+    @property
+    def is_seen(self) -> bool:
+        """Return whether readers see all that is committed."""
+        return self._watermark.is_stated
+
+    def show(self, seconds: float) -> bool:
+        """Have readers see what is committed, and wait at most so long; return whether they do."""
+        return self._watermark.flush(seconds)
 
     def _check_access(self) -> None:
         now = self._topic.storage.clock.monotonic()

@@ -57,14 +57,25 @@ class HighWatermark:
         if self._is_due:
             self._ask(LINGER_SECONDS)
 
-    def flush(self, seconds: float) -> None:
-        """State what is due, and wait for that at most so long: then whatever comes next states it."""
-        if not (self._is_due or self._stating):
-            return
+    @property
+    def is_stated(self) -> bool:
+        """Return whether readers see all that was committed."""
+        return not (self._is_due or self._stating)
+
+    def flush(self, seconds: float) -> bool:
+        """State what is due, and wait for that at most so long; return whether it is stated.
+
+        Where it is not, whatever comes next states it.
+        """
+        if self.is_stated:
+            return True
         stated = Event()
         self._flushing.append(stated)
         self._ask(0.0)
-        stated.wait(seconds)
+        try:
+            return stated.wait(seconds)
+        finally:
+            self._flushing.remove(stated)
 
     def run(self) -> None:
         """State it, unless a commit is under way, which asks again at its end, or ended a moment ago."""
@@ -75,20 +86,18 @@ class HighWatermark:
                 if not self._committing:
                     self._ask(left)
                 return
-        try:
-            self._state()
-        finally:
+        if self._state():
             for stated in flushing:
-                self._flushing.remove(stated)
                 stated.set()
 
     def _ask(self, seconds: float) -> None:
         with suppress(RuntimeError):  # no thread for it: the next commit states it
             self._pool.schedule(self, seconds)
 
-    def _state(self) -> None:
+    def _state(self) -> bool:
+        """State what is due; return whether that was done."""
         if not self._is_due:
-            return
+            return True
         self._stating = True  # first: a flush finds the one or the other
         self._is_due = False  # before it is read: what is committed meanwhile is due again
         try:
@@ -102,10 +111,12 @@ class HighWatermark:
         except (CommitLogError, OSError) as error:
             log.info("topic %r: the high watermark is not stated yet: %s", self._name, error)
             self._is_due = True
-            self._ask(self._pause)
+            self._ask(_FIRST_PAUSE if self._flushing else self._pause)
             self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+            return False
         finally:
             self._stating = False
+        return True
 
     def rest(self) -> None:
         """Let go of what is remembered of the topic, unless it is at work."""

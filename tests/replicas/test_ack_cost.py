@@ -283,6 +283,47 @@ def test_flush_returns_when_readers_see_it(path: str, tmp_path: Path, monkeypatc
     assert [seen(tmp_path / root) for root in ROOTS] == [[b"1", b"2"]] * 3, "so does close"
 
 
+def test_flush_returns_when_readers_see_it_though_the_first_tries_to_state_it_fail(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(high_watermark, "LINGER_SECONDS", 600)
+    monkeypatch.setattr(high_watermark, "_FIRST_PAUSE", 0.01)
+    failures, state_hw = [OSError("injected")] * 3, Order.state_hw
+
+    def fails(order: Order) -> None:
+        if failures:
+            raise failures.pop()
+        state_hw(order)
+
+    monkeypatch.setattr(Order, "state_hw", fails)
+    with Producer(path, linger_ms=0) as producer:
+        producer.send("t", b"1").result(30)
+        assert producer.flush() == 0
+        assert seen(tmp_path / "b") == [b"1"]
+    assert not failures
+    assert "readers do not see" not in caplog.text
+
+
+def test_flush_tells_where_readers_do_not_see_it_in_time(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was acknowledged is not lost: nothing is under way, and no future fails."""
+    monkeypatch.setattr(high_watermark, "LINGER_SECONDS", 600)
+    with Producer(path, linger_ms=0) as producer:
+        assert producer.send("t", b"1").result(30).has_offset()
+        (tmp_path / "m").rename(tmp_path / "away")
+        assert producer.flush(0.1) == 0
+        assert "readers do not see all records of topics 't' yet" in caplog.text
+        used = producer._accumulators["t"]
+        assert not used.rest(used._used + 1000), "it is not let go of while something is to be stated"
+        (tmp_path / "away").rename(tmp_path / "m")
+        caplog.clear()
+        assert producer.flush() == 0
+        assert seen(tmp_path / "b") == [b"1"]
+        assert used.rest(used._used + 1000)
+    assert "readers do not see" not in caplog.text
+
+
 def test_readers_see_it_soon_without_a_flush(path: str, tmp_path: Path) -> None:
     with Producer(path, linger_ms=0) as producer:
         producer.send("t", b"1").result(30)
@@ -363,6 +404,26 @@ def test_a_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch, now: list[flo
     for _ in range(3):
         stater.run()
     assert (topic.stated, asked[1:]) == (1, [1.0, 2.0])
+
+
+def test_a_failure_is_tried_again_soon_while_a_flush_waits(monkeypatch: pytest.MonkeyPatch, now: list[float]) -> None:
+    topic = _Topic(failures=4)
+    stater, asked = job(monkeypatch, topic)
+    stater.ends(committed=True)
+    now[0] += 1
+    stater.run()
+    stater.run()
+    flush = threading.Thread(target=stater.flush, args=[30])
+    flush.start()
+    while not stater._flushing:
+        time.sleep(0.001)
+    stater.run()
+    stater.run()
+    assert flush.is_alive(), "it is not stated yet"
+    stater.run()
+    flush.join(30)
+    assert (flush.is_alive(), topic.stated, stater._flushing) == (False, 1, [])
+    assert asked[1:] == [1.0, 2.0, 0.0, 1.0, 1.0]
 
 
 def test_a_flush_waits_for_what_is_being_stated(monkeypatch: pytest.MonkeyPatch, now: list[float]) -> None:
