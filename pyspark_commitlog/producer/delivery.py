@@ -235,7 +235,8 @@ class Delivery:
     def _find_leader(self, bundle: _Bundle) -> None:
         """Go on at the leader that a topic on several roots has now; what was staged is staged again there."""
         try:
-            topic = self._topic.at_leader()
+            here = self._topic  # that has let go of what it knew knows of no replicas, where its root is lost
+            topic = here.placed(writing=True) if here.is_away() else here.at_leader()
         except (CommitLogError, OSError) as error:
             log.info("topic %r: no leader: %s", self._topic.name, error)
             return

@@ -56,6 +56,21 @@ def test_a_producer_goes_on_when_the_one_root_that_it_was_given_is_lost(path: st
     assert found == [b"0", b"1", b"2", b"3"]
 
 
+def test_a_producer_that_has_let_go_of_a_topic_goes_on_at_the_next_leader(path: str, tmp_path: Path) -> None:
+    """What it remembers no more is whether the topic has replicas."""
+    short = {"linger_ms": 0, "request_timeout_ms": 1000, "delivery_timeout_ms": 10_000}
+    with Producer(str(tmp_path / "a"), **short) as producer:
+        for number in range(2):
+            producer.send("t", b"%d" % number).result(30)
+        assert producer.flush() == 0
+        producer._accumulators["t"]._delivery.rest()
+        os.rename(tmp_path / "a", tmp_path / "away")
+        producer.send("t", b"2").result(30)
+        assert producer.flush() == 0
+        found = [record.value for record in CommitLog(str(tmp_path / "b")).read("t", 0, 0, 100)]
+    assert found == [b"0", b"1", b"2"]
+
+
 def test_a_producer_still_asks_for_its_rights_when_the_root_that_it_was_given_is_lost(
     path: str, tmp_path: Path
 ) -> None:
