@@ -56,6 +56,9 @@ _PATIENCE_SECONDS = 1.0
 REST_SECONDS, RETIRE_SECONDS = 10.0, 60.0
 _SILENT = "topic %r: storage has not answered for request_timeout_ms=%d: records wait for it"
 
+_CALLBACK = "a callback of a future has not returned"
+_HELD = "topic %r: a callback of a future has kept others of its records waiting for %.1f s: callbacks must not wait"
+
 
 class _Mark(NamedTuple):
     """What an accumulator has before it takes a record; ``run``: rows and bytes of its last item."""
@@ -101,6 +104,7 @@ class RecordAccumulator:
         self._under_way: list[Item] = []
         self._paused = False
         self._silent: float | None = None
+        self._held: float | None = None
         self._bytes = 0
         self._sent = self._done = self._flush_to = 0
         self._abandoned = self.retired = self._rested = False
@@ -362,8 +366,8 @@ class RecordAccumulator:
             return self._overdue_paused(now - _PATIENCE_SECONDS)
         began, callbacks = self._delivery.trying, list[Callable[[], None]]()
         calling_back = self._delivery.calling_back
-        if calling_back is not None and now - calling_back >= _CALLBACK_SECONDS:
-            self._pool.lend(self)
+        if calling_back is not None:
+            return self._overdue_called_back(calling_back, now)
         if began is None and not self._under_way:  # it waits for a thread: others keep them all
             return self._overdue_waiting(now - _PATIENCE_SECONDS)
         if began is None or now - began < self._request_timeout:
@@ -392,12 +396,24 @@ class RecordAccumulator:
         callbacks: list[Callable[[], None]] = [partial(self._fail_dropped, late, error)]
         return callbacks + self._after_failure() + self._overdue_waiting(now)
 
-    def _overdue_waiting(self, now: float) -> list[Callable[[], None]]:
+    def _overdue_called_back(self, began: float, now: float) -> list[Callable[[], None]]:
+        """Give up what waits behind callbacks of futures: they may wait for it themselves."""
+        if now - began >= _CALLBACK_SECONDS:
+            self._pool.lend(self)
+        callbacks = self._overdue_waiting(now - _PATIENCE_SECONDS, _CALLBACK, "it")
+        if callbacks and self._held != began:
+            self._held = began
+            callbacks.insert(0, partial(log.warning, _HELD, self._topic, now - began))
+        return callbacks
+
+    def _overdue_waiting(
+        self, now: float, why: str = "storage does not answer", for_what: str = "others"
+    ) -> list[Callable[[], None]]:
         late = sum(1 for _ in takewhile(lambda item: not self._is_early(item, now), self._items))
         if not late:
             return []
         waited = self._dropped(late)
-        error = self._not_sent(sum(item.rows for item in waited))
+        error = self._not_sent(sum(item.rows for item in waited), why, for_what)
         if self.landed is not None:  # nothing that comes after it may land
             self._delivery.failed = error
         return [partial(self._fail_dropped, waited, error), *self._after_failure()]
@@ -412,9 +428,9 @@ class RecordAccumulator:
     def _is_early(self, item: Item, now: float) -> bool:
         return now - item.since < self._delivery_timeout
 
-    def _not_sent(self, rows: int) -> DeliveryTimeoutError:
+    def _not_sent(self, rows: int, why: str, for_what: str) -> DeliveryTimeoutError:
         return DeliveryTimeoutError(
-            f"topic {self._topic!r}: storage does not answer, and {counted(rows, 'record')} waited for others for "
+            f"topic {self._topic!r}: {why}, and {counted(rows, 'record')} waited for {for_what} for "
             f"delivery_timeout_ms={self._delivery_timeout * 1000:.0f}. Nothing of it is in the log"
         )
 
@@ -446,7 +462,9 @@ class RecordAccumulator:
             try:
                 pause = self._delivery.deliver(items, lambda: self._abandoned, lambda: self._pool.is_wanted(self))
             except BaseException as error:  # a fault of ours, or no memory: nobody must wait for ever
-                _fail(items, self._delivery.died(sum(item.rows for item in items), error))
+                outcome = self._delivery.died(sum(item.rows for item in items), error)
+                with self._delivery.calling():
+                    _fail(items, outcome)
                 self._end_of(items)
                 raise
             if pause is None or not self._pause(pause):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -306,13 +307,18 @@ class Delivery:
         done = self._commit(topic, topic_id, bundle.staged, bundle.batch)
         ranges = landed_ranges(topic, topic_id, bundle.batch) if done.skipped else done.ranges
         self._identity.last = bundle.batch.last
-        self.trying = None  # callbacks may take their time: that is not storage's
-        self.calling_back = topic.storage.clock.monotonic()
-        try:
+        with self.calling():
             _acknowledge(bundle, ranges)
+        self._settler.committed(topic_id, sum(extent.length for task in bundle.staged for extent in task.extents))
+
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """Mark that futures call back: that may take its time, and is not storage's."""
+        self.trying, self.calling_back = None, self._topic.storage.clock.monotonic()
+        try:
+            yield
         finally:
             self.calling_back = None
-        self._settler.committed(topic_id, sum(extent.length for task in bundle.staged for extent in task.extents))
 
     def _commit(self, topic: TopicLog, topic_id: str, staged: Sequence[Staged], batch: ProducerBatch) -> Committed:
         durable, acks_all, done = self._options.durable, self._options.acks_all, None
@@ -476,8 +482,9 @@ class Delivery:
         rows = sum(item.rows for item in refused)
         log.warning(NOT_COMMITTED, self._topic.name, counted(rows, "record"), error)
         bundle.items, bundle.batch, bundle.staged = kept, None, None
-        for item in refused:
-            item.fail(error)
+        with self.calling():
+            for item in refused:
+                item.fail(error)
         return True
 
     def _divide(self, bundle: _Bundle, error: StorageFullError) -> bool:
@@ -528,12 +535,13 @@ class Delivery:
 
     def _fail(self, bundle: _Bundle, error: Exception, closed: bool) -> None:
         outcome = self._ended(bundle, error, closed=closed)
-        for item in bundle.items:
-            item.fail(outcome)
-        if self.failed is not None:
-            for item in bundle.rest:
-                item.fail(after_failure(self.failed, self._topic.name))
-            bundle.rest = []
+        with self.calling():
+            for item in bundle.items:
+                item.fail(outcome)
+            if self.failed is not None:
+                for item in bundle.rest:
+                    item.fail(after_failure(self.failed, self._topic.name))
+                bundle.rest = []
 
     def _ended(self, bundle: _Bundle, error: Exception, *, closed: bool) -> CommitLogError:
         """Return what the records of a bundle that is given up end with; what follows is not taken for it."""

@@ -323,6 +323,41 @@ def test_a_callback_that_takes_its_time_is_no_storage_that_hangs(
     assert not caplog.records
 
 
+@pytest.mark.parametrize(("producer_id", "fails"), [(None, False), (None, True), ("p", False)])
+def test_what_a_callback_waits_for_that_comes_behind_it_fails_in_time(
+    world: World, producer_id: str | None, fails: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.create()
+    gate, sent, ended = Gate(), list[Future[RecordMetadata]](), list[BaseException | None]()
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if producer._accumulators:  # the id is opened before
+            gate(operation, path, moment)
+        if fails and operation == "put_if_absent" and moment == "before" and _JOURNAL in path and not sent:
+            raise StorageReadOnlyError("injected")
+
+    def wait(_: object) -> None:
+        sent.append(producer.send("t", b"second"))
+        ended.append(sent[0].exception(60))
+
+    with producer_on(world, hook, producer_id=producer_id, **_SHORT) as producer:
+        first = producer.send("t", b"first")
+        assert gate.reached.wait(60)
+        first.add_done_callback(wait)
+        gate.release()
+        wait_until(lambda: bool(sent))
+        world.clock.advance(5000)
+        wait_until(lambda: bool(ended))
+        assert isinstance(ended[0], DeliveryTimeoutError)
+        assert "a callback of a future has not returned, and 1 record waited for it" in str(ended[0])
+        assert caplog.text.count("a callback of a future has kept others of its records waiting") == 1
+        if producer_id is None:
+            assert producer.send("t", b"third").result(60).offset == (not fails)
+        else:
+            with pytest.raises(NotSentError, match="Make a new Producer with the same producer_id"):
+                producer.send("t", b"third")
+
+
 @pytest.mark.parametrize("hangs", [True, False])
 def test_a_callback_that_exits_ends_no_thread(world: World, hangs: bool, caplog: pytest.LogCaptureFixture) -> None:
     world.create()
