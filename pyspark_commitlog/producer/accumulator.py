@@ -143,6 +143,7 @@ class RecordAccumulator:
         """
         size, sequence = size + RECORD_BYTES, None if sequence is None else as_sequence(sequence)
         future: SentFuture[RecordMetadata] = SentFuture()
+        self._buffer.check_not_interrupted()
         with self._buffer.lock:
             if self.retired:
                 return None
@@ -174,6 +175,7 @@ class RecordAccumulator:
         """
         future: SentFuture[BatchMetadata] = SentFuture()
         rows = sum(piece.num_rows for piece in pieces)
+        self._buffer.check_not_interrupted()
         with self._buffer.lock:
             if self.retired:
                 return None

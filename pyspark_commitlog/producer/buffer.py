@@ -152,12 +152,22 @@ class Buffer:
         finally:
             self._calling.discard(get_ident())
 
-    def check_may_wait(self) -> None:
-        """Refuse to wait in a thread that others wait for.
+    def check_not_interrupted(self) -> None:
+        """Refuse a handler of a signal that came while this thread was at work here: what it does would be half done.
 
         Raises:
-            UsageError: this is a callback of a future.
+            UsageError: this thread has the lock.
         """
+        if self.lock._is_owned():  # type: ignore[attr-defined]
+            raise interrupted()
+
+    def check_may_wait(self) -> None:
+        """Refuse to wait in a thread that others wait for, or that would wait for itself.
+
+        Raises:
+            UsageError: this is a callback of a future, or a handler of a signal.
+        """
+        self.check_not_interrupted()
         if get_ident() in self._calling:
             raise UsageError("flush and close wait for this thread: do not call them in a callback of a future")
 
@@ -169,3 +179,11 @@ class Buffer:
         """
         if self.closed:
             raise ProducerClosedError("this Producer is closed: make a new one. Nothing was sent")
+
+
+def interrupted() -> UsageError:
+    """Return what is raised in a handler of a signal that interrupted this thread's own call of the producer."""
+    return UsageError(
+        "a signal interrupted this producer at work: do not call it in the signal's handler, but set a flag there, and "
+        "send, flush or close where the program looks at it. Nothing was sent"
+    )

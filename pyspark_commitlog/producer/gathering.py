@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import datetime
 from functools import partial
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
@@ -32,7 +32,7 @@ from pyspark_commitlog.producer.batches import (
     as_sequence,
     sizes_of,
 )
-from pyspark_commitlog.producer.buffer import Buffer
+from pyspark_commitlog.producer.buffer import Buffer, interrupted
 from pyspark_commitlog.producer.delivery import Delivery, ProducerIdentity
 from pyspark_commitlog.producer.parts import Part, parted, size_of
 from pyspark_commitlog.producer.producer_config import ProducerConfig
@@ -60,7 +60,7 @@ class Gathering:
         self._buffer = Buffer(options.buffer_memory, options.max_block_ms)
         self._accumulators: dict[str, RecordAccumulator] = {}
         self._buffer.watched = Watchdog(self._buffer, storage.clock, options, self._accumulators).start
-        self._opening = Lock()
+        self._opening = RLock()  # it knows its owner
         self._process = process_id()
         self._choose = options.partitioner if callable(options.partitioner) else None
         self._order: AppendOrder | None = None
@@ -162,6 +162,8 @@ class Gathering:
         accumulator = self._accumulators.get(topic)
         if accumulator is not None:
             return accumulator
+        if self._opening._is_owned():  # type: ignore[attr-defined]
+            raise interrupted()
         with self._opening:
             return self._accumulators.get(topic) or self._open(topic)
 

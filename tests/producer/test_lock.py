@@ -1,12 +1,28 @@
-"""The one lock of a producer, and Ctrl-C: a second one may meet a wait as it takes the lock back."""
+"""The one lock of a producer, and signals: Ctrl-C may meet a wait as it takes the lock back, and handlers send."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
+from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.producer.accumulator import RecordAccumulator
 from pyspark_commitlog.producer.buffer import Buffer
+from pyspark_commitlog.producer.client import Producer
+from tests.support.producers import producer_on
+from tests.support.records import batch_of
+from tests.support.world import World
+
+_ACTS: dict[str, Callable[[Producer], Any]] = {
+    "send": lambda producer: producer.send("t", b"handler"),
+    "batch": lambda producer: producer.send_batch("t", batch_of([b"handler"])),
+    "flush": lambda producer: producer.flush(1),
+    "close": lambda producer: producer.close(1),
+}
 
 
 def test_a_wait_that_two_interrupts_end_holds_the_lock_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,3 +45,74 @@ def test_a_wait_that_two_interrupts_end_holds_the_lock_again(monkeypatch: pytest
         assert buffer.lock._is_owned()  # type: ignore[attr-defined]
     with buffer.lock:
         buffer.give(10)
+
+
+@contextmanager
+def handler(act: Callable[[], Any]) -> Iterator[list[BaseException | None]]:
+    """Have a signal handled by ``act``; yield how it ended, each time."""
+    ended: list[BaseException | None] = []
+
+    def handle(*_: object) -> None:
+        try:
+            act()
+        except UsageError as error:
+            ended.append(error)
+        else:
+            ended.append(None)
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        yield ended
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("act", _ACTS)
+def test_a_handler_of_a_signal_that_interrupts_a_send_is_refused(
+    world: World, act: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would wait for what the interrupted send is about to add, or change it half-way."""
+    world.create()
+    mark = RecordAccumulator._mark
+
+    def interrupted(accumulator: RecordAccumulator) -> Any:
+        signal.raise_signal(signal.SIGUSR1)
+        return mark(accumulator)
+
+    with producer_on(world) as producer, handler(lambda: _ACTS[act](producer)) as ended:
+        producer.send("t", b"0").result(60)
+        with monkeypatch.context() as patched:
+            patched.setattr(RecordAccumulator, "_mark", interrupted)
+            sent = [producer.send("t", b"1"), producer.send_batch("t", batch_of([b"2"]))]
+        assert [str(error).partition(":")[0] for error in ended] == ["a signal interrupted this producer at work"] * 2
+        assert producer.flush(60) == 0
+        assert all(each.done() for each in sent)
+    assert world.values() == [b"0", b"1", b"2"]
+
+
+def test_a_handler_of_a_signal_that_interrupts_the_first_send_is_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.create()
+    opened = Producer._open
+
+    def interrupted(producer: Producer, topic: str) -> Any:
+        signal.raise_signal(signal.SIGUSR1)
+        return opened(producer, topic)
+
+    monkeypatch.setattr(Producer, "_open", interrupted)
+    with producer_on(world) as producer, handler(lambda: producer.send("t", b"handler")) as ended:
+        producer.send("t", b"1").result(60)
+        assert [type(error) for error in ended] == [UsageError]
+    assert world.values() == [b"1"]
+
+
+@pytest.mark.parametrize("act", _ACTS)
+def test_a_handler_of_a_signal_that_interrupts_nothing_of_a_producer_is_served(world: World, act: str) -> None:
+    world.create()
+    with producer_on(world) as producer, handler(lambda: _ACTS[act](producer)) as ended:
+        sent = producer.send("t", b"1")
+        signal.raise_signal(signal.SIGUSR1)
+        assert ended == [None]
+        assert sent.result(60).has_offset()
+    assert world.values()[0] == b"1"
