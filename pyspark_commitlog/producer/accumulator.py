@@ -80,7 +80,8 @@ class RecordAccumulator:
         topic: its name.
         delivery: commits them.
         buffer: memory and lock, shared with the producer's other topics.
-        landed: the sequence number up to which a durable producer's records are in the log; None for others.
+        landed: the sequence number up to which a durable producer's records were in the log when its id was opened;
+            None for others.
     """
 
     def __init__(
@@ -117,6 +118,11 @@ class RecordAccumulator:
     def topic(self) -> str:
         """Return the topic's name."""
         return self._topic
+
+    @property
+    def last_sequence(self) -> int | None:
+        """Return up to which sequence number a durable producer's records are in the log by now; None for others."""
+        return None if self.landed is None else self._delivery.last
 
     @property
     def partitions(self) -> int:

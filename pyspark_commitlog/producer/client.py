@@ -279,6 +279,8 @@ class Producer(Gathering):
     def last_sequence(self, topic: str) -> int:
         """Return up to which sequence number the records of this ``producer_id`` are in a topic; -1 for none.
 
+        Those of this producer count when they are acknowledged.
+
         Asking, or sending, opens the id in the topic: a producer that had it before is fenced from then on, its
         commits end in ``WriterFencedError``. So what this returns is final: go on sending after it. A producer ends
         with the first record that can't be sent: nothing after it is, so that no number below this one is missing.
@@ -287,10 +289,10 @@ class Producer(Gathering):
             UsageError: this producer has no ``producer_id``.
             UnknownTopicError: there is no such topic.
         """
-        landed = self._opened(topic).landed
-        if landed is None:
+        last = self._opened(topic).last_sequence
+        if last is None:
             raise UsageError("last_sequence needs a Producer with a producer_id")
-        return landed
+        return last
 
     # --- ending ------------------------------------------------------------------------------------------
 

@@ -331,6 +331,11 @@ class Delivery:
         return done
 
     @property
+    def last(self) -> int:
+        """Return up to which sequence number the records of this id are committed."""
+        return self._identity.last
+
+    @property
     def is_seen(self) -> bool:
         """Return whether readers see all that is committed."""
         return self._watermark.is_stated

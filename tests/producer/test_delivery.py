@@ -679,6 +679,24 @@ def test_sequences_go_on_over_restarts(world: World) -> None:
         assert producer.last_sequence("t") == 11
 
 
+def test_the_last_sequence_follows_what_lands(world: World) -> None:
+    world.create()
+    gate, hangs = Gate(), Event()
+    hook: Hook = lambda *call: gate(*call) if hangs.is_set() else None  # noqa: E731
+    with producer_on(world, hook, producer_id="p") as producer:
+        producer.send("t", b"0", sequence=4).result(60)
+        assert producer.last_sequence("t") == 4
+        producer.send_batch("t", batch_of([b"1", b"2"]), sequence=7).result(60)
+        assert producer.last_sequence("t") == 8
+        hangs.set()
+        late = producer.send("t", b"3")
+        assert gate.reached.wait(60)
+        assert producer.last_sequence("t") == 8, "it is under way"
+        gate.release()
+        late.result(60)
+        assert producer.last_sequence("t") == 9
+
+
 def test_sequences_may_skip_but_not_go_back(world: World) -> None:
     """Positions in a file will do as sequence numbers."""
     world.create()
