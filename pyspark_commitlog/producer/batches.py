@@ -27,8 +27,9 @@ from pyspark_commitlog.log.write.staging import Placed
 
 log = logging.getLogger("pyspark_commitlog.producer")
 
-#: What a record counts for in the buffer beside its key, value and headers, bytes: its future and its places in lists.
-RECORD_BYTES = 512
+#: What a record counts for in the buffer beside its key, value and headers, bytes: its future, which takes 1,700 of them,
+#: and its places in lists.
+RECORD_BYTES = 1800
 #: Rows that are cast and distributed at a time.
 BATCH_ROWS = 2**16
 #: Bytes of the lists that become one Arrow batch.

@@ -68,7 +68,7 @@ def test_those_that_wait_for_room_keep_their_order_and_no_thread_waits(world: Wo
     gate = Gate()
 
     async def main() -> None:
-        async with producer_on(world, gate, buffer_memory=2000) as producer:
+        async with producer_on(world, gate, buffer_memory=4000) as producer:
             await asyncio.to_thread(producer.send, "t", b"first")
             assert await asyncio.to_thread(gate.reached.wait, LIMIT)
             before = threading.active_count()
@@ -89,7 +89,7 @@ def test_a_small_record_does_not_pass_a_large_one_that_waits_for_room(world: Wor
     gate = Gate()
 
     async def main() -> None:
-        async with producer_on(world, gate, buffer_memory=2000) as producer:
+        async with producer_on(world, gate, buffer_memory=4000) as producer:
             first = asyncio.create_task(producer.asend("t", b"first"))
             assert await asyncio.to_thread(gate.reached.wait, LIMIT)
             large = asyncio.create_task(producer.asend("t", b"large" * 200))
@@ -106,7 +106,7 @@ def test_nobody_lingers_while_a_coroutine_waits_for_room(world: World) -> None:
     world.create()
 
     async def main() -> None:
-        producer = producer_on(world, **SLOW, buffer_memory=4000)
+        producer = producer_on(world, **SLOW, buffer_memory=6000)
         tasks = [asyncio.create_task(producer.asend("t", b"x" * 1000)) for _ in range(20)]
         done, _ = await asyncio.wait(tasks, timeout=LIMIT, return_when=asyncio.FIRST_COMPLETED)
         assert done
@@ -124,7 +124,7 @@ def test_without_room_for_max_block_ms_it_gives_up(world: World) -> None:
     gate = Gate()
 
     async def main() -> list[Any]:
-        async with producer_on(world, gate, buffer_memory=2000, max_block_ms=50) as producer:
+        async with producer_on(world, gate, buffer_memory=4000, max_block_ms=50) as producer:
             first = asyncio.create_task(producer.asend("t", b"first"))
             assert await asyncio.to_thread(gate.reached.wait, LIMIT)
             refused = await asyncio.gather(
@@ -136,7 +136,7 @@ def test_without_room_for_max_block_ms_it_gives_up(world: World) -> None:
 
     refused = run(main())
     assert [type(error) for error in refused] == [BufferExhaustedError] * 3
-    assert "no room for 1512 bytes within max_block_ms=50" in str(refused[0])
+    assert "no room for 2800 bytes within max_block_ms=50" in str(refused[0])
     assert world.values() == [b"first"]
 
 
@@ -161,7 +161,7 @@ def test_a_task_that_is_cancelled_while_it_waits_for_room_has_sent_nothing(world
     gate = Gate()
 
     async def main() -> None:
-        async with producer_on(world, gate, buffer_memory=2000) as producer:
+        async with producer_on(world, gate, buffer_memory=4000) as producer:
             first = asyncio.create_task(producer.asend("t", b"first" + b"." * 500))
             assert await asyncio.to_thread(gate.reached.wait, LIMIT)
             task, behind = (asyncio.create_task(producer.asend("t", value * 1000)) for value in (b"x", b"y"))
@@ -227,7 +227,7 @@ def test_closing_wakes_those_that_wait_for_room(world: World) -> None:
     gate = Gate()
 
     async def main() -> None:
-        producer = producer_on(world, gate, buffer_memory=2000)
+        producer = producer_on(world, gate, buffer_memory=4000)
         first = asyncio.create_task(producer.asend("t", b"first" + b"." * 500))
         assert await asyncio.to_thread(gate.reached.wait, LIMIT)
         waiting = asyncio.create_task(producer.asend("t", b"x" * 1000))
@@ -243,7 +243,7 @@ def test_closing_wakes_those_that_wait_for_room(world: World) -> None:
 
 def test_one_producer_serves_one_loop_after_another(world: World) -> None:
     world.create()
-    producer = producer_on(world, buffer_memory=2000)
+    producer = producer_on(world, buffer_memory=4000)
     for round_ in range(3):
 
         async def main(first: int = round_) -> list[int]:

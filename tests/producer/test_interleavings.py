@@ -64,7 +64,7 @@ def test_a_durable_send_that_waited_for_room_does_not_land_behind_what_failed(wo
 
     gate, go = Event(), Event()
     with producer_on(
-        world, hook, producer_id="p", buffer_memory=2000, request_timeout_ms=0, delivery_timeout_ms=0
+        world, hook, producer_id="p", buffer_memory=4000, request_timeout_ms=0, delivery_timeout_ms=0
     ) as p:
         lost = p.send("t", b"0" * 1000, sequence=0)
         assert gate.wait(60)
@@ -97,7 +97,7 @@ def test_a_send_that_waited_for_room_is_told_when_the_thread_died(
         raise ZeroDivisionError("a fault of ours")
 
     monkeypatch.setattr(Delivery, "_try", fault)
-    producer = producer_on(world, buffer_memory=2000, producer_id="p")
+    producer = producer_on(world, buffer_memory=4000, producer_id="p")
     producer.send("t", b"0" * 1000)
     assert gate.wait(60)
     waiting = Waiting(producer, lambda: producer.send("t", b"1" * 1000))
@@ -119,7 +119,7 @@ def test_two_threads_that_wait_for_room_do_not_swap_their_sequences(world: World
             assert go.wait(60)
 
     armed: list[int] = []
-    with producer_on(world, hook, producer_id="p", buffer_memory=4000) as producer:
+    with producer_on(world, hook, producer_id="p", buffer_memory=5000) as producer:
         producer.last_sequence("t")
         armed.append(1)
         producer.send("t", b"0" * 1000, sequence=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
@@ -27,7 +28,7 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.log.repair.dump import dump
 from pyspark_commitlog.log.write import records, staging
 from pyspark_commitlog.log.write.partitioner import key_partitions
-from pyspark_commitlog.producer.batches import BatchMetadata, RecordMetadata
+from pyspark_commitlog.producer.batches import RECORD_BYTES, BatchMetadata, RecordMetadata, Run, SentFuture
 from pyspark_commitlog.producer.delivery import Delivery, offsets_of
 from tests.support.producers import Gate, producer_on, wait_until
 from tests.support.records import batch_of, read_partition, read_topic
@@ -462,18 +463,32 @@ def test_offsets_of_rows_by_partition() -> None:
 # --- the buffer -------------------------------------------------------------------------------------------
 
 
+def test_small_records_take_no_more_memory_than_they_count_for(world: World) -> None:
+    """Most of it is the future."""
+    tracemalloc.start()
+    try:
+        before, run = tracemalloc.get_traced_memory()[0], Run("t", 0.0)
+        for number in range(1000):
+            run.add(b"%d" % (1000 + number), None, None, 1_700_000_000_000_000 + number, None, SentFuture(), 0, number)
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert taken / 1000 <= RECORD_BYTES + 4
+    assert RECORD_BYTES <= 2 * taken / 1000, "nor do they count for much more"
+
+
 def test_send_waits_for_room_and_then_gives_up(world: World) -> None:
     """Back-pressure: nothing is taken beyond buffer_memory; what was refused is not sent later."""
     world.create()
     gate = Gate()
-    with producer_on(world, gate, buffer_memory=5000, max_block_ms=50) as producer:
+    with producer_on(world, gate, buffer_memory=9000, max_block_ms=50) as producer:
         producer.send("t", b"first")
         assert gate.reached.wait(60)
         taken = [producer.send("t", b"x" * 1000) for _ in range(2)]
-        with pytest.raises(BufferExhaustedError, match=r"within max_block_ms=50: \d+ of buffer_memory=5000"):
+        with pytest.raises(BufferExhaustedError, match=r"within max_block_ms=50: \d+ of buffer_memory=9000"):
             producer.send("t", b"y" * 1000)
-        with pytest.raises(BufferExhaustedError, match="more than buffer_memory=5000"):
-            producer.send_batch("t", pa.table({"value": [b"z" * 5000]}))
+        with pytest.raises(BufferExhaustedError, match="more than buffer_memory=9000"):
+            producer.send_batch("t", pa.table({"value": [b"z" * 9000]}))
         gate.release()
         assert [future.result().offset for future in taken] == [1, 2]
         assert producer.send("t", b"x" * 4000).result().offset == 3
@@ -483,7 +498,7 @@ def test_send_waits_for_room_and_then_gives_up(world: World) -> None:
 def test_send_goes_on_when_there_is_room(world: World) -> None:
     world.create()
     gate = Gate()
-    with producer_on(world, gate, buffer_memory=2000) as producer:
+    with producer_on(world, gate, buffer_memory=4000) as producer:
         producer.send("t", b"x" * 1000)
         assert gate.reached.wait(60)
         waiting = Thread(target=lambda: producer.send("t", b"y" * 1000))
@@ -496,7 +511,7 @@ def test_send_goes_on_when_there_is_room(world: World) -> None:
 
 def test_nobody_lingers_while_somebody_waits_for_room(world: World) -> None:
     world.create()
-    with producer_on(world, linger_ms=3_600_000, delivery_timeout_ms=4_000_000, buffer_memory=4000) as producer:
+    with producer_on(world, linger_ms=3_600_000, delivery_timeout_ms=4_000_000, buffer_memory=6000) as producer:
         for _ in range(20):
             producer.send("t", b"x" * 1000)
         assert len(world.values()) >= 10
@@ -504,7 +519,7 @@ def test_nobody_lingers_while_somebody_waits_for_room(world: World) -> None:
 
 def test_failed_records_give_their_room_back(world: World) -> None:
     world.create(1, {"max.message.bytes": 10})
-    with producer_on(world, buffer_memory=2000, max_block_ms=0) as producer:
+    with producer_on(world, buffer_memory=4000, max_block_ms=0) as producer:
         for _ in range(5):
             with pytest.raises(InvalidRecordError):
                 producer.send("t", b"x" * 1000).result()
@@ -596,7 +611,7 @@ def test_close_in_time_fails_what_was_not_sent_and_says_how_many(
 def test_a_blocked_send_ends_with_close(world: World) -> None:
     world.create()
     gate = Gate()
-    producer = producer_on(world, gate, buffer_memory=2000)
+    producer = producer_on(world, gate, buffer_memory=4000)
     producer.send("t", b"x" * 1000)
     assert gate.reached.wait(60)
     ended: list[Exception] = []
