@@ -405,7 +405,7 @@ class RecordAccumulator:
         return callbacks + self._after_failure() + self._overdue_waiting(now)
 
     def _overdue_called_back(self, began: float, now: float) -> list[Callable[[], None]]:
-        """Give up what waits behind callbacks of futures: they may wait for it themselves."""
+        """Give up what waits for callbacks of futures: they may wait for it themselves."""
         if now - began >= _CALLBACK_SECONDS:
             self._pool.lend(self)
         callbacks = self._overdue_waiting(now - _PATIENCE_SECONDS, _CALLBACK, "it")

@@ -27,8 +27,8 @@ from pyspark_commitlog.log.write.staging import Placed
 
 log = logging.getLogger("pyspark_commitlog.producer")
 
-#: What a record counts for in the buffer beside its key, value and headers, bytes: its future, which takes 1,700 of them,
-#: and its places in lists.
+#: What a record counts for in the buffer beside its key, value and headers, bytes: its future, which takes
+#: 1,720 of them, and its places in lists.
 RECORD_BYTES = 1800
 #: Rows that are cast and distributed at a time.
 BATCH_ROWS = 2**16

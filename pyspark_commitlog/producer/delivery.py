@@ -566,11 +566,11 @@ class Delivery:
         ends with them.
         """
         name = self._topic.name
-        told = f"topic {name!r}: the try to commit {counted(rows, 'record')} ended with {error!r}"
+        what = f"topic {name!r}: the try to commit {counted(rows, 'record')} ended with {error!r}"
         outcome: CommitLogError = (
-            OutcomeUnknownError(f"{told}: they may or may not have landed")
+            OutcomeUnknownError(f"{what}: they may or may not have landed")
             if self._may_have_landed
-            else NotSentError(f"{told}. Nothing of it is in the log")
+            else NotSentError(f"{what}. Nothing of it is in the log")
         )
         outcome.__cause__ = error
         log.warning(NOT_COMMITTED, name, counted(rows, "record"), outcome)
