@@ -65,7 +65,8 @@ class HighWatermark:
     def flush(self, seconds: float) -> bool:
         """State what is due, and wait for that at most so long; return whether it is stated.
 
-        Where it is not, whatever comes next states it.
+        Where it is not, whatever comes next states it. It is stated as far as may be while a root in sync is away: what
+        that lacks is seen when it is back, or out of sync.
         """
         if self.is_stated:
             return True
@@ -95,7 +96,7 @@ class HighWatermark:
             self._pool.schedule(self, seconds)
 
     def _state(self) -> bool:
-        """State what is due; return whether that was done."""
+        """State what is due; return whether that was done, as far as the roots in sync that answer allow."""
         if not self._is_due:
             return True
         self._stating = True  # first: a flush finds the one or the other
@@ -106,17 +107,23 @@ class HighWatermark:
                     self._topic = TopicLog(self._storage, self._name)
                     self._topic.journal.go_on_with(self._handed or {})
                     self._handed = None
-                self._topic.journal.order().state_hw()
-            self._pause = _FIRST_PAUSE
+                stated = self._topic.journal.order().state_hw()
+            if stated:
+                self._pause = _FIRST_PAUSE
+            else:  # it comes back, or is taken out: nobody who flushes waits for that
+                self._again(self._pause)
         except (CommitLogError, OSError) as error:
             log.info("topic %r: the high watermark is not stated yet: %s", self._name, error)
-            self._is_due = True
-            self._ask(_FIRST_PAUSE if self._flushing else self._pause)
-            self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+            self._again(_FIRST_PAUSE if self._flushing else self._pause)
             return False
         finally:
             self._stating = False
         return True
+
+    def _again(self, seconds: float) -> None:
+        self._is_due = True
+        self._ask(seconds)
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
 
     def rest(self) -> None:
         """Let go of what is remembered of the topic, unless it is at work."""

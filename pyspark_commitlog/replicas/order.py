@@ -362,14 +362,26 @@ class Order:
             )
         return verdict is Ack.YES
 
-    def state_hw(self) -> None:
+    def state_hw(self) -> bool:
         """Have the replicas learn what is decided, and state the high watermark that they have reached.
+
+        One in sync that has not learned for ``replica.lag.time.max.ms`` is taken out.
+
+        Returns:
+            Whether it is stated over all that was decided: not while a root in sync is away.
 
         Raises:
             CommitLogError, OSError: the metadata root does not answer.
         """
-        self.pusher.push()
-        self.pusher.raise_hw(self.places.newest())
+        pushed = self.pusher.push()
+        head = self.pusher.raise_hw(self.places.newest())
+        if not pushed.failed:
+            return True
+        for root in self.pusher.overdue(pushed.failed, head):
+            self.pusher.shrink(root, str(pushed.failed[root]))
+            self.pusher.push()
+        newest = self.pusher.raise_hw(self.places.newest())
+        return newest.entry.kind != "append" and state_of(newest.entry).hw >= newest.sequence - 1
 
     def _push(self, just_put: Stored | None = None) -> Pushed:
         """Have the replicas learn what is decided; see ``Pusher.push``.

@@ -34,7 +34,7 @@ from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.storage.calls import Calls
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.support.records import batch_of, stage
-from tests.support.replicas import Replicated
+from tests.support.replicas import LAG_MS, Replicated
 from tests.support.syscalls import synced
 
 ROOTS = "abc"
@@ -254,6 +254,17 @@ def test_two_that_state_it_at_once_put_one_entry(roots: Replicated) -> None:
     assert other.places.newest().sequence == 3
 
 
+def test_what_a_root_that_is_away_keeps_from_readers_is_stated_when_it_is_out(roots: Replicated) -> None:
+    roots.create()
+    roots.take_away("c")
+    roots.write(b"1", acks_all=False, hw_later=True)
+    assert not roots.order().state_hw()
+    assert roots.values("a") == []
+    roots.clock.advance(LAG_MS)
+    assert roots.order().state_hw()
+    assert (roots.isr(), roots.values("a"), roots.values("b")) == ("ab", [b"1"], [b"1"])
+
+
 # --- beside a producer ----------------------------------------------------------------------------------------------
 
 
@@ -324,6 +335,22 @@ def test_flush_tells_where_readers_do_not_see_it_in_time(
     assert "readers do not see" not in caplog.text
 
 
+def test_flush_does_not_wait_for_a_follower_and_what_it_keeps_back_is_tried_again(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(high_watermark, "_FIRST_PAUSE", 0.01)
+    (tmp_path / "c").rename(tmp_path / "away")
+    with Producer(path, linger_ms=0, acks=1) as producer:
+        producer.send("t", b"1").result(30)
+        assert producer.flush(60) == 0
+        assert seen(tmp_path / "a") == []
+        (tmp_path / "away").rename(tmp_path / "c")
+        until = time.monotonic() + 60
+        while seen(tmp_path / "c") != [b"1"]:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+
 def test_readers_see_it_soon_without_a_flush(path: str, tmp_path: Path) -> None:
     with Producer(path, linger_ms=0) as producer:
         producer.send("t", b"1").result(30)
@@ -354,11 +381,12 @@ class _Topic:
     def order(self) -> _Topic:
         return self
 
-    def state_hw(self) -> None:
+    def state_hw(self) -> bool:
         if self.failures:
             self.failures -= 1
             raise OSError("injected")
         self.stated += 1
+        return True
 
 
 def job(monkeypatch: pytest.MonkeyPatch, topic: _Topic) -> tuple[HighWatermark, list[float]]:
@@ -432,10 +460,10 @@ def test_a_flush_waits_for_what_is_being_stated(monkeypatch: pytest.MonkeyPatch,
     stater._topic = topic  # type: ignore[assignment]
     state_hw = topic.state_hw
 
-    def slow() -> None:
+    def slow() -> bool:
         stating.set()
         assert go_on.wait(10)
-        state_hw()
+        return state_hw()
 
     monkeypatch.setattr(topic, "state_hw", slow)
     stater.ends(committed=True)
@@ -456,9 +484,9 @@ def test_the_high_watermarks_of_two_topics_are_stated_at_the_same_time(
     CommitLog(path).create_topic("u", 1)
     together, state_hw = threading.Barrier(2), Order.state_hw
 
-    def met(order: Order) -> None:
+    def met(order: Order) -> bool:
         together.wait(30)  # breaks, where one waits for the other
-        state_hw(order)
+        return state_hw(order)
 
     monkeypatch.setattr(Order, "state_hw", met)
     with Producer(path, linger_ms=0) as producer:
