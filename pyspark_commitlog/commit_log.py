@@ -246,7 +246,8 @@ class CommitLog(ReplicatedRoot):
             UsageError, ConfigError: nothing was made.
             UnsupportedError: the store takes two puts of one name; nothing was made.
             TopicExistsError: the topic is there already.
-            ReplicaNotAvailableError: fewer roots answer than ``replication.factor``, or none; nothing was made.
+            ReplicaNotAvailableError: fewer roots answer than ``replication.factor``, or none; nothing was made. A topic
+                that is made again where it was does not ask them.
         """
         try:
             self._create_topic(name, partitions, config or {})

@@ -120,7 +120,10 @@ class Order:
         for root, error in self.pusher.push().failed.items():
             logger.warning("%s: root %s has not learned it yet: %s", self._unit.directory, root, error)
         if before is not None and not is_new and factor is not None:
-            self._tell_those_gone(before)
+            try:
+                self._tell_those_gone(before)
+            except (CommitLogError, OSError) as error:  # it is made
+                logger.warning("%s: former replicas don't know yet that they are none: %s", self._unit.directory, error)
         return appended
 
     def _resizing(self, before: Stored, factor: int | None) -> tuple[Sequence[str], Sequence[str]]:

@@ -183,7 +183,12 @@ def have_new_ones_join(order: Order, before: Stored, segments: Segments) -> None
         segments: of the unit.
     """
     held = state_of(before.entry).replicas if before.entry.features else order.places.deciding()
-    if set(state_of(order.places.newest().entry).replicas) - {*held}:
+    try:
+        replicas = state_of(order.places.newest().entry).replicas
+    except (CommitLogError, OSError) as error:  # it is made: `replicate` goes on
+        logger.warning("%s: it is not known which replicas catch up: %s", order.places.unit.directory, error)
+        return
+    if set(replicas) - {*held}:
         catch_up(order, segments, {}, lambda: False)
 
 
