@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from random import Random
 
 from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.log.repair.verify import verify
 from pyspark_commitlog.model import silent
 from tests.replicas.scenes import no_device
-from tests.support.replicas import CONFIG, Replicated
+from tests.support.replicas import CONFIG, Replicated, settle_at
 from tests.support.world import DELAY_MS
 
 
@@ -19,11 +20,19 @@ def lagging(
     wiped: bool = False,
     unknown: str = "",
     partitions: int = 1,
+    settled: bool = False,
 ) -> Replicated:
-    """Return roots of which ``c`` is out of sync, and lacks what the others have settled and collected."""
+    """Return roots of which ``c`` is out of sync, and lacks what the others have settled and collected.
+
+    ``settled``: it has settled something before, in more than one segment.
+    """
     roots = Replicated(path, unknown=unknown)
     roots.create(partitions, {**CONFIG, "replica.lag.time.max.ms": 1_000, "segment.bytes": 2_000})
     roots.write(b"first")
+    if settled:
+        for number in range(3):
+            roots.write(Random(number).randbytes(1_500))
+            settle_at(roots, "c")
     roots.hooks["c"] = no_device
     for number in range(3):
         roots.write(b"%d" % number, b"%d again" % number)

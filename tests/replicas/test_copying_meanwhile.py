@@ -20,6 +20,7 @@ Interleavings; c gets the segments of a up to entry T, partition 0 first:
 9. *The later entry is collected*, too, before all is copied: c holds it since it began to copy up to there.
 10. *It is no later one*: a could not settle what followed. c never ends before the entry that it was to end at, nor at
     one after which records are in the log that a has removed.
+11. *c collects* what no settle entry names, after a move: what was copied before that is not named yet, and stays.
 """
 
 from __future__ import annotations
@@ -327,6 +328,34 @@ def test_what_is_lost_is_damage_at_once(fast_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(ReplicaNotAvailableError, match=r"log is missing: restore it from a copy.*is missing"):
         _catch_up(roots)
     assert len(found) == 2, "each root was looked at once"
+
+
+def test_what_was_copied_before_a_move_is_not_collected(fast_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    roots, found = lagging(fast_path, partitions=2, settled=True), _counted(monkeypatch)
+    topic = roots.at("c")
+    before = topic.settled(topic.newest()[1].topic_id)[1].partition(0)
+    assert before.active.base_offset > 0, "what is below is collected"
+    for partition in (0, 1):
+        _write(roots, partition, *(b"%d" % number for number in range(6)))
+
+    def removed() -> None:
+        roots.log().delete_records("t", {1: 5})
+        _maintained(roots)
+
+    first, collected = once_at("create", "/1/", removed), list[str]()
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        first(operation, path, moment)
+        if (operation, moment) == ("create", "before") and len(found) == 2 and not collected:
+            collected.append(path)
+            with pytest.raises(ReplicaNotAvailableError, match="lags too far"):  # it settles nothing, and collects
+                roots.log("c").maintain("t", catch_up=False)
+
+    roots.hooks["c"] = hook
+    _catch_up(roots)
+    assert collected
+    assert len(found) == 2, "no other root was asked"
+    _whole(roots)
 
 
 def test_a_later_entry_is_held_from_when_it_is_copied_up_to(

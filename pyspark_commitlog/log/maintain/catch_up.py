@@ -218,21 +218,17 @@ class _Copy:
         base, before = self.into.settled(self.state.topic_id)
         if before.through[0] >= self.through[0]:
             return before.through
-
-        def reserve() -> int:
-            nonlocal base
-            reserved = self.into.reserve(base, before)
-            if reserved is None:
-                raise self._overtaken()
-            base = reserved
-            return base.sequence + 1
+        reserved = self.into.reserve(base, before)
+        if reserved is None:
+            raise self._overtaken()
+        number = reserved.sequence + 1  # over all moves: what bears an older one, and nobody names, is collected
 
         def lacks(partition: int) -> bool:
             return self._lacks(partition, before.partition(partition))
 
-        done, every = self._copied(lacks, reserve), range(self.state.partitions)
-        rows = [self._row(p, done[p], base.sequence + 1) if lacks(p) else before.partition(p) for p in every]
-        if self.into.publish(base, self._after(before, rows)) is None:
+        done, every = self._copied(lacks, lambda: number), range(self.state.partitions)
+        rows = [self._row(p, done[p], number) if lacks(p) else before.partition(p) for p in every]
+        if self.into.publish(reserved, self._after(before, rows)) is None:
             raise self._overtaken()
         return self.through
 
@@ -297,10 +293,13 @@ class _Copy:
 
         Args:
             lacks: says so of a partition, by what is copied now.
-            number: returns that for the names of what is made: another one after each move, since they may be taken.
+            number: returns that for the names of what is made, after each move again. Under the same one a partition
+                that begins again writes over what it had, which nobody names.
         """
         done, named, moves = dict[int, _Copied](), number(), 0
         while (partition := self._next(done, lacks)) is not None:
+            if partition in done and not self._goes_on(partition, done[partition]):
+                del done[partition]  # its files may be written over
             try:
                 done[partition] = self._more(partition, done.get(partition), named)
             except _GoneError as error:
@@ -348,7 +347,7 @@ class _Copy:
     # --- one partition -----------------------------------------------------------------------------------
 
     def _more(self, partition: int, copied: _Copied | None, number: int) -> _Copied:
-        """Copy a partition's segments, after what was copied of them where that can be gone on with.
+        """Copy a partition's segments, after what was copied of them, if anything.
 
         Raises:
             _GoneError: some are gone.
@@ -358,7 +357,7 @@ class _Copy:
             raise CorruptionError(
                 f"topic {self.source.name!r} partition {partition} in {self.source.storage.url}: {MISLED}"
             )
-        if copied is not None and self._goes_on(partition, copied):
+        if copied is not None:
             sealed, begun, latest_ms = copied.sealed, copied.row.end_offset, _latest(copied.sealed)
             segments = self._segments_from(partition, begun)
         else:
