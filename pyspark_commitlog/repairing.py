@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pyspark_commitlog.errors import CommitLogError, CorruptionError
+from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.late_voids import late_voids
-from pyspark_commitlog.log.maintain.catch_up import TopicSegments
+from pyspark_commitlog.log.maintain.catch_up import SettledThere, TopicSegments
 from pyspark_commitlog.log.maintain.mend import MendedSegments, mend_segments
 from pyspark_commitlog.log.maintain.settle import settle_on
 from pyspark_commitlog.log.settle_state import SettleState
@@ -87,21 +87,25 @@ def _take_settled(
     it is killed before it publishes (nothing names what was written). Its readers look again, as after any settling.
     """
     segments, failures = TopicSegments(topic.name), list[str]()
+
+    def check(there: SettledThere) -> None:
+        head = topic.journal.head()  # others write meanwhile
+        if head is None or there.settled is None or there.sequence > head.sequence:
+            raise ReplicaNotAvailableError(
+                f"it has settled entry {there.sequence}, and {topic.storage.url} has learned less: run `commitlog "
+                "replicate`"
+            )
+
     for other in holding:
         try:
             if not has(other.storage):
                 continue
             there = segments.settled(other.storage)
-            head = topic.journal.head()  # others write meanwhile
-            if head is not None and there.settled is not None and there.sequence <= head.sequence:
-                before = topic.settled(there.state.topic_id)[1]
-                segments.copy(other.storage, topic.storage, there)
-                after = topic.settled(there.state.topic_id)[1]
-                return _moved(before, after), []
-            failures.append(
-                f"{other.storage.url} has settled entry {there.sequence}, and {topic.storage.url} has learned less: "
-                "run `commitlog replicate`"
-            )
+            check(there)
+            before = topic.settled(there.state.topic_id)[1]
+            segments.copy(other.storage, topic.storage, there, check)  # it may go on to a later entry
+            after = topic.settled(there.state.topic_id)[1]
+            return _moved(before, after), []
         except (CommitLogError, OSError) as error:
             failures.append(f"{other.storage.url}: {error}")
     return MendedSegments(), failures

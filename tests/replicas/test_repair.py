@@ -26,6 +26,7 @@ from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.errors import CorruptionError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import segment_span, walk
+from pyspark_commitlog.log.maintain import catch_up as copying
 from pyspark_commitlog.log.maintain.catch_up import SettledThere, TopicSegments
 from pyspark_commitlog.log.maintain.donors import attempts, lost_ranges
 from pyspark_commitlog.log.maintain.mend import mend_segments
@@ -278,6 +279,32 @@ def test_it_is_taken_from_segments_while_others_write(roots: Replicated, monkeyp
     monkeypatch.setattr(TopicSegments, "settled", settled)
     done = roots.log("b").repair("t")
     assert (done.left, done.away) == ((), ())
+
+
+def test_nothing_is_taken_beyond_what_is_learned(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other root compacts while it is copied from, so a later entry would be copied up to."""
+    zero(settled_elsewhere(roots), Random(1))
+    topic = roots.at("b")
+    before, head = topic.settled(topic.newest()[1].topic_id)[1], topic.journal.head()
+    frames, once = copying._Copy._frames, list[int]()
+
+    def gone(self: Any, partition: int, *args: Any) -> Any:
+        if not once:
+            once.append(partition)
+            elect(roots, "a")
+            roots.order().pusher.shrink(roots.id_of("b"), "test")
+            roots.write(b"later")
+            settle_at(roots, "a")
+            raise copying._GoneError("compacted")
+        return frames(self, partition, *args)
+
+    monkeypatch.setattr(copying._Copy, "_frames", gone)
+    done = roots.log("b").repair("t")
+    assert once
+    assert any("run `commitlog replicate`" in each for each in done.away)
+    topic = roots.at("b")
+    assert topic.journal.head() == head
+    assert topic.settled(topic.newest()[1].topic_id)[1].through == before.through
 
 
 def test_what_nobody_has_is_given_up_where_another_has_settled_what_was_before(roots: Replicated) -> None:
