@@ -36,6 +36,7 @@ import pytest
 from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.errors import ReplicaNotAvailableError
 from pyspark_commitlog.format.index import IndexState
+from pyspark_commitlog.log import topic as handles
 from pyspark_commitlog.log.maintain import catch_up as copying
 from pyspark_commitlog.log.maintain.catch_up import SettledThere, TopicSegments
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
@@ -317,15 +318,21 @@ def test_it_never_ends_earlier_than_it_was_to(fast_path: Path) -> None:
     assert held == [copy.there]
 
 
-def test_what_is_lost_is_damage_at_once(fast_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    roots, found = lagging(fast_path), _counted(monkeypatch)
+@pytest.mark.parametrize(("unknown", "lost"), [("", "*/0/*.log"), ("", "*/manifests/0-*.json"), ("ab", "*/objects/*")])
+def test_what_is_lost_is_damage_at_once(
+    fast_path: Path, monkeypatch: pytest.MonkeyPatch, unknown: str, lost: str
+) -> None:
+    """A segment, what lists them, or the list in an object."""
+    roots, found = lagging(fast_path, unknown=unknown), _counted(monkeypatch)
     _write(roots, 0, *(b"%d" % number for number in range(6)))
     for root in "ab":
         TopicSegments("t").settled(roots.storage(root))
-        logs = sorted((fast_path / root / "topics/t").glob("*/0/*.log"))
-        logs[1].unlink()
+        files = sorted((fast_path / root / "topics/t").glob(lost))
+        for path in files[1:2] if lost.endswith(".log") else files:
+            path.unlink()
+    handles._footers.clear()  # another process has to read it
     found.clear()
-    with pytest.raises(ReplicaNotAvailableError, match=r"log is missing: restore it from a copy.*is missing"):
+    with pytest.raises(ReplicaNotAvailableError, match=r"is missing: restore it from a copy.*is missing"):
         _catch_up(roots)
     assert len(found) == 2, "each root was looked at once"
 

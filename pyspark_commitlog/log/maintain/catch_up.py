@@ -27,7 +27,7 @@ from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.segments.rewrite import Rules, rewrite_frames
 from pyspark_commitlog.log.segments.writer import write_manifest
 from pyspark_commitlog.log.settle_change import MAX_DROPS, Change
-from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
+from pyspark_commitlog.log.settle_state import Active, Manifest, Sealed, SettledPartition, SettleState, Shared
 from pyspark_commitlog.log.state import TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Storage
@@ -392,7 +392,7 @@ class _Copy:
         try:
             return self._segments(self.settled, partition)
         except FileNotFoundError as error:
-            return self._segments_now(partition, offset, error)
+            return self._segments_now(partition, offset, error, self.settled)
 
     def _segments(self, settled: SettleState, partition: int) -> _Segments:
         """Return a partition's segments at the other root.
@@ -425,11 +425,18 @@ class _Copy:
                     raise _GoneError(str(error)) from error
                 segments, looked = now, offset
 
-    def _segments_now(self, partition: int, offset: int, gone: FileNotFoundError) -> _Segments:
-        """Return a partition's segments as they are settled now; raises as ``_frames``."""
+    def _segments_now(
+        self, partition: int, offset: int, gone: FileNotFoundError, tried: SettleState | None = None
+    ) -> _Segments:
+        """Return a partition's segments as they are settled now; raises as ``_frames``.
+
+        ``tried``: the state of which what lists them is gone.
+        """
         _, state = self.source.newest(self.state.topic_id)
         settled = self.source.settled(self.state.topic_id)[1]
         was, now = self.settled.partition(partition), settled.partition(partition)
+        if tried is not None and _lists(tried, partition) == _lists(settled, partition):  # as in ``_frames``
+            raise missing(gone) from gone
         if state.log_start[partition] > offset or not _nothing_dropped(was, now):
             raise _GoneError(str(gone)) from gone
         try:
@@ -465,6 +472,11 @@ class _Copy:
             f"topic {self.source.name!r} partition {partition} in {self.source.storage.url}: offsets {start} to "
             f"{end - 1} are in no segment, nothing was copied: `commitlog verify` says more"
         )
+
+
+def _lists(settled: SettleState, partition: int) -> tuple[Manifest | None, tuple[Shared, ...]]:
+    """Return what lists a partition's segments (pure)."""
+    return settled.partition(partition).manifest, settled.tail
 
 
 def _from(segments: _Segments, offset: int) -> _Segments:
