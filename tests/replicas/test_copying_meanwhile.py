@@ -308,6 +308,67 @@ def test_no_root_begins_with_a_log_start_in_no_segment(fast_path: Path, monkeypa
     _whole(roots)
 
 
+def test_no_partition_is_gone_on_with_beyond_a_log_start_that_rose_since(
+    fast_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other root has removed, by an entry after the one that is copied up to, what follows what was copied."""
+    roots, settled, asked = lagging(fast_path, partitions=2), TopicSegments.settled, list[str]()
+    for partition in (0, 1):
+        _write(roots, partition, *(b"%d" % number for number in range(6)))
+
+    def removed() -> None:
+        _write(roots, 0, *(b"later %d" % number for number in range(6)))
+        roots.log().delete_records("t", {1: 5})
+        _maintained(roots)
+
+    def late(self: TopicSegments, donor: Storage) -> SettledThere:
+        found = settled(self, donor)
+        asked.append(donor.url)
+        if len(asked) != 2:
+            return found
+        roots.log().delete_records("t", {0: 17})
+        roots.log("a").maintain("t", catch_up=False)
+        return replace(found, settled=settled(self, donor).settled)
+
+    monkeypatch.setattr(TopicSegments, "settled", late)
+    _while_copying(roots, "1/", removed)
+    _catch_up(roots)
+    assert asked == [roots.storage("a").url] * 3, "no other root was asked"
+    assert roots.at("c").newest()[1].log_start == (17, 5)
+    _whole(roots)
+
+
+def test_a_log_start_that_rises_between_two_looks_is_no_damage(
+    fast_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots, looks = lagging(fast_path), count()
+    _write(roots, 0, *(b"%d" % number for number in range(6)))
+    there = TopicSegments("t").settled(roots.storage("a"))
+    copy = copying._Copy(roots.at("a"), roots.at("c"), there, 1, there.state, lambda: there, lambda _: None, bool)
+    newest, settled = copy.source.newest, copy.source.settled
+
+    def removed() -> None:
+        if next(looks) == 0:  # after the first of the two
+            roots.log().delete_records("t", {0: 10})
+            roots.log("a").maintain("t", catch_up=False)
+
+    def newest_then(topic_id: str) -> object:
+        found = newest(topic_id)
+        removed()
+        return found
+
+    def settled_then(topic_id: str) -> object:
+        found = settled(topic_id)
+        removed()
+        return found
+
+    monkeypatch.setattr(copy.source, "newest", newest_then)
+    monkeypatch.setattr(copy.source, "settled", settled_then)
+    with pytest.raises(copying._GoneError):
+        copy._segments_now(0, 8, FileNotFoundError("merged"))
+    assert next(looks) == 2
+
+
 def test_it_never_ends_earlier_than_it_was_to(fast_path: Path) -> None:
     roots, segments, held = lagging(fast_path), TopicSegments("t"), list[SettledThere]()
     there = segments.settled(roots.storage("a"))

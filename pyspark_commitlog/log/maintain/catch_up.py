@@ -360,6 +360,7 @@ class _Copy:
         if copied is not None:
             sealed, begun, latest_ms = copied.sealed, copied.row.end_offset, _latest(copied.sealed)
             segments = self._segments_from(partition, begun)
+            self._check_removed(partition, segments, begun)
         else:
             log_start, sealed, latest_ms = self.state.log_start[partition], (), NO_TIMESTAMP
             segments = self._segments_from(partition, log_start)
@@ -373,6 +374,13 @@ class _Copy:
             made = rewrite_frames(directory, begun, there.end_offset, frames, rules, number=number, latest_ms=latest_ms)
             sealed = (*sealed, *made)
         return _Copied(sealed, there, voids)
+
+    def _check_removed(self, partition: int, segments: _Segments, begun: int) -> None:
+        """Refuse to go on at an offset that was removed by an entry after the one that is copied up to."""
+        if begun < self.settled.partition(partition).end_offset and not _hold(segments, begun):
+            log_start = self.source.newest(self.state.topic_id)[1].log_start[partition]
+            if log_start > begun:  # else they are lost
+                raise _GoneError(f"offsets {begun} to {log_start - 1} were removed")
 
     def _rules(self, partition: int) -> Rules:
         log_start, cleaned = self.state.log_start[partition], self.settled.partition(partition).cleaned
@@ -432,8 +440,8 @@ class _Copy:
 
         ``tried``: the state of which what lists them is gone.
         """
-        _, state = self.source.newest(self.state.topic_id)
         settled = self.source.settled(self.state.topic_id)[1]
+        _, state = self.source.newest(self.state.topic_id)  # after it: what removes them follows their log start
         was, now = self.settled.partition(partition), settled.partition(partition)
         if tried is not None and _lists(tried, partition) == _lists(settled, partition):  # as in ``_frames``
             raise missing(gone) from gone
@@ -482,6 +490,11 @@ def _lists(settled: SettleState, partition: int) -> tuple[Manifest | None, tuple
 def _from(segments: _Segments, offset: int) -> _Segments:
     """Return the segments that end after an offset (pure); where the active one ends they don't say."""
     return tuple(each for each in segments if isinstance(each, Active) or each.end_offset > offset)
+
+
+def _hold(segments: _Segments, offset: int) -> bool:
+    """Return whether a segment begins at an offset, or before it and ends after it (pure)."""
+    return any(each.base_offset <= offset for each in _from(segments, offset)[:1])
 
 
 def _latest(sealed: Sequence[Sealed]) -> int:
