@@ -178,6 +178,7 @@ class Delivery:
         self.expired = float("-inf")
         self._paused: _Bundle | None = None
         self._may_have_landed = False
+        self._given_up = False
 
     def deliver(self, items: Sequence[Item], abandoned: Callable[[], bool], wanted: Callable[[], bool]) -> float | None:
         """Commit items as one entry, and complete their futures.
@@ -191,6 +192,7 @@ class Delivery:
             None: all futures are done. Else the pause, in seconds, after which to call again with these items.
         """
         bundle, self._paused = self._paused or self._bundle(list(items)), None
+        self._given_up = False
         clock = self._topic.storage.clock
         while bundle.items or bundle.rest:
             try:
@@ -228,7 +230,7 @@ class Delivery:
 
     def _is_tried_again(self, bundle: _Bundle, error: Exception, closed: bool) -> bool:
         """Return whether a bundle that failed is tried again: what has time left of it, the rest fails here."""
-        if closed or not (is_retriable(error) or self._topic.is_away()):
+        if closed or self._given_up or not (is_retriable(error) or self._topic.is_away()):
             return False
         now = self._topic.storage.clock.monotonic()
         return now < bundle.deadline or self._fail_late(bundle, error, now)
@@ -254,12 +256,13 @@ class Delivery:
     def _following(self, bundle: _Bundle, abandoned: bool) -> _Bundle:
         """Return what was divided off a bundle that is done, to be committed next; without items where that is all.
 
-        It had its first try with the others: a producer that was closed meanwhile gives it no other.
+        It had its first try with the others: a producer that was closed meanwhile gives it no other. Nor is there one
+        where all has failed since storage did not answer.
         """
         rest = self._bundle(bundle.rest, bundle.error)
-        if rest.items and abandoned:
+        if rest.items and (abandoned or self._given_up):
             assert rest.error is not None
-            self._fail(rest, rest.error, closed=True)
+            self._fail(rest, rest.error, closed=abandoned)
             return self._bundle([])
         return rest
 
@@ -302,6 +305,10 @@ class Delivery:
         if not bundle.staged:  # every record was refused
             return
         assert bundle.batch is not None
+        if self._given_up:  # its futures say so: whoever sends it again would have it twice
+            raise NotSentError(
+                f"topic {self._topic.name!r}: given up before it was sent: storage did not answer in time"
+            )
         self._may_have_landed = True
         topic, topic_id = self._topic, bundle.topic_id
         done = self._commit(topic, topic_id, bundle.staged, bundle.batch)
@@ -528,7 +535,12 @@ class Delivery:
         return True
 
     def give_up(self, rows: int) -> OutcomeUnknownError:
-        """Return what records end with that storage does not answer for in time; a durable producer ends with them."""
+        """Give up what is under way, as storage does not answer for it in time: it gets no further try.
+
+        Returns:
+            What these records end with; a durable producer ends with them.
+        """
+        self._given_up = True
         name, limit, what = self._topic.name, self._options.delivery_timeout_ms, counted(rows, "record")
         error = OutcomeUnknownError(
             f"topic {name!r}: storage does not answer, and delivery_timeout_ms={limit} is over: {what} "

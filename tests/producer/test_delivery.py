@@ -260,6 +260,46 @@ def test_what_has_time_left_is_not_given_up_for_what_failed_before_it_when_stora
     assert world.values() == [b"second"]
 
 
+@pytest.mark.parametrize("divided", [False, True], ids=["", "divided"])
+@pytest.mark.parametrize("error", [StorageError("injected"), None], ids=["fails", "answers"])
+def test_what_was_given_up_while_storage_hung_does_not_land_after_it_was_sent_again(
+    world: World, error: Exception | None, divided: bool
+) -> None:
+    """The second record has time left when the call comes back; its future has failed with the first one's."""
+    world.create()
+    staged, reached, go = list[str](), Event(), Event()
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if operation != "create" or "/staged/" not in path or moment != "before":
+            return
+        staged.append(path)
+        if reached.is_set():
+            return
+        if divided and len(staged) == 1:
+            raise StorageFullError("injected: full")
+        reached.set()
+        assert go.wait(60)
+        if error is not None:
+            raise error
+
+    with producer_on(world, hook, linger_ms=90_000, request_timeout_ms=50) as producer:
+        first = producer.send("t", b"first")
+        world.clock.advance(69_000)
+        second = producer.send("t", b"second")
+        producer.flush(0.01)
+        assert reached.wait(60)
+        world.clock.advance(52_000)
+        for each in (first, second):
+            assert isinstance(each.exception(60), OutcomeUnknownError)
+        again = producer.send("t", b"second")
+        go.set()
+        assert producer.flush(60) == 0
+        assert again.result(60).offset == 0
+        wait_until(lambda: producer._buffer._used == 0)
+    assert world.values() == [b"second"]
+    assert len(staged) == 2 + divided, "nothing of it is staged again"
+
+
 def test_a_slow_storage_is_waited_for_until_delivery_timeout(world: World) -> None:
     world.create()
     gate = Gate()
