@@ -55,6 +55,7 @@ _PATIENCE_SECONDS = 1.0
 #: So long (s) after its last record an accumulator lets go of what it remembers of the topic, and of the topic.
 REST_SECONDS, RETIRE_SECONDS = 10.0, 60.0
 _SILENT = "topic %r: storage has not answered for request_timeout_ms=%d: records wait for it"
+_CLOSED = "topic %r: the producer was closed before sending %s; under way: %s"
 
 _CALLBACK = "a callback of a future has not returned"
 _HELD = "topic %r: a callback of a future has kept others of its records waiting for %.1f s: callbacks must not wait"
@@ -308,21 +309,21 @@ class RecordAccumulator:
         """Give up: what is under way gets no further try.
 
         Returns:
-            What fails the rest, to be called without the lock: futures call back.
+            What fails the rest, to be called without the lock: futures call back, and handlers of the log.
         """
         self._abandoned = True
         items = self._dropped()
         self._counted(items)  # closing calls back, and a callback may flush
         left = sum(item.rows for item in items)
         under_way = self._sent - self._done
-        if left or under_way:
-            log.warning(
-                "topic %r: the producer was closed before sending %s; under way: %s",
-                self._topic, counted(left, "record"), counted(under_way, "record"),
-            )  # fmt: skip
-        return lambda: _fail(
-            items, ProducerClosedError(f"topic {self._topic!r}: closed before sending {counted(left, 'record')}")
-        )
+        error = ProducerClosedError(f"topic {self._topic!r}: closed before sending {counted(left, 'record')}")
+
+        def fail() -> None:
+            if left or under_way:
+                log.warning(_CLOSED, self._topic, counted(left, "record"), counted(under_way, "record"))
+            _fail(items, error)
+
+        return fail
 
     def show(self, timeout: float) -> bool:
         """Have readers see what is committed, and wait at most so long; return whether they do. Without the lock."""
@@ -395,14 +396,14 @@ class RecordAccumulator:
         late = [item for item in self._under_way if not self._is_early(item, now)]
         if not late:
             return []
-        error = self._delivery.expire(late[-1].since)
+        error, told = self._delivery.expire(late[-1].since)
         if not self._delivery.waits:
             late = self._under_way
         self._under_way = self._under_way[len(late) :]
         self._paused = self._delivery.waits
         self._buffer.give(sum(item.size for item in late))
         callbacks: list[Callable[[], None]] = [partial(self._fail_dropped, late, error)]
-        return callbacks + self._after_failure() + self._overdue_waiting(now)
+        return told + callbacks + self._after_failure() + self._overdue_waiting(now)
 
     def _overdue_called_back(self, began: float, now: float) -> list[Callable[[], None]]:
         """Give up what waits for callbacks of futures: they may wait for it themselves."""
@@ -484,13 +485,17 @@ class RecordAccumulator:
         Returns:
             False where it was given up meanwhile.
         """
+        told: list[Callable[[], None]] = []
         with self._buffer.lock:
             if self._under_way:
                 self._paused = True
                 self._pool.schedule(self, seconds)
             else:
-                self._delivery.expire()
-            return self._paused
+                _, told = self._delivery.expire()
+            paused = self._paused
+        for tell in told:
+            tell()
+        return paused
 
     def _end_of(self, items: list[Item]) -> None:
         failed = self._delivery.failed

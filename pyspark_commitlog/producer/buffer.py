@@ -153,7 +153,9 @@ class Buffer:
             self._calling.discard(get_ident())
 
     def check_not_interrupted(self) -> None:
-        """Refuse a handler of a signal that came while this thread was at work here: what it does would be half done.
+        """Refuse what interrupts this thread at work here: what it does would be half done.
+
+        That is a signal's handler, a finalizer or a logging handler.
 
         Raises:
             UsageError: this thread has the lock.
@@ -165,7 +167,7 @@ class Buffer:
         """Refuse to wait in a thread that others wait for, or that would wait for itself.
 
         Raises:
-            UsageError: this is a callback of a future, or a handler of a signal.
+            UsageError: this is a callback of a future, or interrupts this thread at work here.
         """
         self.check_not_interrupted()
         if get_ident() in self._calling:
@@ -182,8 +184,8 @@ class Buffer:
 
 
 def interrupted() -> UsageError:
-    """Return what is raised in a handler of a signal that interrupted this thread's own call of the producer."""
+    """Return what is raised in what interrupted this thread's own call of the producer."""
     return UsageError(
-        "a signal interrupted this producer at work: do not call it in the signal's handler, but set a flag there, and "
-        "send, flush or close where the program looks at it. Nothing was sent"
+        "a signal's handler, a finalizer or a logging handler interrupted this producer at work: do not call it there, "
+        "but set a flag, and send, flush or close where the program looks at it. Nothing was sent"
     )

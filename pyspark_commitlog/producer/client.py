@@ -159,7 +159,8 @@ class Producer(Gathering):
             InvalidRecordError: a value of the wrong type, or more than 2 GiB.
             BufferExhaustedError: no room for ``max_block_ms``; nothing was taken.
             ProducerClosedError: closed, or another process'.
-            UsageError: this is a handler of a signal that interrupted a call of this producer: set a flag there.
+            UsageError: this is a signal's handler, a finalizer or a logging handler that interrupted a call of this
+                producer: set a flag there.
             WriterFencedError, NotSentError: a producer with ``producer_id`` that has ended, see ``last_sequence``.
         """
         accumulator = self._opened(topic)
@@ -312,7 +313,8 @@ class Producer(Gathering):
             How many records are still under way: 0 but for a timeout. Futures hold what failed.
 
         Raises:
-            UsageError: this is a callback of a future, or a handler of a signal that interrupted this producer.
+            UsageError: this is a callback of a future; or a signal's handler, a finalizer or a logging handler that
+                interrupted this producer.
         """
         self._check_process()
         self._buffer.check_may_wait()

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -271,13 +272,14 @@ class Delivery:
         """Return whether something waits for another try."""
         return self._paused is not None
 
-    def expire(self, since: float = float("inf")) -> CommitLogError:
+    def expire(self, since: float = float("inf")) -> tuple[CommitLogError, list[Callable[[], None]]]:
         """Give up what waits for another try, as far as it was sent at that time (monotonic, s) or before it.
 
         All of it where it may have landed, or has an id that lasts, as in ``deliver``.
 
         Returns:
-            What these records end with.
+            What these records end with, and what says so in the log, to be called without a lock: a handler there may
+            send.
         """
         bundle, self._paused = self._paused, None
         assert bundle is not None
@@ -286,12 +288,13 @@ class Delivery:
         count = sum(item.since <= since for item in items)
         if items and count == 0:  # those have failed before
             self._paused = bundle
-            return self._outcome(bundle, bundle.error, closed=False)
+            return self._outcome(bundle, bundle.error, closed=False), []
         whole = bundle.doubt or self._identity.durable or count == len(items)
         bundle.items, bundle.rest = items if whole else items[:count], []
         if not whole:
             self.expired, self._paused = since, self._bundle(items[count:], bundle.error)
-        return self._ended(bundle, bundle.error, closed=False)
+        outcome = self._ended(bundle, bundle.error, closed=False)
+        return outcome, [partial(self._tell, bundle.rows, outcome)]
 
     def _back_off(self, tries: int) -> float:
         seconds: float = min(_BACKOFF_SECONDS * 2 ** min(tries, 10), _MAX_BACKOFF_SECONDS)
@@ -492,7 +495,7 @@ class Delivery:
             self._topic.name, damaged, "records for them were not committed, those for others go on without them"
         )
         rows = sum(item.rows for item in refused)
-        log.warning(NOT_COMMITTED, self._topic.name, counted(rows, "record"), error)
+        self._tell(rows, error)
         bundle.items, bundle.batch, bundle.staged = kept, None, None
         with self.calling():
             for item in refused:
@@ -552,6 +555,7 @@ class Delivery:
 
     def _fail(self, bundle: _Bundle, error: Exception, closed: bool) -> None:
         outcome = self._ended(bundle, error, closed=closed)
+        self._tell(bundle.rows, outcome)
         with self.calling():
             for item in bundle.items:
                 item.fail(outcome)
@@ -563,13 +567,15 @@ class Delivery:
     def _ended(self, bundle: _Bundle, error: Exception, *, closed: bool) -> CommitLogError:
         """Return what the records of a bundle that is given up end with; what follows is not taken for it."""
         outcome = self._outcome(bundle, error, closed)
-        log.warning(NOT_COMMITTED, self._topic.name, counted(bundle.rows, "record"), outcome)
         if self._identity.durable:
             self.failed = outcome
         elif bundle.doubt or isinstance(error, StaleBatchError):
             # Under another id the next batch can't be taken for this one, nor is one missed that was lost.
             self._identity = ProducerIdentity(f"{TRANSIENT}{self._topic.storage.new_id()}")
         return outcome
+
+    def _tell(self, rows: int, outcome: CommitLogError) -> None:
+        log.warning(NOT_COMMITTED, self._topic.name, counted(rows, "record"), outcome)
 
     def died(self, rows: int, error: BaseException) -> CommitLogError:
         """Return what records end with whose try nobody expected to end so: by a fault of ours, or for want of memory.
@@ -585,7 +591,7 @@ class Delivery:
             else NotSentError(f"{what}. Nothing of it is in the log")
         )
         outcome.__cause__ = error
-        log.warning(NOT_COMMITTED, name, counted(rows, "record"), outcome)
+        self._tell(rows, outcome)
         if self._identity.durable:
             self.failed = outcome
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,9 +14,11 @@ from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.producer.accumulator import RecordAccumulator
 from pyspark_commitlog.producer.buffer import Buffer
 from pyspark_commitlog.producer.client import Producer
-from tests.support.producers import producer_on
+from pyspark_commitlog.storage.pool import Pool
+from pyspark_commitlog.testing.faults import on_path
+from tests.support.producers import producer_on, wait_until
 from tests.support.records import batch_of
-from tests.support.world import World
+from tests.support.world import World, failing
 
 _ACTS: dict[str, Callable[[Producer], Any]] = {
     "send": lambda producer: producer.send("t", b"handler"),
@@ -84,7 +87,8 @@ def test_a_handler_of_a_signal_that_interrupts_a_send_is_refused(
         with monkeypatch.context() as patched:
             patched.setattr(RecordAccumulator, "_mark", interrupted)
             sent = [producer.send("t", b"1"), producer.send_batch("t", batch_of([b"2"]))]
-        assert [str(error).partition(":")[0] for error in ended] == ["a signal interrupted this producer at work"] * 2
+        assert all("handler interrupted this producer at work" in str(error) for error in ended)
+        assert len(ended) == 2
         assert producer.flush(60) == 0
         assert all(each.done() for each in sent)
     assert world.values() == [b"0", b"1", b"2"]
@@ -116,3 +120,60 @@ def test_a_handler_of_a_signal_that_interrupts_nothing_of_a_producer_is_served(w
         assert ended == [None]
         assert sent.result(60).has_offset()
     assert world.values()[0] == b"1"
+
+
+class LockSeen(logging.Handler):
+    """Notes of each warning whether it is logged with a producer's lock held: a handler that sends is refused then."""
+
+    def __init__(self, producer: Producer) -> None:
+        super().__init__(logging.WARNING)
+        self.held, self._lock_of = list[bool](), producer._buffer.lock
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.held.append(self._lock_of._is_owned())  # type: ignore[attr-defined]
+
+
+def _given_up_in_pause(producer: Producer) -> bool:
+    accumulator = producer._accumulators["t"]
+    with producer._buffer.lock:
+        later = producer._storage.clock.monotonic() + 200
+        callbacks = accumulator.overdue(later) if accumulator._paused else []
+    for callback in callbacks:
+        callback()
+    return bool(callbacks)
+
+
+def _given_up_before_pause(producer: Producer) -> None:
+    accumulator = producer._accumulators["t"]
+    with producer._buffer.lock:
+        items, accumulator._under_way = accumulator._under_way, []
+    accumulator._fail_dropped(items, accumulator._delivery.give_up(1))
+
+
+@pytest.mark.parametrize("moment", ["paused", "pauses", "closed"])
+def test_a_handler_of_the_log_may_send(world: World, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its error would end the thread that looks whether storage answers, and futures would never be done."""
+    world.create()
+    broken = on_path("/staged/", "create", failing(), times=10**6)
+
+    def is_wanted(*_: object) -> bool:
+        if moment == "pauses":
+            _given_up_before_pause(producer)
+        return True
+
+    monkeypatch.setattr(Pool, "is_wanted", is_wanted)
+    log, producer = logging.getLogger("pyspark_commitlog.producer"), producer_on(world, broken)
+    seen = LockSeen(producer)
+    log.addHandler(seen)
+    try:
+        future = producer.send("t", b"1")
+        if moment == "paused":
+            wait_until(lambda: _given_up_in_pause(producer))
+        elif moment == "closed":
+            producer.close(0)
+        assert future.exception(60) is not None
+        wait_until(lambda: seen.held != [])
+    finally:
+        log.removeHandler(seen)
+        producer.close(0)
+    assert not any(seen.held)
