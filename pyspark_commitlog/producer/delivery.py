@@ -147,8 +147,9 @@ class Delivery:
 
     ``partitions`` is how many the topic had when it was last looked up; ``failed`` the error that ended a durable
     producer: what comes after a failed batch must not land before it was sent again. ``trying`` is the monotonic time
-    (s) at which the try under way began, None between tries; ``calling_back`` that at which callbacks of futures began.
-    What was sent at ``expired`` or before has failed, if something that was sent after it is under way yet.
+    (s) at which the try under way began, or the look for a leader after it, None between them; ``calling_back`` that at
+    which callbacks of futures began. What was sent at ``expired`` or before has failed, if something that was sent
+    after it is under way yet.
 
     Args:
         topic: where to.
@@ -197,11 +198,8 @@ class Delivery:
         clock = self._topic.storage.clock
         while bundle.items or bundle.rest:
             try:
-                self.trying = clock.monotonic()
-                try:
+                with self._asking():
                     self._try(bundle)
-                finally:
-                    self.trying = None
             except (InvalidRecordError, StagedExpiredError):  # the topic was altered since they were staged
                 bundle.staged = None
             except (CommitLogError, OSError) as error:
@@ -231,16 +229,21 @@ class Delivery:
 
     def _is_tried_again(self, bundle: _Bundle, error: Exception, closed: bool) -> bool:
         """Return whether a bundle that failed is tried again: what has time left of it, the rest fails here."""
-        if closed or self._given_up or not (is_retriable(error) or self._topic.is_away()):
+        if closed or self._given_up or not (is_retriable(error) or self._is_away()):
             return False
         now = self._topic.storage.clock.monotonic()
         return now < bundle.deadline or self._fail_late(bundle, error, now)
+
+    def _is_away(self) -> bool:
+        with self._asking():
+            return self._topic.is_away()
 
     def _find_leader(self, bundle: _Bundle) -> None:
         """Go on at the leader that a topic on several roots has now; what was staged is staged again there."""
         try:
             here = self._topic  # that has let go of what it knew knows of no replicas, where its root is lost
-            topic = here.placed(writing=True) if here.is_away() else here.at_leader()
+            with self._asking():
+                topic = here.placed(writing=True) if here.is_away() else here.at_leader()
         except (CommitLogError, OSError) as error:
             log.info("topic %r: no leader: %s", self._topic.name, error)
             return
@@ -320,6 +323,15 @@ class Delivery:
         with self.calling():
             _acknowledge(bundle, ranges)
         self._settler.committed(topic_id, sum(extent.length for task in bundle.staged for extent in task.extents))
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Mark that storage is asked: it may hang."""
+        self.trying = self._topic.storage.clock.monotonic()
+        try:
+            yield
+        finally:
+            self.trying = None
 
     @contextmanager
     def calling(self) -> Iterator[None]:

@@ -300,6 +300,33 @@ def test_what_was_given_up_while_storage_hung_does_not_land_after_it_was_sent_ag
     assert len(staged) == 2 + divided, "nothing of it is staged again"
 
 
+@pytest.mark.parametrize(
+    ("place", "error"), [("at_leader", StorageError("injected")), ("is_away", StorageReadOnlyError("injected"))]
+)
+def test_a_storage_that_hangs_after_a_try_keeps_nobody_waiting(
+    world: World, place: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the topic's leader is looked up for the next try."""
+    world.create()
+    reached, go, real = Event(), Event(), getattr(TopicLog, place)
+
+    def hangs(topic: TopicLog) -> Any:
+        reached.set()
+        assert go.wait(60)
+        return real(topic)
+
+    monkeypatch.setattr(TopicLog, place, hangs)
+    with producer_on(world, on_path("/staged/", "create", raising(error), times=1), **_SHORT) as producer:
+        future = producer.send("t", b"1")
+        assert reached.wait(60)
+        world.clock.advance(300)
+        try:
+            assert isinstance(future.exception(20), OutcomeUnknownError)
+        finally:
+            go.set()
+    assert world.values() == []
+
+
 def test_a_slow_storage_is_waited_for_until_delivery_timeout(world: World) -> None:
     world.create()
     gate = Gate()
