@@ -335,12 +335,13 @@ class Delivery:
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """Mark that futures call back: that may take its time, and is not storage's."""
-        self.trying, self.calling_back = None, self._topic.storage.clock.monotonic()
+        """Mark that futures call back: that may take its time, and is not storage's. A try goes on after it."""
+        clock, is_trying = self._topic.storage.clock, self.trying is not None
+        self.trying, self.calling_back = None, clock.monotonic()
         try:
             yield
         finally:
-            self.calling_back = None
+            self.trying, self.calling_back = clock.monotonic() if is_trying else None, None
 
     def _commit(self, topic: TopicLog, topic_id: str, staged: Sequence[Staged], batch: ProducerBatch) -> Committed:
         durable, acks_all, done = self._options.durable, self._options.acks_all, None
@@ -416,12 +417,16 @@ class Delivery:
             try:
                 bundle.placed += _place(stager, item, refused if alone else None, checks=bundle.checks)
             except _RefusedError as error:
-                self._refuse(bundle, number, error)
+                with self.calling():
+                    self._refuse(bundle, number, error)
                 if alone and not error.is_staged:
                     continue
                 bundle.checks = True  # begin again without it, once: else each such batch has all staged again
                 return
-            left = _without_refused(item, refused)  # another try may find the topic altered, and would take them
+            left = [item]
+            if refused:  # another try may find the topic altered, and would take them
+                with self.calling():
+                    left = _without_refused(item, refused)
             bundle.items[number : number + 1] = left
             number += len(left)
         staged = stager.finish()
@@ -695,7 +700,7 @@ def _placed_rows(
 
 def _without_refused(item: Item, refused: Mapping[int, InvalidRecordError]) -> list[Item]:
     """Fail the records in the rows that were refused; return the item without them, nothing where that is all."""
-    if not refused or not isinstance(item, Run):
+    if not isinstance(item, Run):
         return [item]
     for row, error in refused.items():
         item.futures[row].set_exception(error)

@@ -203,6 +203,28 @@ def test_what_runs_out_of_time_one_after_the_other_is_not_staged_again_for_each(
     assert len(set(ended)) > 1
 
 
+@_CONFIGS
+def test_a_chunk_is_not_staged_again_every_second_while_no_commit_succeeds(
+    world: World, config: dict[str, Any]
+) -> None:
+    """Fifty batches within five seconds: where they are in a chunk, they end together, else a second's at a time."""
+    world.create(1, config)
+    staged, ended = [], []
+    counted = on_path("/staged/", "create", lambda: staged.append(world.clock.monotonic()), times=10**6)
+    out = _out_until(world, float("inf"), NotPutError("no disk"))
+    with producer_on(world, several(out, counted), linger_ms=60_000) as producer:
+        began = world.clock.monotonic()
+        for _ in range(50):
+            batch = producer.send_batch("t", batch_of([b"x"]))
+            batch.add_done_callback(lambda _: ended.append(world.clock.monotonic()))
+            world.clock.advance(100)
+        producer.flush()
+    in_chunk = config is CHUNKS
+    assert len(staged) == 2 * in_chunk
+    assert (len(set(ended)) == 2) == in_chunk
+    assert all(120 <= end - began - number / 10 < 122.5 + 6 * in_chunk for number, end in enumerate(ended))
+
+
 def test_a_storage_that_hangs_keeps_nobody_waiting_beyond_delivery_timeout(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -388,6 +410,50 @@ def test_a_callback_that_takes_its_time_is_no_storage_that_hangs(
         assert second.result(60).offset == 1
         assert producer.send("t", b"third").result(60).offset == 2
     assert not caplog.records
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["record", "batch"])
+def test_a_callback_of_what_is_refused_is_no_storage_that_hangs(
+    world: World, whole: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is committed with it would fail, and be there."""
+    world.create(1, {**CHUNKS, "max.message.bytes": 10})
+    called, go = Event(), Event()
+
+    def slow(_: object) -> None:
+        called.set()
+        assert go.wait(60)
+
+    with producer_on(world, linger_ms=150, **_SHORT) as producer:
+        large = b"x" * 11
+        refused: Future[Any] = producer.send_batch("t", batch_of([large])) if whole else producer.send("t", large)
+        refused.add_done_callback(slow)
+        good = producer.send("t", b"good")
+        assert called.wait(60)
+        world.clock.sleep(0.3)
+        with producer._buffer.lock:
+            given_up = producer._accumulators["t"].overdue(world.clock.monotonic())
+        go.set()
+        for fail in given_up:
+            fail()
+        assert not given_up
+        assert good.result(60).offset == 0
+        assert isinstance(refused.exception(60), InvalidRecordError)
+    assert "has not answered" not in caplog.text
+
+
+def test_a_storage_that_hangs_after_such_a_callback_keeps_nobody_waiting(world: World) -> None:
+    world.create(1, {**CHUNKS, "max.message.bytes": 10})
+    gate = Gate()
+    with producer_on(world, gate, linger_ms=150, **_SHORT) as producer:
+        producer.send("t", b"x" * 11)
+        good = producer.send("t", b"good")
+        assert gate.reached.wait(60)
+        world.clock.sleep(0.3)
+        try:
+            assert isinstance(good.exception(20), OutcomeUnknownError)
+        finally:
+            gate.release()
 
 
 @pytest.mark.parametrize(("producer_id", "fails"), [(None, False), (None, True), ("p", False)])
