@@ -546,12 +546,15 @@ class Delivery:
         late, left = bundle.items[:count], bundle.items[count:]
         if bundle.doubt or self._identity.durable or not left:
             return False
+        has_chunk = any(task.chunk for task in bundle.staged or ())
         if late:
             self.expired = late[-1].since
             self._fail(self._bundle(late), error, closed=False)
             bundle.items, bundle.batch, bundle.staged = left, None, None
-        # What is late soon after it fails together with it, else all that is left is staged again for each of them.
-        bundle.deadline = max(self._deadline(left[0]), now + self._options.together_seconds)
+        # What is late soon after it fails together with it, else all that is left is staged again for each of them. A
+        # chunk may be large: a new one every second would keep the disk busy, or fill it, as long as no commit succeeds.
+        together = self._options.longest_together_seconds if has_chunk else self._options.together_seconds
+        bundle.deadline = max(self._deadline(left[0]), now + together)
         return True
 
     def give_up(self, rows: int) -> OutcomeUnknownError:

@@ -58,7 +58,12 @@ class ProducerConfig:
     @property
     def together_seconds(self) -> float:
         """Return within how long (s) of each other records are sent that run out of time together."""
-        return min(self.delivery_timeout_ms / 1000 * _TOGETHER_PART, _TOGETHER_SECONDS)
+        return min(self.longest_together_seconds, _TOGETHER_SECONDS)
+
+    @property
+    def longest_together_seconds(self) -> float:
+        """Return the same for records that are in a chunk, which is large."""
+        return self.delivery_timeout_ms / 1000 * _TOGETHER_PART
 
     def check(self) -> ProducerConfig:
         """Return these options, if they are right one by one and together.
