@@ -28,6 +28,8 @@ class BufferFullError(Exception):
 class Buffer:
     """Bytes that records take from ``send`` until their future is done.
 
+    Those of a record that fails before others of its commit are given back when that commit ends.
+
     Args:
         limit: ``buffer_memory``, bytes.
         max_block_ms: how long ``take`` waits for room.
