@@ -291,13 +291,28 @@ def recover(left: Left, order: Order) -> Found | None:
         with _of_this_unit(found, places.at(found.root).storage):
             _put(left, order, found.root)
     heads, _ = _heads(left, places)
-    if not heads:
-        return found
-    source = places.at(max(heads, key=lambda root: _rank(heads[root])))
-    with _of_this_unit(found, source.storage):  # also of what can't go on yet: else it would be begun there as new
-        _bring(left, places, source, heads[source.id])
+    if heads := heads or _below_damage(left, places):
+        source = places.at(max(heads, key=lambda root: _rank(heads[root])))
+        with _of_this_unit(found, source.storage):  # also of what can't go on yet: else it would be begun there as new
+            _bring(left, places, source, heads[source.id])
     if found.fault is not None and not _next_at(left, places).journal.sequences():
         raise ReplicaNotAvailableError(f"{left.storage.url} has nothing of {places.unit.directory}: {found.fault}")
+    return found
+
+
+def _below_damage(left: Left, places: Places) -> dict[str, Stored]:
+    """Return the newest entry at each root that is whole: what the next metadata root begins with that has nothing."""
+    found = dict[str, Stored]()
+    if _next_at(left, places).journal.sequences():
+        return found
+    for replica in (places.at(address.id) for address in left.data):
+        for number in reversed(replica.journal.sequences()):
+            try:
+                found[replica.id] = replica.journal.read(number)
+                break
+            except (CommitLogError, OSError) as error:
+                if not _is_damage(error):
+                    raise
     return found
 
 

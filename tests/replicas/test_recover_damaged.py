@@ -1,7 +1,8 @@
 """Recover where something of a unit is damaged at a root that is left: that unit alone is concerned.
 
 1. The newest entry is damaged, or lies on a bad sector, at a root beside which others have as much: it is left out.
-2. No other root has as much: nobody can say what would be given up. All else goes on, nothing is begun as new.
+2. No other root has as much: nobody can say what would be given up. All else goes on, nothing is begun as new, also
+   where the newest entry is damaged at all roots; where nothing of it is whole, nothing goes on.
 3. An entry below the newest one is damaged, at the root that is taken or at all: before it is chosen, or copied.
 4. A table is damaged, at the root that is taken or at all.
 5. What can't be read there can't be written either: it is the next metadata root that fails.
@@ -22,7 +23,7 @@ from pyspark_commitlog.model import Recovered
 from pyspark_commitlog.replicas.entries import state_of
 from tests.crash.conftest import fast_path as fast_path
 from tests.replicas.lost import at, url
-from tests.support.replicas import CONFIG, Replicated, elect, no_device
+from tests.support.replicas import CONFIG, Replicated, commit_offset, committed_offset, elect, group, no_device
 
 
 @pytest.fixture
@@ -110,6 +111,44 @@ def test_where_no_other_root_has_as_much_all_else_goes_on(roots: Replicated) -> 
     assert (recover(roots)["t"].root, recover(roots)["t"].done) == (after.id_of("c"), True)
     after.write(b"2", topic=roots.topic("b"))
     assert [roots.values(each) for each in "abc"] == [[b"0", b"1", b"2"]] * 3
+
+
+def groups(roots: Replicated, root: str) -> list[Path]:
+    return sorted((roots.path / root).glob("groups/*/journal/*.json"))
+
+
+def test_where_all_roots_have_it_damaged_it_is_not_begun_as_new(roots: Replicated) -> None:
+    roots.write(b"1")
+    for offset in (1, 2):
+        commit_offset(roots, offset)
+    elect(roots, "b")
+    roots.take_away("m")
+    whole = [spoil(path) for root in "abc" for path in (entry(roots, root), groups(roots, root)[-1])]
+    for _ in range(2):
+        found = recover(roots)
+        assert all(url(roots, "a") in str(found[name].fault) for name in ("t", "group g"))
+        assert found["u"].fault is None
+    log = roots.log("b")
+    with pytest.raises(CommitLogError):
+        log.create_topic("t", 1, CONFIG)
+    with pytest.raises(ReplicaNotAvailableError, match="recover` again"):
+        commit_offset(roots, 1, group(at(roots, "b")))
+    for restore in whole:
+        restore()
+    assert [(each.fault, dict(each.failed)) for each in recover(roots).values()] == [(None, {})] * 3
+    assert committed_offset(roots, "b") == 2
+
+
+def test_a_unit_that_is_damaged_in_all_keeps_all(roots: Replicated) -> None:
+    commit_offset(roots, 1)
+    roots.take_away("m")
+    whole = [spoil(path) for root in "abc" for path in groups(roots, root)]
+    with pytest.raises(ReplicaNotAvailableError, match="has nothing of groups/"):
+        recover(roots)
+    for restore in whole:
+        restore()
+    assert recover(roots)["group g"].fault is None
+    assert committed_offset(roots, "b") == 1
 
 
 def test_it_goes_on_with_what_others_have_where_that_root_is_given_up(roots: Replicated) -> None:
