@@ -210,6 +210,8 @@ class Replicated:
 class Recovered:
     """What ``CommitLog.recover`` finds of a topic (or of a ``group NAME``), or has done; roots by their ids.
 
+    ``root-wide defaults`` and ``access rules`` are named where no root has them whole, with a ``fault``.
+
     ``ends``: the number of the newest entry that each root has learned. ``root``: the one whose journal is taken, the
     longest. ``in_sync``: it was in sync, by what it has learned. ``gone``: the offsets whose records it has not:
     (partition, start, end). ``fault``: why nothing can be taken. ``done``: it goes on at the new metadata root already.

@@ -37,7 +37,16 @@ from pyspark_commitlog.replicas.joining import (
 )
 from pyspark_commitlog.replicas.looking import fault_at
 from pyspark_commitlog.replicas.order import Order
-from pyspark_commitlog.replicas.recovering import Found, Left, begin, finish, left_of, look_at, recover
+from pyspark_commitlog.replicas.recovering import (
+    Found,
+    Left,
+    begin,
+    damaged_settings,
+    finish,
+    left_of,
+    look_at,
+    recover,
+)
 from pyspark_commitlog.replicas.replicating import (
     Outcome,
     catch_up,
@@ -377,7 +386,7 @@ class ReplicatedRoot(MetadataRoots):
             execute: do it; otherwise nothing is changed.
 
         Returns:
-            A row for each topic, and for each group.
+            A row for each topic, and for each group; and for the settings that no root has whole.
 
         Raises:
             UsageError: a root that is given up answers, one that is not does not, or the metadata is not lost.
@@ -389,14 +398,15 @@ class ReplicatedRoot(MetadataRoots):
         left = left_of(Roots.of(self._storage), self._storage.peer(metadata), lost)
         orders = self._left_orders(left)
         if not execute:
-            return tuple(self._recovered(name, look_at(left, order)) for name, order in orders.items())
-        begin(left, self._make_one_of_several)
+            seen = {name: look_at(left, order) for name, order in orders.items()}
+            return self._all_recovered(seen, {}, damaged_settings(left))
+        damaged = begin(left, self._make_one_of_several)
         done = {name: recover(left, order) for name, order in orders.items()}
         finish(left)
         orders = self._left_orders(left)  # as the lists of the roots are now
         going_on = [name for name, found in done.items() if found is not None and found.fault is None]
         failed = {name: self._caught_up(left, orders[name]) for name in going_on}
-        return tuple(self._recovered(name, found, failed.get(name)) for name, found in done.items())
+        return self._all_recovered(done, failed, damaged)
 
     def _left_orders(self, left: Left) -> dict[str, Order]:
         """Return what decides each topic, and group, that a root has which is left, deleted ones too."""
@@ -417,6 +427,13 @@ class ReplicatedRoot(MetadataRoots):
             return replicate(order).failed
         except (CommitLogError, OSError) as error:
             return {"": str(error)}
+
+    @classmethod
+    def _all_recovered(
+        cls, found: Mapping[str, Found | None], failed: Mapping[str, dict[str, str]], damaged: Mapping[str, str]
+    ) -> tuple[Recovered, ...]:
+        units = tuple(cls._recovered(name, each, failed.get(name)) for name, each in found.items())
+        return units + tuple(Recovered(name, {}, fault=why) for name, why in damaged.items())
 
     @staticmethod
     def _recovered(name: str, found: Found | None, failed: dict[str, str] | None = None) -> Recovered:

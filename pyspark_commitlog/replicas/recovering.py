@@ -36,7 +36,7 @@ from pyspark_commitlog.replicas.learning import (
 from pyspark_commitlog.replicas.order import Order
 from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.replicas.roots import Address, Listed, Roots, check_identity, list_at, root_id
-from pyspark_commitlog.replicas.settings import JOURNALS, copy_newest
+from pyspark_commitlog.replicas.settings import JOURNALS, copy_damaged, copy_newest, damage_of
 from pyspark_commitlog.replicas.state import MetadataSet, ReplicaState
 from pyspark_commitlog.replicas.unclean import said
 from pyspark_commitlog.storage import Storage
@@ -47,6 +47,10 @@ logger = logging.getLogger("pyspark_commitlog.replicas")
 _REMEDY = (
     "Restore it there (`commitlog repair` fetches what others have), and run this again; or switch that root off, and "
     "give it up, too: what it alone has is gone then"
+)
+_REMEDY_OF_SETTINGS = (
+    "Nobody can change them until then: restore the file at one of these roots, and run this again, or `commitlog "
+    "replicate`"
 )
 #: How often entries may be collected while they are copied.
 _TRIES = 5
@@ -251,8 +255,11 @@ def _has(replica: Replica, places: Places, base: Stored) -> set[int]:
 # --- Going on ----------------------------------------------------------------------------------------------------
 
 
-def begin(left: Left, make: Callable[[Storage], None]) -> None:
+def begin(left: Left, make: Callable[[Storage], None]) -> dict[str, str]:
     """Make the root where it is decided from now on, where it is not one of those that are left.
+
+    Returns:
+        Which settings no root that is left has whole, and why.
 
     Raises:
         UsageError: something else is there.
@@ -266,8 +273,20 @@ def begin(left: Left, make: Callable[[Storage], None]) -> None:
         make(left.storage)
         left.metadata = Address(root_id(left.storage), left.storage.url)
         Roots(left.storage).change(_after(left))
-    for settings in JOURNALS:
-        copy_newest([left.roots.open(address.id) for address in left.data], settings, left.storage)
+    sources, damaged = [left.roots.open(address.id) for address in left.data], damaged_settings(left)
+    for settings, name in JOURNALS.items():
+        if name in damaged:
+            copy_damaged(sources, settings, left.storage)
+        else:
+            copy_newest(sources, settings, left.storage)
+    return damaged
+
+
+def damaged_settings(left: Left) -> dict[str, str]:
+    """Return which settings no root that is left has whole, and why."""
+    sources = [left.roots.open(address.id) for address in left.data]
+    found = {name: damage_of(sources, settings) for settings, name in JOURNALS.items()}
+    return {name: f"{why}. {_REMEDY_OF_SETTINGS}" for name, why in found.items() if why is not None}
 
 
 def _after(left: Left) -> Listed:

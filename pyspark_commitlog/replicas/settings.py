@@ -21,8 +21,8 @@ from pyspark_commitlog.storage.os_errors import is_eio
 
 logger = logging.getLogger("pyspark_commitlog.replicas")
 
-#: The journals of settings.
-JOURNALS = (paths.CONFIG_JOURNAL, paths.ACCESS_JOURNAL)
+#: The journals of settings, and what they are called where they can't be copied.
+JOURNALS = {paths.CONFIG_JOURNAL: "root-wide defaults", paths.ACCESS_JOURNAL: "access rules"}
 
 
 class _Entry(NamedTuple):
@@ -66,6 +66,34 @@ def copy_newest(sources: Sequence[Storage], directory: str, target: Storage) -> 
     number = max((_newest(source, directory) for source in sources), default=0)
     if number:
         _copy(_whole(sources, directory, number), target)
+
+
+def damage_of(sources: Sequence[Storage], directory: str) -> str | None:
+    """Return why the newest entry of a journal of settings that some roots have is whole at none; None where it is."""
+    number = max((_newest(source, directory) for source in sources), default=0)
+    try:
+        if number:
+            _whole(sources, directory, number)
+    except CorruptionError as error:
+        return str(error)
+    return None
+
+
+def copy_damaged(sources: Sequence[Storage], directory: str, target: Storage) -> None:
+    """Have another root know that there is a newest entry that none has whole; it is replaced where one has it later.
+
+    Without any rules everybody could change them.
+    """
+    path = f"{directory}/{paths.entry_name(max(_newest(source, directory) for source in sources))}"
+    for source in sources:
+        try:
+            data = source.read(path)
+            break
+        except (CommitLogError, OSError):  # it is on a bad sector there, or was collected
+            continue
+    else:
+        data = b""
+    _put(path, data, target)
 
 
 def _answering(roots: Roots, addresses: Sequence[Address], directory: str) -> dict[Address, tuple[Storage, int]]:

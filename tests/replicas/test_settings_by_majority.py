@@ -172,3 +172,37 @@ def test_recover_takes_settings_from_a_root_that_has_them_whole(fast_path: Path)
     other = Replicated(fast_path, metadata="n", clock=roots.clock)
     other.log("b").replicate()
     assert principals(other, "a") == principals(other, "c") == ["*", "bob"]
+
+
+def test_recover_goes_on_where_settings_are_damaged_everywhere(fast_path: Path) -> None:
+    roots = changed_without_c(fast_path, "m")
+    roots.take_away("m")
+    whole = {root: spoil(newest(roots, root)) for root in "ab"}
+    for execute in (False, True, True):
+        found = roots.log("c").recover(url(roots, "n"), [url(roots, "m")], execute=execute)
+        assert [(each.topic, each.fault is None) for each in found] == [("t", True), ("access rules", False)]
+        assert all(f"{url(roots, root)}/access/journal" in str(found[-1].fault) for root in "ab")
+    assert newest(roots, "n").read_bytes() == newest(roots, "a").read_bytes(), (
+        "nobody can change rules that are unknown"
+    )
+    other = Replicated(fast_path, metadata="n", clock=roots.clock)
+    with pytest.raises(CorruptionError):
+        other.log("c").access.allow("eve", "admin")
+    newest(roots, "b").write_bytes(whole["b"])
+    other.log("c").recover(url(roots, "n"), [url(roots, "m")], execute=True)
+    assert newest(roots, "n").read_bytes() == whole["b"]
+    other.log("b").replicate()
+    assert principals(other, "a") == principals(other, "c") == ["*", "bob"]
+
+
+def test_recover_goes_on_where_settings_can_not_be_read(fast_path: Path) -> None:
+    roots = changed_without_c(fast_path, "m")
+    roots.take_away("m")
+    on_bad_sectors(roots, "ab")
+    roots.log("c").recover(url(roots, "n"), [url(roots, "m")], execute=True)
+    roots.hooks.clear()
+    other = Replicated(fast_path, metadata="n", clock=roots.clock)
+    with pytest.raises(CorruptionError):
+        other.log("c").access.allow("eve", "admin")
+    other.log("c").replicate()
+    assert principals(other, "c") == ["*", "bob"]
