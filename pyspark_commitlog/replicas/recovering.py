@@ -25,6 +25,7 @@ from pyspark_commitlog.replicas.learning import (
     CollectedError,
     NowhereError,
     Replica,
+    RestoredError,
     bring,
     drop_below,
     following,
@@ -174,8 +175,8 @@ def look_at(left: Left, order: Order) -> Found | None:
 
 
 def _is_damage(error: CommitLogError | OSError) -> bool:
-    """Return whether one unit alone can't go on: what was stored of it is not what was put, or can't be read (pure)."""
-    return isinstance(error, CorruptionError | NowhereError) or is_eio(error)
+    """Return whether one unit alone can't go on: what was put of it is lost, changed or can't be read (pure)."""
+    return isinstance(error, CorruptionError | NowhereError | RestoredError) or is_eio(error)
 
 
 def _heads(left: Left, places: Places) -> tuple[dict[str, Stored], dict[str, _Damage]]:

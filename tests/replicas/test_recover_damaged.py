@@ -5,7 +5,8 @@
    where the newest entry is damaged at all roots; where nothing of it is whole, nothing goes on.
 3. An entry below the newest one is damaged, at the root that is taken or at all: before it is chosen, or copied.
 4. A table is damaged, at the root that is taken or at all.
-5. What can't be read there can't be written either: it is the next metadata root that fails.
+5. An entry below the newest one is lost, at one root or at all.
+6. What can't be read there can't be written either: it is the next metadata root that fails.
 """
 
 from __future__ import annotations
@@ -111,6 +112,31 @@ def test_where_no_other_root_has_as_much_all_else_goes_on(roots: Replicated) -> 
     assert (recover(roots)["t"].root, recover(roots)["t"].done) == (after.id_of("c"), True)
     after.write(b"2", topic=roots.topic("b"))
     assert [roots.values(each) for each in "abc"] == [[b"0", b"1", b"2"]] * 3
+
+
+@pytest.mark.parametrize("where", ["b", "abc"])
+def test_an_entry_that_is_lost_keeps_one_unit(roots: Replicated, where: str) -> None:
+    elect(roots, "b")
+    for value in (b"1", b"2"):
+        roots.write(value)
+    roots.take_away("m")
+    lost = {entry(roots, root, -2): entry(roots, root, -2).read_bytes() for root in where}
+    for path in lost:
+        path.unlink()
+    for execute in (False, True):
+        found = recover(roots, execute=execute)
+        assert (found["u"].fault, dict(found["u"].failed)) == (None, {})
+        assert (found["t"].fault is None) is (where == "b")
+    if where == "abc":
+        assert "is missing, and not settled" in str(found["t"].fault)
+        with pytest.raises(CommitLogError):
+            roots.log("b").create_topic("t", 1, CONFIG)
+    for path, data in lost.items():
+        path.write_bytes(data)
+    assert recover(roots)["t"].fault is None
+    after = at(roots, "b")
+    after.write(b"3", topic=roots.topic("b"))
+    assert [roots.values(each) for each in "abc"] == [[b"0", b"1", b"2", b"3"]] * 3
 
 
 def groups(roots: Replicated, root: str) -> list[Path]:
