@@ -78,8 +78,8 @@ class Found:
 
     ``ends`` has the number of the newest entry that each root has learned; ``root`` the one that is taken. ``in_sync``:
     it was in sync by what it has learned. ``gone`` has the offsets whose records it lacks: (partition, start, end).
-    ``fault`` says why nothing can be taken. ``done``: it is recovered already. ``damaged`` has the roots that are left
-    out, and why.
+    ``fault`` says why nothing can be taken. ``done``: it is recovered already; ``goes_on``: the next metadata root has
+    that, and maybe more than any other has learned. ``damaged`` has the roots that are left out, and why.
     """
 
     ends: dict[str, int] = field(default_factory=dict)
@@ -88,6 +88,7 @@ class Found:
     gone: tuple[tuple[int, int, int], ...] = ()
     fault: str | None = None
     done: bool = False
+    goes_on: bool = False
     damaged: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -158,6 +159,9 @@ def look_at(left: Left, order: Order) -> Found | None:
         CommitLogError, OSError: a root that is left does not answer.
     """
     heads, damaged = _heads(left, order.places)
+    if _goes_on(left, order.places, heads, damaged):
+        why = {root: each.why for root, each in damaged.items()}
+        return Found({root: head.sequence for root, head in heads.items()}, done=True, goes_on=True, damaged=why)
     while True:
         found = _taken(left.metadata, heads, damaged)
         if found is None or found.root is None:
@@ -196,6 +200,24 @@ def _heads(left: Left, places: Places) -> tuple[dict[str, Stored], dict[str, _Da
         if newest is not None:
             heads[address.id] = newest
     return heads, damaged
+
+
+def _goes_on(left: Left, places: Places, heads: Mapping[str, Stored], damaged: Mapping[str, _Damage]) -> bool:
+    """Return whether an earlier run ended, and the next metadata root has decided all that roots have learned."""
+    if left.metadata is None:
+        return False
+    journal = _next_at(left, places).journal
+    try:
+        newest = journal.newest()
+        if newest is None or not newest.entry.features or journal.before_gap() is not None:
+            return False
+    except (CommitLogError, OSError) as error:
+        if not _is_damage(error):
+            raise
+        return False
+    is_last = all(_rank(newest) >= _rank(head) for head in heads.values())
+    is_last = is_last and all(newest.sequence >= each.number for each in damaged.values())
+    return is_last and state_of(newest.entry).set.roots == (left.metadata.id,)
 
 
 def _taken(metadata: Address | None, heads: Mapping[str, Stored], damaged: Mapping[str, _Damage]) -> Found | None:
@@ -305,7 +327,7 @@ def recover(left: Left, order: Order) -> Found | None:
         CommitLogError, OSError: a root does not answer; running it again is safe.
     """
     found, places = look_at(left, order), order.places
-    if found is None or (found.fault is not None and not found.damaged):
+    if found is None or found.goes_on or (found.fault is not None and not found.damaged):
         return found
     if found.root is not None:
         with _of_this_unit(found, places.at(found.root).storage):

@@ -27,7 +27,7 @@ from pyspark_commitlog.replicas.learning import CollectedError, Replica
 from pyspark_commitlog.testing.faults import Hook
 from tests.crash.conftest import fast_path as fast_path
 from tests.replicas.lost import at, recover
-from tests.support.replicas import Replicated, once_at, settle_at
+from tests.support.replicas import CONFIG, Replicated, once_at, settle_at
 
 JOURNAL = "t/journal"
 
@@ -156,3 +156,25 @@ def test_what_was_put_late_where_it_was_collected_is_not_begun_with(roots: Repli
     assert dict(recover(roots, "m").failed) == {}
     assert 2 not in entries(roots, "n")
     goes_on(roots)
+
+
+def test_the_next_metadata_root_holds_no_replica(roots: Replicated) -> None:
+    roots.create(config={**CONFIG, "replication.factor": 2})
+    leader = roots.named(*roots.state().replicas)
+    (beside,) = set("abc") - set(leader)
+    for number in range(4):
+        roots.write(b"%d" % number, writer=Transaction(f"txn:{number}", 1))
+        for root in leader:
+            settle_at(roots, root)
+    roots.clock.advance(DAY_MS)
+    roots.write(b"last")
+    roots.take_away("m")
+    for root in leader:
+        topic = roots.at(root)
+        collect(topic, topic.newest()[1].topic_id)
+    assert entries(roots, leader[0])[0] > 1
+    for execute, done in ((True, False), (False, True), (True, True)):
+        found = recover(roots, "m", to=beside, at=leader[0], execute=execute)
+        assert (found.fault, found.done) == (None, done)
+    at(roots, leader[0]).write(b"more", topic=roots.topic(leader[0]))
+    assert roots.values(leader[0])[-2:] == [b"last", b"more"]

@@ -24,7 +24,16 @@ from pyspark_commitlog.model import Recovered
 from pyspark_commitlog.replicas.entries import state_of
 from tests.crash.conftest import fast_path as fast_path
 from tests.replicas.lost import at, url
-from tests.support.replicas import CONFIG, Replicated, commit_offset, committed_offset, elect, group, no_device
+from tests.support.replicas import (
+    CONFIG,
+    Replicated,
+    commit_offset,
+    committed_offset,
+    elect,
+    group,
+    no_device,
+    takes_no_entry,
+)
 
 
 @pytest.fixture
@@ -175,6 +184,26 @@ def test_a_unit_that_is_damaged_in_all_keeps_all(roots: Replicated) -> None:
         restore()
     assert recover(roots)["group g"].fault is None
     assert committed_offset(roots, "b") == 1
+
+
+def test_it_is_run_again_once_another_unit_has_gone_on(roots: Replicated) -> None:
+    """The roots have not learned yet what the next metadata root has decided of that unit."""
+    longest_at_c(roots)
+    restore = spoil(entry(roots, "c"))
+    assert recover(roots)["t"].fault
+    after = at(roots, "b")
+    after.write(b"u", topic=roots.topic("b", "u"))
+    roots.hooks = dict.fromkeys("abc", takes_no_entry)
+    assert roots.order("b", "u").pusher.change("touch", lambda state, base: state)
+    roots.hooks.clear()
+    ends = [max((roots.path / each / "topics/u/journal").glob("*.json")).name for each in "nabc"]
+    assert ends[0] > max(ends[1:])
+    restore()
+    for execute in (False, True):
+        found = recover(roots, execute=execute)
+        assert (found["u"].fault, found["u"].done, dict(found["u"].failed)) == (None, True, {})
+    assert (found["t"].fault, after.named(str(found["t"].root))) == (None, "c")
+    assert len({max((roots.path / each / "topics/u/journal").glob("*.json")).name for each in "nabc"}) == 1
 
 
 def test_it_goes_on_with_what_others_have_where_that_root_is_given_up(roots: Replicated) -> None:
