@@ -444,18 +444,13 @@ def _pieces(needed: Needed, donor: Storage) -> Iterator[bytes]:
         yield piece
 
 
-def put_same(source: Replica, target: Replica, unit: Unit, stored: Stored) -> None:
-    """Put an entry's very bytes at the target, until the outcome is certain.
+def put_bytes(target: Replica, unit: Unit, entry: Entry, data: bytes) -> None:
+    """Put the very bytes of a decided entry at the target, until the outcome is certain.
 
     Raises:
         ReplicaNotAvailableError: another entry has its number there.
         CommitLogError, OSError: it may be there or not.
     """
-    put_bytes(target, unit, stored.entry, source.journal.bytes_of(stored.entry))
-
-
-def put_bytes(target: Replica, unit: Unit, entry: Entry, data: bytes) -> None:
-    """Put the bytes of a decided entry at the target; raises as ``put_same``."""
     if _put(target, unit, entry, data):
         _remember(target, entry)
 
@@ -469,7 +464,7 @@ def _remember(target: Replica, entry: Entry) -> None:
 
 
 def _put(target: Replica, unit: Unit, entry: Entry, data: bytes) -> bool:
-    """Put the bytes of a decided entry; return whether it was not there; raises as ``put_same``."""
+    """Put the bytes of a decided entry; return whether it was not there; raises as ``put_bytes``."""
     path = f"{unit.directory}/{paths.entry_name(entry.sequence)}"
     tries = 0
     while True:

@@ -32,7 +32,7 @@ from pyspark_commitlog.replicas.learning import (
     generation,
     is_whole,
     learn,
-    put_same,
+    put_bytes,
 )
 from pyspark_commitlog.replicas.order import Order
 from pyspark_commitlog.replicas.places import Places
@@ -335,8 +335,8 @@ def recover(left: Left, order: Order) -> Found | None:
     heads, _ = _heads(left, places)
     if heads := heads or _below_damage(left, places):
         source = places.at(max(heads, key=lambda root: _rank(heads[root])))
-        with _of_this_unit(found, source.storage):  # also of what can't go on yet: else it would be begun there as new
-            _bring(left, places, source, heads[source.id])
+        with _of_next(left, found), _of_this_unit(found, source.storage):
+            _bring(left, places, source, heads[source.id])  # also what can't go on yet: it would be begun there as new
     if found.fault is not None and not _next_at(left, places).journal.sequences():
         raise ReplicaNotAvailableError(f"{left.storage.url} has nothing of {places.unit.directory}: {found.fault}")
     return found
@@ -367,6 +367,35 @@ def _of_this_unit(found: Found, at: Storage) -> Iterator[None]:
         if not _is_damage(error):
             raise
         found.fault = found.fault or f"{at.url}: {error}. {_REMEDY}"
+
+
+class _AtNextError(Exception):
+    """What is damaged is so at the next metadata root, not at the one that is copied from."""
+
+
+@contextmanager
+def _next_touched() -> Iterator[None]:
+    """Tell damage at the next metadata root from that of others."""
+    try:
+        yield
+    except NowhereError:
+        raise
+    except (CommitLogError, OSError) as error:
+        if not _is_damage(error):
+            raise
+        raise _AtNextError(str(error)) from error
+
+
+@contextmanager
+def _of_next(left: Left, found: Found) -> Iterator[None]:
+    """Have damage at the next metadata root keep one unit where it has data; else it is no place to decide at."""
+    try:
+        yield
+    except _AtNextError as error:
+        why = f"{left.storage.url}: {error}. "
+        if left.metadata not in left.data:
+            raise ReplicaNotAvailableError(f"{why}Mend it and run this again, or name another place") from None
+        found.fault = found.fault or why + _REMEDY
 
 
 def _put(left: Left, order: Order, root: str) -> None:
@@ -403,9 +432,12 @@ def _bring(left: Left, places: Places, source: Replica, newest: Stored) -> None:
         return
     state, donors = state_of(newest.entry), [places.at(address.id).storage for address in left.data]
     if target.id in state.replicas:
+        with _next_touched():
+            target.learned()
         learn(source, target, places.unit, donors, newest)
         return
-    left.storage.make_directory(places.unit.directory)
+    with _next_touched():
+        left.storage.make_directory(places.unit.directory)
     try:
         _copy(source, target, donors, newest)
     except (CommitLogError, OSError) as error:
@@ -413,7 +445,8 @@ def _bring(left: Left, places: Places, source: Replica, newest: Stored) -> None:
             raise
         logger.warning("%s: begun with entry %s: %s", places.unit.directory, newest.sequence, error)
         _copy_from(source, target, donors, None, newest, newest.sequence)
-    reached = target.learned()
+    with _next_touched():
+        reached = target.learned()
     if reached is None or reached.entry.write_id != newest.entry.write_id:
         raise ReplicaNotAvailableError(
             f"{left.storage.url}/{places.unit.directory} does not end with entry {newest.sequence} of {source.id}: "
@@ -437,7 +470,8 @@ def _copy(source: Replica, target: Replica, donors: Sequence[Storage], newest: S
         CommitLogError, OSError: what was copied by then stays.
     """
     for _ in range(_TRIES):
-        last = target.journal.before_gap() or target.journal.newest()
+        with _next_touched():
+            last = target.journal.before_gap() or target.journal.newest()
         if last is not None and last.sequence >= newest.sequence:
             return
         with suppress(CollectedError):
@@ -466,15 +500,18 @@ def _copy_from(
     """
     for stored in following(source, last, newest, oldest):
         try:
-            for needed in target.unit.files.tables(stored.entry):
-                bring(needed, target.storage, donors)
-            put_same(source, target, target.unit, stored)
+            data = source.journal.bytes_of(stored.entry)
+            with _next_touched():
+                for needed in target.unit.files.tables(stored.entry):
+                    bring(needed, target.storage, donors)
+                put_bytes(target, target.unit, stored.entry, data)
         except (FileNotFoundError, NowhereError) as error:
             if stored.sequence in source.journal.sequences():
                 raise
             raise CollectedError(str(error)) from error
         if last is None and stored.sequence == oldest:
-            drop_below(oldest, target)
+            with _next_touched():
+                drop_below(oldest, target)
 
 
 def finish(left: Left) -> None:

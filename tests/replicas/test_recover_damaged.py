@@ -288,7 +288,29 @@ def test_a_unit_that_is_not_known_at_the_next_metadata_root_keeps_all(roots: Rep
             no_device(operation, path, moment)
 
     roots.hooks["n"] = fails
-    with pytest.raises(ReplicaNotAvailableError, match="has nothing of topics/t/journal"):
+    with pytest.raises(ReplicaNotAvailableError, match=r"injected.*name another place"):
         recover(roots)
     roots.hooks.clear()
     assert [(each.fault, dict(each.failed)) for each in recover(roots).values()] == [(None, {})] * 2
+
+
+@pytest.mark.parametrize("next_root", ["n", "a"])
+def test_damage_at_the_next_metadata_root_is_not_booked_to_another(roots: Replicated, next_root: str) -> None:
+    elect(roots, "b")
+    roots.take_away("m")
+    if next_root == "n":
+        recover(roots)  # as if it was cut off
+        restore = spoil(entry(roots, "n"))
+        with pytest.raises(ReplicaNotAvailableError, match=f"{url(roots, 'n')}: topics/t/journal.*name another place"):
+            recover(roots)
+        restore()
+        assert recover(roots)["t"].fault is None
+        return
+    restore = spoil(entry(roots, "a"))
+    found = {each.topic: each for each in roots.log("b").recover(url(roots, "a"), [url(roots, "m")], execute=True)}
+    assert str(found["t"].fault).startswith(f"{url(roots, 'a')}: topics/t/journal")
+    assert found["u"].fault is None
+    restore()
+    assert [each.fault for each in roots.log("b").recover(url(roots, "a"), [url(roots, "m")], execute=True)] == [
+        None
+    ] * 2
