@@ -12,7 +12,7 @@ from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.replicas import rules
 from pyspark_commitlog.replicas.entries import HW, state_of, states_hw_alone, without_append
 from pyspark_commitlog.replicas.lag import Lag
-from pyspark_commitlog.replicas.learning import BehindError, Replica, learn
+from pyspark_commitlog.replicas.learning import Allowance, BehindError, Replica, learn
 from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.replicas.rules import RefusedError
 from pyspark_commitlog.replicas.state import ReplicaState
@@ -23,6 +23,8 @@ logger = logging.getLogger("pyspark_commitlog.replicas")
 
 #: How often a root that joins may lag because others appended meanwhile.
 _TRIES = 20
+#: How long a root may take to learn that it is no replica any more.
+_TELLING_SECONDS = 10
 
 
 @dataclass
@@ -154,10 +156,16 @@ class Pusher:
         return False
 
     def tell(self, root: str) -> None:
-        """Have a root learn that it is no replica any more, if it answers: its readers go elsewhere."""
+        """Have a root learn that it is no replica any more, if it answers: its readers go elsewhere.
+
+        It is not waited for until it has all that it lacks.
+        """
         places, newest = self._places, self._places.newest()
+        donors = places.donors(state_of(newest.entry))
         try:
-            learn(places.decider(), places.at(root), self._unit, places.donors(state_of(newest.entry)), newest)
+            target = places.at(root)
+            allowed = Allowance(target.storage.clock, _TELLING_SECONDS)
+            learn(places.decider(), target, self._unit, donors, newest, allowed=allowed)
         except (CommitLogError, OSError) as error:
             where = self._unit.directory
             logger.warning("%s: root %s does not know yet that it is no replica: %s", where, root, error)

@@ -154,3 +154,22 @@ def test_recover_gives_up_nothing_of_the_former_topic(roots: Replicated) -> None
     assert (topic.newest()[1].log_end, topic.newest()[1].voids) == ((0,), ())
     roots.write(b"0", topic=topic)
     assert [roots.values(root) for root in "abc"] == [[b"0"]] * 3
+
+
+def test_a_root_that_leaves_learns_that_for_some_seconds_only(tmp_path: Path) -> None:
+    """It lacks much: who takes it out does not wait until it has all."""
+    roots = Replicated(tmp_path)
+    roots.create()
+    (out, *_) = set("abc") - {roots.leader()}
+    roots.hooks[out] = no_device
+    for number in range(4):
+        roots.write(b"%d" % number, acks_all=False)
+    before = len(list((roots.path / out).glob("topics/t/journal/*.json")))
+
+    def slow(operation: str, path: str, moment: str) -> None:
+        if (operation, moment) == ("put_if_absent", "after") and "t/journal" in path:
+            roots.clock.advance(6_000)
+
+    roots.hooks[out] = slow
+    roots.order().pusher.tell(roots.id_of(out))
+    assert len(list((roots.path / out).glob("topics/t/journal/*.json"))) == before + 2
