@@ -396,14 +396,14 @@ class RecordAccumulator:
         late = [item for item in self._under_way if not self._is_early(item, now)]
         if not late:
             return []
-        error, told = self._delivery.expire(late[-1].since)
+        error, warnings = self._delivery.expire(late[-1].since)
         if not self._delivery.waits:
             late = self._under_way
         self._under_way = self._under_way[len(late) :]
         self._paused = self._delivery.waits
         self._buffer.give(sum(item.size for item in late))
         callbacks: list[Callable[[], None]] = [partial(self._fail_dropped, late, error)]
-        return told + callbacks + self._after_failure() + self._overdue_waiting(now)
+        return warnings + callbacks + self._after_failure() + self._overdue_waiting(now)
 
     def _overdue_called_back(self, began: float, now: float) -> list[Callable[[], None]]:
         """Give up what waits for callbacks of futures: they may wait for it themselves."""
@@ -485,15 +485,15 @@ class RecordAccumulator:
         Returns:
             False where it was given up meanwhile.
         """
-        told: list[Callable[[], None]] = []
+        warnings: list[Callable[[], None]] = []
         with self._buffer.lock:
             if self._under_way:
                 self._paused = True
                 self._pool.schedule(self, seconds)
             else:
-                _, told = self._delivery.expire()
+                _, warnings = self._delivery.expire()
             paused = self._paused
-        for tell in told:
+        for tell in warnings:
             tell()
         return paused
 

@@ -311,7 +311,7 @@ class Delivery:
         if not bundle.staged:  # every record was refused
             return
         assert bundle.batch is not None
-        if self._given_up:  # its futures say so: whoever sends it again would have it twice
+        if self._given_up:  # its futures say so: sent again, it would be there twice
             raise NotSentError(
                 f"topic {self._topic.name!r}: given up before it was sent: storage did not answer in time"
             )
@@ -552,7 +552,7 @@ class Delivery:
             self._fail(self._bundle(late), error, closed=False)
             bundle.items, bundle.batch, bundle.staged = left, None, None
         # What is late soon after it fails together with it, else all that is left is staged again for each of them. A
-        # chunk may be large: a new one every second would keep the disk busy, or fill it, as long as no commit succeeds.
+        # chunk may be large: a new one every second would fill the disk while no commit succeeds.
         together = self._options.longest_together_seconds if has_chunk else self._options.together_seconds
         bundle.deadline = max(self._deadline(left[0]), now + together)
         return True
