@@ -33,7 +33,7 @@ def table(report: Path) -> str:
     cases = list(ET.parse(report).iter("testcase"))
     slowest = sorted(cases, key=lambda case: -float(case.attrib["time"]))[:COUNT]
     lines = [
-        f"{len(cases):,} tests, {sum(float(case.attrib['time']) for case in cases):,.0f} s in all processes together.\n",
+        f"{len(cases):,} tests, {sum(float(case.attrib['time']) for case in cases):,.0f} s in two processes together.\n",
         "| s | test | what it is for |",
         "|---:|---|---|",
     ]
