@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import Any
 
 from pyspark_commitlog.format.entry import Checked, Json
+from pyspark_commitlog.format.frame import NO_TIMESTAMP
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import segment_stem
 from pyspark_commitlog.format.segment_object import PARTS, Slice
@@ -149,6 +150,11 @@ class Shared:
         """Return the value of the JSON form."""
         name, tier, size, length, crc = row
         return cls(name, tier, size, Checked(length, crc))
+
+
+def latest_of(sealed: Sequence[Sealed]) -> int:
+    """Return the largest timestamp (ms) of the last of some segments; -1 where there is none (pure)."""
+    return sealed[-1].max_timestamp if sealed else NO_TIMESTAMP
 
 
 def sealed_slice(name: str, position: int, piece: Slice) -> Sealed:

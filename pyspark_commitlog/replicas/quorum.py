@@ -25,7 +25,7 @@ from pyspark_commitlog.replicas import ballots
 from pyspark_commitlog.replicas.acceptor import RefusedBallotError
 from pyspark_commitlog.replicas.ahead import Ahead, Where, keep, take
 from pyspark_commitlog.replicas.ballots import NO_BALLOT, NO_VALUE, Ballot, Register, Value
-from pyspark_commitlog.replicas.learning import Replica, bring
+from pyspark_commitlog.replicas.learning import Replica
 from pyspark_commitlog.replicas.seats import MovedError, Seat, SeatedJournal
 from pyspark_commitlog.replicas.unit import Unit
 from pyspark_commitlog.storage.process import share_out
@@ -208,8 +208,7 @@ class Quorum(SeatedJournal):
         def one(seat: Seat) -> Register:
             if entry.prev:
                 self._catch_up(seat.replica, entry.prev, until=entry.sequence)
-            for needed in self._unit.files.tables(entry):
-                bring(needed, seat.replica.storage, self._storages())
+            self._bring_tables(entry, seat.replica)
             return seat.acceptor.accept(ballot, value, data, ahead=ahead, ended=ended)
 
         shown = self._ask(one, of=promised, least=0)

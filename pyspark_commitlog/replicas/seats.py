@@ -71,8 +71,7 @@ class SeatedJournal(Journal):
         while last is None or last.entry.following < until:
             following = 1 if last is None else last.entry.following
             entry, data = self._following(last, write_id) or self._later(replica, following, Value(until - 1, write_id))
-            for needed in self._unit.files.tables(entry):
-                bring(needed, replica.storage, self._storages())
+            self._bring_tables(entry, replica)
             put_bytes(replica, self._unit, entry, data)
             if entry.sequence > following:
                 drop_below(entry.sequence, replica)
@@ -92,10 +91,14 @@ class SeatedJournal(Journal):
         last = replica.learned()
         if last is None or (last.entry.following, last.entry.write_id) != (entry.sequence, entry.prev):
             return False
-        for needed in self._unit.files.tables(entry):
-            bring(needed, replica.storage, self._storages())
+        self._bring_tables(entry, replica)
         put_bytes(replica, self._unit, entry, data)
         return True
+
+    def _bring_tables(self, entry: Entry, replica: Replica) -> None:
+        """Have a root have the tables that an entry names, from whichever seat has them."""
+        for needed in self._unit.files.tables(entry):
+            bring(needed, replica.storage, self._storages())
 
     def _last_of(self, replica: Replica) -> Stored | None:
         """Return the entry after which a root goes on: the newest that it has learned, or the last before a gap.

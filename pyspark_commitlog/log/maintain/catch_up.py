@@ -27,7 +27,15 @@ from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.segments.rewrite import Rules, rewrite_frames
 from pyspark_commitlog.log.segments.writer import write_manifest
 from pyspark_commitlog.log.settle_change import MAX_DROPS, Change
-from pyspark_commitlog.log.settle_state import Active, Manifest, Sealed, SettledPartition, SettleState, Shared
+from pyspark_commitlog.log.settle_state import (
+    Active,
+    Manifest,
+    Sealed,
+    SettledPartition,
+    SettleState,
+    Shared,
+    latest_of,
+)
 from pyspark_commitlog.log.state import TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Storage
@@ -358,7 +366,7 @@ class _Copy:
                 f"topic {self.source.name!r} partition {partition} in {self.source.storage.url}: {MISLED}"
             )
         if copied is not None:
-            sealed, begun, latest_ms = copied.sealed, copied.row.end_offset, _latest(copied.sealed)
+            sealed, begun, latest_ms = copied.sealed, copied.row.end_offset, latest_of(copied.sealed)
             segments = self._segments_from(partition, begun)
             self._check_removed(partition, segments, begun)
         else:
@@ -495,8 +503,3 @@ def _from(segments: _Segments, offset: int) -> _Segments:
 def _hold(segments: _Segments, offset: int) -> bool:
     """Return whether a segment begins at an offset, or before it and ends after it (pure)."""
     return any(each.base_offset <= offset for each in _from(segments, offset)[:1])
-
-
-def _latest(sealed: Sequence[Sealed]) -> int:
-    """Return the largest timestamp of the last segment; -1 where there is none (pure)."""
-    return sealed[-1].max_timestamp if sealed else NO_TIMESTAMP

@@ -17,7 +17,7 @@ from pyspark_commitlog.log.read.unsettled import Hole, Pending, Source, unsettle
 from pyspark_commitlog.log.segments.growing import Stamped
 from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimits, SliceWriter, Written
 from pyspark_commitlog.log.settle_change import Change, Operation
-from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
+from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState, latest_of
 from pyspark_commitlog.log.settling.merger import Merger, append_unsettled
 from pyspark_commitlog.log.settling.run import Budget, Settled, SettleRun
 from pyspark_commitlog.log.state import TopicState
@@ -237,7 +237,7 @@ class _Sink:
         if self.slice.length:
             return self.slice.latest_timestamp
         sealed = _sealed(self._topic, self._before, self._partition, self._log_start)
-        return sealed[-1].max_timestamp if sealed else -1
+        return latest_of(sealed)
 
 
 def _sealed(topic: TopicLog, settled: SettleState, partition: int, low: int) -> Sequence[Sealed]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pyspark_commitlog.errors import CorruptionError, UsageError
-from pyspark_commitlog.format.frame import NO_TIMESTAMP, Frame
+from pyspark_commitlog.format.frame import Frame
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, IndexState, OffsetEntry, decode_offset
 from pyspark_commitlog.format.segment_object import INDEX
 from pyspark_commitlog.journal import Stored
@@ -20,7 +20,7 @@ from pyspark_commitlog.log.segments.cutting import Timed
 from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.segments.rewrite import Rules, rewrite_frames
 from pyspark_commitlog.log.segments.writer import write_manifest
-from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
+from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState, latest_of
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 
@@ -136,22 +136,16 @@ def rewritten_row(
     for segment, end in segments_of(topic, settled, partition):
         if any(overlap(offsets, (segment.base_offset, end)) for offsets in lost):
             left = remaining.of_segment(partition, segment, end, lost)
-            latest_ms = sealed[-1].max_timestamp if sealed else NO_TIMESTAMP
-            base_offset, lost_ms = segment.base_offset, largest_of(segment)
             sealed += rewrite_frames(
-                directory, base_offset, end, left, rules, number=number, latest_ms=latest_ms, lost_ms=lost_ms
-            )
+                directory, segment.base_offset, end, left, rules,
+                number=number, latest_ms=latest_of(sealed), lost_ms=segment.max_timestamp,
+            )  # fmt: skip
             active = Active(IndexState(row.end_offset)) if segment is row.active else active
         elif isinstance(segment, Sealed):
             sealed.append(segment)
     leaves = topic.leaves(state.topic_id, row.manifest)
     manifest = write_manifest(topic.storage, paths, partition, number, sealed, leaves)
     return replace(row, active=active, manifest=manifest)
-
-
-def largest_of(segment: Active | Sealed) -> int:
-    """Return the largest timestamp of a segment as published, ms; -1 where it has none (pure)."""
-    return segment.index.max_timestamp if isinstance(segment, Active) else segment.max_timestamp
 
 
 def segments_of(topic: TopicLog, settled: SettleState, partition: int) -> Iterator[tuple[Active | Sealed, int]]:

@@ -30,7 +30,7 @@ from pyspark_commitlog.log.leaves import Leaf, manifest_bytes, plan_manifest
 from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.segments.growing import GrowingSegment, Stamped
 from pyspark_commitlog.log.segments.indexes import mended
-from pyspark_commitlog.log.settle_state import Active, Manifest, Sealed, SettledPartition
+from pyspark_commitlog.log.settle_state import Active, Manifest, Sealed, SettledPartition, latest_of
 from pyspark_commitlog.storage import AppendFile, Storage
 
 _WRITE_BYTES = 4 * 2**20
@@ -249,8 +249,7 @@ class SegmentWriter:
         """Return the largest timestamp of the last segment that has frames; -1 where there is none."""
         if self._files.growing.length:
             return self._files.growing.index.max_timestamp
-        sealed = self._sealed or self._sealed_before()
-        return sealed[-1].max_timestamp if sealed else -1
+        return latest_of(self._sealed or self._sealed_before())
 
     def append(self, frame: Stamped) -> None:
         """Append a frame, in a new segment when a roll is due.
