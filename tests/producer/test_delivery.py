@@ -186,18 +186,25 @@ def test_what_has_time_left_outlives_what_was_sent_before_it(
     assert world.values() == [b"second", b"third"] * lands + [b"later"] * (producer_id is None)
 
 
+def ends_of_batches(world: World, producer: Producer, many: int, *, every_ms: int) -> list[float]:
+    """Send batches one after the other; return when each ended."""
+    ended = list[float]()
+    for _ in range(many):
+        batch = producer.send_batch("t", batch_of([b"x"]))
+        batch.add_done_callback(lambda _: ended.append(world.clock.monotonic()))
+        world.clock.advance(every_ms)
+    producer.flush()
+    return ended
+
+
 def test_what_runs_out_of_time_one_after_the_other_is_not_staged_again_for_each(world: World) -> None:
     """A hundred batches within a second; they end within two, after a few tries."""
     world.create()
-    tries, ended = [], []
+    tries = list[float]()
     broken = on_path("/staged/", "create", lambda: tries.append(world.clock.monotonic()) or failing()(), times=10**6)
     with producer_on(world, broken, linger_ms=60_000) as producer:
         began = world.clock.monotonic()
-        for _ in range(100):
-            batch = producer.send_batch("t", batch_of([b"x"]))
-            batch.add_done_callback(lambda _: ended.append(world.clock.monotonic()))
-            world.clock.advance(10)
-        producer.flush()
+        ended = ends_of_batches(world, producer, 100, every_ms=10)
     assert len([each for each in tries if each >= began + 120]) <= 4
     assert all(120 <= end - began - number / 100 < 122.5 for number, end in enumerate(ended))
     assert len(set(ended)) > 1
@@ -209,16 +216,12 @@ def test_a_chunk_is_not_staged_again_every_second_while_no_commit_succeeds(
 ) -> None:
     """Fifty batches within five seconds: where they are in a chunk, they end together, else a second's at a time."""
     world.create(1, config)
-    staged, ended = [], []
+    staged = list[float]()
     counted = on_path("/staged/", "create", lambda: staged.append(world.clock.monotonic()), times=10**6)
     out = _out_until(world, float("inf"), NotPutError("no disk"))
     with producer_on(world, several(out, counted), linger_ms=60_000) as producer:
         began = world.clock.monotonic()
-        for _ in range(50):
-            batch = producer.send_batch("t", batch_of([b"x"]))
-            batch.add_done_callback(lambda _: ended.append(world.clock.monotonic()))
-            world.clock.advance(100)
-        producer.flush()
+        ended = ends_of_batches(world, producer, 50, every_ms=100)
     in_chunk = config is CHUNKS
     assert len(staged) == 2 * in_chunk
     assert (len(set(ended)) == 2) == in_chunk
