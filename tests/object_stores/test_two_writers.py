@@ -42,9 +42,8 @@ def race(server: Server, name: str, proxy: Proxy, home: Path, *, commits: int, s
     spoiled, zombies = server.bucket(name, proxy.endpoint), Proxy(proxy.upstream_port)
     zombies.start()
     waiting = zombies.add(faults.waiting, verb=CONDITIONAL, path="/journal/")
-    held = proxy.add(
-        faults.held, verb=CONDITIONAL, path=r"/journal/0+5\.json"
-    )  # not the zombie's number: it may be free then
+    other = r"/journal/0+5\.json"  # at the zombie's own number it would take that, once it is free
+    held = proxy.add(faults.held, verb=CONDITIONAL, path=other)
     proxy.chance(FAULTS, seed=len(name))
     done = home / "done"
     patient = server.bucket(name, zombies.endpoint)
