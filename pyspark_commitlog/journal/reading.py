@@ -346,7 +346,10 @@ class JournalReader:
             CorruptionError: what is stored is not that entry.
         """
         path = self._path(entry.sequence)
-        data = own_writes.recall(self._storage, path, entry.write_id) or self._storage.read(path)
+        own = own_writes.recall(self._storage, path, entry.write_id)
+        if own is not None:  # read once before it was put
+            return own
+        data = self._storage.read(path)
         if self._entry_of(data, entry.sequence).write_id != entry.write_id:
             raise CorruptionError(f"{path}: holds another entry than before; look again")
         return data

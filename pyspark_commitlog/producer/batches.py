@@ -190,7 +190,7 @@ class Run:
             columns["headers"] = pa.array(self.headers, HEADERS)
         if any(partition is not None for partition in self.partitions):
             columns["partition"] = pa.array(self.partitions, pa.int64())
-        return [pa.RecordBatch.from_pydict(columns)]
+        return [pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))]
 
     def fail(self, error: Exception) -> None:
         """Fail the futures of the records that are still open."""

@@ -56,7 +56,8 @@ class Partitioner:
         """
         if self.partitions == 1:
             return np.zeros(len(keys), np.int64)
-        chosen = key_partitions(keys, self.partitions)
+        keyed = keys.null_count < len(keys)
+        chosen = key_partitions(keys, self.partitions) if keyed else np.zeros(len(keys), np.int64)
         free = keys.is_null().to_numpy(zero_copy_only=False) if keys.null_count else np.zeros(len(keys), np.bool_)
         if explicit is not None:
             given = explicit.is_valid().to_numpy(zero_copy_only=False)

@@ -247,6 +247,8 @@ def _sizes(arrays: list[pa.Array]) -> Ints:
     """Return the bytes of key, value and headers of each row."""
     total = np.zeros(len(arrays[0]), np.int64)
     for column in arrays[:2]:
+        if column.null_count == len(column):
+            continue
         lengths = pc.binary_length(column)
         total += (lengths.fill_null(0) if lengths.null_count else lengths).to_numpy()
     headers = arrays[2]
