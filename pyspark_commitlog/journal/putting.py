@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from pyspark_commitlog.anchor import Moment, OwnPut
 from pyspark_commitlog.errors import (
@@ -130,7 +131,7 @@ class JournalPutter(JournalReader):
         while True:
             began = self._moment() if tries else first
             try:
-                reply = self._storage.put_if_absent(path, data)
+                reply, stored = self._storage.several(partial(self._put_once, base, entry, path, data), changes=True)
             except FileExistsError:
                 with self._landed(entry, ambiguous):
                     if ambiguous:  # if it is ours, no try of ours came to its sync
@@ -150,8 +151,18 @@ class JournalPutter(JournalReader):
             else:
                 with self._landed(entry, True):
                     if base is None or reply is None or began is None:
-                        return self._confirm(base, entry, first)
+                        return self._confirmed(stored, entry, first)
                     return self._confirm_reply(base, entry, reply, began, ambiguous)
+
+    def _put_once(
+        self, base: Stored | None, entry: Entry, path: str, data: bytes
+    ) -> tuple[FileInfo | None, Stored | None]:
+        """Put; return the reply, and, where that does not say enough, the entry as found; see ``_found``."""
+        reply = self._storage.put_if_absent(path, data)
+        if base is not None and reply is not None and self._storage.bills_requests:
+            return reply, None
+        with self._landed(entry, True):
+            return reply, self._found(base, entry)
 
     def _pauses(self, tries: int, error: OSError, first: Moment | None) -> bool:
         """Wait before a put is tried again; return False where it is not.
@@ -199,16 +210,18 @@ class JournalPutter(JournalReader):
 
     def _confirm(self, base: Stored | None, entry: Entry, first: Moment | None) -> Stored | None:
         """Return the entry just put, if its number had not been collected before (the anchor rule)."""
+        return self._confirmed(self._storage.several(partial(self._found, base, entry)), entry, first)
 
-        def found() -> Stored | None:
-            try:
-                stored = Stored(entry, self._storage.info(self._path(entry.sequence)))
-            except FileNotFoundError:
-                return None
-            return stored if self._anchored(base, entry) and self._still_there(stored) else None
+    def _confirmed(self, found: Stored | None, entry: Entry, first: Moment | None) -> Stored | None:
+        return self._search(entry) if found is None else self._acknowledged(found, first)
 
-        stored = self._storage.several(found)
-        return self._search(entry) if stored is None else self._acknowledged(stored, first)
+    def _found(self, base: Stored | None, entry: Entry) -> Stored | None:
+        """Return an entry that was put as it is there; None where it, or its anchor, is gone."""
+        try:
+            stored = Stored(entry, self._storage.info(self._path(entry.sequence)))
+        except FileNotFoundError:
+            return None
+        return stored if self._anchored(base, entry) and self._still_there(stored) else None
 
     def _confirm_reply(
         self, base: Stored, entry: Entry, reply: FileInfo, began: Moment, ambiguous: bool

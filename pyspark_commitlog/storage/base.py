@@ -166,10 +166,11 @@ class Storage(ABC):
     #: Whether the root's marker says that one process alone may write: the store is not tried then.
     single_writer: bool = False
 
-    def several(self, act: Callable[[], _Result]) -> _Result:
-        """Return, or raise, what looks that follow one another come to: one call, where each of them has its price.
+    def several(self, act: Callable[[], _Result], *, changes: bool = False) -> _Result:
+        """Return, or raise, what calls that follow one another come to: one call, where each of them has its price.
 
-        ``act`` changes nothing in this root. It may be called by another thread, which the caller waits for.
+        ``changes``: whether ``act`` may change something in this root. It may be called by another thread, which the
+        caller waits for.
         """
         return act()
 

@@ -118,9 +118,9 @@ class LimitedStorage(Storage):
         """As the inner one."""
         return self._run(f"a trial of {directory}", lambda: self._inner.fault(directory), DATA_SECONDS)
 
-    def several(self, act: Callable[[], _Result]) -> _Result:
+    def several(self, act: Callable[[], _Result], *, changes: bool = False) -> _Result:
         """Make them one call, in which each has its limit."""
-        return self.calls.begin("several looks", act, changes=False)()
+        return self.calls.begin("several calls" if changes else "several looks", act, changes=changes)()
 
     # --- writing -----------------------------------------------------------------------------------------
 

@@ -240,6 +240,22 @@ def test_several_looks_that_were_left_behind_keep_no_lock(tmp_path: Path, hang: 
     assert gone.is_set()
 
 
+def test_several_calls_that_may_change_something_keep_a_lock(
+    tmp_path: Path, hang: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, gone = limited(LocalStorage(tmp_path)), threading.Event()
+    calls = storage.calls
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
+    before = calls.late()
+    with pytest.raises(ReplicaNotAvailableError, match="a put"):
+        storage.several(lambda: calls.run("a put", hang.wait, SHORT), changes=True)
+    with pytest.raises(ReplicaNotAvailableError, match="a put"):
+        calls.let_go("a lock", gone.set, 10, before)
+    assert not gone.is_set()
+    hang.set()
+    assert gone.wait(10)
+
+
 def test_a_call_of_another_root_within_one_has_its_own_limit(hang: threading.Event) -> None:
     target, donor = Calls("target"), Calls("donor")
     with pytest.raises(ReplicaNotAvailableError, match="donor hangs"):
