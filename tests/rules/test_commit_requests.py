@@ -225,6 +225,21 @@ def test_offsets_beyond_what_is_remembered_are_checked_by_the_newest(bucket: Cou
         group.advance([Position("t", topic_id, 0, 1)])
 
 
+def test_offsets_of_a_topic_that_is_gone_take_none_of_the_new_one_away(bucket: CountedWorld) -> None:
+    bucket.create(1, {**CHUNKS, **_QUIET})
+    append(bucket.handle(), batch_of([b"a"] * 3))
+    gone = bucket.handle().newest()[1].topic_id
+    one, other = GroupLog(bucket.storage(), "g"), GroupLog(bucket.storage(), "g")
+    one.advance([Position("t", gone, 0, 1)])
+    bucket.log().delete_topic("t")
+    bucket.create(1, {**CHUNKS, **_QUIET})
+    append(bucket.handle(), batch_of([b"b"] * 3))
+    other.advance([Position("t", bucket.handle().newest()[1].topic_id, 0, 3)])
+    with pytest.raises(TopicChangedError):
+        one.advance([Position("t", gone, 0, 2)])
+    assert bucket.group_offsets() == [3]
+
+
 @pytest.mark.parametrize("by", ["position", "group"])
 def test_a_topic_that_is_remembered_from_before_an_offset_was_read_is_looked_at_again(
     bucket: CountedWorld, by: str
