@@ -397,7 +397,7 @@ class Delivery:
         """Stage all items; what is refused is left out, and nothing is staged where a part of it was."""
         topic = self._topic
         topic.forget_defaults(kept=True)
-        stored, state = topic.newest_at(topic.journal.recent(RECENT_SECONDS), self._identity.topic_id)
+        stored, state = topic.newest_at(topic.journal.to_stage_by(RECENT_SECONDS), self._identity.topic_id)
         bundle.topic_id, bundle.partitions, self.partitions = state.topic_id, state.partitions, state.partitions
         if bundle.tried:  # if it landed, it did so where it was placed then
             bundle.items, bundle.tried = without(bundle.tried, ())[0], []

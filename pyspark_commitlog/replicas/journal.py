@@ -25,8 +25,6 @@ from pyspark_commitlog.storage import Storage, first_that_answers
 
 #: How often the newest entry may move on while the one at its high watermark is read.
 _TRIES = 5
-#: How old may be what a writer stages by: its commit looks again, and after one that failed the next one does.
-_RECENT_SECONDS = 1.0
 #: Between two looks of a reader that waits for what another root has shown.
 _PAUSE_SECONDS = 0.1
 
@@ -49,7 +47,6 @@ class ReplicatedJournal(Journal):
         self._unit = unit
         self._order: Order | None = None
         self._shown: tuple[int, Stored] | None = None
-        self._seen: tuple[float, Stored] | None = None  # when ``recent`` looked last, and what it saw
         self._handed: Mapping[str, Known] | None = None
 
     # --- handles of one process --------------------------------------------------------------------------
@@ -82,16 +79,17 @@ class ReplicatedJournal(Journal):
         )
 
     def recent(self, seconds: float) -> Stored | None:
-        """See ``Journal.recent``; of a topic with replicas what readers could see a second ago, at most."""
+        """See ``Journal.recent``; of a topic with replicas the newest that readers may see."""
         anchor = self._anchor
-        if anchor is not None and not anchor.entry.features:
-            return anchor if self._was_newest(seconds) else self.newest()
-        now = self._storage.clock.monotonic()
-        if anchor is None or self._seen is None or now - self._seen[0] >= min(seconds, _RECENT_SECONDS):
-            stored = self.newest()
-            self._seen = None if stored is None else (now, stored)
-            return stored
-        return self._seen[1]
+        is_alone = anchor is not None and not anchor.entry.features
+        return anchor if is_alone and self._was_newest(seconds) else self.newest()
+
+    def to_stage_by(self, seconds: float) -> Stored | None:
+        """Return what a writer stages by: as ``recent``; with replicas the newest entry that this root has learned.
+
+        That is decided, if not seen by readers yet, and nearer to what the commit is planned on.
+        """
+        return self.head() if self.is_replicated else self.recent(seconds)
 
     @property
     def is_replicated(self) -> bool:
@@ -219,16 +217,13 @@ class ReplicatedJournal(Journal):
             NotEnoughReplicasError: certainly not put: fewer replicas than ``min.insync.replicas`` are in sync.
             NotEnoughReplicasAfterAppendError: put, and not known to be on all that are in sync.
         """
-        self._seen, seen = None, self._seen
         if not self.is_replicated:
             try:
                 return self._append_alone(plan, repeatable)
             except _DecidedElsewhereError:
                 self.forget()
         try:
-            appended = self.order().append(plan, repeatable=repeatable)
-            self._seen = seen  # where that failed the next one looks
-            return appended
+            return self.order().append(plan, repeatable=repeatable)
         except NotReplicatedError:  # it was only looked for among the roots
             if not self._decides_alone():
                 raise
