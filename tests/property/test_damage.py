@@ -41,7 +41,7 @@ from tests.support.world import DELAY_MS, World
 pytestmark = pytest.mark.slow
 
 _IN_MEMORY = Path("/dev/shm")
-_EXAMPLES = int(os.environ.get("DAMAGE_EXAMPLES", "30"))
+_EXAMPLES = int(os.environ.get("DAMAGE_EXAMPLES", "20"))
 FIRST_MS = 1_000_000
 PAGE = 512
 CONFIGS = st.fixed_dictionaries(

@@ -1,4 +1,4 @@
-"""At which steps of an operation a test cuts it off: at each in `make test-long`, at every eighth in `make test`."""
+"""At which steps of an operation a test cuts it off: at each in `make test-long`, at every twelfth in `make test`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from zlib import crc32
 import pytest
 
 #: Gives a test ``every``: the distance of the steps that it plays.
-every_step = pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.long)], ids=["some", "each"])
+every_step = pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.long)], ids=["some", "each"])
 
 
 def first_step(every: int, *scene: object) -> int:
