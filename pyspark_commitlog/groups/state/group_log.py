@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -422,9 +423,8 @@ class GroupLog:
     def _covering(self, at: Position, state: GroupState) -> TopicState:
         """Return a topic's state that a position can be checked by: where a look is a request, one that is remembered.
 
-        That may be of a topic that was deleted, or restored, a minute ago; as if the commit had come before: not where
-        the group has committed to another incarnation. The position carries its incarnation and history, by which it is
-        judged when it is used.
+        That may be of a topic that was deleted, or restored, a minute ago; as if the commit had come before. The
+        position carries its incarnation and history, by which it is judged when it is used.
         """
         topic = self.topic(at.topic)
         try:
@@ -439,12 +439,18 @@ class GroupLog:
     def _checked(
         self, positions: Iterable[Position], state: GroupState
     ) -> tuple[list[Position], dict[str, TopicState]]:
-        """Return positions that can be committed on top of a state, and those of their topics, as they were checked."""
+        """Return positions that can be committed on top of a state, and those of their topics, as they were checked.
+
+        A topic of which the group has offsets of another incarnation is looked at: of the two, the one that is gone
+        would take the offsets of the other away.
+        """
         states: dict[str, TopicState] = {}
+        incarnations = Counter(row.name for row in state.topics.values())
         checked = []
         for at in positions:
             if at.topic not in states:
-                states[at.topic] = self._covering(at, state)
+                has_other = incarnations[at.topic] > (at.topic_id in state.topics)
+                states[at.topic] = self.topic_state(at.topic, at.topic_id) if has_other else self._covering(at, state)
             elif not _covers(states[at.topic], at, state):
                 states[at.topic] = self.topic_state(at.topic, at.topic_id)
             check_partition(at.topic, states[at.topic], at.partition)
@@ -542,11 +548,8 @@ def _covers(topic: TopicState, at: Position, group: GroupState) -> bool:
     """Return whether a state that is remembered has what a position needs (pure).
 
     That is the offset, and nothing may be newer: neither what the position was read under, nor what the group's offsets
-    of the topic were committed under. To such an older state looks like a history that has parted from it. Nor may the
-    group have offsets of another incarnation: of the two, the one that is gone would take those of the other away.
+    of the topic were committed under. To such an older state looks like a history that has parted from it.
     """
-    if any(row.name == at.topic and topic_id != at.topic_id for topic_id, row in group.topics.items()):
-        return False
     seen = [lineage.sequence for lineage in (at.lineage, group.lineage(at.topic_id)) if lineage is not None]
     is_old = max(seen, default=0) > topic.lineage.sequence
     return not is_old and at.partition < topic.partitions and at.offset <= topic.log_end[at.partition]
