@@ -169,8 +169,8 @@ class Storage(ABC):
     def several(self, act: Callable[[], _Result], *, changes: bool = False) -> _Result:
         """Return, or raise, what calls that follow one another come to: one call, where each of them has its price.
 
-        ``changes``: whether ``act`` may change something in this root. It may be called by another thread, which the
-        caller waits for.
+        ``act`` may be called by another thread, which the caller waits for; ``changes``: whether it may change
+        something in this root.
         """
         return act()
 
