@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import statistics
 import tempfile
 import time
 import uuid
@@ -35,6 +36,7 @@ from tests.object_stores.servers import Bucket, Versitygw
 
 PARTITIONS, THREADS, PART = 4, 4, 8 * 2**20
 VALUE_BYTES, ROWS = 1000, 4000
+READS = 5  # in one run, in turn with the floor's
 Done = TypeVar("Done")
 
 
@@ -55,8 +57,9 @@ def main() -> None:
         server.create("bench")
         if args.only != "spark":
             bench = Bench(server, server.bucket("bench"), args.mb * 2**20)
-            for run in range(args.runs):
-                bench.run(run)
+            runs = [bench.run(run) for run in range(args.runs)]
+            for what, ratios in zip(("write", "read", "read, settled"), zip(*runs, strict=True), strict=True):
+                print(f"{what} / floor: median {statistics.median(ratios):.2f}, {min(ratios):.2f} to {max(ratios):.2f}")
         if args.only != "bare":
             (home / "work").mkdir()
             data = home / "data" / "bench"
@@ -77,8 +80,8 @@ class Bench:
         partition = pa.array(np.arange(ROWS, dtype=np.int32) % PARTITIONS)
         self._batch = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary()), "partition": partition})
 
-    def run(self, number: int) -> None:
-        """Measure everything once."""
+    def run(self, number: int) -> tuple[float, float, float]:
+        """Measure everything once; return floor / write, floor / read, and floor / read of settled records."""
         import obstore
         from obstore.store import S3Store
 
@@ -101,15 +104,27 @@ class Bench:
 
         pieces = [(name, at) for name in names for at in range(parts)]
         puts = self._timed("floor: uploads by 8 MiB", lambda: _each(upload, names))
-        gets = self._timed("floor: ranged GETs of 8 MiB", lambda: _each(get, pieces))
+
+        def gets() -> object:
+            return _each(get, pieces)
+
         url = f"{self._bucket.url}/{uuid.uuid4()}"
         log = CommitLog(url, storage_options=options)
         log.create_topic("t", partitions=PARTITIONS, config={"compression.type": "none", "retention.ms": -1})
         wrote = self._timed("batch write", lambda: self._write(log))
-        read = self._timed("batch read, staged", lambda: self._read(log))
+        staged = self._in_turn("staged", gets, lambda: self._read(log))
         self._timed("maintain", lambda: log.maintain("t"))
-        settled = self._timed("batch read, settled", lambda: self._read(log))
-        print(f"  write / floor {puts / wrote:.2f}, read / floor {gets / read:.2f}, settled {gets / settled:.2f}\n")
+        settled = self._in_turn("settled", gets, lambda: self._read(log))
+        print(f"  write / floor {puts / wrote:.2f}, read / floor {staged:.2f}, settled {settled:.2f}\n")
+        return puts / wrote, staged, settled
+
+    def _in_turn(self, state: str, gets: Callable[[], object], read: Callable[[], object]) -> float:
+        """Return the median of floor / read, in turn, as what was written before is still being stored."""
+        ratios = [
+            self._timed("floor: ranged GETs of 8 MiB", gets) / self._timed(f"batch read, {state}", read)
+            for _ in range(READS)
+        ]
+        return statistics.median(ratios)
 
     def _write(self, log: CommitLog) -> None:
         topic = log.topic("t")
