@@ -111,6 +111,11 @@ def race(storage: Storage, home: str) -> list[Round]:
     return rounds
 
 
+def record_path(client: str) -> str:
+    """Return where a root records that the store is safe as this client reaches it (pure)."""
+    return f"{DIRECTORY}/{hashlib.sha256(client.encode()).hexdigest()[:16]}.json"
+
+
 def check_store(storage: Storage) -> None:
     """Refuse a store that takes two puts of one name; tried once for each client and root.
 
@@ -121,7 +126,7 @@ def check_store(storage: Storage) -> None:
     client = storage.client
     if not client or (storage.url, client) in _seen:
         return
-    path = f"{DIRECTORY}/{hashlib.sha256(client.encode()).hexdigest()[:16]}.json"
+    path = record_path(client)
     with _one_at_a_time:
         if len(_seen) >= _SEEN_AT_MOST:
             _seen.clear()

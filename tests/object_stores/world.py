@@ -13,6 +13,7 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.clock import SystemClock
 from pyspark_commitlog.storage.object_store import ObjectStorage
+from pyspark_commitlog.storage.race import record_path
 from pyspark_commitlog.testing.faults import FaultyStorage, Hook
 from tests.object_stores.servers import Bucket
 from tests.support.world import World
@@ -65,6 +66,12 @@ class ObjectWorld(World):
         """Return the same root, and clock, as reached by another endpoint."""
         other = copy.copy(self)
         other.bucket = bucket
+        return other
+
+    def tried(self, bucket: Bucket) -> ObjectWorld:
+        """Return the same root as reached by another endpoint, which the root says is safe: it is not raced there."""
+        other = self.through(bucket)
+        self.storage().write_once(record_path(other.storage().client), b"{}\n")
         return other
 
     def storage(self, hook: Hook | None = None) -> Any:
