@@ -240,6 +240,29 @@ def test_offsets_of_a_topic_that_is_gone_take_none_of_the_new_one_away(bucket: C
     assert bucket.group_offsets() == [3]
 
 
+@pytest.mark.parametrize("first", ["gone", "new"])
+def test_a_position_of_a_topic_that_is_gone_beside_one_of_the_new_one_is_refused(
+    bucket: CountedWorld, first: str
+) -> None:
+    """As of a consumer that sought in the new topic one partition of two, before it read the other."""
+    bucket.create(2, {**CHUNKS, **_QUIET})
+    append(bucket.handle(), batch_of([b"a"] * 4, partition=[0, 0, 1, 1]))
+    group = GroupLog(bucket.storage(), "g")
+    gone = bucket.handle().newest()[1].topic_id
+    if first == "gone":
+        group.topic("t").newest()  # remembered
+    bucket.log().delete_topic("t")
+    bucket.create(2, {**CHUNKS, **_QUIET})
+    append(bucket.handle(), batch_of([b"b"] * 4, partition=[0, 0, 1, 1]))
+    new = bucket.handle().newest()[1].topic_id
+    if first == "new":
+        GroupLog(bucket.storage(), "g").advance([Position("t", new, 0, 1), Position("t", new, 1, 1)])
+    positions = [Position("t", new, 0, 1), Position("t", gone, 1, 2)]
+    with pytest.raises(TopicChangedError):
+        group.advance(positions if first == "new" else positions[::-1])
+    assert bucket.group_offsets() == ([1, 1] if first == "new" else [])
+
+
 @pytest.mark.parametrize("by", ["position", "group"])
 def test_a_topic_that_is_remembered_from_before_an_offset_was_read_is_looked_at_again(
     bucket: CountedWorld, by: str

@@ -442,7 +442,7 @@ class GroupLog:
         """Return positions that can be committed on top of a state, and those of their topics, as they were checked.
 
         A topic of which the group has offsets of another incarnation is looked at: of the two, the one that is gone
-        would take the offsets of the other away.
+        would take the offsets of the other away. So would one position among those of a commit.
         """
         states: dict[str, TopicState] = {}
         incarnations = Counter(row.name for row in state.topics.values())
@@ -451,6 +451,9 @@ class GroupLog:
             if at.topic not in states:
                 has_other = incarnations[at.topic] > (at.topic_id in state.topics)
                 states[at.topic] = self.topic_state(at.topic, at.topic_id) if has_other else self._covering(at, state)
+            elif states[at.topic].topic_id != at.topic_id:
+                for each in (at.topic_id, states[at.topic].topic_id):  # one of them is gone: that is the error
+                    self.topic_state(at.topic, each)
             elif not _covers(states[at.topic], at, state):
                 states[at.topic] = self.topic_state(at.topic, at.topic_id)
             check_partition(at.topic, states[at.topic], at.partition)
