@@ -267,7 +267,8 @@ class Calls:
     def _wait(self, call: _Call) -> object:
         try:
             while not call.done.acquire(timeout=self._patience(call)):
-                if call.until is not None and time.monotonic() >= call.until and self._leave(call, hangs=True):
+                until = call.until  # read once: the call's thread takes it back where a step ends
+                if until is not None and time.monotonic() >= until and self._leave(call, hangs=True):
                     raise self.hangs(call.what)
         except ReplicaNotAvailableError:
             raise

@@ -213,6 +213,29 @@ def test_several_calls_may_take_longer_than_each_of_them() -> None:
     assert calls.begin("steps", act)() == 8
 
 
+def test_a_step_may_end_while_its_waiter_looks_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The waiter is held between the two: it has read that there is a limit when there is none any longer."""
+    calls, waiter = Calls("root"), threading.get_ident()
+    armed, looking, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def now() -> float:
+        if armed.is_set() and threading.get_ident() == waiter and not looking.is_set():
+            looking.set()
+            assert ended.wait(10)
+        return time.monotonic()
+
+    def steps() -> int:
+        time.sleep(0.05)
+        calls.run("a step", lambda: (armed.set(), looking.wait(10)), 60.0)
+        ended.set()
+        return calls.run("another", lambda: 7, 60.0)
+
+    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=now))
+    assert calls.begin("steps", steps)() == 7
+    assert looking.is_set()
+
+
 def test_looks_that_follow_one_another_are_one_call_and_have_a_limit_each(
     tmp_path: Path, hang: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
