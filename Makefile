@@ -122,6 +122,7 @@ classes: java $(INSTALLED)
 # with few tests, which take longest, do not come last.
 TWO_AT_A_TIME = --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
+test: export PYTEST_DEBUG_TEMPROOT = $(shell scripts/find_test_directory.sh)
 test: install classes ## Run the tests that take seconds
 	$(WITH_JAVA) .venv/bin/python -m pytest tests $(TWO_AT_A_TIME) -m 'not long and not kafka and not connect and not sail and not upserts and not object_stores and not cluster_bucket and not nfs and not hdfs' $(ARGS)
 
