@@ -28,7 +28,7 @@ def killed_after(name: str, roots: tuple[Bucket, Bucket], proxy: Proxy, number: 
     """Play a scene in a process that dies once the server has executed its n-th change; return whether it died."""
     scene, world = copy.copy(SCENES[name]), ObjectWorld(roots[0], f"root/{number}")
     scene.prepare(world)
-    there = world.tried(roots[1]) if world.objects() else world.through(roots[1])
+    there = world.tried(roots[1])
     proxy.calm()
     proxy.add(faults.kill_after, nth=number, verb=CHANGES)
     process, line = starting(act, scene, there)

@@ -49,7 +49,7 @@ def spoiled(name: str, roots: Roots, proxy: Proxy, fault: Fault, number: int, ve
     """Play a scene with its n-th such request spoiled; return whether there was one."""
     scene, world = copy.copy(CORE[name]), ObjectWorld(roots[0], f"root/{number}")
     scene.prepare(world)
-    there = world.tried(roots[1]) if world.objects() else world.through(roots[1])
+    there = world.tried(roots[1])
     proxy.calm()
     rule = proxy.add(fault, verb=verb, path=path, nth=number)
     try:

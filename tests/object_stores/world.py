@@ -69,9 +69,10 @@ class ObjectWorld(World):
         return other
 
     def tried(self, bucket: Bucket) -> ObjectWorld:
-        """Return the same root as reached by another endpoint, which the root says is safe: it is not raced there."""
+        """Return the same root as reached by another endpoint; where it is there, it says that this one is safe: no race."""
         other = self.through(bucket)
-        self.storage().write_once(record_path(other.storage().client), b"{}\n")
+        if self.objects():
+            self.storage().write_once(record_path(other.storage().client), b"{}\n")
         return other
 
     def storage(self, hook: Hook | None = None) -> Any:
