@@ -128,7 +128,7 @@ test: install classes ## Run the tests that take seconds
 
 # Left out: Spark (half of the time), and of the rest what is marked slow: operations killed or failing at each step, all
 # states of the models, processes that race or are killed, loads of hundreds of topics and consumers.
-test-fast: $(INSTALLED) ## Run the tests that need neither Spark nor patience: less than half of the time
+test-fast: $(INSTALLED) ## Run the tests that need neither Spark nor patience
 	.venv/bin/python -m pytest tests --ignore tests/spark $(TWO_AT_A_TIME) -m 'not slow and not long and not kafka and not connect and not sail and not upserts and not object_stores and not cluster_bucket and not nfs and not hdfs' $(ARGS)
 
 # The models first: each scene takes a core, so two at a time. The others wait for disks, children and Spark, and measure some.
