@@ -5,10 +5,10 @@
 Kafka: replication factor 3, acks=all, min.insync.replicas=2, Spark's own connector with large batches and, for single
 records, confluent-kafka; its brokers don't wait for the disk, unless ``flush.messages=1``. Ours: three roots on this
 disk, the metadata on a fourth, each write synced at each root. Single records are sent one by one, each when the one
-before is acknowledged; none lingers: librdkafka's ``flush`` sends at once, our ``linger_ms`` is 0. Then 1,000 a second,
-whatever is acknowledged: both clients by their defaults, by which records linger for 5 ms. What is timed comes after
-3,000 sends to each. ``make bench-peers`` fetches
-Kafka and its clients.
+before is acknowledged; none lingers: librdkafka's ``flush`` sends at once, our ``linger_ms`` is 0. Then 1,000 a
+second, whatever is acknowledged: both clients by their defaults, by which records linger for 5 ms. What is timed
+comes after 3,000 sends to each. The floor of one such send is bare puts of as many bytes: one at the metadata's root,
+then one at each of the three, at once. ``make bench-peers`` fetches Kafka and its clients.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark_commitlog import CommitLog, Producer
+from pyspark_commitlog.storage.local import LocalStorage
 from tests.kafka.broker import Broker, prepare_cluster, running_together
 from tests.kafka.toolchain import java
 
@@ -111,10 +113,39 @@ def sends(home: Path, broker: Broker, count: int) -> None:
         for _ in range(_WARM):
             send()
         alone["commitlog"] = [timed(send) * 1000 for _ in range(count)]
+    alone["bare puts"] = bare_puts(home / "bare", _entry_bytes(places[0]), count)
     with Producer(places[0]) as producer:
         paced["commitlog"] = _paced(producer, 10 * count)
     _print("send one by one", alone)
     _print(f"send {_RATE:,} a second", paced)
+
+
+def _entry_bytes(root: str) -> int:
+    """Return how large the newest entry of the only topic is."""
+    entries = sorted(Path(root).glob("**/journal/0*.json"))
+    return max(path.stat().st_size for path in entries[-10:])
+
+
+def bare_puts(home: Path, size: int, count: int) -> list[float]:
+    """Return how many ms each of ``count`` takes: a put at one root, then at three others at once, as a send needs."""
+    roots = []
+    for name in ("metadata", *"abc"):
+        (home / name / "journal").mkdir(parents=True)
+        roots.append(LocalStorage(home / name))
+    metadata, own, *others = roots
+    with ThreadPoolExecutor(len(others)) as threads:
+
+        def put(number: int) -> None:
+            entry = f"journal/{number:020d}.json", b"x" * size
+            metadata.put_if_absent(*entry)
+            begun = [threads.submit(root.put_if_absent, *entry) for root in others]
+            own.put_if_absent(*entry)
+            for each in begun:
+                each.result()
+
+        for number in range(_WARM):
+            put(number)
+        return [timed(lambda number=number: put(number)) * 1000 for number in range(_WARM, _WARM + count)]
 
 
 def _paced(producer: Producer, count: int) -> list[float]:
@@ -138,6 +169,9 @@ def _print(what: str, found: dict[str, list[float]]) -> None:
     for name in ("as-it-comes", "synced"):
         ratios = (_percentile(found["commitlog"], p) / _percentile(found[f"kafka {name}"], p) for p in (50, 99))
         print(f"{what}, commitlog / kafka {name}: p50 {next(ratios):.2f}, p99 {next(ratios):.2f}")
+    if "bare puts" in found:
+        synced = _percentile(found["bare puts"], 50) / _percentile(found["kafka synced"], 50)
+        print(f"{what}, bare puts / kafka synced: p50 {synced:.2f}")
 
 
 def _percentile(took: Sequence[float], percent: int) -> float:
