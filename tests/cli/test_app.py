@@ -9,8 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import typer
 
 from pyspark_commitlog import CommitLog, __version__
+from pyspark_commitlog.cli.shared import ended_by_errors
+from pyspark_commitlog.errors import ConfigError
 from tests.support.commands import COMMAND, completions, run
 
 
@@ -52,6 +55,15 @@ def test_what_the_system_refuses_is_one_line(root: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     told = run("topics", "create", str(tmp_path / "file"), "orders", code=2)[1]
     assert told == f"error: {tmp_path / 'file'} is no directory: name one, or where to make one\n"
+
+
+def test_several_failures_that_end_a_command_have_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit code is that of the worst."""
+    failures = [pa.ArrowInvalid("offset overflow"), ConfigError("topic 'u': no such config")]
+    with pytest.raises(typer.Exit) as ended, ended_by_errors():
+        raise ExceptionGroup("2 partitions could not be settled", failures)
+    assert capsys.readouterr().err == "error: ArrowInvalid: offset overflow\nerror: topic 'u': no such config\n"
+    assert ended.value.exit_code == 2
 
 
 def test_what_the_output_has_no_letters_for_is_escaped(root: str) -> None:

@@ -92,7 +92,7 @@ def test_an_idle_topic_is_maintained_for_few_requests(store: Later) -> None:
     store.spent()
     log.maintain("t")
     spent = store.spent()
-    assert spent["LIST"] <= 8, "two for each journal, of defaults and access one at a time; none of files"
+    assert spent["LIST"] <= 6, "two for each journal, of defaults and access one at a time; none of files or chunks"
     assert spent["PUT"] == 1, "when it was maintained"
     assert spent["DELETE"] == 0
 
