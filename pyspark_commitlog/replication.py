@@ -25,7 +25,7 @@ from pyspark_commitlog.log.topic import TopicLog, unknown_topic
 from pyspark_commitlog.metadata import MetadataRoots
 from pyspark_commitlog.model import Recovered, Repaired, Replicated, RootDescription
 from pyspark_commitlog.repairing import drop_void_records, repair, repair_unsettled
-from pyspark_commitlog.replicas.choosing import candidates
+from pyspark_commitlog.replicas.choosing import candidates, lags_behind
 from pyspark_commitlog.replicas.entries import NotReplicatedError, state_of
 from pyspark_commitlog.replicas.joining import (
     add_replicas,
@@ -578,17 +578,30 @@ class ReplicatedRoot(MetadataRoots):
 
     @staticmethod
     def _take_out(order: Order, segments: TopicSegments | None, root: str, by: str | None) -> None:
-        """Have a unit have no replica on a root."""
+        """Have a unit have no replica on a root.
+
+        Where the root that gets one instead does not catch up, that is taken out again: else each run would add one.
+        """
         newest = order.places.newest()
-        if not newest.entry.features or root not in state_of(newest.entry).replicas:
+        before = state_of(newest.entry).replicas if newest.entry.features else ()
+        if root not in before:
             return
-        chosen = replace_replica(order, root, by) or by
-        done = replicate(order, segments)  # also what an earlier run added, and was cut off before it joined
-        if chosen is not None and chosen in done.state.replicas and chosen not in done.state.isr:
-            raise ReplicaNotAvailableError(
-                f"{order.places.unit.directory}: root {chosen} has not caught up: {done.failed.get(chosen)}"
-            )
-        remove_replica(order, root)
+        chosen = replace_replica(order, root, by)
+        try:
+            done = replicate(order, segments)
+            late = lags_behind(done.state, root, chosen, order.places.roots.answers)
+            if late is not None:
+                raise ReplicaNotAvailableError(
+                    f"{order.places.unit.directory}: root {late} has not caught up, and root {root} was not taken out: "
+                    f"{done.failed.get(late)}"
+                )
+            remove_replica(order, root)
+        except BaseException:
+            with suppress(CommitLogError, OSError):
+                stays = root in state_of(order.places.newest().entry).replicas
+                if stays and chosen is not None and chosen not in before:
+                    remove_replica(order, chosen)
+            raise
 
     def set_replication_factor(self, name: str, factor: int) -> Replicated:
         """Have a topic live on more roots, or on fewer, while it is written and read.

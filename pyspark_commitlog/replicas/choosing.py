@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.replicas import rules
@@ -137,6 +137,21 @@ def leaving(state: ReplicaState, answering: Container[str], many: int) -> list[s
     """
     others = [root for root in reversed(state.replicas) if root != state.leader]
     return sorted(others, key=lambda root: (root in answering, root in state.isr))[: max(many, 0)]
+
+
+def lags_behind(state: ReplicaState, root: str, chosen: str | None, answers: Callable[[str], bool]) -> str | None:
+    """Return the replica that has to be in sync before a root gives up its own, and is not; None where none has to.
+
+    Args:
+        state: as it is.
+        root: the one that goes.
+        chosen: the one that comes in its place; None: there is none, so all have to be that answer.
+        answers: whether a root does.
+    """
+    late = [each for each in state.replicas if each not in state.isr and each != root]
+    if chosen is not None:
+        return chosen if chosen in late else None
+    return next((each for each in late if answers(each)), None)
 
 
 def resized(state: ReplicaState, factor: int, answering: Container[str], free: Iterable[str]) -> ReplicaState:

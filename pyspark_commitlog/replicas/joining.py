@@ -142,7 +142,7 @@ def give_default(order: Order) -> dict[str, str]:
     """Have a unit live on as many roots as if it were made now: one of which nobody says on how many, a group.
 
     It may have been made when its root stood alone, or when there were fewer. They are not in sync yet, as by
-    ``add_replicas``.
+    ``add_replicas``. A root that is not listed any more is taken out: it got a replica while it was.
 
     Returns:
         The roots that could not be taken, and why, where there are too few others.
@@ -151,11 +151,25 @@ def give_default(order: Order) -> dict[str, str]:
         ReplicaNotAvailableError: the metadata root does not answer.
     """
     held, free = held_and_free(order.places)
+    if _take_out_unlisted(order, held):
+        held, free = held_and_free(order.places)
     many = min(DEFAULT_FACTOR, len(order.places.roots.listed().data)) - len(held)
     chosen, failed = first_free(order.places, free, many)
     if chosen:
         add_replicas(order, chosen)
     return {root: str(error) for root, error in failed.items()} if len(chosen) < many else {}
+
+
+def _take_out_unlisted(order: Order, held: Sequence[str]) -> bool:
+    """Take the replicas out whose root is not listed any more; return whether there are any."""
+    roots = order.places.roots
+    if all(roots.listed().address(root) for root in held):
+        return False
+    roots.compare(again=True)  # what this process has read may be older than what lists it
+    gone = [root for root in held if roots.listed().address(root) is None]
+    for root in gone:
+        remove_replica(order, root)
+    return bool(gone)
 
 
 def add_replicas(order: Order, roots: Sequence[str]) -> None:
@@ -194,15 +208,20 @@ def _holds_data(order: Order, root: str) -> bool:
 
 
 def replace_replica(order: Order, root: str, by: str | None) -> str | None:
-    """Name the root that gets a replica in the place of another's; None where no other one can.
+    """Return the root that gets a replica in the place of another's; None where no other one can.
+
+    ``by`` may have one already, of an earlier call that was cut off.
 
     Raises:
         UsageError, ReplicaNotAvailableError: ``by``, or each that could be, has something else by that name or does not
             answer.
     """
     newest = order.places.newest()
-    if not newest.entry.features or root not in state_of(newest.entry).replicas:
+    held = state_of(newest.entry).replicas if newest.entry.features else ()
+    if root not in held:
         return None
+    if by is not None and by in held:
+        return by
     _, free = held_and_free(order.places)
     if not free:
         return None

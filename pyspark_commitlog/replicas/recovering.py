@@ -266,9 +266,16 @@ def _longest(heads: Mapping[str, Stored], newest: ReplicaState) -> str | None:
 
 
 def _has(replica: Replica, places: Places, base: Stored) -> set[int]:
-    """Return the living appends above the high watermark whose files a root has, whatever it has learned."""
+    """Return the living appends above the high watermark whose files a root has, whatever it has learned.
+
+    What is settled there needs none: a root that began with the segments of another has no entry of that, either.
+    """
     files, side, found = places.unit.files, replica.journal.side, set[int]()
+    settled = files.settled(replica.storage, base.entry.topic_id)
     for number in state_of(base.entry).on:
+        if number <= settled:
+            found.add(number)
+            continue
         entry = replica.journal.read(number).entry
         if all(is_whole(needed, replica.storage) for needed in files.chunks(entry, base.entry, side)):
             found.add(number)

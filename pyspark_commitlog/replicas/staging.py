@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 
@@ -44,7 +45,7 @@ class StagedOutput:
             self._failed = error
             output = self._outputs.pop(url, None)
             if output is not None:
-                output.discard()
+                _give_up(output)
 
     def _check(self) -> None:
         if not self._outputs:
@@ -76,5 +77,11 @@ class StagedOutput:
     def discard(self) -> None:
         """Give up at each root."""
         for output in self._outputs.values():
-            output.discard()
+            _give_up(output)
         self._outputs.clear()
+
+
+def _give_up(output: OutputFile) -> None:
+    """Discard a file, if its root lets it be: one that hangs, or is read-only, stops no other."""
+    with suppress(OSError):
+        output.discard()

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyspark_commitlog.errors import CommitLogError, NotLeaderError
-from pyspark_commitlog.format.entry import Json
-from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.format.entry import Entry, Json
+from pyspark_commitlog.journal import Journal, Stored
 from pyspark_commitlog.replicas import rules
 from pyspark_commitlog.replicas.entries import state_of
 from pyspark_commitlog.replicas.learning import Replica, is_whole
@@ -98,18 +98,31 @@ def _candidate(places: Places, base: Stored, wanted: str | None) -> _Candidate:
 
 
 def _looked_at(places: Places, base: Stored, root: str) -> _Candidate:
-    """Return what a root has; raises where it lags beyond what is kept, or has another history."""
+    """Return what a root has.
+
+    Raises:
+        NotLeaderError: it lags beyond what is kept, so it could never learn; or it has another history.
+    """
     replica, source, files = places.at(root), places.decider().journal, places.unit.files
     last = replica.learned()
-    if last is not None and source.read(last.sequence).entry.write_id != last.entry.write_id:
+    if last is not None and _kept(source, last.sequence, root).write_id != last.entry.write_id:
         raise NotLeaderError(f"root {root} has another entry {last.sequence} than was decided")
     number = source.sequences()[0] if last is None else last.entry.following
+    if last is None and not places.unit.whole and _kept(source, number, root).prev:
+        raise NotLeaderError(f"root {root} has learned nothing, and can't: the first entries are collected")
     living, whole = [], set[int]()
     while number <= base.sequence:
-        entry = source.read(number).entry
+        entry = _kept(source, number, root)
         if files.is_living(entry, base.entry, source.side):
             living.append(number)
             if all(is_whole(needed, replica.storage) for needed in files.chunks(entry, base.entry, source.side)):
                 whole.add(number)
         number = entry.following
     return _Candidate(replica, 0 if last is None else last.sequence, tuple(living), frozenset(whole))
+
+
+def _kept(source: Journal, number: int, root: str) -> Entry:
+    try:
+        return source.read(number).entry
+    except FileNotFoundError:
+        raise NotLeaderError(f"root {root} lags too far: entry {number} is collected") from None

@@ -6,7 +6,8 @@ Interleavings:
 2. The other root settles more than was copied meanwhile: what is published is the log after one entry, exactly.
 3. The process is killed at any step: what was written is named by nobody, or all of it is, and the next one goes on.
 4. It begins at an entry that states an older high watermark, whose entry it does not have: readers see what is settled.
-5. A process stands on its old newest entry: what follows the gap would never be found, so those entries go.
+5. It begins at an append, and all others are lost then: what it has settled is not lost with the chunk.
+6. A process stands on its old newest entry: what follows the gap would never be found, so those entries go.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pyspark_commitlog.errors import ReplicaNotAvailableError
 from pyspark_commitlog.log.maintain import catch_up as copying
 from pyspark_commitlog.log.maintain.catch_up import TopicSegments
 from pyspark_commitlog.replicas.catching_up import catch_up
+from pyspark_commitlog.replicas.entries import state_of
 from pyspark_commitlog.replicas.replicating import replicate_late
 from tests.crash.conftest import fast_path as fast_path
 from tests.crash.processes import start
@@ -30,6 +32,9 @@ from tests.replicas.lagging import expected, lagging, whole
 from tests.support.commands import COMMAND, run
 from tests.support.replicas import Replicated
 from tests.support.syscalls import killed_before
+
+#: Of commits after what is collected.
+TAIL = [b"last", b"and more", b"and last"]
 
 
 @pytest.mark.parametrize(("wiped", "unknown"), [(False, ""), (True, ""), (False, "c"), (True, "c"), (True, "ab")])
@@ -180,6 +185,24 @@ def test_readers_of_a_root_that_began_see_what_it_has_settled(fast_path: Path) -
     assert roots.values("c") == expected()
     shown = topic.newest()[0]
     assert shown.sequence == only
+
+
+def test_what_a_root_that_began_has_settled_is_not_lost_with_all_others(fast_path: Path) -> None:
+    roots = lagging(fast_path, wiped=True)
+    for value in TAIL:
+        roots.write(value)
+    order = roots.order()
+    catch_up(order.places, roots.id_of("c"), TopicSegments("t"), order.places.newest())
+    head = roots.at("c").journal.head()
+    assert head is not None
+    assert (head.entry.kind, [*state_of(head.entry).on]) == ("append", [head.sequence]), "the scene"
+    lost = [roots.id_of(name) for name in "abm"]
+    for name in "abm":
+        roots.take_away(name)
+    for execute in (False, True):
+        (found,) = roots.log("c").recover(str(fast_path / "c"), lost, execute=execute)
+        assert (found.root is not None, found.gone, found.fault) == (True, (), None)
+    assert roots.values("c") == [*expected(), *TAIL]
 
 
 def test_who_stands_on_the_old_newest_entry_finds_the_new_ones(fast_path: Path) -> None:

@@ -13,20 +13,26 @@ The interleavings, A being the leader:
 8. A is the one metadata root, too: what it does not take can't be decided, whoever leads.
 9. No root has the chunk whole: that is not A's doing.
 10. What tasks staged goes into an entry, and is too much for one: the committer's chunk is staged where tasks' are.
+11. A root fails while a chunk is written to it, and can't remove what it has: the others have the chunk.
 """
 
 from __future__ import annotations
 
+import errno
 from itertools import count
 from pathlib import Path
 from random import Random
 
+import pyarrow as pa
 import pytest
 
 from pyspark_commitlog.errors import NotLeaderError, StorageFullError
 from pyspark_commitlog.log.write import commit as commit_module
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.replicas import rules
+from pyspark_commitlog.replicas.staging import StagedOutput
+from pyspark_commitlog.storage import OutputFile
+from pyspark_commitlog.storage.local import LocalStorage
 from tests.support.records import batch_of, stage
 from tests.support.replicas import CONFIG, LAG_MS, BoundedClock, Replicated, elect, once_at
 
@@ -69,6 +75,47 @@ def test_a_root_that_learns_entries_and_takes_no_chunks_is_replaced(
     roots.hooks[full] = learns
     roots.write(LARGE, everywhere=True)
     assert (roots.leader(), roots.isr()) == (leader, isr)
+
+
+class _Stuck(OutputFile):
+    """A file on a disk that went read-only: it takes nothing, nor can it be removed."""
+
+    def __init__(self, inner: OutputFile) -> None:
+        self._inner = inner
+
+    def write(self, *pieces: bytes | memoryview | pa.Buffer) -> None:
+        raise OSError(errno.EROFS, "injected: read-only")
+
+    def discard(self) -> None:
+        self._inner.discard()
+        raise OSError(errno.EROFS, "injected: read-only")
+
+
+@pytest.mark.parametrize("stuck", ["a", "c"])
+def test_a_root_that_fails_in_the_middle_of_a_chunk_keeps_none_from_the_others(
+    roots: Replicated, monkeypatch: pytest.MonkeyPatch, stuck: str
+) -> None:
+    create = LocalStorage.create
+
+    def created(storage: LocalStorage, path: str) -> OutputFile:
+        made = create(storage, path)
+        return _Stuck(made) if storage.url.endswith(f"/{stuck}") and "/staged/" in path else made
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStorage, "create", created)
+        staged = stage(roots.topic(), batch_of([LARGE]), everywhere=True)
+    assert staged.chunk is not None
+    there = {root for root in "abc" if list(roots.path.glob(f"{root}/topics/t/*/staged/{staged.chunk.name}"))}
+    assert there == {"a", "b", "c"} - {stuck}
+
+
+def test_all_roots_give_up_a_chunk_though_one_fails(roots: Replicated) -> None:
+    storages = [roots.storage(root) for root in "abc"]
+    path = f"{roots.topic().paths(roots.topic().newest()[1].topic_id).staged}/{'0' * 20}-x.chunk"
+    output = StagedOutput(path, storages)
+    output._outputs[storages[0].url] = _Stuck(output._outputs[storages[0].url])
+    output.discard()
+    assert not [*roots.path.glob("?/topics/t/*/staged/*")]
 
 
 def test_a_leader_that_takes_chunks_again_leads_on(roots: Replicated) -> None:

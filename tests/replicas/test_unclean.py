@@ -7,6 +7,7 @@ The interleavings that it has to survive:
    a chunk wait there, and nothing is published as damaged.
 3. A retry of a batch that is void is appended; one of a batch that lives is not.
 4. The old leader comes back: it learns the election, and joins.
+5. The root has learned nothing yet, or lags beyond what is kept: it could never learn its own election.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import pytest
 from pyspark_commitlog.errors import NotLeaderError, ReplicaNotAvailableError
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.write.writers import Transaction
+from tests.replicas.lagging import expected, lagging
 from tests.support.replicas import CONFIG, Replicated, no_device
 
 LARGE = Random(1).randbytes(20_000)
@@ -157,3 +159,19 @@ def test_a_settler_waits_there_and_publishes_no_damage(roots: Replicated) -> Non
     topic = roots.at("b")
     assert settle(topic, topic.newest()[1].topic_id).complete
     assert roots.values("b") == [b"0"]
+
+
+@pytest.mark.parametrize(("wiped", "why"), [(True, "has learned nothing, and can't"), (False, "lags too far: entry")])
+def test_a_root_that_can_never_learn_does_not_lead(tmp_path: Path, wiped: bool, why: str) -> None:
+    """What it lacks is collected: it would lead with nothing, or with a gap that nothing mends."""
+    roots = lagging(tmp_path, wiped=wiped)
+    epoch = roots.state().leader_epoch
+    for gone in "ab":
+        roots.take_away(gone)
+    with pytest.raises(NotLeaderError, match=why):
+        roots.log("c").elect("t", unclean=True)
+    assert roots.state().leader_epoch == epoch
+    for back in "ab":
+        roots.give_back(back)
+    roots.write(b"more")
+    assert roots.values("a") == [*expected(), b"more"]

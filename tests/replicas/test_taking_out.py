@@ -1,0 +1,154 @@
+"""A root is taken out, and another gets its replicas: whatever cuts that off, running it again ends it.
+
+Interleavings:
+
+1. The root that gets a replica does not catch up (its disk is full): it is taken out again, and nothing has changed.
+2. The process is killed once that root is a replica: the next run goes on with it where it is named.
+3. No other root is free, and one that holds a replica is not in sync: the one that goes may have what it lacks.
+4. It is interrupted after the root has gone: the other one stays, which holds its records.
+5. Between the turn of a group and the last one's, ``replicate`` gives the group a replica on the root that goes.
+6. ``replicate`` runs in a process that has not read the list with the root that was added.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog import replication
+from pyspark_commitlog.errors import ReplicaNotAvailableError
+from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.joining import add_replicas, give_default
+from pyspark_commitlog.replicas.pushing import Pusher
+from pyspark_commitlog.replicas.roots import Roots
+from tests.support.replicas import CONFIG, Replicated, commit_offset, committed_offset, group, takes_no_entry
+
+
+def living_on_two(path: Path, names: str) -> Replicated:
+    """Return roots, with a topic of one record on ``a``, which leads, and ``b``."""
+    roots = Replicated(path, names=names)
+    roots.create(config={**CONFIG, "replication.factor": 2, "min.insync.replicas": 2})
+    roots.write(b"0")
+    assert holding(roots) == "ab"
+    return roots
+
+
+def holding(roots: Replicated) -> str:
+    return roots.named(*roots.state().replicas)
+
+
+def take_out(roots: Replicated, root: str, to: str | None = None) -> None:
+    """Take a root out, by another process."""
+    log = roots.log("a")
+    place = str(roots.path / root)
+    if to is None:
+        log.remove_replicas([place])
+    else:
+        log.move_replicas(place, str(roots.path / to))
+    roots.names = roots.names.replace(root, "")
+
+
+@pytest.mark.parametrize("names", ["abc", "abcde"])
+def test_one_that_does_not_catch_up_gets_no_replica_and_the_other_stays(tmp_path: Path, names: str) -> None:
+    roots = living_on_two(tmp_path, names)
+    roots.hooks.update(dict.fromkeys(names[2:], takes_no_entry))
+    for _ in range(2):
+        with pytest.raises(ReplicaNotAvailableError, match=r"root .* has not caught up, and root .* was not taken out"):
+            take_out(roots, "b")
+        assert (holding(roots), roots.isr()) == ("ab", "ab")
+        roots.write(b"1")
+    roots.hooks.clear()
+    take_out(roots, "b")
+    assert (holding(roots), roots.isr()) == ("ac", "ac")
+    assert roots.values("c") == [b"0", b"1", b"1"]
+
+
+def test_a_move_that_was_killed_goes_on_with_the_root_that_is_named(tmp_path: Path) -> None:
+    roots = living_on_two(tmp_path, "abcd")
+    add_replicas(roots.order(), [roots.id_of("d")])
+    take_out(roots, "b", to="d")
+    assert (holding(roots), roots.isr()) == ("ad", "ad")
+
+
+def test_a_root_stays_while_the_last_one_that_can_hold_its_records_lags(tmp_path: Path) -> None:
+    roots = living_on_two(tmp_path, "abc")
+    add_replicas(roots.order(), [roots.id_of("c")])
+    roots.hooks["c"] = takes_no_entry
+    with pytest.raises(ReplicaNotAvailableError, match="has not caught up"):
+        take_out(roots, "b")
+    assert (holding(roots), roots.isr()) == ("abc", "ab")
+    roots.hooks.clear()
+    take_out(roots, "b")
+    assert (holding(roots), roots.isr()) == ("ac", "ac")
+
+
+def test_one_that_is_away_keeps_no_other(tmp_path: Path) -> None:
+    """Its list can't be changed, so the root that goes stays listed; the topic has left it."""
+    roots = living_on_two(tmp_path, "abc")
+    b, c = roots.id_of("b"), roots.id_of("c")
+    add_replicas(roots.order(), [c])
+    roots.take_away("c")
+    with pytest.raises(ReplicaNotAvailableError, match="does not answer"):
+        roots.log("a").remove_replicas([b])
+    assert b not in roots.state().replicas
+
+
+def test_what_got_the_records_stays_where_it_is_interrupted_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots = living_on_two(tmp_path, "abc")
+
+    def interrupted(pusher: Pusher, root: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Pusher, "tell", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        take_out(roots, "b")
+    assert (holding(roots), roots.isr()) == ("ac", "ac")
+
+
+def test_a_group_gives_up_a_replica_on_a_root_that_is_not_listed_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots = living_on_two(tmp_path, "abc")
+    commit_offset(roots, 1)
+    gone, remove_root = roots.id_of("b"), replication.remove_root
+
+    def beside(together: Roots, root: str) -> None:
+        roots.log("c").replicate()
+        remove_root(together, root)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(replication, "remove_root", beside)
+        take_out(roots, "b")
+    assert gone in of_group(roots), "the scene"
+    roots.log("a").replicate()
+    assert gone not in of_group(roots)
+    roots.write(b"1")
+    commit_offset(roots, 2)
+    assert committed_offset(roots) == 2
+
+
+def test_a_replica_stays_on_a_root_that_this_process_has_not_read_of(tmp_path: Path) -> None:
+    roots = living_on_two(tmp_path, "ab")
+    commit_offset(roots, 1)
+    late = group(roots).journal.order()
+    late.places.roots.compare()
+    roots.log("b").add_replicas([str(tmp_path / "c")])
+    roots.names = "abc"
+    before = newest_of_group(roots)
+    assert roots.id_of("c") in state_of(before.entry).replicas, "the scene"
+    assert len(late.places.roots.listed().data) == 2, "the scene"
+    give_default(late)
+    assert newest_of_group(roots).sequence == before.sequence, "it was not taken out and added again"
+
+
+def newest_of_group(roots: Replicated) -> Stored:
+    return group(roots).journal.order().places.newest()
+
+
+def of_group(roots: Replicated) -> tuple[str, ...]:
+    """Return where the group lives, by ids."""
+    return state_of(newest_of_group(roots).entry).replicas
