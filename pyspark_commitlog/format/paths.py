@@ -38,6 +38,8 @@ REPLICAS = "replicas"
 REPLICAS_JOURNAL = "replicas/journal"
 GROUPS = "groups"
 _MAX_NAME = 249
+#: How names begin that no topic or group may have.
+_RESERVED = "__"
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _ACCEPTOR = "acceptor-"
@@ -61,7 +63,7 @@ def check_topic_name(name: str) -> str:
     """
     if not isinstance(name, str) or not _TOPIC_NAME.fullmatch(name) or name in (".", ".."):
         raise UsageError(f"topic name {name!r} is not allowed: 1 to 249 of a-z A-Z 0-9 . _ - and neither '.' nor '..'")
-    if name.startswith("__"):
+    if name.startswith(_RESERVED):
         raise UsageError(f"topic name {name!r} is not allowed: names that start with '__' are reserved")
     return name
 
@@ -81,7 +83,7 @@ def check_group_name(name: str) -> str:
     Raises:
         UsageError: what is allowed.
     """
-    if not isinstance(name, str) or not name or name.startswith("__"):
+    if not isinstance(name, str) or not name or name.startswith(_RESERVED):
         raise UsageError(f"group name {name!r} is not allowed: a text, not empty, that does not start with '__'")
     try:
         fits = len(group_directory(name)) <= _MAX_NAME
@@ -104,7 +106,7 @@ def group_directory(name: str) -> str:
 def parse_group(directory: str) -> str | None:
     """Return the group whose directory has this name; None if it is no group's."""
     name = unquote(directory)
-    return name if name and group_directory(name) == directory else None
+    return name if name and not name.startswith(_RESERVED) and group_directory(name) == directory else None
 
 
 def group_journal(name: str) -> str:

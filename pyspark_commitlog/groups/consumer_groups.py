@@ -12,6 +12,7 @@ from pyspark_commitlog.config import ALL
 from pyspark_commitlog.errors import (
     CommitLogError,
     CorruptionError,
+    StorageUnreadableError,
     UnknownGroupError,
     UnknownTopicError,
     UsageError,
@@ -104,7 +105,7 @@ class Groups:
             return self.open(group).newest().exists
         except UsageError:
             return False
-        except CorruptionError:
+        except (CorruptionError, StorageUnreadableError):
             return True
 
     def _existing(self, group: str) -> tuple[GroupLog, GroupState]:
@@ -341,26 +342,30 @@ class Groups:
         return tuple(faults)
 
     def unnamed(self) -> tuple[str, ...]:
-        """Return the files and directories that belong to no group, or that no entry of theirs refers to."""
+        """Return the files and directories that belong to no group, or that no entry of theirs refers to.
+
+        What may not be read is no such file: ``verify`` says that it can't be.
+        """
         unnamed: list[str] = []
         for directory in self._storage.names(paths.GROUPS):
-            name = paths.parse_group(directory)
-            if name is None or not self.open(name).journal.sequences():  # one that was deleted has entries: they fence
-                unnamed.append(f"{paths.GROUPS}/{directory}")
-                continue
-            home = f"{paths.GROUPS}/{directory}"
-            ours = {"journal", "side", "members"}
-            there = (file for file in self._storage.names(home) if not paths.is_acceptor(file))
-            unnamed += [f"{home}/{file}" for file in there if file not in ours]
-            journal, sides = paths.group_journal(name), paths.group_side(name)
-            named = _sides(self.open(name))
-            unnamed += [f"{journal}/{file}" for file in self._storage.names(journal) if paths.parse_entry(file) is None]
-            unnamed += [f"{sides}/{file}" for file in self._storage.names(sides) if file not in named]
-            members = paths.group_members(name)
-            unnamed += [
-                f"{members}/{file}" for file in self._storage.names(members) if paths.parse_member(file) is None
-            ]
+            with suppress(StorageUnreadableError):
+                unnamed += self._unnamed_of(directory)
         return tuple(unnamed)
+
+    def _unnamed_of(self, directory: str) -> list[str]:
+        home, name = f"{paths.GROUPS}/{directory}", paths.parse_group(directory)
+        if name is None or not self.open(name).journal.sequences():  # one that was deleted has entries: they fence
+            return [home]
+        ours = {"journal", "side", "members"}
+        there = (file for file in self._storage.names(home) if not paths.is_acceptor(file))
+        unnamed = [f"{home}/{file}" for file in there if file not in ours]
+        journal, sides = paths.group_journal(name), paths.group_side(name)
+        named = _sides(self.open(name))
+        unnamed += [f"{journal}/{file}" for file in self._storage.names(journal) if paths.parse_entry(file) is None]
+        unnamed += [f"{sides}/{file}" for file in self._storage.names(sides) if file not in named]
+        members = paths.group_members(name)
+        unnamed += [f"{members}/{file}" for file in self._storage.names(members) if paths.parse_member(file) is None]
+        return unnamed
 
 
 def _sides(handle: GroupLog) -> set[str]:

@@ -24,7 +24,8 @@ class Query:
     """A query of ``orders`` and its checkpoint, written as Spark does, its checksums too."""
 
     def __init__(self, root: Path, directory: Path) -> None:
-        self._root, self._directory = root, directory
+        self._directory = directory
+        self.options = {"path": str(root), "subscribe": "orders", "startingOffsets": "earliest"}
         for name in ("offsets", "commits"):
             (directory / name).mkdir(parents=True)
 
@@ -38,8 +39,7 @@ class Query:
         found: list[str] = []
         planned = sorted((self._directory / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
         known = Checkpoint([path.read_text().splitlines()[-1] for path in planned], len(planned))
-        options = {"path": str(self._root), "subscribe": "orders", "startingOffsets": "earliest"}
-        Driver(DefaultSource(options), known, lambda _, batches: found.extend(
+        Driver(DefaultSource(self.options), known, lambda _, batches: found.extend(
             value.decode() for batch in batches for value in batch.column("value").to_pylist()
         )).run()  # fmt: skip
         for batch in range(len(planned), len(known.planned)):
@@ -179,6 +179,39 @@ def test_a_restored_topic_is_set_as_a_whole_from_what_still_means_something(
     lines, _ = run(*args)
     assert [line.split() for line in lines[1:3]] == [["orders", "0", "5", "4"], ["orders", "1", "5", "4"]]
     assert query.run() == ["new 0", "new 0", "new 1", "new 1"]
+
+
+def test_of_a_query_that_reads_some_partitions_those_are_set(query: Query, tmp_path: Path) -> None:
+    """An offset of another share, in the checkpoint, would be this query's, and its group's."""
+    query.options["assign"] = json.dumps({"orders": [1]})
+    del query.options["subscribe"]
+    query.run()
+    args = ["checkpoint", "set", str(tmp_path / "root"), str(tmp_path / "checkpoint"), "--to-earliest", "--execute"]
+    assert "does not read partition 0 (yet)" in run(*args, "--topic", "orders:0,1", code=2)[1]
+    lines, _ = run(*args)
+    assert [line.split() for line in lines[1:-1] if line.startswith("orders")] == [["orders", "1", "4", "0"]]
+    assert query.run() == ["1", "3", "5", "7"]
+
+
+def test_of_a_topic_that_is_read_at_two_roots_the_source_at_this_one_is_set(
+    query: Query, log: CommitLog, tmp_path: Path
+) -> None:
+    other = Query(tmp_path / "other", tmp_path / "c")
+    there = CommitLog(str(tmp_path / "other"))
+    there.create_topic("orders", 2, {"retention.ms": -1})
+    append(there.topic("orders"), batch_of([b"a", b"b"], partition=[0, 1]))
+    query.run(), other.run()
+    theirs = other.newest.read_text().splitlines()[-1]
+    query.newest.write_text(f"{query.newest.read_text()}\n{theirs}")
+    args = ["checkpoint", "set", "--to-earliest", "--execute"]
+    run(*args[:2], str(tmp_path / "root"), str(tmp_path / "checkpoint"), *args[2:])
+    mine, kept = query.newest.read_text().splitlines()[3:]
+    assert json.loads(mine)["orders"] == {"0": 0, "1": 0}
+    assert json.loads(kept) == json.loads(theirs)
+    strange = CommitLog(str(tmp_path / "strange"))
+    strange.create_topic("orders", 2)
+    told = run(*args[:2], str(tmp_path / "strange"), str(tmp_path / "checkpoint"), *args[2:], code=2)[1]
+    assert "none of them has read the one at" in told
 
 
 def test_a_directory_without_offsets_is_no_checkpoint(tmp_path: Path) -> None:

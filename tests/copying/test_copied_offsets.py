@@ -9,13 +9,13 @@ import pytest
 from pyspark_commitlog import Consumer
 from pyspark_commitlog.copying.copy import copy_topics
 from pyspark_commitlog.copying.group_offsets import CopiedGroup, KeptOffset
-from pyspark_commitlog.errors import ConflictError, CorruptionError, OutcomeUnknownError
+from pyspark_commitlog.errors import ConflictError, CorruptionError, OutcomeUnknownError, StorageUnreadableError
 from pyspark_commitlog.testing.faults import on_path
 from tests.copying.conftest import Pair
 from tests.support.consumers import DEFAULTS, drain
 from tests.support.records import append, batch_of
 from tests.support.restores import Copy
-from tests.support.world import failing, once
+from tests.support.world import failing, once, raising
 
 
 def commit(pair: Pair, offset: int, *, partition: int = 0, metadata: str = "") -> None:
@@ -124,6 +124,19 @@ def test_a_group_that_can_not_be_copied_stops_no_other(locals_: Pair) -> None:
     with pytest.raises(CorruptionError, match="groups/g/journal"):
         copy_topics(locals_.source.log(), locals_.there.log(), groups=True)
     assert locals_.there.log().groups.describe("h").partitions[0].topic == "t"
+
+
+def test_a_group_that_may_not_be_read_stops_no_other(locals_: Pair) -> None:
+    commit(locals_, 1)
+    other_group(locals_)
+    denied = StorageUnreadableError("groups/g: permission denied")
+    hidden = on_path("groups/g/", "names", raising(denied), times=99)
+    source = locals_.source.log(hidden)
+    assert source.groups.list() == ("g", "h")
+    assert source.groups.unnamed() == ()
+    with pytest.raises(StorageUnreadableError, match="permission denied"):
+        copy_topics(source, locals_.there.log(), groups=True)
+    assert locals_.there.group_offsets("h") == [1]
 
 
 def test_a_topic_that_is_damaged_stops_neither_groups_nor_topics(locals_: Pair) -> None:

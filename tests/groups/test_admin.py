@@ -320,3 +320,13 @@ def test_a_deleted_group_is_no_stray(group: Group) -> None:
     group.world.log().groups.delete("g")
     (group.world.path / "groups/never/journal").mkdir(parents=True)
     assert group.world.log().groups.unnamed() == ("groups/never",)
+
+
+def test_a_directory_that_can_be_no_groups_is_a_stray(group: Group) -> None:
+    """An archiver of macOS leaves ``__MACOSX``: it stops neither maintenance nor a check of the root."""
+    log = group.world.log()
+    log.groups.commit("g", {"t": {0: 1}})
+    (group.world.path / "groups/__MACOSX").mkdir()
+    assert log.verify_root().unnamed == ("groups/__MACOSX",)
+    assert log.groups.every_name() == ("g",)
+    log.maintain()

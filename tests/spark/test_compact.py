@@ -13,9 +13,12 @@ from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import AccessDeniedError
 from pyspark_commitlog.log.maintain import compact as engine
 from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.spark.compact import compact
 from tests.spark.submitted import submit
-from tests.support.records import Record, append, batch_of, read_topic
+from tests.support import replicas as replicated
+from tests.support.records import Record, append, batch_of, read_topic, stage
 from tests.support.verify import verify
 
 TOPIC = "users"
@@ -96,6 +99,32 @@ def test_a_task_that_fails_swaps_nothing_of_its_partition_and_the_others_are_com
     first, second = log.topic(TOPIC).settled(topic_id)[1].partitions
     assert first == row
     assert second.cleaned > other.cleaned
+
+
+def test_what_an_unclean_election_lost_keeps_no_round(spark: SparkSession, tmp_path: Path) -> None:
+    """A record that is gone supersedes none; one process passes over it, too."""
+    roots = replicated.Replicated(tmp_path)
+    roots.create(config={**replicated.CONFIG, **CONFIG, "cleanup.policy": "compact", "inline.max.bytes": 4096})
+    written(roots.topic(), 0)
+    for root in "bc":
+        roots.order().pusher.shrink(roots.id_of(root), "a test")
+    written(roots.topic(), 1)
+    roots.take_away("a")
+    roots.log("b").elect("t", unclean=True)
+    for number in range(2, 10):
+        written(roots.topic("b"), number)
+    topic = roots.at("b")
+    settle(topic, topic.newest()[1].topic_id)
+    assert topic.newest()[1].lost, "the scene"
+    (done,) = compact(spark, str(tmp_path / "b"), "t")
+    assert done.size_bytes[0] > done.size_bytes[1]
+
+
+def written(topic: TopicLog, number: int) -> None:
+    """Write 200 records of 50 keys, more than an entry holds."""
+    values = [b"%d/%d" % (number, row) + b"." * 60 for row in range(200)]
+    staged = stage(topic, batch_of(values, key=[b"k%d" % (row % 50) for row in range(200)]))
+    commit(topic, staged.topic_id, [staged], acks_all=True)
 
 
 @pytest.mark.long

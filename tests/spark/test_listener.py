@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
@@ -88,6 +89,23 @@ def test_prometheus_keeps_queries_that_have_ended_the_newest_of_them() -> None:
     listener.take({**report('{"0": 251}', '{"0": 251}'), "id": "101", "name": "q101"})
     assert 'commitlog_query_active{query="q101"} 1' in listener.prometheus()
     assert listener.prometheus().count('commitlog_query_active{query="q101"}') == 1
+
+
+class Ending(dict[str, object]):
+    """Lags of which one ends as soon as their names are read."""
+
+    def __iter__(self) -> Iterator[str]:
+        names = list(super().__iter__())
+        self.clear()
+        return iter(names)
+
+
+def test_a_query_that_ends_while_lags_are_read_fails_nobody() -> None:
+    """Spark's thread takes it out, beside whoever serves them."""
+    listener = CommitLogListener(tell=lambda lag: None)
+    listener.take(report('{"0": 250}', '{"0": 250}'))
+    listener._lags = Ending(listener._lags)  # type: ignore[assignment]
+    assert [lag.query for lag in listener.lags()] == ["reports"]
 
 
 def report(end: str, latest: str) -> dict[str, object]:

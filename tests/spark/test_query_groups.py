@@ -317,6 +317,22 @@ def test_a_query_with_a_group_is_told_what_it_had_not_read_of_a_topic_made_again
         query.run()
 
 
+def test_the_group_is_told_of_a_topic_made_again_that_gets_to_the_same_offsets(root: str, log: CommitLog) -> None:
+    source = DefaultSource(Query(root, failOnDataLoss=False).options)
+    reader = source.streamReader(source.schema())
+    begin = reader.initialOffset()
+    for _ in range(2):
+        end = reader.latestOffset(begin, ReadAllAvailable())
+        reader.partitions(begin, end)
+        reader.commit(end)
+        assert offsets(log) == [5, 5]
+        log.delete_topic(TOPIC)
+        log.create_topic(TOPIC, partitions=2)
+        put(log, 0, 5)
+        put(log, 1, 5)
+        begin = end
+
+
 def test_a_deleted_group_stays_deleted_for_its_queries(root: str, log: CommitLog) -> None:
     query = Query(root)
     query.run()

@@ -100,7 +100,7 @@ class GroupProgress:
     def __init__(self, handle: GroupLog, group: QueryGroup, *, strict: bool) -> None:
         self._handle, self._group, self._strict = handle, group, strict
         self._first: GroupState | None = None
-        self._committed: Mapping[TopicPartition, int] = {}
+        self._committed: tuple[Mapping[TopicPartition, int], Mapping[str, str], Mapping[str, str]] | None = None
         self._reported = Reported()
 
     def start(self) -> GroupStart:
@@ -124,7 +124,12 @@ class GroupProgress:
             TopicChangedError: ``strict`` (failOnDataLoss), and a topic was deleted or made again.
         """
         mark = self.mark(reached.group)
-        if reached.offsets == self._committed:
+        said = (
+            reached.offsets,
+            reached.topic_ids,
+            reached.lineages,
+        )  # one made again, or restored, gets to equal offsets
+        if said == self._committed:
             return mark
         seen = {name: Lineage.of_position(mark) for name, mark in reached.lineages.items()}
         positions = [
@@ -139,7 +144,7 @@ class GroupProgress:
                 raise
             self._warn(f"group {mark.group!r}: progress was not committed, it is tried again: {error}")
             return mark
-        self._committed = reached.offsets
+        self._committed = said
         if fenced:
             self._warn(
                 f"group {mark.group!r} was reset, or deleted, after generation {mark.generation}, which this query "

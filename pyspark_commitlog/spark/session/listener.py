@@ -96,7 +96,8 @@ class CommitLogListener(StreamingQueryListener):
 
     def lags(self) -> list[QueryLag]:
         """Return the lag of each running query after its last micro-batch."""
-        return [self._lags[query] for query in sorted(self._lags)]
+        lags = self._lags.copy()  # Spark's thread takes those out that end
+        return [lags[query] for query in sorted(lags)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the same as JSON holds it, by query."""
@@ -107,7 +108,7 @@ class CommitLogListener(StreamingQueryListener):
 
         Queries that have ended are there too, the last 100 of them: ``trigger(availableNow=True)`` ends by itself.
         """
-        return prometheus(self.lags(), tuple(self._ended.values()))
+        return prometheus(self.lags(), tuple(self._ended.copy().values()))
 
     def live(self) -> None:
         """Show table and plot (lag and rates over the last micro-batches) here, updated after every micro-batch.

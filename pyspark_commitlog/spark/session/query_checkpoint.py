@@ -98,17 +98,19 @@ def read_checkpoint(storage: Storage) -> Checkpoint:
 def moved_checkpoint(
     log: Root, checkpoint: Checkpoint, topics: Mapping[str, Sequence[int] | None] | None, target: Target
 ) -> tuple[Checkpoint, tuple[MovedOffset, ...]]:
-    """Return the checkpoint with offsets moved, and what was moved.
+    """Return the checkpoint with offsets moved, and what was moved: of partitions that the query reads.
+
+    A partition that the topic got since is not among them: the query begins it at its first record.
 
     Args:
-        log: the root that the query reads.
+        log: the root that the query reads; of a topic that it reads at several the source at this one is moved.
         checkpoint: as it is.
         topics: topic -> partitions, None for all of them; None for all topics of the query.
         target: where to.
 
     Raises:
-        UsageError: the query is in the middle of a batch, does not read a topic, or a partition does not exist; or a
-            partition that is left has a loss that would not be reported any more.
+        UsageError: the query is in the middle of a batch, does not read a topic, or a partition, or one does not exist;
+            or a partition that is left has a loss that would not be reported any more.
         UnknownTopicError: a topic is not there.
         OffsetOutOfRangeError: an offset outside of log start offset and high watermark.
     """
@@ -123,9 +125,13 @@ def moved_checkpoint(
     if missing := sorted(set(wanted) - read):
         raise UsageError(f"this checkpoint is of {', '.join(sorted(read)) or 'no topic'}, not of {', '.join(missing)}")
     lines, moved = list(checkpoint.lines), []
+    read_here = {name: _reading(log, name, sources) for name in wanted}
     for number, source in sources.items():
+        names = sorted(name for name in wanted if number in read_here[name])
+        if not names:  # it stays as it is
+            continue
         offsets, ids, lineages = dict(source.offsets), dict(source.topic_ids), dict(source.lineages)
-        for name in sorted(set(wanted) & {place.topic for place in offsets}):
+        for name in names:
             partitions = wanted[name]
             after, topic_id, mark = _moved(log, name, partitions, source, target)
             if partitions is None:
@@ -136,6 +142,27 @@ def moved_checkpoint(
         after_move = replace(source, offsets=offsets, topic_ids=ids, lineages=lineages, start=None)
         lines[number] = json.dumps(after_move.to_json())
     return replace(checkpoint, lines=tuple(lines)), tuple(moved)
+
+
+def _reading(log: Root, name: str, sources: Mapping[int, SourceOffset]) -> list[int]:
+    """Return the numbers of the sources that read a topic of this root; one alone does, whatever it says.
+
+    Raises:
+        UsageError: several read a topic of that name, and none of them this one.
+        UnknownTopicError: it is not there.
+    """
+    reading = [number for number, source in sources.items() if any(place.topic == name for place in source.offsets)]
+    if len(reading) == 1:
+        return reading
+    _, state = log.topic(name).newest_durable()
+    ids = {state.topic_id, *(former for former, _ in state.former_ids)}
+    here = [number for number in reading if sources[number].topic_ids.get(name) in ids]
+    if not here:
+        raise UsageError(
+            f"topic {name!r} is read by {len(reading)} sources of this checkpoint, and none of them has read the one "
+            f"at {log.url}, of topic id {state.topic_id}: name the root that the source reads"
+        )
+    return here
 
 
 def write_checkpoint(storage: Storage, changed: Checkpoint, before: Checkpoint) -> str:
@@ -163,8 +190,14 @@ def _moved(
         _check_left(name, partitions, source, gone)
     if gone is None and partitions is not None:
         _check_reported(name, partitions, source, state, seen)
+    read = sorted(place.partition for place in source.offsets if place.topic == name)
+    if strange := sorted(set(partitions or ()) - set(read)):
+        raise UsageError(
+            f"topic {name!r}: the query does not read partition {', '.join(map(str, strange))} (yet): it has offsets "
+            f"of {', '.join(map(str, read))}"
+        )
     after = {}
-    for partition in range(state.partitions) if partitions is None else partitions:
+    for partition in [each for each in read if each < state.partitions] if partitions is None else partitions:
         place = TopicPartition(name, partition)
         current = source.offsets.get(place) if same else None
         if gone is not None and current is not None and gone.loses(partition, current):
