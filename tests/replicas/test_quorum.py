@@ -406,8 +406,12 @@ def chain(places: Places) -> list[tuple[str, str]]:
     return [(e.kind, e.write_id) for e in (journal.read(n).entry for n in range(1, newest.sequence + 1))]
 
 
-#: Those that find most, and more of them in ``make test-long``.
-SEEDS = [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 60))]
+#: Those by which the mutants are found, and more of them in ``make test-long``.
+FIRST_SEEDS = 0, 17, 21
+SEEDS = [
+    *FIRST_SEEDS,
+    *(pytest.param(seed, marks=pytest.mark.long) for seed in range(60) if seed not in FIRST_SEEDS),
+]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
