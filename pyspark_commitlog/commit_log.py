@@ -56,6 +56,8 @@ from pyspark_commitlog.replicas.settings import spread
 from pyspark_commitlog.replication import ReplicatedRoot
 from pyspark_commitlog.root import REPLICAS, Root
 from pyspark_commitlog.storage import NotPutError, Storage, open_peer
+from pyspark_commitlog.storage.race import DIRECTORY as PROBES
+from pyspark_commitlog.storage.write_once import CLOCK
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -745,6 +747,8 @@ class CommitLog(ReplicatedRoot):
             paths.TOPICS,
             paths.GROUPS,
             paths.REPLICAS,
+            PROBES,
+            CLOCK,
             *(path.partition("/")[0] for path in journals),
         }
         unnamed = [name for name in storage.names("") if name not in known]

@@ -15,6 +15,7 @@ import typer
 from pyspark_commitlog.cli.shared import (
     Root,
     SignalledError,
+    complain,
     complete_group,
     complete_topic,
     ended_by_signals,
@@ -197,6 +198,8 @@ def _begin(consumer: Consumer, request: _Request) -> dict[TopicPartition, int]:
     if request.group is not None:
         consumer.subscribe(request.topics)
         return {}
+    from pyspark_commitlog.consumer.partition_state import out_of_range
+
     span = request.span
     places = [
         TopicPartition(name, number)
@@ -211,7 +214,11 @@ def _begin(consumer: Consumer, request: _Request) -> dict[TopicPartition, int]:
         consumer.assign(places)
     since = _at(consumer, places, span.since)
     for place in places:
-        consumer.seek(place, span.start(lows[place], highs[place], since[place]))
+        low, high = lows[place], highs[place]
+        start = span.start(low, high, since[place])
+        if span.is_outside(low, high):
+            complain(f"warning: {out_of_range(place, span.offset or 0, low, high)}; it begins at {start}")
+        consumer.seek(place, start)
     until = _at(consumer, places, span.until)
     ends = {place: highs[place] if end is None else end for place, end in until.items()}
     return ends if request.is_bounded else {}

@@ -40,6 +40,10 @@ class StartAndStop:
             return low
         return max(low, min(high, high - self.offset if self.back else self.offset))
 
+    def is_outside(self, low: int, high: int) -> bool:
+        """Return whether it is an offset that a partition does not have (any more, or yet)."""
+        return self.offset is not None and not self.back and not low <= self.offset <= high
+
 
 def parse_start_and_stop(given: Sequence[str]) -> StartAndStop:
     """Return what ``-o`` says, given up to twice: ``s@`` and ``e@`` go together.

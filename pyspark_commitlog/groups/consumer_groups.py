@@ -352,7 +352,7 @@ class Groups:
                 unnamed += self._unnamed_of(directory)
         return tuple(unnamed)
 
-    def _unnamed_of(self, directory: str) -> list[str]:
+    def _unnamed_of(self, directory: str) -> Sequence[str]:
         home, name = f"{paths.GROUPS}/{directory}", paths.parse_group(directory)
         if name is None or not self.open(name).journal.sequences():  # one that was deleted has entries: they fence
             return [home]

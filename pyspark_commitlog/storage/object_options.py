@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from pyspark_commitlog.errors import UnsupportedError, UsageError
@@ -210,30 +211,26 @@ class Opener:
 
     @property
     def name(self) -> str:
-        """Return the bucket, its endpoint, the library and its version.
+        """Return the bucket, its endpoint, the library and its version."""
+        import obstore
 
-        Raises:
-            UnsupportedError: the extra is not installed.
-        """
         place = parse_url(self.url)
         store, _ = client_options(place.kind, self.options)
         given = [(place.account | store).get(name) for name in ("endpoint", "base_url")]
         endpoint = next(filter(None, [*given, *map(os.environ.get, _ENDPOINT_VARIABLES)]), "its own endpoint")
         where = _LOGIN.sub(r"\1", str(endpoint))
-        return f"{place.kind} bucket {place.bucket} at {where}, obstore {_library_version(self.url, place.kind)}"
+        return f"{place.kind} bucket {place.bucket} at {where}, obstore {obstore.__version__}"
 
     def __call__(self, *, retries: bool = False) -> ObjectStore:
         """Return a client; without ``retries`` it sends each request once, and deletes objects one by one.
 
         Raises:
             UsageError: an option that nobody knows.
-            UnsupportedError: the extra is not installed.
         """
-        place = parse_url(self.url)
-        _library_version(self.url, place.kind)
         import obstore.store as stores
         from obstore import exceptions
 
+        place = parse_url(self.url)
         if place.kind == "memory":
             return _in_memory(self.url)
         store, http = client_options(place.kind, self.options)
@@ -258,15 +255,17 @@ class Opener:
         return client
 
 
-def _library_version(url: str, kind: str) -> str:
-    try:
-        import obstore.store
-    except ImportError as error:
-        extra = kind if kind != "memory" else "s3"
+def check_installed(url: str, kind: str) -> None:
+    """Refuse to open a store without its library, which is not imported yet.
+
+    Raises:
+        UnsupportedError: the extra is not installed.
+    """
+    if find_spec("obstore") is None:
         raise UnsupportedError(
-            f"cannot open {url!r}: that takes a package that is not installed: pip install 'pyspark-commitlog[{extra}]'"
-        ) from error
-    return obstore.__version__
+            f"cannot open {url!r}: that takes a package that is not installed: pip install "
+            f"'pyspark-commitlog[{kind if kind != 'memory' else 's3'}]'"
+        )
 
 
 def _why(error: Exception, options: Mapping[str, object]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -37,7 +37,7 @@ from pyspark_commitlog.storage.object_errors import (
     was_not_sent,
 )
 from pyspark_commitlog.storage.object_files import PART_BYTES, ObjectOutputFile
-from pyspark_commitlog.storage.object_options import KINDS, Opener, parse_url
+from pyspark_commitlog.storage.object_options import KINDS, Opener, check_installed, parse_url
 from pyspark_commitlog.storage.write_once import WriteOnceStorage
 
 if TYPE_CHECKING:
@@ -77,6 +77,9 @@ class ObjectStorage(WriteOnceStorage):
         url: ``s3://bucket/prefix`` and the like.
         options: as fsspec's filesystem for the URL takes them.
         clock: this process's time.
+
+    Raises:
+        UnsupportedError: the extra is not installed.
     """
 
     bills_requests = True
@@ -85,6 +88,7 @@ class ObjectStorage(WriteOnceStorage):
         self.url = url.rstrip("/")
         self.clock = clock or SystemClock()
         self._kind = parse_url(url).kind
+        check_installed(self.url, self._kind)
         self._opener = Opener(self.url, dict(options or {}))
         self.peer_options = Options(options or {})
         self._clients: dict[bool, ObjectStore] = {}
@@ -321,7 +325,11 @@ class ObjectStorage(WriteOnceStorage):
             self._repeated("DELETE", lambda client: obstore.delete(client, name))
 
     def delete_tree(self, directory: str) -> None:
-        """See ``Storage.delete_tree``: by pages of its listing; never all of a root, which may be all of a bucket."""
+        """See ``Storage.delete_tree``: by pages of its listing; never all of a root, which may be all of a bucket.
+
+        GCS and Azure answer "not found" for a name that another process has deleted, and the library ends there: the
+        rest of the page is deleted one by one.
+        """
         import obstore
 
         prefix = self._path(directory)
@@ -335,8 +343,18 @@ class ObjectStorage(WriteOnceStorage):
         with self._explained(f"delete {directory}"):
             for paths in self._repeated("LIST", pages):
                 self._count("POST" if self._kind == "s3" else "DELETE")
-                with suppress(FileNotFoundError):
+                try:
                     obstore.delete(self._client(retries=True), paths)
+                except FileNotFoundError:
+                    self._delete_each(paths)
+
+    def _delete_each(self, paths: Sequence[str]) -> None:
+        import obstore
+
+        for path in paths:
+            self._count("DELETE")
+            with suppress(FileNotFoundError):
+                obstore.delete(self._client(retries=True), path)
 
 
 def identity(kind: str, version: str | None, e_tag: str | None, modified_ms: int | None) -> str:

@@ -199,13 +199,17 @@ class ReadAhead:
         """Ask again what comes next: it lies elsewhere now. What was fetched is used where it still fits."""
         self._ranges.clear()
 
+    def fetch_again(self) -> None:
+        """Use nothing any more of what was fetched: some of it was damaged, or missing, and may be whole by now."""
+        self._ranges.clear()
+        while self._blocks:
+            self._drop()
+
     def close(self) -> None:
         """Give up what is under way."""
         if self._open:
             self._open = False
-            self._ranges.clear()
-            while self._blocks:
-                self._drop()
+            self.fetch_again()
             self._shared.budget.leave()
 
     def __del__(self) -> None:

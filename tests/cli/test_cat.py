@@ -76,6 +76,17 @@ def test_where_it_starts_and_stops(root: str, given: list[str], expected: list[s
     assert sorted(cat(root, "t", *given, *follow).decode().splitlines()) == expected
 
 
+def test_an_offset_that_is_not_there_is_warned_of(root: str, log: Log) -> None:
+    log.delete_records("t", {0: 2})
+    _, said = run("cat", root, "t", "-e", "-p", "0", "-o", "1")
+    assert "warning: topic 't' partition 0: offsets 1 to 1 were deleted" in said
+    assert said.endswith("it begins at 2\n")
+    _, said = run("cat", root, "t", "-e", "-p", "0", "-o", "99")
+    assert "position 99 is beyond the log; the log start offset is 2, the high watermark 5; it begins at 5" in said
+    assert run("cat", root, "t", "-e", "-p", "0", "-o", "5")[1] == ""
+    assert run("cat", root, "t", "-e", "-p", "0", "-o", "-99")[1] == ""
+
+
 def test_formats_are_kcats(root: str, log: Log) -> None:
     log.create_topic("f")
     rows = batch_of(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from pyspark_commitlog.format.index import OffsetEntry
 from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.read import reader as reading
 from pyspark_commitlog.log.read.reader import PartitionReader, read_view
 from pyspark_commitlog.log.read.timestamps import find_time
 from pyspark_commitlog.log.topic import TopicLog
@@ -72,3 +76,42 @@ def test_a_search_by_time_reads_an_index_once_and_a_frame(root: Path) -> None:
         assert found is not None
         assert found.offset == (3 * ROWS + 10) // 2
         assert sum(path.endswith(".segment") for path, _, _ in storage.gets()) <= limit
+
+
+def _flipped(data: pa.Buffer) -> pa.Buffer:
+    damaged = bytearray(data)
+    damaged[len(damaged) // 2] ^= 1
+    return pa.py_buffer(bytes(damaged))
+
+
+def _gone(data: pa.Buffer) -> pa.Buffer:
+    raise FileNotFoundError
+
+
+@pytest.mark.parametrize("spoiled", [_flipped, _gone])
+def test_what_failed_once_is_asked_for_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch, spoiled: Callable[[pa.Buffer], pa.Buffer]
+) -> None:
+    """The newest entries name it still: the second answer decides, not the first one once more."""
+    topic, storage = handle(root)
+    view = read_view(topic, topic_id(topic))
+    topic.segments(view.settle, 0)
+    fetch, times = storage.map, iter([spoiled])
+    monkeypatch.setattr(storage, "map", lambda *at: next(times, lambda data: data)(fetch(*at)))
+    rows = PartitionReader(topic, view.topic.topic_id, 0, view=view).read(0, 5 * ROWS // 2)
+    assert sum(each.count for each in rows) == 5 * ROWS // 2
+    assert next(times, None) is None, "the scene"
+
+
+def test_an_index_that_is_damaged_ends_no_range_before_it_begins(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic, _ = handle(root)
+    view = read_view(topic, topic_id(topic))
+    reader = PartitionReader(topic, view.topic.topic_id, 0, view=view)
+    segment = topic.holding(view.settle, 0, ROWS // 4)
+    assert segment is not None
+    monkeypatch.setattr(reading, "lookup_offset", lambda *_: OffsetEntry(ROWS // 4, 30))
+    for until, taken in ((20, None), (30, None), (31, 31), (10**9, None)):
+        monkeypatch.setattr(reading, "position_after", lambda *_, until=until: until)
+        span, _ = reader._placed(segment, segment.end_offset, ROWS // 4, ROWS // 4 + 1)
+        begin = span.start - 30
+        assert span.until == (None if taken is None else begin + taken)

@@ -86,6 +86,15 @@ def test_a_safe_store_is_tried_once_and_that_is_recorded() -> None:
     assert another.names(DIRECTORY) == [name]
 
 
+def test_what_tells_that_a_store_is_safe_is_no_stray() -> None:
+    store = Tried()
+    log = CommitLog.on(store)
+    log.create_topic("t")
+    store.now_ms()
+    assert {"probes", "clock"} & set(store.names("")), "the scene"
+    assert log.verify_root().unnamed == ()
+
+
 def test_another_version_of_the_client_is_tried_before_it_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     first = Tried()
     CommitLog.on(first).create_topic("t")

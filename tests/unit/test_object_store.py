@@ -9,11 +9,13 @@ import signal
 import uuid
 from collections.abc import Callable
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import obstore
 import pytest
 from obstore import exceptions as theirs
+from obstore.store import LocalStore
 
 from pyspark_commitlog.errors import (
     StorageError,
@@ -278,6 +280,27 @@ def test_a_whole_root_is_not_deleted(storage: ObjectStorage) -> None:
 # --- storage's time ---------------------------------------------------------------------------------------
 
 
+def test_a_directory_goes_though_another_process_deletes_of_it_meanwhile(
+    storage: ObjectStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library's store of local files says "not found" of a name that is gone, as GCS and Azure do."""
+    local = LocalStore(tmp_path)
+    storage._clients = {False: local, True: local}
+    for number in range(20):
+        storage.write_once(f"d/{number:02}", b"x")
+    listed = obstore.list
+
+    def emptied(*args: Any, **named: Any) -> Any:
+        found = list(listed(*args, **named))
+        obstore.delete(local, found[0][5]["path"])
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(obstore, "list", emptied)
+        storage.delete_tree("d")
+    assert storage.names("d") == []
+
+
 def test_storages_time_is_a_lower_bound_that_moves_on() -> None:
     time = StoreTime()
     assert time.at_least(5.0) == 0
@@ -462,9 +485,9 @@ def test_a_time_that_is_no_number_of_seconds_is_refused(name: str, value: object
 
 
 def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "obstore.store", None)
+    monkeypatch.setitem(__import__("sys").modules, "obstore", None)
     with pytest.raises(UnsupportedError, match=r"pip install 'pyspark-commitlog\[gcs\]'"):
-        open_storage("gs://b/x").names("")
+        open_storage("gs://b/x")
 
 
 # --- secrets ----------------------------------------------------------------------------------------------

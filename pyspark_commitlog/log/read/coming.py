@@ -45,6 +45,12 @@ class Coming:
             self._seen = view
         self._offset = max(self._offset, offset)
 
+    def fetch_again(self, offset: int) -> None:
+        """Say that what was fetched is not to be used any more: it failed where an offset lies."""
+        if self.ahead is not None:
+            self.ahead.fetch_again()
+            self._offset = offset
+
     def close(self) -> None:
         """Give up what is under way."""
         if self.ahead is not None:

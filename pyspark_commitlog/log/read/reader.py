@@ -196,6 +196,7 @@ class PartitionReader:
                 if given_up and not self._topic.journal.await_election(_PATIENCE_SECONDS):
                     raise self._explained(error, span, position) from error
                 failed = place
+                coming.fetch_again(position)
                 self._look_again()
 
     def _pass_voids(self, offset: int, end: int) -> tuple[int, int]:
@@ -345,6 +346,7 @@ class PartitionReader:
                     raise
                 if look:
                     self._topic.storage.clock.sleep(_LOOK_SECONDS)
+                coming.fetch_again(offset)
                 self._look_again()
                 self._check_kept(offset)
         raise CorruptionError(
@@ -407,9 +409,10 @@ class PartitionReader:
         except FileNotFoundError:
             return whole, None
         hint = lookup_offset(index, segment.base_offset, offset)
-        until = position_after(index, segment.base_offset, stop - 1)
-        whole = replace(whole, until=None if until is None else whole.start + until)
-        if not 0 < hint.position < whole.end - whole.start:
+        until, length = position_after(index, segment.base_offset, stop - 1), whole.end - whole.start
+        if until is not None and max(0, hint.position) < until < length:
+            whole = replace(whole, until=whole.start + until)
+        if not 0 < hint.position < length:
             return whole, None
         return replace(whole, start=whole.start + hint.position, base_offset=None), hint.offset
 
