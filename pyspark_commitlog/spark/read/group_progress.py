@@ -124,11 +124,8 @@ class GroupProgress:
             TopicChangedError: ``strict`` (failOnDataLoss), and a topic was deleted or made again.
         """
         mark = self.mark(reached.group)
-        said = (
-            reached.offsets,
-            reached.topic_ids,
-            reached.lineages,
-        )  # one made again, or restored, gets to equal offsets
+        # a topic that was made again, or restored, gets to equal offsets
+        said = reached.offsets, reached.topic_ids, reached.lineages
         if said == self._committed:
             return mark
         seen = {name: Lineage.of_position(mark) for name, mark in reached.lineages.items()}
