@@ -59,6 +59,7 @@ from pyspark_commitlog.replicas.replicating import (
 )
 from pyspark_commitlog.replicas.roots import Listed, Roots, root_id
 from pyspark_commitlog.replicas.settings import JOURNALS, spread
+from pyspark_commitlog.replicas.state import ReplicaState
 from pyspark_commitlog.storage import Storage
 
 #: Why a topic is left out where all are replicated: it is being made, is none, or is on one root.
@@ -526,7 +527,7 @@ class ReplicatedRoot(MetadataRoots):
             The roots that belong together then.
 
         Raises:
-            UsageError: one is none of them, decides, or holds the only replica of something.
+            UsageError: one is none of them, decides, or holds the only replica of something; or ``to`` is one of them.
             NotLeaderError: nobody else in sync can lead; what was done by then stays, and it can be run again.
             ReplicaNotAvailableError: a root that gets a replica has not caught up: run it again.
         """
@@ -536,9 +537,11 @@ class ReplicatedRoot(MetadataRoots):
         together = Roots.of(self._storage)
         together.compare(again=True)
         ids, by = self._that_may_go(roots), None if to is None else self._root_named(to)
+        if by in ids:
+            raise UsageError(f"root {by} is taken out: it can't get the replicas of others; name another one")
         for root in ids:
             for order, segments in self._orders():
-                self._take_out(order, segments, root, by)
+                self._take_out(order, segments, root, by, ids)
             remove_root(together, root)
         return self.replicas()
 
@@ -577,7 +580,9 @@ class ReplicatedRoot(MetadataRoots):
         return [each for each in found if each[0].exists()]
 
     @staticmethod
-    def _take_out(order: Order, segments: TopicSegments | None, root: str, by: str | None) -> None:
+    def _take_out(
+        order: Order, segments: TopicSegments | None, root: str, by: str | None, leaving: Sequence[str]
+    ) -> None:
         """Have a unit have no replica on a root.
 
         Where the root that gets one instead does not catch up, that is taken out again: else each run would add one.
@@ -587,20 +592,24 @@ class ReplicatedRoot(MetadataRoots):
         if root not in before:
             return
         chosen = replace_replica(order, root, by)
+        needed = {*before, chosen} - {root, None}
+
+        def may_go(now: ReplicaState) -> bool:  # another run may have taken out what this one goes by
+            return needed <= {*now.replicas} and chosen in (None, *now.isr)
+
         try:
             done = replicate(order, segments)
-            late = lags_behind(done.state, root, chosen, order.places.roots.answers)
+            late = lags_behind(done.state, root, chosen, order.places.roots.answers, leaving)
             if late is not None:
                 raise ReplicaNotAvailableError(
                     f"{order.places.unit.directory}: root {late} has not caught up, and root {root} was not taken out: "
                     f"{done.failed.get(late)}"
                 )
-            remove_replica(order, root)
+            remove_replica(order, root, may_go)
         except BaseException:
-            with suppress(CommitLogError, OSError):
-                stays = root in state_of(order.places.newest().entry).replicas
-                if stays and chosen is not None and chosen not in before:
-                    remove_replica(order, chosen)
+            if chosen is not None and chosen not in before:
+                with suppress(CommitLogError, OSError):
+                    remove_replica(order, chosen, lambda now: root in now.replicas)
             raise
 
     def set_replication_factor(self, name: str, factor: int) -> Replicated:

@@ -139,18 +139,24 @@ def leaving(state: ReplicaState, answering: Container[str], many: int) -> list[s
     return sorted(others, key=lambda root: (root in answering, root in state.isr))[: max(many, 0)]
 
 
-def lags_behind(state: ReplicaState, root: str, chosen: str | None, answers: Callable[[str], bool]) -> str | None:
-    """Return the replica that has to be in sync before a root gives up its own, and is not; None where none has to.
+def lags_behind(
+    state: ReplicaState, root: str, chosen: str | None, answers: Callable[[str], bool], leaving: Container[str] = ()
+) -> str | None:
+    """Return the root that has to be in sync before another gives up its replica, and is not; None where none has to.
 
     Args:
         state: as it is.
         root: the one that goes.
-        chosen: the one that comes in its place; None: there is none, so all have to be that answer.
+        chosen: the one that comes in its place; None: there is none, so all have to be that answer. A root that is
+            itself out of sync, or does not answer, helps nobody: it is not kept.
         answers: whether a root does.
+        leaving: roots that go, too.
     """
-    late = [each for each in state.replicas if each not in state.isr and each != root]
     if chosen is not None:
-        return chosen if chosen in late else None
+        return None if chosen in state.isr else chosen
+    if root not in state.isr or not answers(root):
+        return None
+    late = (each for each in state.replicas if each not in state.isr and each not in leaving)
     return next((each for each in late if answers(each)), None)
 
 

@@ -27,7 +27,8 @@ from pyspark_commitlog.replicas.roots import (
     list_at,
     root_id,
 )
-from pyspark_commitlog.replicas.state import MetadataSet
+from pyspark_commitlog.replicas.rules import Reason, RefusedError
+from pyspark_commitlog.replicas.state import MetadataSet, ReplicaState
 from pyspark_commitlog.storage import Storage
 
 logger = logging.getLogger("pyspark_commitlog.replicas")
@@ -148,7 +149,7 @@ def give_default(order: Order) -> dict[str, str]:
         The roots that could not be taken, and why, where there are too few others.
 
     Raises:
-        ReplicaNotAvailableError: the metadata root does not answer.
+        ReplicaNotAvailableError: the metadata root does not answer; or nobody else in sync can lead.
     """
     held, free = held_and_free(order.places)
     if _take_out_unlisted(order, held):
@@ -210,17 +211,17 @@ def _holds_data(order: Order, root: str) -> bool:
 def replace_replica(order: Order, root: str, by: str | None) -> str | None:
     """Return the root that gets a replica in the place of another's; None where no other one can.
 
-    ``by`` may have one already, of an earlier call that was cut off.
+    ``by`` may have one already that is not in sync, of an earlier call that was cut off.
 
     Raises:
         UsageError, ReplicaNotAvailableError: ``by``, or each that could be, has something else by that name or does not
             answer.
     """
     newest = order.places.newest()
-    held = state_of(newest.entry).replicas if newest.entry.features else ()
-    if root not in held:
+    state = state_of(newest.entry) if newest.entry.features else None
+    if state is None or root not in state.replicas:
         return None
-    if by is not None and by in held:
+    if by is not None and by in state.replicas and by not in state.isr:
         return by
     _, free = held_and_free(order.places)
     if not free:
@@ -244,13 +245,18 @@ def have_fewer(order: Order, factor: int) -> None:
         remove_replica(order, root)
 
 
-def remove_replica(order: Order, root: str) -> None:
+def remove_replica(order: Order, root: str, may_go: Callable[[ReplicaState], bool] = lambda now: True) -> None:
     """Take a replica out of a unit; one that leads hands over first.
 
     Its files stay, and what it learns last says that it is no replica any more.
 
+    Args:
+        order: of the unit.
+        root: the one that goes.
+        may_go: whether it may, by the state that it is taken out of.
+
     Raises:
-        NotLeaderError: it leads, and nobody else in sync answers; nothing was changed.
+        NotLeaderError: it leads, and nobody else in sync answers, or it may not go; nothing was changed.
         UsageError: it is the last one.
     """
     places = order.places
@@ -260,7 +266,15 @@ def remove_replica(order: Order, root: str) -> None:
     if root == state.leader:
         order.elections.elect(why="its root is taken out")
     order.pusher.push()
-    gone = order.pusher.change("replicas", lambda now, base: rules.left(now, root))
+
+    def without(now: ReplicaState, base: Stored) -> ReplicaState:
+        if not may_go(now):
+            raise RefusedError(Reason.LAGS, f"root {root} is needed")
+        return rules.left(now, root)
+
+    gone = order.pusher.change("replicas", without)
     if not gone and root in state_of(places.newest().entry).replicas:
-        raise NotLeaderError(f"{places.unit.directory}: root {root} leads: it was not taken out; run it again")
+        raise NotLeaderError(
+            f"{places.unit.directory}: root {root} leads, or others were taken out meanwhile: it was not; run it again"
+        )
     order.pusher.tell(root)

@@ -271,7 +271,7 @@ def _has(replica: Replica, places: Places, base: Stored) -> set[int]:
     What is settled there needs none: a root that began with the segments of another has no entry of that, either.
     """
     files, side, found = places.unit.files, replica.journal.side, set[int]()
-    settled = files.settled(replica.storage, base.entry.topic_id)
+    settled = _settled(replica, places, base)
     for number in state_of(base.entry).on:
         if number <= settled:
             found.add(number)
@@ -280,6 +280,16 @@ def _has(replica: Replica, places: Places, base: Stored) -> set[int]:
         if all(is_whole(needed, replica.storage) for needed in files.chunks(entry, base.entry, side)):
             found.add(number)
     return found
+
+
+def _settled(replica: Replica, places: Places, base: Stored) -> int:
+    """Return up to which entry a root has settled all; 0 where that is damaged: chunks are needed then."""
+    try:
+        return places.unit.files.settled(replica.storage, base.entry.topic_id)
+    except (CommitLogError, OSError) as error:
+        if not _is_damage(error):
+            raise
+        return 0
 
 
 # --- Going on ----------------------------------------------------------------------------------------------------

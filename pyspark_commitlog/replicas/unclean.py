@@ -125,4 +125,4 @@ def _kept(source: Journal, number: int, root: str) -> Entry:
     try:
         return source.read(number).entry
     except FileNotFoundError:
-        raise NotLeaderError(f"root {root} lags too far: entry {number} is collected") from None
+        raise NotLeaderError(f"root {root} lags too far, or is ahead: entry {number} is not there") from None

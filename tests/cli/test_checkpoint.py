@@ -193,6 +193,26 @@ def test_of_a_query_that_reads_some_partitions_those_are_set(query: Query, tmp_p
     assert query.run() == ["1", "3", "5", "7"]
 
 
+@pytest.mark.parametrize(("topics", "moved"), [("orders:0", [0]), ("orders:1", [1]), ("orders:0,1", [0, 1])])
+def test_partitions_are_set_in_the_source_that_reads_them(
+    query: Query, log: CommitLog, tmp_path: Path, topics: str, moved: list[int]
+) -> None:
+    other = Query(tmp_path / "root", tmp_path / "c2")
+    for each, partition in ((query, 0), (other, 1)):
+        each.options["assign"] = json.dumps({"orders": [partition]})
+        del each.options["subscribe"]
+        each.run()
+    query.newest.write_text(f"{query.newest.read_text()}\n{other.newest.read_text().splitlines()[-1]}")
+    before = query.newest.read_text().splitlines()[3:]
+    args = ["checkpoint", "set", str(tmp_path / "root"), str(tmp_path / "checkpoint"), "--to-earliest", "--execute"]
+    run(*args, "--topic", topics)
+    for partition, line in enumerate(query.newest.read_text().splitlines()[3:]):
+        if partition in moved:
+            assert json.loads(line)["orders"] == {f"{partition}": 0}
+        else:
+            assert line == before[partition]
+
+
 def test_of_a_topic_that_is_read_at_two_roots_the_source_at_this_one_is_set(
     query: Query, log: CommitLog, tmp_path: Path
 ) -> None:

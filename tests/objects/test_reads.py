@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,8 +12,9 @@ import pytest
 from pyspark_commitlog.format.index import OffsetEntry
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.read import reader as reading
-from pyspark_commitlog.log.read.reader import PartitionReader, read_view
+from pyspark_commitlog.log.read.reader import PartitionReader, View, read_view
 from pyspark_commitlog.log.read.timestamps import find_time
+from pyspark_commitlog.log.settle_state import Active, Sealed
 from pyspark_commitlog.log.topic import TopicLog
 from tests.support.objects import ObjectWorld, topic_id
 from tests.support.records import append, batch_of
@@ -97,7 +99,12 @@ def test_what_failed_once_is_asked_for_again(
     view = read_view(topic, topic_id(topic))
     topic.segments(view.settle, 0)
     fetch, times = storage.map, iter([spoiled])
-    monkeypatch.setattr(storage, "map", lambda *at: next(times, lambda data: data)(fetch(*at)))
+
+    def map_(*at: Any) -> pa.Buffer:
+        data = fetch(*at)
+        return next(times, lambda data: data)(data) if data.size > 100 else data  # not an index
+
+    monkeypatch.setattr(storage, "map", map_)
     rows = PartitionReader(topic, view.topic.topic_id, 0, view=view).read(0, 5 * ROWS // 2)
     assert sum(each.count for each in rows) == 5 * ROWS // 2
     assert next(times, None) is None, "the scene"
@@ -115,3 +122,32 @@ def test_an_index_that_is_damaged_ends_no_range_before_it_begins(root: Path, mon
         span, _ = reader._placed(segment, segment.end_offset, ROWS // 4, ROWS // 4 + 1)
         begin = span.start - 30
         assert span.until == (None if taken is None else begin + taken)
+
+
+def test_what_failed_once_where_an_index_led_is_asked_for_again(
+    unlocked: ObjectWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = unlocked.create(1, {"batch.size": 1024, "index.interval.bytes": 1})
+    append(topic, batch_of([b"%d" % number * 20 for number in range(ROWS)]))
+    assert settle(topic, topic_id(topic)).records == ROWS
+    reading_topic, storage = handle(Path(topic.storage.url))
+    view = read_view(reading_topic, topic_id(reading_topic))
+    span, named = PartitionReader(reading_topic, view.topic.topic_id, 0, view=view)._placed(
+        found(reading_topic, view), ROWS, ROWS // 2, ROWS
+    )
+    assert named is not None, "the scene"
+    fetch, times = storage.map, iter([_gone])
+
+    def map_(path: str, start: int, length: int) -> pa.Buffer:
+        data = fetch(path, start, length)
+        return next(times, lambda data: data)(data) if start == span.start else data
+
+    monkeypatch.setattr(storage, "map", map_)
+    rows = PartitionReader(reading_topic, view.topic.topic_id, 0, view=view).read(ROWS // 2, ROWS)
+    assert sum(each.count for each in rows) == ROWS // 2
+    assert next(times, None) is None, "the scene"
+
+
+def found(topic: TopicLog, view: View) -> Sealed | Active:
+    segment = topic.holding(view.settle, 0, ROWS // 2)
+    return segment if segment is not None else view.settle.partition(0).active

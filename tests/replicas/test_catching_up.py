@@ -30,7 +30,7 @@ from tests.crash.conftest import fast_path as fast_path
 from tests.crash.processes import start
 from tests.replicas.lagging import expected, lagging, whole
 from tests.support.commands import COMMAND, run
-from tests.support.replicas import Replicated
+from tests.support.replicas import Replicated, settle_at
 from tests.support.syscalls import killed_before
 
 #: Of commits after what is collected.
@@ -203,6 +203,25 @@ def test_what_a_root_that_began_has_settled_is_not_lost_with_all_others(fast_pat
         (found,) = roots.log("c").recover(str(fast_path / "c"), lost, execute=execute)
         assert (found.root is not None, found.gone, found.fault) == (True, (), None)
     assert roots.values("c") == [*expected(), *TAIL]
+
+
+def test_a_damaged_settle_entry_keeps_no_topic_from_being_recovered(fast_path: Path) -> None:
+    """The journal and the chunks are whole: what is settled is asked for where one is lacking."""
+    roots = Replicated(fast_path)
+    roots.create()
+    for value in TAIL:
+        roots.write(value)
+    settle_at(roots, "c")
+    roots.write(b"above")
+    newest = max((roots.path / "c/topics/t").glob("*/settle/*.json"))
+    damaged = bytearray(newest.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    newest.write_bytes(damaged)
+    lost = [roots.id_of(name) for name in "abm"]
+    for name in "abm":
+        roots.take_away(name)
+    (found,) = roots.log("c").recover(str(fast_path / "c"), lost, execute=True)
+    assert (found.root is not None, found.gone, found.fault) == (True, (), None)
 
 
 def test_who_stands_on_the_old_newest_entry_finds_the_new_ones(fast_path: Path) -> None:

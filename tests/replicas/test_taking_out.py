@@ -6,22 +6,27 @@ Interleavings:
 2. The process is killed once that root is a replica: the next run goes on with it where it is named.
 3. No other root is free, and one that holds a replica is not in sync: the one that goes may have what it lacks.
 4. It is interrupted after the root has gone: the other one stays, which holds its records.
-5. Between the turn of a group and the last one's, ``replicate`` gives the group a replica on the root that goes.
-6. ``replicate`` runs in a process that has not read the list with the root that was added.
+5. Another run, that was begun before, takes the root out again which this one goes by.
+6. Between the turn of a group and the last one's, ``replicate`` gives the group a replica on the root that goes.
+7. ``replicate`` runs in a process that has not read the list with the root that was added.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from pyspark_commitlog import replication
-from pyspark_commitlog.errors import ReplicaNotAvailableError
+from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.replicas.catching_up import Segments
 from pyspark_commitlog.replicas.entries import state_of
-from pyspark_commitlog.replicas.joining import add_replicas, give_default
+from pyspark_commitlog.replicas.joining import add_replicas, give_default, remove_replica
+from pyspark_commitlog.replicas.order import Order
 from pyspark_commitlog.replicas.pushing import Pusher
+from pyspark_commitlog.replicas.replicating import Outcome, replicate
 from pyspark_commitlog.replicas.roots import Roots
 from tests.support.replicas import CONFIG, Replicated, commit_offset, committed_offset, group, takes_no_entry
 
@@ -107,6 +112,66 @@ def test_what_got_the_records_stays_where_it_is_interrupted_late(
     with pytest.raises(KeyboardInterrupt):
         take_out(roots, "b")
     assert (holding(roots), roots.isr()) == ("ac", "ac")
+
+
+@pytest.mark.parametrize("to", ["c", None])
+def test_a_root_stays_where_another_run_took_out_the_one_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str | None
+) -> None:
+    roots = living_on_two(tmp_path, "abc")
+    c = roots.id_of("c")
+    add_replicas(roots.order(), [c])
+
+    def beside(order: Order, segments: Segments | None = None) -> Outcome:
+        remove_replica(order, c)
+        return replicate(order, segments)
+
+    monkeypatch.setattr(replication, "replicate", beside)
+    with pytest.raises((NotLeaderError, ReplicaNotAvailableError), match=r"run it again|was not taken out"):
+        take_out(roots, "b", to=to)
+    assert (holding(roots), roots.isr()) == ("ab", "ab")
+
+
+def test_a_root_that_has_a_replica_already_takes_no_other_one(tmp_path: Path) -> None:
+    """There is one that is free: the topic keeps as many."""
+    roots = Replicated(tmp_path, names="abcd")
+    roots.create(config={**CONFIG, "replication.factor": 3})
+    roots.write(b"0")
+    take_out(roots, "b", to="c")
+    assert (holding(roots), roots.isr()) == ("acd", "acd")
+    with pytest.raises(UsageError, match="can't get the replicas of others"):
+        roots.log("a").remove_replicas([str(tmp_path / "d")], to=str(tmp_path / "d"))
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_root_that_helps_nobody_goes_though_another_one_lags(tmp_path: Path, lost: bool) -> None:
+    """It is out of sync, or is lost: the one whose disk is full has nothing of it."""
+    roots = Replicated(tmp_path, names="abc")
+    roots.create()
+    roots.write(b"0")
+    b = roots.id_of("b")
+    for out in "c" if lost else "bc":
+        roots.order().pusher.shrink(roots.id_of(out), "a test")
+        roots.hooks[out] = takes_no_entry
+    if lost:
+        roots.take_away("b")
+    elif roots.isr() != "a":
+        raise AssertionError("the scene")
+    with suppress(CommitLogError):  # a full root can't be given the list without it
+        roots.log("a").remove_replicas([b])
+    assert b not in roots.state().replicas
+
+
+def test_of_roots_that_are_taken_out_together_none_waits_for_the_other(tmp_path: Path) -> None:
+    roots = Replicated(tmp_path, names="abc")
+    roots.create()
+    roots.write(b"0")
+    b, c = roots.id_of("b"), roots.id_of("c")
+    roots.order().pusher.shrink(c, "a test")
+    roots.hooks["c"] = takes_no_entry
+    with suppress(CommitLogError):
+        roots.log("a").remove_replicas([b, c])
+    assert b not in roots.state().replicas
 
 
 def test_a_group_gives_up_a_replica_on_a_root_that_is_not_listed_any_more(

@@ -124,24 +124,38 @@ def moved_checkpoint(
     wanted = dict.fromkeys(sorted(read)) if topics is None else dict(topics)
     if missing := sorted(set(wanted) - read):
         raise UsageError(f"this checkpoint is of {', '.join(sorted(read)) or 'no topic'}, not of {', '.join(missing)}")
-    lines, moved = list(checkpoint.lines), []
+    lines, moved = list(checkpoint.lines), list[MovedOffset]()
     read_here = {name: _reading(log, name, sources) for name in wanted}
+    for name, partitions in wanted.items():
+        _check_read(name, partitions or (), [sources[number] for number in read_here[name]])
     for number, source in sources.items():
-        names = sorted(name for name in wanted if number in read_here[name])
-        if not names:  # it stays as it is
-            continue
-        offsets, ids, lineages = dict(source.offsets), dict(source.topic_ids), dict(source.lineages)
-        for name in names:
-            partitions = wanted[name]
-            after, topic_id, mark = _moved(log, name, partitions, source, target)
-            if partitions is None:
-                offsets = {place: offset for place, offset in offsets.items() if place.topic != name}
-            moved += [MovedOffset(*place, source.offsets.get(place), offset) for place, offset in after.items()]
-            offsets |= after
-            ids[name], lineages[name] = topic_id, mark
-        after_move = replace(source, offsets=offsets, topic_ids=ids, lineages=lineages, start=None)
-        lines[number] = json.dumps(after_move.to_json())
+        here = {name: _among(wanted[name], name, source) for name in sorted(wanted) if number in read_here[name]}
+        chosen = {name: partitions for name, partitions in here.items() if partitions != []}
+        if chosen:  # else it stays as it is
+            after, rows = _moved_source(log, source, chosen, target)
+            lines[number] = json.dumps(after.to_json())
+            moved += rows
     return replace(checkpoint, lines=tuple(lines)), tuple(moved)
+
+
+def _among(partitions: Sequence[int] | None, name: str, source: SourceOffset) -> list[int] | None:
+    """Return which partitions of a topic a source reads; None for all that it does."""
+    return None if partitions is None else [each for each in partitions if TopicPartition(name, each) in source.offsets]
+
+
+def _moved_source(
+    log: Root, source: SourceOffset, chosen: Mapping[str, Sequence[int] | None], target: Target
+) -> tuple[SourceOffset, list[MovedOffset]]:
+    offsets, ids, lineages = dict(source.offsets), dict(source.topic_ids), dict(source.lineages)
+    moved = list[MovedOffset]()
+    for name, partitions in chosen.items():
+        after, topic_id, mark = _moved(log, name, partitions, source, target)
+        if partitions is None:
+            offsets = {place: offset for place, offset in offsets.items() if place.topic != name}
+        moved += [MovedOffset(*place, source.offsets.get(place), offset) for place, offset in after.items()]
+        offsets |= after
+        ids[name], lineages[name] = topic_id, mark
+    return replace(source, offsets=offsets, topic_ids=ids, lineages=lineages, start=None), moved
 
 
 def _reading(log: Root, name: str, sources: Mapping[int, SourceOffset]) -> list[int]:
@@ -163,6 +177,20 @@ def _reading(log: Root, name: str, sources: Mapping[int, SourceOffset]) -> list[
             f"at {log.url}, of topic id {state.topic_id}: name the root that the source reads"
         )
     return here
+
+
+def _check_read(name: str, partitions: Sequence[int], sources: Sequence[SourceOffset]) -> None:
+    """Refuse partitions of a topic that none of the sources reads.
+
+    Raises:
+        UsageError: names them, and those that are read.
+    """
+    read = {place.partition for source in sources for place in source.offsets if place.topic == name}
+    if strange := sorted(set(partitions) - read):
+        raise UsageError(
+            f"topic {name!r}: the query does not read partition {', '.join(map(str, strange))} (yet): it has offsets "
+            f"of {', '.join(map(str, sorted(read)))}"
+        )
 
 
 def write_checkpoint(storage: Storage, changed: Checkpoint, before: Checkpoint) -> str:
@@ -191,11 +219,6 @@ def _moved(
     if gone is None and partitions is not None:
         _check_reported(name, partitions, source, state, seen)
     read = sorted(place.partition for place in source.offsets if place.topic == name)
-    if strange := sorted(set(partitions or ()) - set(read)):
-        raise UsageError(
-            f"topic {name!r}: the query does not read partition {', '.join(map(str, strange))} (yet): it has offsets "
-            f"of {', '.join(map(str, read))}"
-        )
     after = {}
     for partition in [each for each in read if each < state.partitions] if partitions is None else partitions:
         place = TopicPartition(name, partition)
