@@ -591,11 +591,12 @@ class ReplicatedRoot(MetadataRoots):
         before = state_of(newest.entry).replicas if newest.entry.features else ()
         if root not in before:
             return
-        chosen = replace_replica(order, root, by)
+        chosen = replace_replica(order, root, by, leaving)
         needed = {*before, chosen} - {root, None}
 
         def may_go(now: ReplicaState) -> bool:  # another run may have taken out what this one goes by
-            return needed <= {*now.replicas} and chosen in (None, *now.isr)
+            late = lags_behind(now, root, chosen, order.places.roots.answers, leaving) if chosen else None
+            return needed <= {*now.replicas} and late is None
 
         try:
             done = replicate(order, segments)
@@ -609,7 +610,7 @@ class ReplicatedRoot(MetadataRoots):
         except BaseException:
             if chosen is not None and chosen not in before:
                 with suppress(CommitLogError, OSError):
-                    remove_replica(order, chosen, lambda now: root in now.replicas)
+                    remove_replica(order, chosen, lambda now: {*before} <= {*now.replicas})
             raise
 
     def set_replication_factor(self, name: str, factor: int) -> Replicated:

@@ -147,15 +147,14 @@ def lags_behind(
     Args:
         state: as it is.
         root: the one that goes.
-        chosen: the one that comes in its place; None: there is none, so all have to be that answer. A root that is
-            itself out of sync, or does not answer, helps nobody: it is not kept.
-        answers: whether a root does.
+        chosen: the one that comes in its place; None: there is none, so all have to be that answer.
+        answers: whether a root does. One that does not, or is itself out of sync, helps nobody: it is not kept.
         leaving: roots that go, too.
     """
-    if chosen is not None:
-        return None if chosen in state.isr else chosen
     if root not in state.isr or not answers(root):
         return None
+    if chosen is not None:
+        return None if chosen in state.isr else chosen
     late = (each for each in state.replicas if each not in state.isr and each not in leaving)
     return next((each for each in late if answers(each)), None)
 

@@ -7,7 +7,7 @@ marker says that it is one of several; so whatever is cut off, the next run goes
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 
 from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotAvailableError, UsageError
@@ -169,7 +169,10 @@ def _take_out_unlisted(order: Order, held: Sequence[str]) -> bool:
     roots.compare(again=True)  # what this process has read may be older than what lists it
     gone = [root for root in held if roots.listed().address(root) is None]
     for root in gone:
-        remove_replica(order, root)
+        try:
+            remove_replica(order, root)
+        except NotLeaderError as error:  # it leads, and nobody else answers: for the caller they are away
+            raise ReplicaNotAvailableError(str(error)) from error
     return bool(gone)
 
 
@@ -208,10 +211,10 @@ def _holds_data(order: Order, root: str) -> bool:
     return any(each.id == root for each in order.places.roots.listed().data)
 
 
-def replace_replica(order: Order, root: str, by: str | None) -> str | None:
+def replace_replica(order: Order, root: str, by: str | None, leaving: Container[str] = ()) -> str | None:
     """Return the root that gets a replica in the place of another's; None where no other one can.
 
-    ``by`` may have one already that is not in sync, of an earlier call that was cut off.
+    ``by`` may have one already that is not in sync, of an earlier call that was cut off. None that is ``leaving`` does.
 
     Raises:
         UsageError, ReplicaNotAvailableError: ``by``, or each that could be, has something else by that name or does not
@@ -223,7 +226,8 @@ def replace_replica(order: Order, root: str, by: str | None) -> str | None:
         return None
     if by is not None and by in state.replicas and by not in state.isr:
         return by
-    _, free = held_and_free(order.places)
+    _, every = held_and_free(order.places)
+    free = [each for each in every if each not in leaving]
     if not free:
         return None
     (chosen,) = so_many_free(order.places, [by] if by is not None and by in free else free, 1)

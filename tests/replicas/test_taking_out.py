@@ -162,6 +162,45 @@ def test_a_root_that_helps_nobody_goes_though_another_one_lags(tmp_path: Path, l
     assert b not in roots.state().replicas
 
 
+def test_a_root_that_is_lost_goes_though_the_one_in_its_place_lags(tmp_path: Path) -> None:
+    roots = living_on_two(tmp_path, "abc")
+    b = roots.id_of("b")
+    roots.take_away("b")
+    roots.hooks["c"] = takes_no_entry
+    with suppress(CommitLogError):
+        roots.log("a").remove_replicas([b])
+    roots.names = "ac"
+    assert (holding(roots), roots.isr()) == ("ac", "a")
+
+
+def test_a_root_that_goes_too_gets_no_replica(tmp_path: Path) -> None:
+    roots = living_on_two(tmp_path, "abcd")
+    roots.hooks["c"] = takes_no_entry
+    b, c = roots.id_of("b"), roots.id_of("c")
+    with suppress(CommitLogError):  # that root can't be given the list without it
+        roots.log("a").remove_replicas([b, c])
+    assert b not in roots.state().replicas
+    assert roots.id_of("d") in roots.state().isr
+
+
+def test_a_run_that_gives_up_leaves_what_another_one_goes_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has added a root, and another run has taken one out since, as there are enough."""
+    roots = Replicated(tmp_path, names="abcd")
+    roots.create(config={**CONFIG, "replication.factor": 3})
+    roots.write(b"0")
+    c = roots.id_of("c")
+
+    def beside(order: Order, segments: Segments | None = None) -> Outcome:
+        done = replicate(order, segments)
+        remove_replica(order, c)
+        return done
+
+    monkeypatch.setattr(replication, "replicate", beside)
+    with pytest.raises(NotLeaderError, match="run it again"):
+        take_out(roots, "b")
+    assert (holding(roots), roots.isr()) == ("abd", "abd")
+
+
 def test_of_roots_that_are_taken_out_together_none_waits_for_the_other(tmp_path: Path) -> None:
     roots = Replicated(tmp_path, names="abc")
     roots.create()
