@@ -209,17 +209,19 @@ class LocalStorage(Storage):
         full = self._full(directory)
         if self._is_durable(full):
             return
-        self._check_mounted(directory)
         # One below the root that is there may have lost its maker before the fsync: those are synced once too.
         chain = [full, *full.parents]
         below = chain.index(self._root) + 1
         while not chain[below].is_dir():
             below += 1
+        lacking = {path for path in chain[:below] if not path.is_dir()}
+        self._check_mounted(directory)  # after the look: what was there is not made again where it is unmounted now
         with explained(self._root, f"make directory {directory}"):
             for path in reversed(chain[:below]):
                 if self._is_durable(path):
                     continue
-                _make(path)
+                if path in lacking:
+                    _make(path)
                 sync_names(path.parent, directory, self.new_id(), fresh=False)
                 self._durable[str(path)] = None
         while len(self._durable) > _DURABLE:

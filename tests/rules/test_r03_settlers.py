@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
+from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import CorruptionError, TopicChangedError
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.topic import TopicLog
@@ -178,3 +180,22 @@ def test_no_lock_is_made_where_the_topic_is_gone(world: World) -> None:
     with pytest.raises(TopicChangedError, match="no settle journal"):
         settle(topic, found)
     assert not (world.path / "topics").exists()
+
+
+def test_a_disk_that_is_unmounted_while_a_directory_is_made_gets_none_below_its_mount_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R3: else the next process takes what was made there for a log whose disk is mounted."""
+    root = tmp_path / "root"
+    CommitLog(str(root)).create_topic("t")
+    look = LocalStorage._check_mounted
+
+    def unmounted(storage: LocalStorage, directory: str) -> None:
+        look(storage, directory)
+        root.rename(tmp_path / "away")
+        root.mkdir()
+
+    monkeypatch.setattr(LocalStorage, "_check_mounted", unmounted)
+    with pytest.raises(FileNotFoundError):
+        LocalStorage(root).create("topics/t/made/staged/chunk")
+    assert not list(root.iterdir())
