@@ -214,9 +214,9 @@ class LocalStorage(Storage):
         below = chain.index(self._root) + 1
         while not chain[below].is_dir():
             below += 1
-        lacking = {path for path in chain[:below] if not path.is_dir()}
-        self._check_mounted(directory)  # after the look: what was there is not made again where it is unmounted now
         with explained(self._root, f"make directory {directory}"):
+            lacking = {path for path in chain[:below] if not path.is_dir()}
+            self._check_mounted(directory)  # after the look: what was there is not made again where it is unmounted now
             for path in reversed(chain[:below]):
                 if self._is_durable(path):
                     continue
