@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -346,15 +346,8 @@ class ObjectStorage(WriteOnceStorage):
                 try:
                     obstore.delete(self._client(retries=True), paths)
                 except FileNotFoundError:
-                    self._delete_each(paths)
-
-    def _delete_each(self, paths: Sequence[str]) -> None:
-        import obstore
-
-        for path in paths:
-            self._count("DELETE")
-            with suppress(FileNotFoundError):
-                obstore.delete(self._client(retries=True), path)
+                    for path in paths:
+                        self.delete(path)
 
 
 def identity(kind: str, version: str | None, e_tag: str | None, modified_ms: int | None) -> str:

@@ -277,9 +277,6 @@ def test_a_whole_root_is_not_deleted(storage: ObjectStorage) -> None:
     assert storage.names("") == ["d"]
 
 
-# --- storage's time ---------------------------------------------------------------------------------------
-
-
 def test_a_directory_goes_though_another_process_deletes_of_it_meanwhile(
     storage: ObjectStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,6 +296,9 @@ def test_a_directory_goes_though_another_process_deletes_of_it_meanwhile(
         patch.setattr(obstore, "list", emptied)
         storage.delete_tree("d")
     assert storage.names("d") == []
+
+
+# --- storage's time ---------------------------------------------------------------------------------------
 
 
 def test_storages_time_is_a_lower_bound_that_moves_on() -> None:

@@ -126,7 +126,7 @@ class GroupProgress:
         mark = self.mark(reached.group)
         # a topic that was made again, or restored, gets to equal offsets
         said = reached.offsets, reached.topic_ids, reached.lineages
-        if said == self._committed:
+        if not reached.offsets or said == self._committed:
             return mark
         seen = {name: Lineage.of_position(mark) for name, mark in reached.lineages.items()}
         positions = [
