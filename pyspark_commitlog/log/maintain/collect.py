@@ -10,17 +10,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from pyspark_commitlog.anchor import KEPT_ENTRIES, Moment
+from pyspark_commitlog.anchor import Moment
 from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged
+from pyspark_commitlog.log.maintain.collect_entries import collect_entries, plan_entries, read_each
 from pyspark_commitlog.log.objects.collect import SettleCollector, delay_ms, touch
 from pyspark_commitlog.log.objects.sweep import retention_ms
-from pyspark_commitlog.log.read.unsettled import covered, needed_chunks
+from pyspark_commitlog.log.read.unsettled import needed_chunks
 from pyspark_commitlog.log.settle_state import SettleState
-from pyspark_commitlog.log.state import ChunkRef, Mark, TopicState, plan_floor
+from pyspark_commitlog.log.state import Mark, TopicState, plan_floor
 from pyspark_commitlog.log.tables import SETTLE_TABLES, side_files
 from pyspark_commitlog.log.topic import TopicLog
 
@@ -37,11 +38,6 @@ class Collected:
     settle_entries: int = 0
     files: int = 0
     segments: int = 0
-
-
-def plan_entries(sequences: Sequence[int], below: int) -> list[int]:
-    """Return the entries to delete, ascending: those below ``below``, never the newest two (pure)."""
-    return [sequence for sequence in sorted(sequences)[:-KEPT_ENTRIES] if sequence < below]
 
 
 def plan_settled(settles: Sequence[Stored], now_ms: int, delay_ms: int) -> Stored | None:
@@ -87,7 +83,7 @@ def collect(topic: TopicLog, topic_id: str, *, thorough: bool = False) -> Collec
     _, state = topic.newest(topic_id)
     journal, seen = topic.settle_journal(topic_id), Moment.now(storage.clock)
     sequences = journal.sequences()
-    retained = list(_read_each(journal, sequences, damaged_too=True))
+    retained = list(read_each(journal, sequences, damaged_too=True))
     storage.sync_directory(paths.settle, fresh=True)
     now, delay = storage.now_ms(), topic.config(state).number("file.delete.delay.ms")
     proof = plan_settled(retained, now, delay)
@@ -97,7 +93,7 @@ def collect(topic: TopicLog, topic_id: str, *, thorough: bool = False) -> Collec
     if settled is None:
         return Collected()
     below = kept_from(topic, state)
-    chunks, entries, tables = _collect_entries(topic, state, settled, topic.journal.sequences(), below)
+    chunks, entries, tables = collect_entries(topic, state, settled, topic.journal.sequences(), below)
     chunks += _collect_ahead(topic, topic_id, settled, below) if thorough and settled.damaged else 0
     gone, known = plan_entries(sequences, proof.sequence), {stored.sequence: stored for stored in retained}
     for sequence in gone:
@@ -132,7 +128,7 @@ def _collect_unlocked(topic: TopicLog, topic_id: str, *, thorough: bool) -> Coll
     before_ms = topic.storage.now_ms() - delay_ms(config)
     below = kept_from(topic, state)
     free = _followed(topic, sequences, min(settled.oldest_unsettled, below), before_ms)
-    chunks, entries, tables = _collect_entries(topic, state, settled, free, below)
+    chunks, entries, tables = collect_entries(topic, state, settled, free, below)
     gone_too = plan_entries(free, min(settled.oldest_unsettled, below))
     memory.entries_from = min(set(sequences).difference(gone_too), default=0)
     chunks += _collect_ahead(topic, topic_id, settled, below) if thorough and settled.damaged else 0
@@ -163,18 +159,7 @@ def _followed(topic: TopicLog, sequences: Sequence[int], below: int, before_ms: 
 
 def read_retained(journal: Journal) -> list[Stored]:
     """Return all entries that a journal still has, ascending."""
-    return list(_read_each(journal, journal.sequences()))
-
-
-def _read_each(journal: Journal, sequences: Sequence[int], *, damaged_too: bool = False) -> Iterator[Stored]:
-    for sequence in sequences:
-        try:
-            yield journal.read(sequence)
-        except FileNotFoundError:  # another collector was here
-            continue
-        except CorruptionError:
-            if not damaged_too:
-                raise
+    return list(read_each(journal, journal.sequences()))
 
 
 def settle_state(topic: TopicLog, stored: Stored) -> SettleState | None:
@@ -189,63 +174,6 @@ def kept_from(topic: TopicLog, state: TopicState) -> int:
     """Return the lowest entry that stays, as another replica may need it, or a reader of this one."""
     found = topic.journal.kept_from(_retention_ms(topic, state)) if state.is_replicated else None
     return LONG_MAX if found is None else found
-
-
-def _collect_entries(
-    topic: TopicLog, state: TopicState, settled: SettleState, sequences: Sequence[int], below: int
-) -> tuple[int, int, int]:
-    """Delete, for each entry in ascending order, its chunks, then itself, then its tables (rule R13).
-
-    A file that was put at a number collected before (the anchor rule) goes without these: its writer may have
-    committed them under a later number. What nobody commits is the sweep's, as is what a damaged entry named, and one
-    that an election made void: its writer may name it again. Where a look is no request it goes only as the file that
-    was read, see ``collect``.
-
-    Args:
-        topic, state: whose.
-        settled: what it does not need may go.
-        sequences: the entries that there may be.
-        below: what is at this number or above stays.
-
-    Returns:
-        How many chunks, entries and tables went: those that the next entry does not name.
-    """
-    topic_id, paths = state.topic_id, topic.paths(state.topic_id)
-    gone = plan_entries(sequences, min(settled.oldest_unsettled, below))
-    doomed = list(_read_each(topic.journal, gone, damaged_too=True))
-    genuine = _chain(topic.journal, settled.through, doomed)
-    chunks = files = 0
-    known = {stored.sequence: stored for stored in doomed}
-    seen = Moment.now(topic.storage.clock)
-    for sequence in gone:
-        stored = known.get(sequence)
-        if stored is not None and topic.storage.can_append and not topic.journal.stays(stored, seen):
-            continue
-        tables = list[str]()
-        if stored is not None and stored.entry.topic_id == topic_id and stored.entry.write_id in genuine:
-            for chunk in _readable_chunks(topic, state, stored):
-                topic.storage.delete(paths.chunk(chunk.name))
-                chunks += 1
-            tables = _own_tables(topic, stored, known.get(sequence + 1))
-        topic.journal.delete(sequence)
-        for file in tables:  # last: an entry that stayed, as of a collector that was killed, would lack them
-            topic.storage.delete(f"{paths.side}/{file}")
-            files += 1
-    return chunks, len(gone), files
-
-
-def _own_tables(topic: TopicLog, stored: Stored, following: Stored | None) -> list[str]:
-    """Return the side files that an entry names and the one after it does not; none where that can't be read."""
-    files = side_files(stored.entry)
-    if not files:
-        return []
-    try:
-        following = following or topic.journal.read(stored.sequence + 1)
-    except (FileNotFoundError, CorruptionError):
-        return []
-    if following.entry.prev != stored.entry.write_id:
-        return []
-    return [file for file in files if file not in side_files(following.entry)]
 
 
 def _collect_ahead(topic: TopicLog, topic_id: str, settled: SettleState, below: int) -> int:
@@ -271,48 +199,6 @@ def _collect_ahead(topic: TopicLog, topic_id: str, settled: SettleState, below: 
             topic.storage.delete(paths.chunk(name))
             gone += 1
     return gone
-
-
-def _chain(journal: Journal, through: tuple[int, str], doomed: Sequence[Stored]) -> set[str]:
-    """Return the write ids of the journal's own entries, from ``through`` down to the first that is doomed."""
-    sequence, write_id = through
-    known = {stored.sequence: stored for stored in doomed}
-    chain: set[str] = set()
-    while doomed and sequence >= doomed[0].sequence:
-        try:
-            link = (known.get(sequence) or journal.read(sequence)).entry
-        except (FileNotFoundError, CorruptionError):
-            break
-        if link.write_id != write_id:
-            break
-        chain.add(write_id)
-        sequence, write_id = sequence - 1, link.prev
-    return chain
-
-
-def _readable_chunks(topic: TopicLog, state: TopicState, stored: Stored) -> tuple[ChunkRef, ...]:
-    try:
-        if state.is_replicated and state.voids and _is_void(topic, state, stored):
-            return ()
-        return _chunks(topic, stored)
-    except CorruptionError:  # voided, and settled; the sweep takes its chunks
-        return ()
-
-
-def _is_void(topic: TopicLog, state: TopicState, stored: Stored) -> bool:
-    """Return whether all that an entry appended is void: its writer may append the same chunks once more."""
-    with suppress(FileNotFoundError):  # another collector has removed entry and table meanwhile
-        extents = topic.extents(stored.entry)
-        return all(covered(state.voids_of(e.partition), e.base_offset, e.end_offset) for e in extents)
-    return True
-
-
-def _chunks(topic: TopicLog, stored: Stored) -> tuple[ChunkRef, ...]:
-    """Return an entry's chunks; none when another collector has removed entry and table meanwhile."""
-    try:
-        return topic.chunks(stored.entry)
-    except FileNotFoundError:
-        return ()
 
 
 def _collect_files(topic: TopicLog, topic_id: str, settles: Sequence[Stored], *, thorough: bool) -> int:
@@ -363,7 +249,7 @@ def _stale(journal: Journal, sides: Sequence[str], settles: Sequence[Stored]) ->
     newest_settle, newest = settles[-1].sequence if settles else 0, 0
     named = {file for stored in settles for file in side_files(stored.entry)}
     if not all(name.endswith(SETTLE_TABLES) for name in sides):
-        for stored in _read_each(journal, journal.sequences()):
+        for stored in read_each(journal, journal.sequences()):
             newest = stored.sequence
             named.update(side_files(stored.entry))
     stale = []

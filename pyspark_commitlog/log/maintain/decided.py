@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 
 from pyspark_commitlog.anchor import stays_ms
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, together
-from pyspark_commitlog.log.maintain.collect import kept_from, plan_entries, remove_former, sweep_tables
+from pyspark_commitlog.log.maintain.collect import kept_from, remove_former, sweep_tables
+from pyspark_commitlog.log.maintain.collect_entries import plan_entries
 from pyspark_commitlog.log.topic import TopicLog
 
 
