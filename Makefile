@@ -29,7 +29,7 @@ export JAVA_HOME
 WITH_JAVA = JAVA_HOME=$$(scripts/find_java.sh) &&
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo classes test test-fast test-long test-models test-compat test-connect test-sail test-upserts test-object-stores test-cluster-bucket test-nfs test-hdfs test-kafka test-nemesis mutants soak check bench bench-quick bench-check bench-object-store bench-object-latency bench-replicas bench-root-loss bench-peers clean
+.PHONY: help install java demo classes test test-fast test-long test-models test-compat test-connect test-sail test-upserts test-object-stores test-cluster-bucket test-nfs test-hdfs test-kafka test-nemesis mutants soak check bench bench-quick bench-check bench-object-store bench-object-latency bench-collecting bench-replicas bench-root-loss bench-peers clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -100,6 +100,9 @@ bench-object-store: install ## Measure an object store through the log next to b
 bench-object-latency: install ## Measure how late a record is read from an object store: one writer, one partition, one reader
 	scripts/install_object_stores.sh versitygw
 	PYTHONPATH=$(CURDIR) .venv/bin/python benchmarks/object_latency.py $(ARGS)
+
+bench-collecting: install ## Measure what collecting adds to commits on an object store
+	PYTHONPATH=$(CURDIR) .venv/bin/python benchmarks/collecting.py $(ARGS)
 
 bench-replicas: java $(BENCH_INSTALLED) ## Measure three replicas next to Kafka with three brokers (after make bench-peers)
 	$(WITH_JAVA) PYTHONPATH=$(CURDIR) $(PYSPARK_PYTHON) benchmarks/replicas.py $(ARGS)

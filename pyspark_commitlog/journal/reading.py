@@ -5,7 +5,7 @@ ARCHITECTURE.md, "Journal", has the rules; ``anchor`` says which looks can be sp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.journal.entries import Stored
 from pyspark_commitlog.storage import Clock, FileInfo, Storage, own_writes
+from pyspark_commitlog.storage.process import results_of
 
 _HEAD_BYTES = codec.MAX_LINE_BYTES * 2
 #: Of a file that has so few bytes, all are kept until the next is read: its inline frames are asked for next, mostly.
@@ -30,6 +31,8 @@ LONGEST_LINE_BYTES = 4 * 2**20
 _TURN_SECONDS = 10.0
 #: How often the newest entry is looked for by listings that others may put between.
 _ROUNDS = 2
+#: Threads that read several entries where each is a request.
+_AT_ONCE = 8
 
 
 class Known(NamedTuple):
@@ -330,6 +333,21 @@ class JournalReader:
         )  # elsewhere a look is a request
         self._tail = entry.write_id, head[entry.line_bytes :] if kept else None
         return Stored(entry, info)
+
+    def read_several(self, sequences: Sequence[int]) -> dict[int, Stored]:
+        """Return the entries at some numbers, without those that are gone or damaged: eight at a time by requests.
+
+        Of several reads at once any may be the last: ``inline`` asks storage again for all others.
+        """
+
+        def look(sequence: int) -> Stored | None:
+            try:
+                return self.read(sequence)
+            except (FileNotFoundError, CorruptionError):
+                return None
+
+        found = results_of(look, sequences, 1 if self._storage.can_append else _AT_ONCE)
+        return {stored.sequence: stored for stored in found if stored is not None}
 
     def put_before(self, entry: Entry) -> Entry | None:
         """Return the entry before one of this journal, without a request; None unless this process put it lately."""

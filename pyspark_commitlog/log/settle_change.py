@@ -6,7 +6,7 @@ Paths are below the topic id's directory: ``objects/…``, ``manifests/…``, ``
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pyspark_commitlog.format.paths import parse_manifest, parse_object, parse_side
 from pyspark_commitlog.journal import Stored
@@ -38,12 +38,16 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A settle entry that is linked by ``prev`` from the newest down; ``at_ms`` is its storage time."""
+    """A settle entry that is linked by ``prev`` from the newest down; ``at_ms`` is its storage time.
+
+    ``through`` is (sequence, write id) of the entry of the topic's journal that it settled last.
+    """
 
     sequence: int
     write_id: str
     prev: str
     at_ms: int
+    through: tuple[int, str]
 
 
 @dataclass(slots=True)
@@ -55,6 +59,7 @@ class Collecting:
         links: the settle entries that were linked, ascending.
         proof: the settle entry of which all that follows was done.
         settles_from, entries_from: lowest numbers of both journals that may still be there.
+        anchors: write ids of entries by number, that a run which was cut short has met on its way down.
     """
 
     topic_id: str = ""
@@ -62,6 +67,7 @@ class Collecting:
     proof: int = 0
     settles_from: int = 0
     entries_from: int = 0
+    anchors: dict[int, str] = field(default_factory=dict)
 
 
 #: Plans a change on top of an entry and its state; None where its preconditions do not hold.

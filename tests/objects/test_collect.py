@@ -27,7 +27,7 @@ from tests.support.world import Recorder, once, several
 
 
 def link(number: int, at_ms: int) -> Link:
-    return Link(number, str(number), str(number - 1), at_ms)
+    return Link(number, str(number), str(number - 1), at_ms, (0, ""))
 
 
 def test_the_proof_is_the_newest_that_is_older() -> None:

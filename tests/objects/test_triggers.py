@@ -89,6 +89,32 @@ def test_a_commit_collects_once_in_ten_minutes() -> None:
     assert [waiting.collects(at) for at in (0.0, 1.0, 599.9, 600.0, 601.0)] == [True, False, False, True, False]
 
 
+def test_a_collection_that_is_cut_short_goes_on_for_most_of_the_time() -> None:
+    """O10: it rests half as long as it was at work."""
+    waiting = Waiting(drawn=0.5)
+    assert not waiting.goes_on_collecting(0.0), "nothing has begun"
+    assert waiting.collects(0.0)
+    waiting.leaves(0.0, 1.0)
+    assert [waiting.goes_on_collecting(at) for at in (1.4, 1.5)] == [False, True]
+    assert [waiting.collects(at) for at in (1.4, 1.5)] == [False, True]
+    assert not waiting.goes_on_collecting(700.0), "it was not cut short again"
+    assert [waiting.collects(at) for at in (601.4, 601.5)] == [False, True]
+
+
+def test_a_collection_that_does_not_end_takes_more_time() -> None:
+    """O10: entries are deleted one after the other; commits of several writers may come faster."""
+    waiting, budgets = Waiting(drawn=0.5), []
+    for at in range(300):
+        assert waiting.collects(float(at))
+        budgets.append(waiting.budgets)
+        waiting.leaves(at, at + 0.1)
+    assert [budgets.index(times) for times in (1, 2, 3)] == [0, 100, 200]
+    assert waiting.collects(300.0)
+    assert waiting.budgets == 4
+    assert waiting.collects(900.0)
+    assert waiting.budgets == 1, "another one"
+
+
 # --- in a root --------------------------------------------------------------------------------------------
 
 
@@ -156,6 +182,32 @@ def test_only_ten_minutes_later_a_commit_collects_again(unlocked: ObjectWorld) -
         commit(topic, number)
     assert len(unlocked.entries()) < entries
     assert waiting_of(topic.storage, topic_id(topic)).published == topic.published
+
+
+def test_later_commits_go_on_with_a_collection(unlocked: ObjectWorld) -> None:
+    """O10: each for as long as settling may add to it; what is due to be settled is settled meanwhile."""
+    topic = unlocked.create(1, {**ENTRIES, "file.delete.delay.ms": 10_000})
+    for number in range(120):
+        commit(topic, number)
+    unlocked.clock.advance(600_000)
+    slow = unlocked.handle(lambda *call: _takes(unlocked, *call))
+    longest, waits, before = 0.0, 0, unlocked.entries()[0]
+    for number in range(60):
+        began = unlocked.clock.monotonic()
+        commit(slow, number)
+        longest = max(longest, unlocked.clock.monotonic() - began)
+        waits = max(waits, unlocked.entries()[-1] - unlocked.settled().others_from + 1)
+        unlocked.clock.advance(400)
+    assert before + 120 <= unlocked.entries()[0]
+    assert longest <= 0.2 + 0.05
+    assert waits < 10, "what is due is settled meanwhile"
+    assert len(unlocked.values()) == 1800
+    verify(unlocked.handle())
+
+
+def _takes(unlocked: ObjectWorld, operation: str, path: str, moment: str) -> None:
+    if (operation, moment) == ("delete", "after") and "/t/journal/" in path:
+        unlocked.clock.advance(50)
 
 
 def test_a_commit_collects_where_nothing_can_be_merged(unlocked: ObjectWorld, caplog: pytest.LogCaptureFixture) -> None:

@@ -21,6 +21,7 @@ from pyspark_commitlog.log.objects.collect import SettleCollector, delay_ms, tou
 from pyspark_commitlog.log.objects.sweep import retention_ms
 from pyspark_commitlog.log.read.unsettled import needed_chunks
 from pyspark_commitlog.log.settle_state import SettleState
+from pyspark_commitlog.log.settling.run import Budget
 from pyspark_commitlog.log.state import Mark, TopicState, plan_floor
 from pyspark_commitlog.log.tables import SETTLE_TABLES, side_files
 from pyspark_commitlog.log.topic import TopicLog
@@ -31,13 +32,14 @@ FORMER_INCARNATIONS = 200
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """How many files of each kind went."""
+    """How many files of each kind went. ``whole``: all that was to go, see ``collect``."""
 
     chunks: int = 0
     entries: int = 0
     settle_entries: int = 0
     files: int = 0
     segments: int = 0
+    whole: bool = True
 
 
 def plan_settled(settles: Sequence[Stored], now_ms: int, delay_ms: int) -> Stored | None:
@@ -69,16 +71,21 @@ def oldest_needed(entries: Iterable[tuple[int, int | None]], now_ms: int, delay_
     return oldest
 
 
-def collect(topic: TopicLog, topic_id: str, *, thorough: bool = False) -> Collected:
+def collect(
+    topic: TopicLog, topic_id: str, *, thorough: bool = False, budget_seconds: float | None = None
+) -> Collected:
     """Delete settled chunks, then their entries, old settle entries and files that only those named.
 
     Safe beside writers, readers and other collectors. Where a look is no request an entry goes only as the file that
     was read: a collector that slept while the root was restored from a copy takes nothing of that. ``thorough``: chunks
     too whose entries stay for a damaged partition, which hold nothing of it, and tables that no entry named; that
     reads those entries, and all that stay. Else no more is read than goes: a commit may wait for it.
+
+    ``budget_seconds``: where deleting is a request a run ends after these, which count from when it knows what is to
+    go. What is left is for the next: each has some entries read, or one deleted, at least.
     """
     if not topic.storage.can_append:
-        return _collect_unlocked(topic, topic_id, thorough=thorough)
+        return _collect_unlocked(topic, topic_id, thorough=thorough, budget_seconds=budget_seconds)
     storage, paths = topic.storage, topic.paths(topic_id)
     _, state = topic.newest(topic_id)
     journal, seen = topic.settle_journal(topic_id), Moment.now(storage.clock)
@@ -93,25 +100,26 @@ def collect(topic: TopicLog, topic_id: str, *, thorough: bool = False) -> Collec
     if settled is None:
         return Collected()
     below = kept_from(topic, state)
-    chunks, entries, tables = collect_entries(topic, state, settled, topic.journal.sequences(), below)
-    chunks += _collect_ahead(topic, topic_id, settled, below) if thorough and settled.damaged else 0
+    doomed = plan_entries(topic.journal.sequences(), min(settled.oldest_unsettled, below))
+    done = collect_entries(topic, state, doomed, dict([settled.through]))
+    chunks = done.chunks + (_collect_ahead(topic, topic_id, settled, below) if thorough and settled.damaged else 0)
     gone, known = plan_entries(sequences, proof.sequence), {stored.sequence: stored for stored in retained}
     for sequence in gone:
         if sequence not in known or journal.stays(known[sequence], seen):
             journal.delete(sequence)
     kept = [stored for stored in retained if stored.sequence not in set(gone)]
     if not journal.stays(kept[-1], seen):  # the root was restored, or others went on: they know what is needed
-        return Collected(chunks, entries, len(gone), tables)
+        return Collected(chunks, done.entries, len(gone), done.tables)
     files = _collect_files(topic, topic_id, kept, thorough=thorough)
-    return Collected(chunks, entries, len(gone), tables + files)
+    return Collected(chunks, done.entries, len(gone), done.tables + files)
 
 
-def _collect_unlocked(topic: TopicLog, topic_id: str, *, thorough: bool) -> Collected:
+def _collect_unlocked(topic: TopicLog, topic_id: str, *, thorough: bool, budget_seconds: float | None) -> Collected:
     """Do as ``collect`` where there is no lock (rule O6): what is settled goes first, then what settle entries dropped.
 
     Each journal is listed once by a handle, after that only where this is ``thorough``: listings cost what puts do.
     """
-    _, state = topic.newest(topic_id)
+    stored, state = topic.newest(topic_id)
     config, memory = topic.config(state), topic.collecting(topic_id)
     if thorough:
         touch(topic, topic_id, config)
@@ -120,20 +128,24 @@ def _collect_unlocked(topic: TopicLog, topic_id: str, *, thorough: bool) -> Coll
     if settled is None:
         return Collected()
     topic.storage.sync_directory(topic.paths(topic_id).settle, fresh=True)
-    newest = topic.newest(topic_id)[0].sequence
     if thorough or not memory.entries_from:
         sequences: Sequence[int] = topic.journal.sequences()
     else:
-        sequences = range(memory.entries_from, newest + 1)
+        sequences = range(memory.entries_from, stored.sequence + 1)
     before_ms = topic.storage.now_ms() - delay_ms(config)
     below = kept_from(topic, state)
-    free = _followed(topic, sequences, min(settled.oldest_unsettled, below), before_ms)
-    chunks, entries, tables = collect_entries(topic, state, settled, free, below)
-    gone_too = plan_entries(free, min(settled.oldest_unsettled, below))
-    memory.entries_from = min(set(sequences).difference(gone_too), default=0)
-    chunks += _collect_ahead(topic, topic_id, settled, below) if thorough and settled.damaged else 0
-    gone = run.let_go()
-    return Collected(chunks, entries, gone.entries, tables + gone.tables, gone.objects)
+    last = min(settled.oldest_unsettled, below)
+    doomed = plan_entries(_followed(topic, sequences, last, before_ms), last)
+    throughs, budget = run.throughs(), Budget(topic.storage.clock, budget_seconds)
+    anchors = memory.anchors | throughs
+    done = collect_entries(topic, state, doomed, anchors, budget.spent)
+    memory.anchors = {number: write_id for number, write_id in anchors.items() if number not in throughs}
+    memory.entries_from = min(set(sequences).difference(doomed[: done.entries]), default=0)
+    if not done.whole:
+        return Collected(done.chunks, done.entries, files=done.tables, whole=False)
+    chunks = done.chunks + (_collect_ahead(topic, topic_id, settled, below) if thorough and settled.damaged else 0)
+    gone = run.let_go(budget.spent)
+    return Collected(chunks, done.entries, gone.entries, done.tables + gone.tables, gone.objects, gone.whole)
 
 
 def _followed(topic: TopicLog, sequences: Sequence[int], below: int, before_ms: int) -> Sequence[int]:

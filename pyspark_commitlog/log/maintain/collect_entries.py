@@ -1,18 +1,45 @@
-"""Collect entries of the topic's journal that are settled, with the chunks and tables of theirs (rule R13)."""
+"""Collect entries of the topic's journal that are settled, with the chunks and tables of theirs (rule R13).
+
+A commit may wait for it: it is done in steps, and may end before each of them. A file that was put at a number
+collected before (the anchor rule) goes without its chunks: its writer may have committed them under a later number.
+So those go of entries only that are linked by ``prev`` from an anchor down: one that a settle entry names, which
+settled it. Of many entries, as where nobody collected for days, some of the write ids met on the way down are anchors
+from then on, and no more is held of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from pyspark_commitlog.anchor import KEPT_ENTRIES, Moment
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.journal import Journal, Stored
 from pyspark_commitlog.log.read.unsettled import covered
-from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.state import ChunkRef, TopicState
 from pyspark_commitlog.log.tables import side_files
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.storage.process import share_out
+
+#: Entries that go in one step: where deleting is a request, their chunks are deleted at once, each by a thread.
+STEP = 8
+#: Entries that are read at a time on the way down.
+READ = 64
+#: Anchors that are held: of more entries than ``READ`` times this some are read once more.
+_MOST_ANCHORS = 2**14
+#: No write id: what is below an entry that is lost, or was put late, is linked by nothing.
+_NOTHING = ""
+
+
+@dataclass(slots=True)
+class CollectedEntries:
+    """How many files went. ``whole``: all that was to go."""
+
+    chunks: int = 0
+    entries: int = 0
+    tables: int = 0
+    whole: bool = False
 
 
 def plan_entries(sequences: Sequence[int], below: int) -> list[int]:
@@ -31,47 +58,159 @@ def read_each(journal: Journal, sequences: Sequence[int], *, damaged_too: bool =
                 raise
 
 
+def never() -> bool:
+    """Take as long as it needs."""
+    return False
+
+
 def collect_entries(
-    topic: TopicLog, state: TopicState, settled: SettleState, sequences: Sequence[int], below: int
-) -> tuple[int, int, int]:
+    topic: TopicLog,
+    state: TopicState,
+    gone: Sequence[int],
+    anchors: dict[int, str],
+    enough: Callable[[], bool] = never,
+) -> CollectedEntries:
     """Delete, for each entry in ascending order, its chunks, then itself, then its tables (rule R13).
 
-    A file that was put at a number collected before (the anchor rule) goes without these: its writer may have
-    committed them under a later number. What nobody commits is the sweep's, as is what a damaged entry named, and one
-    that an election made void: its writer may name it again. Where a look is no request it goes only as the file that
-    was read, see ``collect``.
+    What nobody commits is the sweep's, as is what a damaged entry named, and one that an election made void: its writer
+    may name it again. Where a look is no request an entry goes only as the file that was read, see ``collect``.
 
     Args:
         topic, state: whose.
-        settled: what it does not need may go.
-        sequences: the entries that there may be.
-        below: what is at this number or above stays.
-
-    Returns:
-        How many chunks, entries and tables went: those that the next entry does not name.
+        gone: the numbers to delete, ascending: all are settled.
+        anchors: write ids of entries by number, which settle entries name. What is met on the way down is added, what
+            is not needed any more removed: a later run begins with what is left of them.
+        enough: asked before each entry but for the first, and before more are read: whether to leave the rest.
     """
-    topic_id, paths = state.topic_id, topic.paths(state.topic_id)
-    gone = plan_entries(sequences, min(settled.oldest_unsettled, below))
-    doomed = list(read_each(topic.journal, gone, damaged_too=True))
-    genuine = _chain(topic.journal, settled.through, doomed)
-    chunks = files = 0
-    known = {stored.sequence: stored for stored in doomed}
-    seen = Moment.now(topic.storage.clock)
-    for sequence in gone:
-        stored = known.get(sequence)
-        if stored is not None and topic.storage.can_append and not topic.journal.stays(stored, seen):
-            continue
+    return _Collector(topic, state, gone, anchors, enough).run()
+
+
+class _Collector:
+    """One run; see ``collect_entries``."""
+
+    def __init__(
+        self,
+        topic: TopicLog,
+        state: TopicState,
+        gone: Sequence[int],
+        anchors: dict[int, str],
+        enough: Callable[[], bool],
+    ) -> None:
+        self._topic, self._state, self._gone, self._enough = topic, state, gone, enough
+        self._paths, self._anchors = topic.paths(state.topic_id), anchors
+        self._order = sorted(anchors, reverse=True)  # the lowest is last
+        self._numbers, self._known = range(0), dict[int, Stored]()
+        self._seen = Moment.now(topic.storage.clock)
+        self.done = CollectedEntries()
+
+    def run(self) -> CollectedEntries:
+        """Delete what is to go, or as much as there is time for."""
+        reads = 0
+        while self.done.entries < len(self._gone):
+            first = self._gone[self.done.entries]
+            at = self._anchor(first)
+            if at is not None and at - first >= STEP and self._anchors[at] != _NOTHING:
+                if reads and self._enough():
+                    return self.done
+                self._read_down(first, at)
+                reads += 1
+            elif not self._delete(first, at):
+                return self.done
+        self._anchor((self._gone[-1] if self._gone else 0) + 1)
+        self.done.whole = True
+        return self.done
+
+    def _anchor(self, first: int) -> int | None:
+        """Return the lowest anchor that is not below a number, or the highest that is near; forget those below it."""
+        order = self._order
+        while order and order[-1] < first:
+            del self._anchors[order.pop()]
+        near = [number for number in order[-STEP:] if number - first < STEP]
+        return near[0] if near else next(reversed(order), None)
+
+    def _read_down(self, first: int, at: int) -> None:
+        """Read the entries from an anchor down, ``READ`` of them or to ``first``; add the anchors met."""
+        lowest = max(first, at - READ + 1)
+        self._read(range(lowest, at + 1))
+        expected = self._anchors[at]
+        for number in range(at, lowest - 1, -1):
+            _, expected = _linked(self._known.get(number), expected)
+            below = number - 1
+            near = lowest == first and (below - first + 1) % STEP == 0
+            if below >= first and (number == lowest or near or expected == _NOTHING):
+                self._add(below, expected)
+            if expected == _NOTHING:
+                return
+
+    def _add(self, number: int, write_id: str) -> None:
+        self._anchors[number] = write_id
+        self._order.append(number)
+        if len(self._order) > _MOST_ANCHORS:
+            del self._anchors[self._order.pop(-2)]
+
+    def _read(self, numbers: range) -> None:
+        self._numbers, self._known = numbers, self._topic.journal.read_several(numbers)
+        self._seen = Moment.now(self._topic.storage.clock)
+
+    def _delete(self, first: int, at: int | None) -> bool:
+        """Delete some entries from ``first`` on, up to the anchor that is near; return whether all of them went."""
+        top = first + STEP - 1 if at is None else min(at, first + STEP - 1)
+        if first not in self._numbers or top not in self._numbers:
+            self._read(range(first, top + 1))
+        begin = self.done.entries
+        step = [number for number in self._gone[begin : begin + STEP] if number <= top]
+        chunks = self._chunks(step, self._own(first, top))
+        at_once = not self._topic.storage.can_append
+        if at_once:
+            names = [chunk.name for each in chunks.values() for chunk in each]
+            share_out(lambda name: self._topic.storage.delete(self._paths.chunk(name)), names, STEP)
+        for number in step:
+            if self.done.entries and self._enough():
+                return False
+            self._delete_one(number, chunks.get(number), chunks_too=not at_once)
+        return True
+
+    def _own(self, first: int, top: int) -> set[int]:
+        """Return which of some numbers are the journal's own entries: linked from an anchor down."""
+        own, expected = set[int](), _NOTHING
+        for number in range(top, first - 1, -1):
+            is_own, expected = _linked(self._known.get(number), self._anchors.get(number, expected))
+            if is_own:
+                own.add(number)
+        return own
+
+    def _chunks(self, step: Sequence[int], own: set[int]) -> dict[int, tuple[ChunkRef, ...]]:
+        """Return the chunks that go, of the journal's own entries."""
+        topic, state = self._topic, self._state
+        believed = (self._known[number] for number in step if number in own)
+        return {
+            stored.sequence: _readable_chunks(topic, state, stored)
+            for stored in believed
+            if stored.entry.topic_id == state.topic_id
+        }
+
+    def _delete_one(self, number: int, chunks: Sequence[ChunkRef] | None, *, chunks_too: bool) -> None:
+        """Delete an entry; its chunks, if it is believed (else None), went before or go now."""
+        topic, stored = self._topic, self._known.get(number)
+        self.done.entries += 1
+        if stored is not None and topic.storage.can_append and not topic.journal.stays(stored, self._seen):
+            return
         tables = list[str]()
-        if stored is not None and stored.entry.topic_id == topic_id and stored.entry.write_id in genuine:
-            for chunk in _readable_chunks(topic, state, stored):
-                topic.storage.delete(paths.chunk(chunk.name))
-                chunks += 1
-            tables = _own_tables(topic, stored, known.get(sequence + 1))
-        topic.journal.delete(sequence)
+        if stored is not None and chunks is not None:
+            for chunk in chunks if chunks_too else ():
+                topic.storage.delete(self._paths.chunk(chunk.name))
+            self.done.chunks += len(chunks)
+            tables = _own_tables(topic, stored, self._known.get(number + 1))
+        topic.journal.delete(number)
         for file in tables:  # last: an entry that stayed, as of a collector that was killed, would lack them
-            topic.storage.delete(f"{paths.side}/{file}")
-            files += 1
-    return chunks, len(gone), files
+            topic.storage.delete(f"{self._paths.side}/{file}")
+            self.done.tables += 1
+
+
+def _linked(stored: Stored | None, expected: str) -> tuple[bool, str]:
+    """Return whether an entry is the one expected, and the write id of the one that it was built on (pure)."""
+    is_own = stored is not None and stored.entry.write_id == expected
+    return is_own, stored.entry.prev if stored is not None and is_own else _NOTHING
 
 
 def _own_tables(topic: TopicLog, stored: Stored, following: Stored | None) -> list[str]:
@@ -86,23 +225,6 @@ def _own_tables(topic: TopicLog, stored: Stored, following: Stored | None) -> li
     if following.entry.prev != stored.entry.write_id:
         return []
     return [file for file in files if file not in side_files(following.entry)]
-
-
-def _chain(journal: Journal, through: tuple[int, str], doomed: Sequence[Stored]) -> set[str]:
-    """Return the write ids of the journal's own entries, from ``through`` down to the first that is doomed."""
-    sequence, write_id = through
-    known = {stored.sequence: stored for stored in doomed}
-    chain: set[str] = set()
-    while doomed and sequence >= doomed[0].sequence:
-        try:
-            link = (known.get(sequence) or journal.read(sequence)).entry
-        except (FileNotFoundError, CorruptionError):
-            break
-        if link.write_id != write_id:
-            break
-        chain.add(write_id)
-        sequence, write_id = sequence - 1, link.prev
-    return chain
 
 
 def _readable_chunks(topic: TopicLog, state: TopicState, stored: Stored) -> tuple[ChunkRef, ...]:

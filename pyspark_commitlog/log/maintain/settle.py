@@ -23,7 +23,7 @@ from pyspark_commitlog.log.segments.writer import SegmentWriter
 from pyspark_commitlog.log.settle_state import Sealed, SettledPartition, SettleState
 from pyspark_commitlog.log.settling.merger import Merger, append_unsettled
 from pyspark_commitlog.log.settling.run import Budget, Rests, Settled, SettleRun
-from pyspark_commitlog.log.settling.waiting import MOST_REST_SECONDS, Due, waiting_of
+from pyspark_commitlog.log.settling.waiting import MOST_REST_SECONDS, Due, Waiting, waiting_of
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Holder
@@ -128,10 +128,11 @@ def _settle_what_waits(topic: TopicLog, topic_id: str, hurries: Callable[[], boo
 
 def _settle_objects(topic: TopicLog, stored: Stored, state: TopicState, config: TopicConfig) -> Settled:
     """Settle, merge and collect what is due on storage without append; the process that settled last begins (O13)."""
-    from pyspark_commitlog.log.maintain.collect import collect
-
     clock, seconds = topic.storage.clock, config.number("settle.budget.ms") / 1000
     topic_id, waiting = state.topic_id, waiting_of(topic.storage, state.topic_id)
+    if waiting.goes_on_collecting(clock.monotonic()) and not waiting.may_be_due(clock.monotonic()):
+        _collect_some(topic, topic_id, waiting, seconds)
+        return Settled(None)
     newest, settled = topic.settled(topic_id)
     waits = waits_in(topic, stored, state, settled)
     times = waiting.times(newest.entry.write_id, first=not newest.entry.prev)
@@ -148,14 +149,23 @@ def _settle_objects(topic: TopicLog, stored: Stored, state: TopicState, config: 
         merge(topic, topic_id, most_bytes=most, enough=Budget(clock, seconds).spent)
     except Exception as error:  # noqa: BLE001 raised below: what can't be merged keeps nothing from being collected
         failed = error
-    if waiting.collects(clock.monotonic()):
-        collect(topic, topic_id)
+    _collect_some(topic, topic_id, waiting, seconds)
     waiting.published = topic.published
     if done.complete:
         waiting.looked(Due(0, 0, 0), config, clock.monotonic(), 1.0)
     if failed is not None:
         raise failed
     return done
+
+
+def _collect_some(topic: TopicLog, topic_id: str, waiting: Waiting, budget_seconds: float) -> None:
+    """Collect what has become due in ten minutes, as far as the budget goes: later commits go on."""
+    from pyspark_commitlog.log.maintain.collect import collect
+
+    clock = topic.storage.clock
+    began = clock.monotonic()
+    if waiting.collects(began) and not collect(topic, topic_id, budget_seconds=waiting.budgets * budget_seconds).whole:
+        waiting.leaves(began, clock.monotonic())
 
 
 def _warn_of(topic: TopicLog, failure: Exception, *, damage: bool = False) -> None:

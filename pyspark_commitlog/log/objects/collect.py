@@ -6,7 +6,7 @@ that had been collected: it goes by its number, and nothing of what it says coun
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark_commitlog.anchor import KEPT_ENTRIES, stays_ms
@@ -16,9 +16,12 @@ from pyspark_commitlog.journal import Journal, Stored
 from pyspark_commitlog.log.settle_change import Change, Link, Operation
 from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.storage.process import results_of
 
 #: Links that a handle remembers; those below are read again.
 _MAX_LINKS = 2**14
+#: Entries that are read at a time on the way down, and files that are deleted: each is a request.
+_AT_ONCE = 8
 
 
 def delay_ms(config: TopicConfig) -> int:
@@ -40,11 +43,12 @@ def plan_numbers(numbers: Sequence[int], proof: int) -> tuple[list[int], int]:
 
 @dataclass(frozen=True, slots=True)
 class LetGoOf:
-    """How many files went: settle entries, segment objects, tables and manifests."""
+    """How many files went: settle entries, segment objects, tables and manifests; ``whole``: all that was to go."""
 
     entries: int = 0
     objects: int = 0
     tables: int = 0
+    whole: bool = True
 
 
 class SettleCollector:
@@ -73,6 +77,7 @@ class SettleCollector:
             return None
         if self._thorough or not self._memory.settles_from:
             self._numbers = self._journal.sequences()
+            self._memory.settles_from = min(self._numbers, default=0)
         else:
             self._numbers = range(self._memory.settles_from, newest.sequence + 1)
         links = self._linked(newest)
@@ -93,7 +98,7 @@ class SettleCollector:
         known = {link.sequence: link for link in self._memory.links}
         links = [_link(newest)]
         lowest = min(self._numbers, default=1)
-        while links[-1].sequence > lowest and (below := _below(self._journal, links[-1], known)) is not None:
+        while links[-1].sequence > lowest and (below := _below(self._journal, links[-1], known, lowest)):
             links.append(below)
         links.reverse()
         self._memory.links = tuple(link for link in links if link.at_ms >= 0)[-_MAX_LINKS:]
@@ -110,52 +115,76 @@ class SettleCollector:
             return None
         return stored if stored.entry.write_id == link.write_id else None
 
-    def let_go(self) -> LetGoOf:
+    def throughs(self) -> dict[int, str]:
+        """Return the entries of the topic's journal, by number, that were settled last: of all up to the proof."""
+        return dict(link.through for number, link in self._links.items() if number <= self._proof)
+
+    def let_go(self, enough: Callable[[], bool]) -> LetGoOf:
         """Delete, for each number in ascending order, what its entry dropped and then the entry.
 
         Last, what the lowest entry dropped that stays: the entry before it is gone, and no older one names it.
+
+        Args:
+            enough: asked before each entry but for the first: whether to leave the rest.
         """
         gone, lowest = plan_numbers(self._numbers, self._proof)
         first = min(self._numbers, default=0)
         dropped: list[str] = []
-        for number in gone:
+        for at, number in enumerate(gone):
+            if at and enough():
+                return self._let_go_of(at, number, dropped)
             dropped += self._delete_drops(number, again=number == first)
             self._journal.delete(number)
         dropped += self._delete_drops(lowest, again=lowest == first)
-        self._memory.settles_from, self._memory.proof = lowest, self._proof
+        self._memory.proof = self._proof
+        return self._let_go_of(len(gone), lowest, dropped, whole=True)
+
+    def _let_go_of(self, entries: int, lowest: int, dropped: Sequence[str], *, whole: bool = False) -> LetGoOf:
+        """Note the lowest number that is left; return what went."""
+        self._memory.settles_from = lowest
         self._memory.links = tuple(link for link in self._memory.links if link.sequence >= lowest)
         objects = sum(path.startswith("objects/") for path in dropped)
-        return LetGoOf(len(gone), objects, len(dropped) - objects)
+        return LetGoOf(entries, objects, len(dropped) - objects, whole)
 
     def _delete_drops(self, number: int, *, again: bool) -> list[str]:
-        """Delete what an entry dropped, if it is believed; return what that was.
+        """Delete what an entry dropped, if it is believed, several at a time; return what that was.
 
         ``again``: most often an earlier run has done so, of the lowest entry: what is gone is not counted.
         """
-        stored = self._believed(number)
-        drops: Iterable[str] = stored.entry.body.get("drops", ()) if stored is not None else ()
-        deleted = []
-        for path in drops:
+        stored, storage = self._believed(number), self._topic.storage
+        drops: Sequence[str] = stored.entry.body.get("drops", ()) if stored is not None else ()
+
+        def delete(path: str) -> bool:
             where = f"{self._paths.home}/{path}"
-            if not again or self._topic.storage.exists(where):
-                self._topic.storage.delete(where)
-                deleted.append(path)
-        return deleted
+            if again and not storage.exists(where):
+                return False
+            storage.delete(where)
+            return True
+
+        return [path for path, went in zip(drops, results_of(delete, drops, _AT_ONCE), strict=True) if went]
 
 
 def _link(stored: Stored) -> Link:
-    return Link(stored.sequence, stored.entry.write_id, stored.entry.prev, stored.info.modified_ms)
+    entry = stored.entry
+    sequence, write_id = entry.body["through"]
+    return Link(entry.sequence, entry.write_id, entry.prev, stored.info.modified_ms, (sequence, write_id))
 
 
-def _below(journal: Journal, above: Link, known: Mapping[int, Link]) -> Link | None:
-    """Return the entry that another one was built on; None where it is gone or damaged, or another has its number."""
-    link = known.get(above.sequence - 1)
-    if link is None:
-        try:
-            link = _link(journal.read(above.sequence - 1))
-        except (FileNotFoundError, CorruptionError):
-            return None
-    return link if link.write_id == above.prev else None
+def _below(journal: Journal, above: Link, known: dict[int, Link], lowest: int) -> Link | None:
+    """Return the entry that another one was built on; None where it is gone or damaged, or another has its number.
+
+    Args:
+        journal: the settle journal.
+        above: the entry.
+        known: links that need no reading, to which those are added that were read.
+        lowest: the lowest number that there may be.
+    """
+    number = above.sequence - 1
+    if number not in known:
+        unknown = [n for n in range(max(lowest, number - _AT_ONCE + 1), number + 1) if n not in known]
+        known |= {n: _link(stored) for n, stored in journal.read_several(unknown).items()}
+    link = known.get(number)
+    return link if link is not None and link.write_id == above.prev else None
 
 
 def touch(topic: TopicLog, topic_id: str, config: TopicConfig) -> Stored | None:

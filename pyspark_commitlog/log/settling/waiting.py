@@ -25,6 +25,8 @@ MOST_REST_SECONDS = 0.25
 _TOPICS = 1024
 #: Seconds between two collections inside commits of a process.
 _COLLECT_SECONDS = 600.0
+#: Pieces of a collection after which each takes longer: those of ten minutes, at a commit a second, take fewer.
+_SLICES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,9 @@ class Waiting:
         self._seen: tuple[Due, TopicConfig, float] | None = None
         self._times = 1.0
         self._entries = self._bytes = 0
-        self._collected: float | None = None
+        self._collects_from: float | None = None
+        self._is_cut_short = False
+        self._slices = 0
         self._lock = Lock()
 
     def committed(self, entries: int, size_bytes: int) -> None:
@@ -113,11 +117,37 @@ class Waiting:
         return 1.0 if first or newest == self.published else self.patience
 
     def collects(self, now: float) -> bool:
-        """Return whether a commit should collect now; then it counts as done."""
-        due = self._collected is None or now - self._collected >= _COLLECT_SECONDS
-        if due:
-            self._collected = now
-        return due
+        """Return whether a commit should collect now; what fails is tried again in ten minutes."""
+        with self._lock:
+            due = self._collects_from is None or now >= self._collects_from
+            if due:
+                if not self._is_cut_short:
+                    self._slices = 0
+                self._collects_from, self._is_cut_short = now + _COLLECT_SECONDS, False
+            return due
+
+    def leaves(self, began: float, now: float) -> None:
+        """Note that a collection is cut short: later commits go on with it, for two thirds of the time at most.
+
+        Args:
+            began, now: by the monotonic clock, in seconds: when it did, and when it ended.
+        """
+        with self._lock:
+            self._collects_from, self._is_cut_short = now + (now - began) / 2, True
+            self._slices += 1
+
+    def goes_on_collecting(self, now: float) -> bool:
+        """Return whether a collection that was cut short should go on."""
+        with self._lock:
+            return self._is_cut_short and self._collects_from is not None and now >= self._collects_from
+
+    @property
+    def budgets(self) -> int:
+        """Return for how many times ``settle.budget.ms`` a commit collects: the longer that goes on, the more.
+
+        Else commits that come faster than entries can be deleted, one after the other, would leave ever more of them.
+        """
+        return 1 + self._slices // _SLICES
 
 
 _waiting: OrderedDict[tuple[str, str], Waiting] = OrderedDict()
@@ -138,15 +168,15 @@ def waiting_of(storage: Storage, topic_id: str) -> Waiting:
 
 
 def is_look_due(storage: Storage, topic_id: str, size_bytes: int) -> bool:
-    """Count a commit of this process; return whether it should look how much waits to be settled.
+    """Count a commit of this process; return whether it should look what there is to settle, or to collect.
 
     Where files can be appended to a look costs little: every commit may have one.
     """
     if storage.can_append:
         return True
-    waiting = waiting_of(storage, topic_id)
+    waiting, now = waiting_of(storage, topic_id), storage.clock.monotonic()
     waiting.committed(1, size_bytes)
-    return waiting.may_be_due(storage.clock.monotonic())
+    return waiting.may_be_due(now) or waiting.goes_on_collecting(now)
 
 
 def forget_all() -> None:

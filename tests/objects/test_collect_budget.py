@@ -1,0 +1,199 @@
+"""Collecting within a budget: a run ends before any entry, and a later one goes on there."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from pyspark_commitlog.log.maintain import collect_entries
+from pyspark_commitlog.log.maintain.collect import collect
+from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.testing.faults import Hook
+from tests.support.ghosts import cleaned, settled
+from tests.support.objects import LATER_MS, ObjectWorld, topic_id
+from tests.support.records import append, batch_of
+from tests.support.verify import verify
+from tests.support.world import Recorder, several
+
+
+@pytest.fixture(autouse=True)
+def few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take steps of two entries, and read eight at a time."""
+    monkeypatch.setattr(collect_entries, "STEP", 2)
+    monkeypatch.setattr(collect_entries, "READ", 8)
+
+
+def waiting_for_collector(unlocked: ObjectWorld, commits: int, settles: int = 1) -> TopicLog:
+    """Return a topic of so many commits, settled in so many runs, all of them old."""
+    topic = unlocked.create(1)
+    for _ in range(settles):
+        for _ in range(commits // settles):
+            append(topic, batch_of([b"v"]))
+        settle(topic, topic_id(topic))
+    unlocked.clock.advance(LATER_MS)
+    return topic
+
+
+def slow(unlocked: ObjectWorld, *operations: str) -> Hook:
+    """Return a hook by which each of some operations takes 50 ms."""
+
+    def takes(operation: str, path: str, moment: str) -> None:
+        if operation in operations and moment == "after":
+            unlocked.clock.advance(50)
+
+    return takes
+
+
+def runs(unlocked: ObjectWorld, handle: TopicLog, budget_seconds: float) -> int:
+    """Collect until nothing is left; return in how many runs. After each a whole run of entries is there."""
+    number = 1
+    while not collect(handle, topic_id(handle), budget_seconds=budget_seconds).whole:
+        number += 1
+        entries = unlocked.entries()
+        assert entries == list(range(entries[0], entries[-1] + 1))
+        assert unlocked.missing() == set()
+        assert number < 200
+    return number
+
+
+@pytest.mark.parametrize("settles", [1, 5, 30])
+def test_a_run_that_is_cut_short_is_gone_on_with(unlocked: ObjectWorld, settles: int) -> None:
+    """O10: however long ago it was, each run has an entry less, with its chunk, or a block more is read."""
+    topic = waiting_for_collector(unlocked, 30, settles)
+    seen = Recorder()
+    handle = unlocked.handle(several(slow(unlocked, "delete"), seen))
+    assert runs(unlocked, handle, 0.0) >= 29
+    assert len(unlocked.entries()) == len(unlocked.files(".chunk")) == 2
+    assert len(unlocked.numbers(topic)) == 2
+    assert len(unlocked.values()) == 30
+    verify(unlocked.handle())
+    entries = [path for path in seen.paths("delete") if "/t/journal/" in path]
+    assert entries == sorted(entries), "ascending"
+
+
+def test_what_was_settled_alone_goes_with_the_last_of_many(unlocked: ObjectWorld) -> None:
+    """Anchor rule: a step of two entries, of which those below were read on the way down, and the other was not."""
+    topic = waiting_for_collector(unlocked, 6)
+    for _ in range(5):
+        append(topic, batch_of([b"v"]))
+        settle(topic, topic_id(topic))
+    unlocked.clock.advance(LATER_MS)
+    assert cleaned(unlocked, thorough=False).chunks == 9
+    assert len(unlocked.entries()) == len(unlocked.files(".chunk")) == 2
+
+
+def test_a_run_takes_its_time_and_no_more(unlocked: ObjectWorld) -> None:
+    """O10: what a commit waits for is the budget, and the step it is in."""
+    topic = waiting_for_collector(unlocked, 30, 5)
+    handle = unlocked.handle(slow(unlocked, "delete"))
+    began = unlocked.clock.monotonic()
+    done = collect(handle, topic_id(topic), budget_seconds=0.4)
+    assert not done.whole
+    assert done.entries >= 3
+    assert unlocked.clock.monotonic() - began <= 0.4 + 3 * 0.05
+
+
+def test_settle_entries_are_cut_short_as_well(unlocked: ObjectWorld) -> None:
+    topic = waiting_for_collector(unlocked, 30, 30)
+    handle = unlocked.handle(slow(unlocked, "delete"))
+    numbers = unlocked.numbers(topic)
+    while unlocked.numbers(topic) == numbers:
+        assert not collect(handle, topic_id(topic), budget_seconds=0.0).whole
+    left = unlocked.numbers(topic)
+    assert left == numbers[1:], "one went"
+    assert not collect(handle, topic_id(topic), budget_seconds=0.2).whole
+    assert len(unlocked.numbers(topic)) < len(left)
+    runs(unlocked, handle, 0.2)
+    assert len(unlocked.numbers(topic)) == 2
+    assert unlocked.not_named() == set()
+
+
+def test_a_later_run_reads_little_again(unlocked: ObjectWorld) -> None:
+    """What was met on the way down is remembered: of many entries each is read twice, and what is looked at next."""
+    topic, seen = waiting_for_collector(unlocked, 100), Recorder()
+    handle = unlocked.handle(several(slow(unlocked, "delete"), seen))
+    runs(unlocked, handle, 0.15)
+    read = Counter(int(path[-10:-5]) for path in seen.paths("fetch") if "/t/journal/" in path)
+    assert max(read[number] for number in range(1, 95)) <= 5
+    assert len(unlocked.entries()) == len(unlocked.files(".chunk")) == 2
+    assert handle.collecting(topic_id(topic)).anchors == {}
+    assert len(seen.paths("names")) <= 7, "only the first run lists: both journals, and the defaults"
+
+
+def test_reading_down_is_cut_short_as_well(unlocked: ObjectWorld) -> None:
+    """O10: where one settle entry settled many, as after days in which nobody did."""
+    topic, seen = waiting_for_collector(unlocked, 100), Recorder()
+    handle = unlocked.handle(several(slow(unlocked, "fetch"), seen))
+    assert not collect(handle, topic_id(topic), budget_seconds=0.1).whole
+    assert seen.paths("delete") == []
+    assert len([path for path in seen.paths("fetch") if "/t/journal/" in path]) <= 8 + 4
+    assert handle.collecting(topic_id(topic)).anchors.keys() == {93}
+
+
+def test_another_process_goes_on_too(unlocked: ObjectWorld) -> None:
+    """It remembers nothing, and gets on: what one settle entry settled is read at once."""
+    waiting_for_collector(unlocked, 40, 10)
+    for _ in range(40):
+        handle = unlocked.handle(slow(unlocked, "delete"))
+        left = len(unlocked.entries())
+        if collect(handle, topic_id(handle), budget_seconds=0.1).whole:
+            break
+        assert len(unlocked.entries()) < left or left == 2
+    assert len(unlocked.entries()) == len(unlocked.files(".chunk")) == 2
+
+
+def test_little_is_held_of_many_entries(unlocked: ObjectWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect_entries, "_MOST_ANCHORS", 3)
+    topic = waiting_for_collector(unlocked, 100)
+    handle = unlocked.handle(slow(unlocked, "delete"))
+    memory = handle.collecting(topic_id(topic))
+    while not collect(handle, topic_id(topic), budget_seconds=0.0).whole:
+        assert len(memory.anchors) <= 3
+    assert len(unlocked.entries()) == len(unlocked.files(".chunk")) == 2
+
+
+@pytest.mark.parametrize("budget_seconds", [None, 0.0])
+@pytest.mark.parametrize("lost", [12, 24, 25, 40])
+def test_what_is_below_a_lost_entry_goes_by_its_number(
+    unlocked: ObjectWorld, lost: int, budget_seconds: float | None
+) -> None:
+    """Anchor rule: what an entry says counts where it is linked from one that a settle entry names."""
+    topic = waiting_for_collector(unlocked, 48, 2)
+    chunks = {n: topic.chunks(topic.journal.read(n).entry)[0].name for n in unlocked.entries()[1:]}
+    (unlocked.path / topic.journal._path(lost)).unlink()
+    handle = unlocked.handle()
+    while not collect(handle, topic_id(topic), budget_seconds=budget_seconds).whole:
+        pass
+    end = unlocked.entries()[-1]
+    first = 1 if lost <= 25 else 26
+    kept = {chunks[n] for n in chunks if first <= n <= lost or n >= end - 1}
+    assert {path.rpartition("/")[2] for path in unlocked.files(".chunk")} == kept
+    assert len(unlocked.entries()) == 2
+    assert len(unlocked.values()) == 48
+
+
+def test_a_stray_far_below_takes_nothing_along(unlocked: ObjectWorld) -> None:
+    """Anchor rule: of what was put late at a number that had been collected nothing is believed, nor read down to."""
+    topic = settled(unlocked, 3)
+    stray = (unlocked.path / topic.journal._path(3)).read_bytes()
+    unlocked.clock.advance(LATER_MS)
+    cleaned(unlocked)
+    for _ in range(60):
+        append(topic, batch_of([b"v"]))
+    settle(topic, topic_id(topic))
+    unlocked.idle(topic, 2)
+    unlocked.clock.advance(LATER_MS)
+    cleaned(unlocked)
+    (unlocked.path / topic.journal._path(3)).write_bytes(stray)
+    for _ in range(30):
+        append(topic, batch_of([b"v"]))
+    settle(topic, topic_id(topic))
+    unlocked.clock.advance(LATER_MS)
+    asked: set[str] = set()
+    handle = unlocked.handle(lambda operation, path, moment: asked.add(path) if operation == "fetch" else None)
+    done = collect(handle, topic_id(topic))
+    assert (done.entries, len(unlocked.entries())) == (31, 2)
+    assert not asked & {topic.journal._path(number) for number in range(14, 52)}
+    assert len(unlocked.files(".chunk")) == 2
