@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from threading import Lock
 
 import pytest
 
@@ -249,9 +250,20 @@ def test_two_collectors_at_once(unlocked: ObjectWorld) -> None:
         unlocked.clock.advance(LATER_MS)
         other = at_call(deletes, once(lambda: cleaned(unlocked)), only=("delete",))
         _, hook = watched(unlocked)
-        collect(unlocked.handle(several(other, hook)), topic_id(topic))
+        collect(unlocked.handle(_one_at_a_time(several(other, hook))), topic_id(topic))
         assert unlocked.values() == [b"4"]
     assert unlocked.not_named() == set()
+
+
+def _one_at_a_time(hook: Callable[[str, str, str], None]) -> Callable[[str, str, str], None]:
+    """Return a hook that hears of one file after the other, where several are deleted at once."""
+    lock = Lock()
+
+    def alone(operation: str, path: str, moment: str) -> None:
+        with lock:
+            hook(operation, path, moment)
+
+    return alone
 
 
 @pytest.mark.parametrize("thorough", [False, True])

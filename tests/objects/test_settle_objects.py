@@ -74,7 +74,7 @@ def test_what_another_settled_meanwhile_is_not_even_put(unlocked: ObjectWorld) -
     other = once(lambda: run(unlocked.handle()))
 
     def first(operation: str, path: str, moment: str) -> None:
-        if (operation, moment) == ("map", "after") and path.endswith(".chunk"):
+        if (operation, moment) == ("read", "after") and path.endswith(".chunk"):
             other()
 
     assert run(unlocked.handle(first)) == 0
@@ -252,7 +252,7 @@ def test_what_a_run_finds_damaged_is_not_tried_twice(unlocked: ObjectWorld) -> N
 
 
 @pytest.mark.parametrize(
-    ("part", "operation"), [(".chunk", "map"), (f"/journal/{2:020}", "fetch")], ids=["chunks", "entries"]
+    ("part", "operation"), [(".chunk", "read"), (f"/journal/{2:020}", "fetch")], ids=["chunks", "entries"]
 )
 def test_who_sleeps_past_the_delay_reports_no_damage(unlocked: ObjectWorld, part: str, operation: str) -> None:
     """What another has settled meanwhile is collected, chunks and entries: it is not lost, and commits go on."""
@@ -274,7 +274,9 @@ def test_who_sleeps_past_the_delay_reports_no_damage(unlocked: ObjectWorld, part
     verify(unlocked.handle())
 
 
-@pytest.mark.parametrize(("part", "operation"), [(".chunk", "map"), ("/settle/", "put_if_absent")], ids=["read", "put"])
+@pytest.mark.parametrize(
+    ("part", "operation"), [(".chunk", "read"), ("/settle/", "put_if_absent")], ids=["read", "put"]
+)
 def test_what_is_voided_meanwhile_is_not_reported_as_damage(unlocked: ObjectWorld, part: str, operation: str) -> None:
     """Else commits would be refused because of it, though nothing is left to be voided."""
     topic = unlocked.create(1, CHUNKS)
