@@ -60,6 +60,7 @@ class Collecting:
         proof: the settle entry of which all that follows was done.
         settles_from, entries_from: lowest numbers of both journals that may still be there.
         anchors: write ids of entries by number, that a run which was cut short has met on its way down.
+        last: the entry up to which such a run goes on: commits may bring more meanwhile than it deletes.
     """
 
     topic_id: str = ""
@@ -68,6 +69,7 @@ class Collecting:
     settles_from: int = 0
     entries_from: int = 0
     anchors: dict[int, str] = field(default_factory=dict)
+    last: int = 0
 
 
 #: Plans a change on top of an entry and its state; None where its preconditions do not hold.

@@ -392,6 +392,10 @@ class TopicLog:
             self._collecting = Collecting(topic_id)
         return self._collecting
 
+    def go_on_collecting(self, memory: Collecting) -> None:
+        """Remember of collecting what another handle of this process did."""
+        self._collecting = memory
+
     def reserve(self, base: Stored, settled: SettleState) -> Stored | None:
         """Put ``base`` once more: the number after it is then the caller's alone, for the names of rewritten segments.
 

@@ -9,11 +9,13 @@ from collections.abc import Iterator
 import pytest
 
 from pyspark_commitlog.config import TopicConfig
-from pyspark_commitlog.log.maintain.settle import settle, settle_after_commit
+from pyspark_commitlog.log.maintain import collect_entries
+from pyspark_commitlog.log.maintain.settle import _collect_some, settle, settle_after_commit
+from pyspark_commitlog.log.settle_change import Collecting
 from pyspark_commitlog.log.settling.waiting import Due, Waiting, forget_all, is_look_due, waiting_of
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import own_writes
-from tests.support.objects import ObjectWorld, topic_id
+from tests.support.objects import LATER_MS, ObjectWorld, UnknownMount, topic_id
 from tests.support.records import append, batch_of
 from tests.support.verify import verify
 
@@ -91,28 +93,52 @@ def test_a_commit_collects_once_in_ten_minutes() -> None:
 
 def test_a_collection_that_is_cut_short_goes_on_for_most_of_the_time() -> None:
     """O10: it rests half as long as it was at work."""
-    waiting = Waiting(drawn=0.5)
+    waiting, left = Waiting(drawn=0.5), Collecting("id")
     assert not waiting.goes_on_collecting(0.0), "nothing has begun"
     assert waiting.collects(0.0)
-    waiting.leaves(0.0, 1.0)
+    waiting.collected(0.0, 1.0, left)
     assert [waiting.goes_on_collecting(at) for at in (1.4, 1.5)] == [False, True]
     assert [waiting.collects(at) for at in (1.4, 1.5)] == [False, True]
-    assert not waiting.goes_on_collecting(700.0), "it was not cut short again"
-    assert [waiting.collects(at) for at in (601.4, 601.5)] == [False, True]
+    assert not waiting.goes_on_collecting(1.6), "it is at work"
+    waiting.collected(1.5, 2.0, None)
+    assert not waiting.goes_on_collecting(599.9)
+    assert [waiting.collects(at) for at in (599.9, 600.0)] == [False, True]
+
+
+def test_a_collection_that_took_long_is_followed_by_another() -> None:
+    waiting = Waiting(drawn=0.5)
+    for at in range(0, 1000, 100):
+        assert waiting.collects(float(at))
+        waiting.collected(at, at + 1, Collecting("id") if at < 900 else None)
+    assert waiting.collects(901.0)
 
 
 def test_a_collection_that_does_not_end_takes_more_time() -> None:
     """O10: entries are deleted one after the other; commits of several writers may come faster."""
     waiting, budgets = Waiting(drawn=0.5), []
-    for at in range(300):
+    for at in range(2000):
         assert waiting.collects(float(at))
         budgets.append(waiting.budgets)
-        waiting.leaves(at, at + 0.1)
-    assert [budgets.index(times) for times in (1, 2, 3)] == [0, 100, 200]
-    assert waiting.collects(300.0)
-    assert waiting.budgets == 4
-    assert waiting.collects(900.0)
+        waiting.collected(at, at + 0.1, Collecting("id"))
+    assert [budgets.index(times) for times in (1, 2, 3, 10)] == [0, 100, 200, 900]
+    assert max(budgets) == 10
+    assert waiting.collects(2000.0)
+    waiting.collected(2000.0, 2000.1, None)
+    assert waiting.collects(2600.0)
     assert waiting.budgets == 1, "another one"
+
+
+def test_the_first_collection_of_a_process_that_may_end_soon_takes_more_than_it_settles() -> None:
+    """Else of processes that commit a few times each none would ever delete what they bring."""
+    waiting = Waiting(drawn=0.5)
+    waiting.committed(1, 1)
+    assert waiting.least(Due(0, 25, 0), CONFIG) == 25 + 6 - 4
+    assert waiting.least(Due(0, 1000, 0), CONFIG) == 30 + 7 - 4, "three times settle.entries at most"
+    waiting.committed(7, 1)
+    assert waiting.least(Due(0, 25, 0), CONFIG) == 1
+    young = Waiting(drawn=0.5)
+    assert young.collects(0.0)
+    assert young.least(Due(0, 25, 0), CONFIG) == 1, "it was not the first"
 
 
 # --- in a root --------------------------------------------------------------------------------------------
@@ -203,6 +229,59 @@ def test_later_commits_go_on_with_a_collection(unlocked: ObjectWorld) -> None:
     assert waits < 10, "what is due is settled meanwhile"
     assert len(unlocked.values()) == 1800
     verify(unlocked.handle())
+
+
+@pytest.mark.parametrize("commits", [1, 7, 1000])
+@pytest.mark.parametrize("is_kept", [True, False], ids=["a handle", "a handle for each commit"])
+def test_no_more_entries_are_left_than_before(
+    unlocked: ObjectWorld, monkeypatch: pytest.MonkeyPatch, commits: int, is_kept: bool
+) -> None:
+    """O10: whether one process commits all, or each of them a few; all requests take time."""
+    monkeypatch.setattr(collect_entries, "READ", 8)
+    monkeypatch.setattr(UnknownMount, "jitter", lambda self: 0.5)
+    topic = unlocked.create(1, {**ENTRIES, "file.delete.delay.ms": 10_000})
+    for number in range(100):
+        commit(topic, number)
+    unlocked.clock.advance(600_000)
+    for number in range(300):
+        if number % commits == 0:
+            forget_all()
+            own_writes.forget_all()
+        if number % commits == 0 or not is_kept:
+            handle = unlocked.handle(lambda *call: _takes(unlocked, *call))
+        commit(handle, number)
+        unlocked.clock.advance(6000)
+    assert len(unlocked.entries()) <= 130, "100 commits come in ten minutes"
+    assert len(unlocked.numbers(topic)) <= 20
+
+
+def test_another_handle_goes_on_with_a_collection(unlocked: ObjectWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's sink has a handle for each commit: what one of them read on the way down is not read again."""
+    monkeypatch.setattr(collect_entries, "READ", 8)
+    topic = unlocked.create(1)
+    for _ in range(100):
+        append(topic, batch_of([b"v"]))
+    settle(topic, topic_id(topic))
+    unlocked.clock.advance(LATER_MS)
+    waiting = Waiting(drawn=0.5)
+
+    def slow(operation: str, path: str, moment: str) -> None:
+        if (operation, moment) == ("fetch", "after"):
+            unlocked.clock.advance(50)
+
+    for _ in range(15):
+        assert unlocked.entries()[0] == 1
+        _collect_some(unlocked.handle(slow), topic_id(topic), waiting, budget_seconds=0.1, least=1)
+        assert waiting.left is not None
+        unlocked.clock.advance(6000)
+        if unlocked.entries()[0] > 1:
+            break
+    else:
+        pytest.fail("it does not get down")
+    while waiting.left is not None:
+        _collect_some(unlocked.handle(), topic_id(topic), waiting, budget_seconds=0.1, least=1)
+        unlocked.clock.advance(6000)
+    assert len(unlocked.entries()) == 2
 
 
 def _takes(unlocked: ObjectWorld, operation: str, path: str, moment: str) -> None:

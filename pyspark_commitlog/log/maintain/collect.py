@@ -6,7 +6,8 @@ once an entry that did not need it either is older than the delay (rule R13).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,7 @@ from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged
-from pyspark_commitlog.log.maintain.collect_entries import collect_entries, plan_entries, read_each
+from pyspark_commitlog.log.maintain.collect_entries import STEP, collect_entries, plan_entries, read_each
 from pyspark_commitlog.log.objects.collect import SettleCollector, delay_ms, touch
 from pyspark_commitlog.log.objects.sweep import retention_ms
 from pyspark_commitlog.log.read.unsettled import needed_chunks
@@ -72,7 +73,7 @@ def oldest_needed(entries: Iterable[tuple[int, int | None]], now_ms: int, delay_
 
 
 def collect(
-    topic: TopicLog, topic_id: str, *, thorough: bool = False, budget_seconds: float | None = None
+    topic: TopicLog, topic_id: str, *, thorough: bool = False, budget_seconds: float | None = None, least: int = 1
 ) -> Collected:
     """Delete settled chunks, then their entries, old settle entries and files that only those named.
 
@@ -82,10 +83,10 @@ def collect(
     reads those entries, and all that stay. Else no more is read than goes: a commit may wait for it.
 
     ``budget_seconds``: where deleting is a request a run ends after these, which count from when it knows what is to
-    go. What is left is for the next: each has some entries read, or one deleted, at least.
+    go, but not before ``least`` entries went. What is left is for the next, by the same handle or another.
     """
     if not topic.storage.can_append:
-        return _collect_unlocked(topic, topic_id, thorough=thorough, budget_seconds=budget_seconds)
+        return _collect_unlocked(topic, topic_id, thorough, budget_seconds, least)
     storage, paths = topic.storage, topic.paths(topic_id)
     _, state = topic.newest(topic_id)
     journal, seen = topic.settle_journal(topic_id), Moment.now(storage.clock)
@@ -114,7 +115,9 @@ def collect(
     return Collected(chunks, done.entries, len(gone), done.tables + files)
 
 
-def _collect_unlocked(topic: TopicLog, topic_id: str, *, thorough: bool, budget_seconds: float | None) -> Collected:
+def _collect_unlocked(
+    topic: TopicLog, topic_id: str, thorough: bool, budget_seconds: float | None, least: int
+) -> Collected:
     """Do as ``collect`` where there is no lock (rule O6): what is settled goes first, then what settle entries dropped.
 
     Each journal is listed once by a handle, after that only where this is ``thorough``: listings cost what puts do.
@@ -136,16 +139,26 @@ def _collect_unlocked(topic: TopicLog, topic_id: str, *, thorough: bool, budget_
     below = kept_from(topic, state)
     last = min(settled.oldest_unsettled, below)
     doomed = plan_entries(_followed(topic, sequences, last, before_ms), last)
+    now = doomed if thorough or not memory.last else doomed[: bisect_right(doomed, memory.last)]
     throughs, budget = run.throughs(), Budget(topic.storage.clock, budget_seconds)
     anchors = memory.anchors | throughs
-    done = collect_entries(topic, state, doomed, anchors, budget.spent)
-    memory.anchors = {number: write_id for number, write_id in anchors.items() if number not in throughs}
-    memory.entries_from = min(set(sequences).difference(doomed[: done.entries]), default=0)
-    if not done.whole:
-        return Collected(done.chunks, done.entries, files=done.tables, whole=False)
+    done = collect_entries(topic, state, now, anchors, budget.spent, least)
+    memory.anchors = {number: known for number, known in anchors.items() if known and number not in throughs}
+    memory.entries_from = _lowest(set(sequences).difference(now[: done.entries]))
+    memory.last = now[-1] if now else memory.last
     chunks = done.chunks + (_collect_ahead(topic, topic_id, settled, below) if thorough and settled.damaged else 0)
-    gone = run.let_go(budget.spent)
+    gone = run.let_go(budget.spent, None if done.whole else now[done.entries], max(1, least // STEP))
+    if gone.whole:
+        memory.last = 0
+    if gone.whole and len(now) == len(doomed):
+        run.is_done()
     return Collected(chunks, done.entries, gone.entries, done.tables + gone.tables, gone.objects, gone.whole)
+
+
+def _lowest(numbers: Collection[int]) -> int:
+    """Return the lowest of the numbers that are left; 0, unknown, where some between are not (pure)."""
+    lowest = min(numbers, default=0)
+    return lowest if numbers and max(numbers) - lowest == len(numbers) - 1 else 0
 
 
 def _followed(topic: TopicLog, sequences: Sequence[int], below: int, before_ms: int) -> Sequence[int]:

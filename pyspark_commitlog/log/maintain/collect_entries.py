@@ -69,6 +69,7 @@ def collect_entries(
     gone: Sequence[int],
     anchors: dict[int, str],
     enough: Callable[[], bool] = never,
+    least: int = 1,
 ) -> CollectedEntries:
     """Delete, for each entry in ascending order, its chunks, then itself, then its tables (rule R13).
 
@@ -80,9 +81,10 @@ def collect_entries(
         gone: the numbers to delete, ascending: all are settled.
         anchors: write ids of entries by number, which settle entries name. What is met on the way down is added, what
             is not needed any more removed: a later run begins with what is left of them.
-        enough: asked before each entry but for the first, and before more are read: whether to leave the rest.
+        enough: whether to leave the rest; asked before each entry, and before more are read.
+        least: so many go whatever ``enough`` says, unless four times as many have to be read first.
     """
-    return _Collector(topic, state, gone, anchors, enough).run()
+    return _Collector(topic, state, gone, anchors, enough, least).run()
 
 
 class _Collector:
@@ -95,8 +97,9 @@ class _Collector:
         gone: Sequence[int],
         anchors: dict[int, str],
         enough: Callable[[], bool],
+        least: int,
     ) -> None:
-        self._topic, self._state, self._gone, self._enough = topic, state, gone, enough
+        self._topic, self._state, self._gone, self._enough, self._least = topic, state, gone, enough, least
         self._paths, self._anchors = topic.paths(state.topic_id), anchors
         self._order = sorted(anchors, reverse=True)  # the lowest is last
         self._numbers, self._known = range(0), dict[int, Stored]()
@@ -105,12 +108,12 @@ class _Collector:
 
     def run(self) -> CollectedEntries:
         """Delete what is to go, or as much as there is time for."""
-        reads = 0
+        reads, least_reads = 0, 1 + 4 * (self._least - 1) // READ
         while self.done.entries < len(self._gone):
             first = self._gone[self.done.entries]
             at = self._anchor(first)
             if at is not None and at - first >= STEP and self._anchors[at] != _NOTHING:
-                if reads and self._enough():
+                if self._is_over() or (not self.done.entries and reads >= least_reads and self._enough()):
                     return self.done
                 self._read_down(first, at)
                 reads += 1
@@ -157,18 +160,37 @@ class _Collector:
         top = first + STEP - 1 if at is None else min(at, first + STEP - 1)
         if first not in self._numbers or top not in self._numbers:
             self._read(range(first, top + 1))
-        begin = self.done.entries
+        begin, at_once = self.done.entries, not self._topic.storage.can_append
         step = [number for number in self._gone[begin : begin + STEP] if number <= top]
-        chunks = self._chunks(step, self._own(first, top))
-        at_once = not self._topic.storage.can_append
-        if at_once:
-            names = [chunk.name for each in chunks.values() for chunk in each]
-            share_out(lambda name: self._topic.storage.delete(self._paths.chunk(name)), names, STEP)
-        for number in step:
-            if self.done.entries and self._enough():
+        for together in self._together(step, self._own(first, top)):
+            if self._is_over():
                 return False
-            self._delete_one(number, chunks.get(number), chunks_too=not at_once)
+            if at_once:
+                names = [chunk.name for _, chunks in together for chunk in chunks or ()]
+                share_out(lambda name: self._topic.storage.delete(self._paths.chunk(name)), names, STEP)
+            for number, chunks in together:
+                if self._is_over():
+                    return False
+                self._delete_one(number, chunks, chunks_too=not at_once)
         return True
+
+    def _is_over(self) -> bool:
+        return self.done.entries >= self._least and self._enough()
+
+    def _together(self, step: Sequence[int], own: set[int]) -> Iterator[list[tuple[int, Sequence[ChunkRef] | None]]]:
+        """Yield entries with their chunks, a few chunks at a time: where a run ends between, these are deleted again.
+
+        Of one that is not the journal's own: None.
+        """
+        together, many = list[tuple[int, Sequence[ChunkRef] | None]](), 0
+        for number in step:
+            chunks = self._chunks(self._known[number]) if number in own else None
+            if together and many + len(chunks or ()) > STEP:
+                yield together
+                together, many = [], 0
+            together.append((number, chunks))
+            many += len(chunks or ())
+        yield together
 
     def _own(self, first: int, top: int) -> set[int]:
         """Return which of some numbers are the journal's own entries: linked from an anchor down."""
@@ -179,15 +201,11 @@ class _Collector:
                 own.add(number)
         return own
 
-    def _chunks(self, step: Sequence[int], own: set[int]) -> dict[int, tuple[ChunkRef, ...]]:
-        """Return the chunks that go, of the journal's own entries."""
-        topic, state = self._topic, self._state
-        believed = (self._known[number] for number in step if number in own)
-        return {
-            stored.sequence: _readable_chunks(topic, state, stored)
-            for stored in believed
-            if stored.entry.topic_id == state.topic_id
-        }
+    def _chunks(self, stored: Stored) -> Sequence[ChunkRef] | None:
+        """Return the chunks of an entry that go; None where it is another incarnation's."""
+        if stored.entry.topic_id != self._state.topic_id:
+            return None
+        return _readable_chunks(self._topic, self._state, stored)
 
     def _delete_one(self, number: int, chunks: Sequence[ChunkRef] | None, *, chunks_too: bool) -> None:
         """Delete an entry; its chunks, if it is believed (else None), went before or go now."""

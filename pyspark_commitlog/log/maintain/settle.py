@@ -131,7 +131,7 @@ def _settle_objects(topic: TopicLog, stored: Stored, state: TopicState, config: 
     clock, seconds = topic.storage.clock, config.number("settle.budget.ms") / 1000
     topic_id, waiting = state.topic_id, waiting_of(topic.storage, state.topic_id)
     if waiting.goes_on_collecting(clock.monotonic()) and not waiting.may_be_due(clock.monotonic()):
-        _collect_some(topic, topic_id, waiting, seconds)
+        _collect_some(topic, topic_id, waiting, seconds, least=1)
         return Settled(None)
     newest, settled = topic.settled(topic_id)
     waits = waits_in(topic, stored, state, settled)
@@ -139,6 +139,7 @@ def _settle_objects(topic: TopicLog, stored: Stored, state: TopicState, config: 
     waiting.looked(waits, config, clock.monotonic(), times)
     if not waits.reached(config, times):
         return Settled(None)
+    least = waiting.least(waits, config)
     waiting.forget()
     done = _settle(topic, topic_id, seconds, retry=False)
     if done.sequence is None:
@@ -149,7 +150,7 @@ def _settle_objects(topic: TopicLog, stored: Stored, state: TopicState, config: 
         merge(topic, topic_id, most_bytes=most, enough=Budget(clock, seconds).spent)
     except Exception as error:  # noqa: BLE001 raised below: what can't be merged keeps nothing from being collected
         failed = error
-    _collect_some(topic, topic_id, waiting, seconds)
+    _collect_some(topic, topic_id, waiting, seconds, least)
     waiting.published = topic.published
     if done.complete:
         waiting.looked(Due(0, 0, 0), config, clock.monotonic(), 1.0)
@@ -158,14 +159,25 @@ def _settle_objects(topic: TopicLog, stored: Stored, state: TopicState, config: 
     return done
 
 
-def _collect_some(topic: TopicLog, topic_id: str, waiting: Waiting, budget_seconds: float) -> None:
-    """Collect what has become due in ten minutes, as far as the budget goes: later commits go on."""
+def _collect_some(topic: TopicLog, topic_id: str, waiting: Waiting, budget_seconds: float, least: int) -> None:
+    """Collect what has become due in ten minutes, as far as the budget goes: later commits go on.
+
+    Args:
+        topic, topic_id: whose.
+        waiting: what the process knows of it.
+        budget_seconds: for how long, mostly.
+        least: entries that go however long that takes.
+    """
     from pyspark_commitlog.log.maintain.collect import collect
 
     clock = topic.storage.clock
     began = clock.monotonic()
-    if waiting.collects(began) and not collect(topic, topic_id, budget_seconds=waiting.budgets * budget_seconds).whole:
-        waiting.leaves(began, clock.monotonic())
+    if not waiting.collects(began):
+        return
+    if waiting.left is not None and waiting.left.topic_id == topic_id:
+        topic.go_on_collecting(waiting.left)
+    done = collect(topic, topic_id, budget_seconds=waiting.budgets * budget_seconds, least=least)
+    waiting.collected(began, clock.monotonic(), None if done.whole else topic.collecting(topic_id))
 
 
 def _warn_of(topic: TopicLog, failure: Exception, *, damage: bool = False) -> None:

@@ -77,7 +77,6 @@ class SettleCollector:
             return None
         if self._thorough or not self._memory.settles_from:
             self._numbers = self._journal.sequences()
-            self._memory.settles_from = min(self._numbers, default=0)
         else:
             self._numbers = range(self._memory.settles_from, newest.sequence + 1)
         links = self._linked(newest)
@@ -119,25 +118,36 @@ class SettleCollector:
         """Return the entries of the topic's journal, by number, that were settled last: of all up to the proof."""
         return dict(link.through for number, link in self._links.items() if number <= self._proof)
 
-    def let_go(self, enough: Callable[[], bool]) -> LetGoOf:
+    def let_go(self, enough: Callable[[], bool], left: int | None, least: int) -> LetGoOf:
         """Delete, for each number in ascending order, what its entry dropped and then the entry.
 
         Last, what the lowest entry dropped that stays: the entry before it is gone, and no older one names it.
 
         Args:
-            enough: asked before each entry but for the first: whether to leave the rest.
+            enough: asked before each entry: whether to leave the rest.
+            left: the lowest entry of the topic's journal that is still to go: those settle entries stay that name one
+                from there on, as what is below is believed because of them. None: nothing is to go.
+            least: so many go whatever ``enough`` says.
         """
-        gone, lowest = plan_numbers(self._numbers, self._proof)
+        gone, lowest = plan_numbers(self._numbers, self._proof if left is None else self._below(left))
         first = min(self._numbers, default=0)
         dropped: list[str] = []
         for at, number in enumerate(gone):
-            if at and enough():
+            if at >= least and enough():
                 return self._let_go_of(at, number, dropped)
             dropped += self._delete_drops(number, again=number == first)
             self._journal.delete(number)
         dropped += self._delete_drops(lowest, again=lowest == first)
+        return self._let_go_of(len(gone), lowest, dropped, whole=left is None)
+
+    def _below(self, left: int) -> int:
+        """Return the last settle entry that names an entry below one; 0 where there is none."""
+        below = (n for n, link in self._links.items() if n <= self._proof and link.through[0] < left)
+        return max(below, default=0)
+
+    def is_done(self) -> None:
+        """Note that nothing is left to be done that the proof allows."""
         self._memory.proof = self._proof
-        return self._let_go_of(len(gone), lowest, dropped, whole=True)
 
     def _let_go_of(self, entries: int, lowest: int, dropped: Sequence[str], *, whole: bool = False) -> LetGoOf:
         """Note the lowest number that is left; return what went."""

@@ -5,11 +5,13 @@ There a process counts what it commits itself, and looks only when that may be d
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from dataclasses import dataclass
 from threading import Lock
 
 from pyspark_commitlog.config import TopicConfig
+from pyspark_commitlog.log.settle_change import Collecting
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.process import after_fork
 
@@ -27,6 +29,11 @@ _TOPICS = 1024
 _COLLECT_SECONDS = 600.0
 #: Pieces of a collection after which each takes longer: those of ten minutes, at a commit a second, take fewer.
 _SLICES = 100
+_BUDGETS = 10
+#: Entries that a commit deletes at least which goes on with a collection, where a request takes 20 ms.
+_DELETED_BY_ONE = 4
+#: How many times the limits a process waits at most that did not settle last.
+_MOST_PATIENCE = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +75,24 @@ class Waiting:
 
     def __init__(self, drawn: float) -> None:
         #: How many times the limits it settles at where another process settled last: two to three (rule O13).
-        self.patience = 2.0 + drawn
+        self.patience = _MOST_PATIENCE - 1.0 + drawn
         #: The write id of the settle entry that this process put last.
         self.published: str | None = None
         self._seen: tuple[Due, TopicConfig, float] | None = None
         self._times = 1.0
-        self._entries = self._bytes = 0
+        self._entries = self._bytes = self._commits = 0
         self._collects_from: float | None = None
         self._is_cut_short = False
-        self._slices = 0
+        self._slices, self._began = 0, 0.0
+        #: Of a collection that was cut short, what a handle remembers of it.
+        self.left: Collecting | None = None
         self._lock = Lock()
 
     def committed(self, entries: int, size_bytes: int) -> None:
         """Count what this process committed."""
         with self._lock:
             self._entries += entries
+            self._commits += entries
             self._bytes += size_bytes
 
     def may_be_due(self, now: float) -> bool:
@@ -122,19 +132,35 @@ class Waiting:
             due = self._collects_from is None or now >= self._collects_from
             if due:
                 if not self._is_cut_short:
-                    self._slices = 0
+                    self._slices, self._began = 0, now
                 self._collects_from, self._is_cut_short = now + _COLLECT_SECONDS, False
             return due
 
-    def leaves(self, began: float, now: float) -> None:
-        """Note that a collection is cut short: later commits go on with it, for two thirds of the time at most.
+    def collected(self, began: float, now: float, left: Collecting | None) -> None:
+        """Note what a commit has collected: where that was cut short, later ones go on.
+
+        They do for two thirds of the time at most. What comes after it begins ten minutes after it began.
 
         Args:
-            began, now: by the monotonic clock, in seconds: when it did, and when it ended.
+            began, now: by the monotonic clock, in seconds: when the commit did, and when it ended.
+            left: what its handle remembers, where it was cut short: those of later commits begin with that.
         """
         with self._lock:
-            self._collects_from, self._is_cut_short = now + (now - began) / 2, True
+            self._is_cut_short, self.left = left is not None, left
             self._slices += 1
+            self._collects_from = self._began + _COLLECT_SECONDS if left is None else now + (now - began) / 2
+
+    def least(self, settled: Due, config: TopicConfig) -> int:
+        """Return how many entries the commit that settles so many has to collect at least.
+
+        A process that ends soon leaves nothing to later commits: so its first collection takes some more than are
+        settled, without those that the process may come to. It is taken to commit as often again as it has, and each
+        time to delete a few.
+        """
+        if self._collects_from is not None:
+            return 1
+        most = min(settled.entries, math.ceil(_MOST_PATIENCE * config.number("settle.entries")))
+        return max(1, most + most // 4 - _DELETED_BY_ONE * self._commits)
 
     def goes_on_collecting(self, now: float) -> bool:
         """Return whether a collection that was cut short should go on."""
@@ -146,8 +172,9 @@ class Waiting:
         """Return for how many times ``settle.budget.ms`` a commit collects: the longer that goes on, the more.
 
         Else commits that come faster than entries can be deleted, one after the other, would leave ever more of them.
+        Ten times at most: where several writers are faster still, ``maintain`` has to help.
         """
-        return 1 + self._slices // _SLICES
+        return min(1 + self._slices // _SLICES, _BUDGETS)
 
 
 _waiting: OrderedDict[tuple[str, str], Waiting] = OrderedDict()
