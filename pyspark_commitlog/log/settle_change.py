@@ -60,6 +60,7 @@ class Collecting:
         proof: the settle entry of which all that follows was done.
         settles_from, entries_from: lowest numbers of both journals that may still be there.
         anchors: write ids of entries by number, that a run which was cut short has met on its way down.
+        dropped: a settle entry, and how many of the files that it dropped were deleted; -1: all.
         last: the entry up to which such a run goes on: commits may bring more meanwhile than it deletes.
     """
 
@@ -69,6 +70,7 @@ class Collecting:
     settles_from: int = 0
     entries_from: int = 0
     anchors: dict[int, str] = field(default_factory=dict)
+    dropped: tuple[int, int] = (0, 0)
     last: int = 0
 
 

@@ -9,6 +9,7 @@ import pytest
 from pyspark_commitlog.log.maintain import collect_entries
 from pyspark_commitlog.log.maintain.collect import collect
 from pyspark_commitlog.log.maintain.settle import settle
+from pyspark_commitlog.log.settle_change import Change
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.testing.faults import Hook
@@ -185,6 +186,83 @@ def test_a_collection_ends_where_it_was_to_go_to(unlocked: ObjectWorld) -> None:
     unlocked.clock.advance(LATER_MS)
     runs(unlocked, handle, 0.2)
     assert len(unlocked.entries()) == 2, "the next one has gone on, though nothing was settled since"
+
+
+def test_settle_entries_that_the_next_collection_needs_stay(unlocked: ObjectWorld) -> None:
+    """Anchor rule: commits come while a collection goes on, which ends before theirs; and one of those is lost."""
+    topic = waiting_for_collector(unlocked, 20)
+    handle = unlocked.handle(slow(unlocked, "delete"))
+    assert not collect(handle, topic_id(topic), budget_seconds=0.0).whole
+    for _ in range(2):
+        for _ in range(20):
+            append(topic, batch_of([b"v"]))
+        settle(topic, topic_id(topic))
+    unlocked.idle(topic, 2)
+    unlocked.clock.advance(LATER_MS)
+    chunks = {n: topic.chunks(topic.journal.read(n).entry)[0].name for n in unlocked.entries() if n > 1}
+    (unlocked.path / topic.journal._path(45)).unlink()
+    runs_over_a_gap(handle, topic)
+    assert unlocked.entries()[0] == 20
+    runs_over_a_gap(handle, topic)
+    assert len(unlocked.entries()) == 2
+    kept = {chunks[n] for n in chunks if 42 <= n <= 45 or n >= 60}
+    assert {path.rpartition("/")[2] for path in unlocked.files(".chunk")} == kept
+
+
+def runs_over_a_gap(handle: TopicLog, topic: TopicLog) -> None:
+    """Collect until that is done."""
+    while not collect(handle, topic_id(topic), budget_seconds=0.1).whole:
+        pass
+
+
+def dropping(unlocked: ObjectWorld, *counts: int) -> tuple[TopicLog, Counter[str], Hook]:
+    """Return a topic whose settle entries dropped so many objects, before 20 commits, settled and old.
+
+    With it, how often each of these was asked for by a hook, for which that takes 10 ms, as deleting an entry does.
+    """
+    made = settled(unlocked, 1).settled(topic_id(unlocked.handle()))[1].tail[0].name
+    topic = unlocked.handle()
+    for at, count in enumerate(counts):
+        names = (f"{at:02x}{number:02x}" for number in range(count))
+        dropped = tuple(f"objects/{made[: -len('0000.segment')]}{name}.segment" for name in names)
+        assert topic.change(topic_id(topic), lambda base, before: Change(before, dropped=dropped)) is not None  # noqa: B023 called at once
+    for _ in range(20):
+        append(topic, batch_of([b"v"]))
+    settle(topic, topic_id(topic))
+    unlocked.idle(topic, 2)
+    unlocked.clock.advance(LATER_MS)
+    asked = Counter[str]()
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if operation in ("delete", "info") and moment == "before" and ("/objects/" in path or "/t/journal/" in path):
+            asked[path] += "/objects/" in path
+            unlocked.clock.advance(10)
+
+    return topic, asked, hook
+
+
+def test_what_settle_entries_dropped_goes_within_the_budget_too(unlocked: ObjectWorld) -> None:
+    """O10: retention, or a compaction, may drop hundreds of objects at once."""
+    topic, asked, hook = dropping(unlocked, 200, 200, 200)
+    handle, many, least = unlocked.handle(hook), list[int](), 80
+    for _ in range(100):
+        before = asked.total()
+        done = collect(handle, topic_id(topic), budget_seconds=0.2, least=least)
+        many.append(asked.total() - before)
+        if done.whole:
+            break
+        least = 1
+    assert done.whole
+    assert many[0] <= 64 + 8, "some of them, however many entries have to go"
+    assert max(many[1:]) <= 20 + 8
+    assert asked.total() == 600, "each is asked for once"
+
+
+def test_what_the_lowest_settle_entry_dropped_is_asked_for_once(unlocked: ObjectWorld) -> None:
+    """It stays while entries go that another settled, piece by piece."""
+    _, asked, hook = dropping(unlocked, 50)
+    assert runs(unlocked, unlocked.handle(hook), 0.0) > 20
+    assert asked.total() == 50
 
 
 def test_where_numbers_are_missing_between_they_are_listed_again(unlocked: ObjectWorld) -> None:

@@ -9,15 +9,18 @@ from collections.abc import Iterator
 import pytest
 
 from pyspark_commitlog.config import TopicConfig
+from pyspark_commitlog.errors import StorageError
 from pyspark_commitlog.log.maintain import collect_entries
 from pyspark_commitlog.log.maintain.settle import _collect_some, settle, settle_after_commit
 from pyspark_commitlog.log.settle_change import Collecting
 from pyspark_commitlog.log.settling.waiting import Due, Waiting, forget_all, is_look_due, waiting_of
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import own_writes
+from pyspark_commitlog.testing.faults import on_path
 from tests.support.objects import LATER_MS, ObjectWorld, UnknownMount, topic_id
 from tests.support.records import append, batch_of
 from tests.support.verify import verify
+from tests.support.world import failing
 
 CONFIG = TopicConfig({"settle.bytes": "1000", "settle.entries": "10", "settle.ms": "60000"})
 ENTRIES = {"settle.entries": 10, "retention.ms": -1}
@@ -128,6 +131,23 @@ def test_a_collection_that_does_not_end_takes_more_time() -> None:
     assert waiting.budgets == 1, "another one"
 
 
+def test_a_collection_that_fails_under_way_goes_on_soon() -> None:
+    waiting, left = Waiting(drawn=0.5), Collecting("id")
+    assert waiting.collects(0.0)
+    waiting.failed(0.0)
+    assert not waiting.goes_on_collecting(599.9), "as where nobody may delete"
+    assert waiting.collects(600.0)
+    waiting.collected(600.0, 601.0, left)
+    assert waiting.collects(602.0)
+    waiting.failed(602.0)
+    assert waiting.left is left
+    assert [waiting.goes_on_collecting(at) for at in (631.9, 632.0)] == [False, True]
+    assert waiting.collects(632.0)
+    waiting.failed(632.0)
+    assert [waiting.collects(at) for at in (700.0, 1232.0)] == [False, True]
+    assert waiting.left is None, "what it was to go to is old by then"
+
+
 def test_the_first_collection_of_a_process_that_may_end_soon_takes_more_than_it_settles() -> None:
     """Else of processes that commit a few times each none would ever delete what they bring."""
     waiting = Waiting(drawn=0.5)
@@ -138,6 +158,9 @@ def test_the_first_collection_of_a_process_that_may_end_soon_takes_more_than_it_
     assert waiting.least(Due(0, 25, 0), CONFIG) == 1
     young = Waiting(drawn=0.5)
     assert young.collects(0.0)
+    young.failed(0.0)
+    assert young.least(Due(0, 25, 0), CONFIG) == 31, "it collected nothing"
+    young.collected(0.0, 1.0, None)
     assert young.least(Due(0, 25, 0), CONFIG) == 1, "it was not the first"
 
 
@@ -282,6 +305,24 @@ def test_another_handle_goes_on_with_a_collection(unlocked: ObjectWorld, monkeyp
         _collect_some(unlocked.handle(), topic_id(topic), waiting, budget_seconds=0.1, least=1)
         unlocked.clock.advance(6000)
     assert len(unlocked.entries()) == 2
+
+
+def test_a_collection_that_fails_is_gone_on_with(unlocked: ObjectWorld) -> None:
+    topic = unlocked.create(1)
+    for _ in range(20):
+        append(topic, batch_of([b"v"]))
+    settle(topic, topic_id(topic))
+    unlocked.clock.advance(LATER_MS)
+    waiting = Waiting(drawn=0.5)
+    _collect_some(unlocked.handle(), topic_id(topic), waiting, budget_seconds=0.0, least=1)
+    assert waiting.left is not None
+    unlocked.clock.advance(1000)
+    with pytest.raises(StorageError):
+        _collect_some(
+            unlocked.handle(on_path("/t/journal/", "delete", failing())), topic_id(topic), waiting, 0.0, least=1
+        )
+    unlocked.clock.advance(30_000)
+    assert waiting.goes_on_collecting(unlocked.clock.monotonic())
 
 
 def _takes(unlocked: ObjectWorld, operation: str, path: str, moment: str) -> None:

@@ -147,12 +147,14 @@ def _collect_unlocked(
     memory.entries_from = _lowest(set(sequences).difference(now[: done.entries]))
     memory.last = now[-1] if now else memory.last
     chunks = done.chunks + (_collect_ahead(topic, topic_id, settled, below) if thorough and settled.damaged else 0)
-    gone = run.let_go(budget.spent, None if done.whole else now[done.entries], max(1, least // STEP))
-    if gone.whole:
+    left = doomed[done.entries] if done.entries < len(doomed) else None
+    gone = run.let_go(budget.spent, left, max(1, least // STEP))
+    whole = done.whole and gone.whole
+    if whole:
         memory.last = 0
-    if gone.whole and len(now) == len(doomed):
+    if whole and left is None:
         run.is_done()
-    return Collected(chunks, done.entries, gone.entries, done.tables + gone.tables, gone.objects, gone.whole)
+    return Collected(chunks, done.entries, gone.entries, done.tables + gone.tables, gone.objects, whole)
 
 
 def _lowest(numbers: Collection[int]) -> int:

@@ -176,7 +176,11 @@ def _collect_some(topic: TopicLog, topic_id: str, waiting: Waiting, budget_secon
         return
     if waiting.left is not None and waiting.left.topic_id == topic_id:
         topic.go_on_collecting(waiting.left)
-    done = collect(topic, topic_id, budget_seconds=waiting.budgets * budget_seconds, least=least)
+    try:
+        done = collect(topic, topic_id, budget_seconds=waiting.budgets * budget_seconds, least=least)
+    except BaseException:
+        waiting.failed(clock.monotonic())
+        raise
     waiting.collected(began, clock.monotonic(), None if done.whole else topic.collecting(topic_id))
 
 

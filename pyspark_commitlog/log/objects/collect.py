@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark_commitlog.anchor import KEPT_ENTRIES, stays_ms
 from pyspark_commitlog.config import TopicConfig
@@ -22,6 +23,8 @@ from pyspark_commitlog.storage.process import results_of
 _MAX_LINKS = 2**14
 #: Entries that are read at a time on the way down, and files that are deleted: each is a request.
 _AT_ONCE = 8
+#: Files that settle entries dropped, after which a run need not let go of more of these.
+_LEAST_DROPS = 64
 
 
 def delay_ms(config: TopicConfig) -> int:
@@ -132,13 +135,18 @@ class SettleCollector:
         gone, lowest = plan_numbers(self._numbers, self._proof if left is None else self._below(left))
         first = min(self._numbers, default=0)
         dropped: list[str] = []
-        for at, number in enumerate(gone):
-            if at >= least and enough():
-                return self._let_go_of(at, number, dropped)
-            dropped += self._delete_drops(number, again=number == first)
-            self._journal.delete(number)
-        dropped += self._delete_drops(lowest, again=lowest == first)
-        return self._let_go_of(len(gone), lowest, dropped, whole=left is None)
+
+        def is_over(at: int) -> bool:
+            return (at >= least or len(dropped) >= _LEAST_DROPS) and enough()
+
+        for at, number in enumerate([*gone, lowest]):
+            if at and is_over(at):
+                return self._let_go_of(at, number, dropped, whole=False)
+            if not self._delete_drops(number, dropped, number == first, partial(is_over, at + 1)):
+                return self._let_go_of(at, number, dropped, whole=False)
+            if at < len(gone):
+                self._journal.delete(number)
+        return self._let_go_of(len(gone), lowest, dropped, whole=True)
 
     def _below(self, left: int) -> int:
         """Return the last settle entry that names an entry below one; 0 where there is none."""
@@ -149,19 +157,27 @@ class SettleCollector:
         """Note that nothing is left to be done that the proof allows."""
         self._memory.proof = self._proof
 
-    def _let_go_of(self, entries: int, lowest: int, dropped: Sequence[str], *, whole: bool = False) -> LetGoOf:
+    def _let_go_of(self, entries: int, lowest: int, dropped: Sequence[str], *, whole: bool) -> LetGoOf:
         """Note the lowest number that is left; return what went."""
         self._memory.settles_from = lowest
         self._memory.links = tuple(link for link in self._memory.links if link.sequence >= lowest)
         objects = sum(path.startswith("objects/") for path in dropped)
         return LetGoOf(entries, objects, len(dropped) - objects, whole)
 
-    def _delete_drops(self, number: int, *, again: bool) -> list[str]:
-        """Delete what an entry dropped, if it is believed, several at a time; return what that was.
+    def _delete_drops(self, number: int, dropped: list[str], again: bool, enough: Callable[[], bool]) -> bool:
+        """Delete what an entry dropped, if it is believed, several at a time; return whether all of it is gone.
 
-        ``again``: most often an earlier run has done so, of the lowest entry: what is gone is not counted.
+        Args:
+            number: the entry's.
+            dropped: gets what went.
+            again: most often an earlier run has done so, of the lowest entry: what is gone is not counted.
+            enough: asked after every few: whether to leave the rest.
         """
-        stored, storage = self._believed(number), self._topic.storage
+        memory, storage = self._memory, self._topic.storage
+        begin = memory.dropped[1] if memory.dropped[0] == number else 0
+        if begin < 0:  # all of it
+            return True
+        stored = self._believed(number)
         drops: Sequence[str] = stored.entry.body.get("drops", ()) if stored is not None else ()
 
         def delete(path: str) -> bool:
@@ -171,7 +187,14 @@ class SettleCollector:
             storage.delete(where)
             return True
 
-        return [path for path, went in zip(drops, results_of(delete, drops, _AT_ONCE), strict=True) if went]
+        for at in range(begin, len(drops), _AT_ONCE):
+            if at > begin and enough():
+                memory.dropped = number, at
+                return False
+            some = drops[at : at + _AT_ONCE]
+            dropped += [path for path, went in zip(some, results_of(delete, some, _AT_ONCE), strict=True) if went]
+        memory.dropped = number, -1
+        return True
 
 
 def _link(stored: Stored) -> Link:

@@ -27,6 +27,8 @@ MOST_REST_SECONDS = 0.25
 _TOPICS = 1024
 #: Seconds between two collections inside commits of a process.
 _COLLECT_SECONDS = 600.0
+#: Seconds until a collection is tried again that failed under way.
+_FAILED_SECONDS = 30.0
 #: Pieces of a collection after which each takes longer: those of ten minutes, at a commit a second, take fewer.
 _SLICES = 100
 _BUDGETS = 10
@@ -82,7 +84,7 @@ class Waiting:
         self._times = 1.0
         self._entries = self._bytes = self._commits = 0
         self._collects_from: float | None = None
-        self._is_cut_short = False
+        self._is_cut_short = self._has_collected = False
         self._slices, self._began = 0, 0.0
         #: Of a collection that was cut short, what a handle remembers of it.
         self.left: Collecting | None = None
@@ -146,9 +148,21 @@ class Waiting:
             left: what its handle remembers, where it was cut short: those of later commits begin with that.
         """
         with self._lock:
-            self._is_cut_short, self.left = left is not None, left
+            self._is_cut_short, self.left, self._has_collected = left is not None, left, True
             self._slices += 1
             self._collects_from = self._began + _COLLECT_SECONDS if left is None else now + (now - began) / 2
+
+    def failed(self, now: float) -> None:
+        """Note that a commit could not collect: one that comes soon goes on, where others could before it.
+
+        Else one in ten minutes tries, as where nobody may delete.
+        """
+        with self._lock:
+            self._is_cut_short, self._slices = self._slices > 0, 0
+            if self._is_cut_short:
+                self._collects_from = now + _FAILED_SECONDS
+            else:
+                self.left = None
 
     def least(self, settled: Due, config: TopicConfig) -> int:
         """Return how many entries the commit that settles so many has to collect at least.
@@ -157,7 +171,7 @@ class Waiting:
         settled, without those that the process may come to. It is taken to commit as often again as it has, and each
         time to delete a few.
         """
-        if self._collects_from is not None:
+        if self._has_collected:
             return 1
         most = min(settled.entries, math.ceil(_MOST_PATIENCE * config.number("settle.entries")))
         return max(1, most + most // 4 - _DELETED_BY_ONE * self._commits)
