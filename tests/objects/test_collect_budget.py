@@ -13,7 +13,7 @@ from pyspark_commitlog.log.settle_change import Change
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.testing.faults import Hook
-from tests.support.ghosts import cleaned, settled
+from tests.support.ghosts import cleaned, settled, slow, waiting_for_collector
 from tests.support.objects import LATER_MS, ObjectWorld, topic_id
 from tests.support.records import append, batch_of, stage
 from tests.support.verify import verify
@@ -25,27 +25,6 @@ def few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take steps of two entries, and read eight at a time."""
     monkeypatch.setattr(collect_entries, "STEP", 2)
     monkeypatch.setattr(collect_entries, "READ", 8)
-
-
-def waiting_for_collector(unlocked: ObjectWorld, commits: int, settles: int = 1) -> TopicLog:
-    """Return a topic of so many commits, settled in so many runs, all of them old."""
-    topic = unlocked.create(1)
-    for _ in range(settles):
-        for _ in range(commits // settles):
-            append(topic, batch_of([b"v"]))
-        settle(topic, topic_id(topic))
-    unlocked.clock.advance(LATER_MS)
-    return topic
-
-
-def slow(unlocked: ObjectWorld, *operations: str) -> Hook:
-    """Return a hook by which each of some operations takes 50 ms."""
-
-    def takes(operation: str, path: str, moment: str) -> None:
-        if operation in operations and moment == "after":
-            unlocked.clock.advance(50)
-
-    return takes
 
 
 def runs(unlocked: ObjectWorld, handle: TopicLog, budget_seconds: float) -> int:

@@ -17,7 +17,8 @@ from pyspark_commitlog.log.settling.waiting import Due, Waiting, forget_all, is_
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import own_writes
 from pyspark_commitlog.testing.faults import on_path
-from tests.support.objects import LATER_MS, ObjectWorld, UnknownMount, topic_id
+from tests.support.ghosts import slow, waiting_for_collector
+from tests.support.objects import ObjectWorld, UnknownMount, topic_id
 from tests.support.records import append, batch_of
 from tests.support.verify import verify
 from tests.support.world import failing
@@ -281,20 +282,10 @@ def test_no_more_entries_are_left_than_before(
 def test_another_handle_goes_on_with_a_collection(unlocked: ObjectWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark's sink has a handle for each commit: what one of them read on the way down is not read again."""
     monkeypatch.setattr(collect_entries, "READ", 8)
-    topic = unlocked.create(1)
-    for _ in range(100):
-        append(topic, batch_of([b"v"]))
-    settle(topic, topic_id(topic))
-    unlocked.clock.advance(LATER_MS)
-    waiting = Waiting(drawn=0.5)
-
-    def slow(operation: str, path: str, moment: str) -> None:
-        if (operation, moment) == ("fetch", "after"):
-            unlocked.clock.advance(50)
-
+    topic, waiting = waiting_for_collector(unlocked, 100), Waiting(drawn=0.5)
     for _ in range(15):
         assert unlocked.entries()[0] == 1
-        _collect_some(unlocked.handle(slow), topic_id(topic), waiting, budget_seconds=0.1, least=1)
+        _collect_some(unlocked.handle(slow(unlocked, "fetch")), topic_id(topic), waiting, budget_seconds=0.1, least=1)
         assert waiting.left is not None
         unlocked.clock.advance(6000)
         if unlocked.entries()[0] > 1:
@@ -308,12 +299,7 @@ def test_another_handle_goes_on_with_a_collection(unlocked: ObjectWorld, monkeyp
 
 
 def test_a_collection_that_fails_is_gone_on_with(unlocked: ObjectWorld) -> None:
-    topic = unlocked.create(1)
-    for _ in range(20):
-        append(topic, batch_of([b"v"]))
-    settle(topic, topic_id(topic))
-    unlocked.clock.advance(LATER_MS)
-    waiting = Waiting(drawn=0.5)
+    topic, waiting = waiting_for_collector(unlocked, 20), Waiting(drawn=0.5)
     _collect_some(unlocked.handle(), topic_id(topic), waiting, budget_seconds=0.0, least=1)
     assert waiting.left is not None
     unlocked.clock.advance(1000)

@@ -9,7 +9,7 @@ import pytest
 from pyspark_commitlog.log.maintain.collect import Collected, collect
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.testing.faults import on_path
+from pyspark_commitlog.testing.faults import Hook, on_path
 from tests.support.objects import LATER_MS, ObjectWorld, topic_id
 from tests.support.records import append, batch_of
 from tests.support.world import once, several
@@ -57,3 +57,24 @@ def settled(unlocked: ObjectWorld, rounds: int, partitions: int = 1) -> TopicLog
         append(topic, batch_of([b"%d" % number] * partitions, partition=list(range(partitions))))
         settle(topic, topic_id(topic))
     return topic
+
+
+def waiting_for_collector(unlocked: ObjectWorld, commits: int, settles: int = 1) -> TopicLog:
+    """Return a topic of so many commits, settled in so many runs, all of them old."""
+    topic = unlocked.create(1)
+    for _ in range(settles):
+        for _ in range(commits // settles):
+            append(topic, batch_of([b"v"]))
+        settle(topic, topic_id(topic))
+    unlocked.clock.advance(LATER_MS)
+    return topic
+
+
+def slow(unlocked: ObjectWorld, *operations: str) -> Hook:
+    """Return a hook by which each of some operations takes 50 ms."""
+
+    def takes(operation: str, path: str, moment: str) -> None:
+        if operation in operations and moment == "after":
+            unlocked.clock.advance(50)
+
+    return takes

@@ -17,7 +17,7 @@ from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged
-from pyspark_commitlog.log.maintain.collect_entries import STEP, collect_entries, plan_entries, read_each
+from pyspark_commitlog.log.maintain.collect_entries import STEP, collect_entries, plan_entries
 from pyspark_commitlog.log.objects.collect import SettleCollector, delay_ms, touch
 from pyspark_commitlog.log.objects.sweep import retention_ms
 from pyspark_commitlog.log.read.unsettled import needed_chunks
@@ -91,7 +91,7 @@ def collect(
     _, state = topic.newest(topic_id)
     journal, seen = topic.settle_journal(topic_id), Moment.now(storage.clock)
     sequences = journal.sequences()
-    retained = list(read_each(journal, sequences, damaged_too=True))
+    retained = list(journal.read_several(sequences).values())
     storage.sync_directory(paths.settle, fresh=True)
     now, delay = storage.now_ms(), topic.config(state).number("file.delete.delay.ms")
     proof = plan_settled(retained, now, delay)
@@ -186,7 +186,13 @@ def _followed(topic: TopicLog, sequences: Sequence[int], below: int, before_ms: 
 
 def read_retained(journal: Journal) -> list[Stored]:
     """Return all entries that a journal still has, ascending."""
-    return list(read_each(journal, journal.sequences()))
+    return list(_read_each(journal, journal.sequences()))
+
+
+def _read_each(journal: Journal, sequences: Sequence[int]) -> Iterator[Stored]:
+    for sequence in sequences:
+        with suppress(FileNotFoundError):  # another collector was here
+            yield journal.read(sequence)
 
 
 def settle_state(topic: TopicLog, stored: Stored) -> SettleState | None:
@@ -276,7 +282,7 @@ def _stale(journal: Journal, sides: Sequence[str], settles: Sequence[Stored]) ->
     newest_settle, newest = settles[-1].sequence if settles else 0, 0
     named = {file for stored in settles for file in side_files(stored.entry)}
     if not all(name.endswith(SETTLE_TABLES) for name in sides):
-        for stored in read_each(journal, journal.sequences()):
+        for stored in _read_each(journal, journal.sequences()):
             newest = stored.sequence
             named.update(side_files(stored.entry))
     stale = []

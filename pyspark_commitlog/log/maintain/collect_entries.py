@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from pyspark_commitlog.anchor import KEPT_ENTRIES, Moment
 from pyspark_commitlog.errors import CorruptionError
-from pyspark_commitlog.journal import Journal, Stored
+from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.read.unsettled import covered
 from pyspark_commitlog.log.state import ChunkRef, TopicState
 from pyspark_commitlog.log.tables import side_files
@@ -45,17 +45,6 @@ class CollectedEntries:
 def plan_entries(sequences: Sequence[int], below: int) -> list[int]:
     """Return the entries to delete, ascending: those below ``below``, never the newest two (pure)."""
     return [sequence for sequence in sorted(sequences)[:-KEPT_ENTRIES] if sequence < below]
-
-
-def read_each(journal: Journal, sequences: Sequence[int], *, damaged_too: bool = False) -> Iterator[Stored]:
-    for sequence in sequences:
-        try:
-            yield journal.read(sequence)
-        except FileNotFoundError:  # another collector was here
-            continue
-        except CorruptionError:
-            if not damaged_too:
-                raise
 
 
 def never() -> bool:

@@ -174,7 +174,7 @@ def _collect_some(topic: TopicLog, topic_id: str, waiting: Waiting, budget_secon
     began = clock.monotonic()
     if not waiting.collects(began):
         return
-    if waiting.left is not None and waiting.left.topic_id == topic_id:
+    if waiting.left is not None:
         topic.go_on_collecting(waiting.left)
     try:
         done = collect(topic, topic_id, budget_seconds=waiting.budgets * budget_seconds, least=least)
