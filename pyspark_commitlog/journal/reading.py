@@ -400,13 +400,18 @@ class JournalReader:
         """
         if entry.inline is None:
             return b""
-        path, (write_id, data) = self._path(entry.sequence), self._tail
-        if data is None or write_id != entry.write_id:
-            own = own_writes.recall(self._storage, path, entry.write_id)
-            data = None if own is None else own[entry.line_bytes :]
+        path, data = self._path(entry.sequence), self.at_hand(entry)
         if data is None:
             data = self._storage.read(path, entry.line_bytes, entry.inline.at_most)
         return entry.inline.check(data, f"inline frames of {path}")
+
+    def at_hand(self, entry: Entry) -> bytes | None:
+        """Return an entry's inline bytes, not checked, where that takes no request; else None."""
+        write_id, data = self._tail
+        if data is None or write_id != entry.write_id:
+            own = own_writes.recall(self._storage, self._path(entry.sequence), entry.write_id)
+            data = None if own is None else own[entry.line_bytes :]
+        return data
 
     def side(self, topic_id: str, named: Json) -> bytes:
         """Return a side file that an entry names, checked.

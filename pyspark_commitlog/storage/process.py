@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock, Thread
@@ -19,6 +19,8 @@ from pyspark_commitlog.storage.limits import limits
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+#: Items that are done before the first of the next ones is handed out.
+_AHEAD = 64
 
 _MALLOC_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
 #: Of malloc.h: M_TRIM_THRESHOLD, free bytes at the heap's end that are kept, and M_MMAP_THRESHOLD, at its most: larger
@@ -218,6 +220,15 @@ def results_of(act: Callable[[_Item], _Result], items: Sequence[_Item], threads:
 
     share_out(one, range(len(items)), threads)
     return [found[at] for at in range(len(items))]
+
+
+def results_in_turn(
+    act: Callable[[_Item], _Result], items: Sequence[_Item], threads: int
+) -> Iterator[tuple[_Item, _Result]]:
+    """Yield each item and what ``act`` returns for it, in their order, a few of them ahead; else as ``results_of``."""
+    for start in range(0, len(items), _AHEAD):
+        some = items[start : start + _AHEAD]
+        yield from zip(some, results_of(act, some, threads), strict=True)
 
 
 class WhileNeeded:

@@ -206,6 +206,20 @@ def test_a_small_chunk_of_several_partitions_is_read_once(unlocked: ObjectWorld)
     verify(unlocked.handle())
 
 
+def test_what_another_process_left_inline_is_read_once(unlocked: ObjectWorld) -> None:
+    """Where each read is a request: not one for each partition's share."""
+    topic = unlocked.create(4, {"inline.max.bytes": 2**20})
+    for number in range(3):
+        append(topic, batch_of([b"%d" % number * 5000] * 4, partition=[0, 1, 2, 3]))
+    own_writes.forget_all()
+    recorder = Recorder()
+    assert run(unlocked.handle(recorder)) == 12
+    reads = [path for path in recorder.paths("read") if "/journal/" in path]
+    assert len(reads) == len(set(reads)) == 2  # the newest is read with its line
+    assert unlocked.values() == [b"%d" % number * 5000 for number in range(3)] * 4
+    verify(unlocked.handle())
+
+
 def cut_short(world: ObjectWorld) -> tuple[Path, bytes]:
     """Cut the end off the only chunk; return where it is, and its bytes of before."""
     (name,) = world.files(".chunk")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from pyspark_commitlog.testing.faults import on_path
 from tests.support.damage import cut, flip, remove, zero
 from tests.support.objects import ObjectWorld, topic_id
 from tests.support.records import append, batch_of, read_topic
-from tests.support.world import CHUNKS, once
+from tests.support.world import CHUNKS, Recorder, once
 
 CONFIG = {**CHUNKS, "segment.bytes": 4096, "index.interval.bytes": 100, "batch.size": 1024, "compression.type": "none"}
 
@@ -219,3 +220,43 @@ def test_entries_that_are_requests_are_looked_at_several_at_a_time(
     faults = [fault for fault in look(unlocked).faults if "staged" in fault]
     missing = [path.name for path in chunks[1::2]]
     assert [next(name for name in missing if name in fault) for fault in faults] == missing
+
+
+@pytest.mark.parametrize(
+    ("operation", "files"), [("fetch", "journal/*"), ("fetch", "*/settle/0*"), ("info", "*/staged/*")]
+)
+def test_what_nobody_needs_any_more_is_looked_at_several_at_a_time(
+    unlocked: ObjectWorld, monkeypatch: pytest.MonkeyPatch, operation: str, files: str
+) -> None:
+    """Old entries, settle entries and chunks: where each is some requests."""
+    topic = unlocked.create(1, CONFIG)
+    for number in range(4):
+        append(topic, batch_of([b"%d" % number]))
+        settle(topic, topic_id(topic))
+    awaited = {str(path.relative_to(unlocked.path)) for path in sorted(unlocked.path.glob(f"topics/*/{files}"))[:2]}
+    monkeypatch.setattr(LocalStorage, "bills_requests", True)
+    together, began, asked = threading.Barrier(2), list[str](), getattr(LocalStorage, operation)
+
+    def waiting(self: LocalStorage, path: str, *args: object) -> object:
+        if path in awaited and len(began) < 2:
+            began.append(path)
+            together.wait(10)
+        return asked(self, path, *args)
+
+    monkeypatch.setattr(LocalStorage, operation, waiting)
+    report = look(unlocked)
+    assert (report.faults, report.unnamed) == ((), ())
+    assert set(began) == awaited
+    assert len(awaited) == 2
+
+
+def test_how_much_waits_is_asked_once(unlocked: ObjectWorld) -> None:
+    """Not for each partition: each look at it reads entries."""
+    topic = unlocked.create(6, CONFIG)
+    for number in range(4):
+        append(topic, batch_of([b"%d" % number]))
+    recorder = Recorder()
+    report = verify(unlocked.handle(recorder))
+    reads = Counter(path for path in recorder.paths("fetch") if "/journal/" in path)
+    assert max(count for path, count in reads.items() if path != max(reads)) <= 3
+    assert report.unsettled.entries == 4

@@ -12,8 +12,8 @@ from itertools import count
 from pyspark_commitlog.errors import CorruptionError, UnsupportedError, together
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.read.small_chunks import SmallChunks
 from pyspark_commitlog.log.read.unsettled import Hole, Pending, Source, unsettled_frames
+from pyspark_commitlog.log.read.whole_reads import WholeReads
 from pyspark_commitlog.log.segments.growing import Stamped
 from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimits, SliceWriter, Written
 from pyspark_commitlog.log.settle_change import Change, Operation
@@ -118,7 +118,7 @@ class _ObjectRun(SettleRun):
     ) -> None:
         super().__init__(topic, stored, state, base, before, budget)
         self._writer = writer
-        self._chunks: SmallChunks
+        self._reads: WholeReads
 
     def _move_all(self, sources: Mapping[int, Sequence[Source | Hole]]) -> None:
         """Move every partition that has sources; the first write that fails ends the run: partitions share the object.
@@ -126,7 +126,7 @@ class _ObjectRun(SettleRun):
         Raises:
             StorageError, OSError: a write failed; what ended partitions before is reported, too.
         """
-        self._chunks = SmallChunks(self._topic.storage, self._topic.paths(self._state.topic_id), sources.values())
+        self._reads = WholeReads(self._topic, self._state.topic_id, sources.values())
         for partition in sorted(sources):
             self._move(partition, sources[partition])
             if self._writer.is_broken:
@@ -138,8 +138,8 @@ class _ObjectRun(SettleRun):
         row, topic, state = self.partitions[partition], self._topic, self._state
         config = self._config
         merger = Merger(config.number("batch.size"), config.codec(), state.topic_id, partition)
-        voids, whole = state.voids_of(partition), self._chunks.data
-        frames = unsettled_frames(topic, state.topic_id, sources, row.end_offset, voids, whole)
+        voids = state.voids_of(partition)
+        frames = unsettled_frames(topic, state.topic_id, sources, row.end_offset, voids, self._reads)
         into, log_start = self._writer.slice(partition, row.end_offset), state.log_start[partition]
         sink = _Sink(topic, self._before, partition, log_start, into)
         now_ms = topic.storage.clock.now_ms()

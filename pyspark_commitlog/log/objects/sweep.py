@@ -99,9 +99,11 @@ def _named_by_retained(topic: TopicLog, topic_id: str) -> set[str] | None:
     What an entry names, and the newest does not, is what one in between dropped: their manifests need not be read.
     """
     journal, named = topic.settle_journal(topic_id), set[str]()
-    for number in journal.sequences():
+    numbers = journal.sequences()
+    found = journal.read_several(numbers)
+    for number in numbers:
         try:
-            entry = journal.read(number).entry
+            entry = (found.get(number) or journal.read(number)).entry
         except FileNotFoundError:  # collected, and what it dropped with it
             continue
         except CorruptionError:  # what it dropped is not known before it is collected

@@ -119,6 +119,10 @@ class Entries:
         inline = self._read_ahead.get(entry.write_id)
         return self._topic.journal.inline(entry) if inline is None else inline
 
+    def chunk(self, chunk: ChunkRef) -> pa.Buffer | None:
+        """Return all bytes of a chunk where they are there already; None: what is asked for of it is read."""
+        return None
+
 
 def read_many(
     topic: TopicLog, sequences: Sequence[int], *, inline: bool = True
@@ -276,7 +280,7 @@ def unsettled_frames(
     sources: Sequence[Source | Hole],
     from_offset: int,
     voids: Sequence[Void] = (),
-    whole: Callable[[ChunkRef], pa.Buffer | None] = lambda _: None,
+    entries: Entries | None = None,
 ) -> Iterator[Unsettled | Gap]:
     """Yield every unsettled frame of a partition, and voided ranges as such.
 
@@ -287,8 +291,9 @@ def unsettled_frames(
         sources: of one partition, in offset order.
         from_offset: where to start.
         voids: of that partition.
-        whole: returns all bytes of a chunk where they are there already; None: the extent is read.
+        entries: reads inline bytes, and has chunks that were read whole (None: this topic's own journal, and none).
     """
+    entries = entries or Entries(topic)
     for source in sources:
         if isinstance(source, Hole):
             start = max(source.start, from_offset)
@@ -299,9 +304,9 @@ def unsettled_frames(
                 )
             yield Gap(start, source.end, source.leader_epoch)
         elif overlaps(voids, source.extent.base_offset, source.extent.end_offset):
-            yield from _with_voids(topic, topic_id, source, from_offset, voids)
+            yield from _with_voids(topic, topic_id, source, from_offset, voids, entries)
         else:
-            yield from _frames(topic, topic_id, source, from_offset, whole)
+            yield from _frames(topic, topic_id, source, from_offset, entries)
 
 
 #: What to do about unsettled data that is damaged.
@@ -311,19 +316,13 @@ WAY_OUT = (
 )
 
 
-def _frames(
-    topic: TopicLog,
-    topic_id: str,
-    source: Source,
-    from_offset: int,
-    whole: Callable[[ChunkRef], pa.Buffer | None],
-) -> Iterator[Unsettled]:
+def _frames(topic: TopicLog, topic_id: str, source: Source, from_offset: int, entries: Entries) -> Iterator[Unsettled]:
     extent = source.extent
-    span = span_of(topic, topic_id, source)
+    span = span_of(topic, topic_id, source, entries)
     offset = extent.base_offset
     try:
         if source.chunk is not None:
-            span = replace(span, data=whole(source.chunk))
+            span = replace(span, data=entries.chunk(source.chunk))
         for located in walk(topic.storage, span):
             offset = located.next_offset
             if located.base_offset >= from_offset:
@@ -346,7 +345,7 @@ def _frames(
 
 
 def _with_voids(
-    topic: TopicLog, topic_id: str, source: Source, from_offset: int, voids: Sequence[Void]
+    topic: TopicLog, topic_id: str, source: Source, from_offset: int, voids: Sequence[Void], entries: Entries
 ) -> Iterator[Unsettled | Gap]:
     for fragment in scan(topic, topic_id, source):
         start = max(fragment.start, from_offset)
@@ -360,7 +359,7 @@ def _with_voids(
                 f"{fragment.why}. {WAY_OUT}"
             )
         else:
-            payload, decoded = check_whole(fragment.located, span_of(topic, topic_id, source))
+            payload, decoded = check_whole(fragment.located, span_of(topic, topic_id, source, entries))
             yield Unsettled(fragment.located.frame, payload, start, decoded, source.leader_epoch)
 
 
@@ -391,7 +390,7 @@ def span_of(topic: TopicLog, topic_id: str, source: Source, entries: Entries | N
 
 def is_whole(storage: Storage, path: str, chunk: ChunkRef) -> bool:
     """Return whether a chunk's file is what was written."""
-    return (storage.info(path).size, crc_of(storage, path, chunk.length)) == (chunk.length, chunk.crc)
+    return storage.info(path).size == chunk.length and crc_of(storage, path, chunk.length) == chunk.crc
 
 
 def scan(topic: TopicLog, topic_id: str, source: Source) -> Iterator[Fragment]:

@@ -7,22 +7,55 @@ was deleted meanwhile nothing is said.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from pyspark_commitlog.errors import CorruptionError, fault_of
 from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.journal import Journal
-from pyspark_commitlog.log.frames import crc_of, unreadable_is_damage
+from pyspark_commitlog.log.frames import unreadable_is_damage
+from pyspark_commitlog.log.read.unsettled import is_whole
 from pyspark_commitlog.log.repair.objects import NamedObject, object_faults
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettleState
 from pyspark_commitlog.log.state import ChunkRef, TopicState
 from pyspark_commitlog.log.tables import side_files
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Watched
+from pyspark_commitlog.storage.process import results_in_turn
 
 #: In the settle journal's directory besides its entries.
 _NOTES = {"lock", "lock.holder", "maintained"}
+#: By so many what is looked at is read, where each is some requests.
+THREADS = 6
+_Seen = TypeVar("_Seen")
+
+
+@dataclass(slots=True)
+class _Named:
+    """What an entry names, as far as that could be read, and what could not."""
+
+    sides: set[str] = field(default_factory=set)
+    chunks: tuple[ChunkRef, ...] = ()
+    faults: list[Exception] = field(default_factory=list)
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note what fails."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 a fault
+            self.faults.append(error)
+
+
+def _look_at_tables(topic: TopicLog, entry: Entry, seen: _Named) -> None:
+    seen.sides.update(side_files(entry))
+    topic.extents(entry)
+    seen.chunks = topic.chunks(entry)
+    snapshot = entry.body["state"]["writers"]["snapshot"]
+    if isinstance(snapshot, dict):
+        topic.journal.side(entry.topic_id, snapshot)
 
 
 @dataclass
@@ -64,57 +97,74 @@ class Strays:
         except Exception as error:
             if self.progress.ended_by(error):
                 raise
-            if still():
-                self.faults.append(fault_of(error, f"topic {self.topic.name!r}"))
+            self._fault(error, still)
 
-    def _readable(self, journal: Journal) -> Iterator[tuple[Entry, Callable[[], bool]]]:
-        """Yield the entries that are there, newest first; one that can't be read is a fault."""
-        for sequence in reversed(journal.sequences()):
+    def _fault(self, error: Exception, still: Callable[[], bool]) -> None:
+        if still():
+            self.faults.append(fault_of(error, f"topic {self.topic.name!r}"))
+
+    def _readable(
+        self, journal_of: Callable[[TopicLog], Journal], look: Callable[[TopicLog, Entry], _Seen]
+    ) -> Iterator[tuple[Entry, _Seen, Callable[[], bool]]]:
+        """Yield the entries that are there, newest first, and what was seen of them; one that can't be read is a fault.
+
+        Several are looked at a time where each is a request: a handle is for one thread at a time.
+        """
+        journal, alone = journal_of(self.topic), not self.topic.storage.bills_requests
+
+        def read(sequence: int) -> tuple[Entry, _Seen] | Exception:
+            topic = self.topic if alone else TopicLog(self.topic.storage, self.topic.name)
+            try:
+                entry = journal_of(topic).read(sequence).entry
+                return entry, look(topic, entry)
+            except Exception as error:  # noqa: BLE001 a fault
+                return error
+
+        for sequence, found in results_in_turn(read, journal.sequences()[::-1], 1 if alone else THREADS):
 
             def still(number: int = sequence) -> bool:
                 return number in journal.sequences()
 
-            try:
-                entry = journal.read(sequence).entry
-            except Exception as error:  # noqa: BLE001 a fault
-                if still():
-                    self._unread.add(sequence)
-                    self.faults.append(fault_of(error, f"entry {sequence} of {self.topic.name}"))
-                continue
-            yield entry, still
+            if not isinstance(found, Exception):
+                yield *found, still
+            elif still():
+                self._unread.add(sequence)
+                self.faults.append(fault_of(found, f"entry {sequence} of {self.topic.name}"))
 
     def _entries(self) -> None:
         """Check all entries of the topic's journal with their tables and inline bytes."""
-        journal, above = self.topic.journal, None
-        for entry, still in self._readable(journal):
+        above = None
+        for entry, seen, still in self._readable(lambda topic: topic.journal, self._look_at):
             follows = above is None or above.sequence != entry.sequence + 1 or above.prev == entry.write_id
             if not follows and entry.sequence < self.settled.oldest_unsettled:
                 self._name(names.journal(self.topic.name), names.entry_name(entry.sequence))
                 continue
             above = entry
-            self._guard(lambda entry=entry: journal.inline(entry), still)  # type: ignore[misc]
-            if entry.topic_id != self.state.topic_id:  # an earlier incarnation's: its tables lie there
-                continue
-            self._guard(lambda entry=entry: self._tables(entry), still)  # type: ignore[misc]
+            self._sides |= seen.sides
+            self._chunks |= {chunk.name: chunk for chunk in seen.chunks}
+            for error in seen.faults:
+                self._fault(error, still)
 
-    def _tables(self, entry: Entry) -> None:
-        self._sides.update(side_files(entry))
-        self.topic.extents(entry)
-        for chunk in self.topic.chunks(entry):
-            self._chunks[chunk.name] = chunk
-        snapshot = entry.body["state"]["writers"]["snapshot"]
-        if isinstance(snapshot, dict):
-            self.topic.journal.side(entry.topic_id, snapshot)
+    def _look_at(self, topic: TopicLog, entry: Entry) -> _Named:
+        """Return what an entry names, its tables and inline bytes checked."""
+        seen = _Named()
+        with seen.noted():
+            topic.journal.inline(entry)
+        if entry.topic_id == self.state.topic_id:  # else an earlier incarnation's: its tables lie there
+            with seen.noted():
+                _look_at_tables(topic, entry, seen)
+        return seen
 
     def _settles(self) -> None:
         """Check all settle entries, their tables and manifests, and the segments that only older ones name.
 
         One that the next was not built on is a ghost (rule O6): what it names may be gone, and nobody believes it.
         """
-        above, settles = None, self.topic.paths(self.state.topic_id).settle
+        above, topic_id = None, self.state.topic_id
+        settles = self.topic.paths(topic_id).settle
         self._unread.clear()
         self._objects |= {shared.name for shared in self.settled.tail}
-        for entry, still in self._readable(self.topic.settle_journal(self.state.topic_id)):
+        for entry, _, still in self._readable(lambda topic: topic.settle_journal(topic_id), lambda *_: None):
             if not self.topic.storage.can_append and self._is_ghost(entry, above):
                 self._name(settles, names.entry_name(entry.sequence))
                 continue
@@ -188,20 +238,22 @@ class Strays:
     def _staged(self) -> None:
         """Name chunks that nothing refers to, and damaged ones: once they are settled, or voided, nobody needs them."""
         storage, paths = self.topic.storage, self.topic.paths(self.state.topic_id)
-        for name in storage.names(paths.staged):
+
+        def is_needed(name: str) -> bool:
             chunk, path = self._chunks.get(name), paths.chunk(name)
             if chunk is None:
-                self._name(paths.staged, name)
-                continue
+                return False
             try:
-                size = storage.info(path).size
                 with unreadable_is_damage(storage, path):
-                    crc = crc_of(storage, path, chunk.length) if size == chunk.length else None
+                    return is_whole(storage, path, chunk)
             except FileNotFoundError:  # collected meanwhile
-                continue
+                return True
             except CorruptionError:
-                crc = None
-            if (size, crc) != (chunk.length, chunk.crc):  # of what is not settled it is a fault, and reported as such
+                return False
+
+        threads = THREADS if storage.bills_requests else 1
+        for name, needed in results_in_turn(is_needed, storage.names(paths.staged), threads):
+            if not needed:  # of what is not settled damage is a fault, and reported as such
                 self._name(paths.staged, name)
 
     def _rest(self) -> None:

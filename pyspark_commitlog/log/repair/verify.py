@@ -6,7 +6,7 @@ entry, files that are longer than published, the chain of entries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,16 +19,14 @@ from pyspark_commitlog.log.frames import check_whole, crc_of, earliest_row_ms, s
 from pyspark_commitlog.log.read.backlog import backlog
 from pyspark_commitlog.log.read.unsettled import Source, overlaps, unsettled_frames
 from pyspark_commitlog.log.repair.objects import NamedObject, object_faults
-from pyspark_commitlog.log.repair.strays import Strays
+from pyspark_commitlog.log.repair.strays import THREADS, Strays
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState, Shared, later
 from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import NOTHING_WAITS, Backlog, Progress, Watched, silent, watched
-from pyspark_commitlog.storage.process import results_of
+from pyspark_commitlog.storage.process import results_in_turn
 
 _TRIES = 3
-#: Entries that are looked at before the next ones, and by how many threads where each is some requests.
-_AT_ONCE, _THREADS = 64, 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +136,6 @@ class _Checker:
             self._paths = self.topic.paths(self._id)
             stored, self._settled = self.topic.settled(self._id)
             self.partitions = self._state.partitions
-            self.unsettled = backlog(self.topic, self._newest, self._state, self._settled)
             self.published_bytes = sum(
                 partition.active.length + (partition.manifest.size_bytes if partition.manifest else 0)
                 for partition in self._settled.partitions
@@ -289,20 +286,19 @@ class _Checker:
         """Check the writers' table and the entries that readers may still need: in a chain, with their chunks."""
         settled = self._settled
         self._guard(self.topic.snapshot, self._state)
+        self.unsettled = backlog(self.topic, self._newest, self._state, settled)
         first = max(settled.oldest_unsettled, self._state.created + 1)
         before: Entry | None = None
-        for start in range(first, self._newest.sequence + 1, _AT_ONCE):
-            numbers = range(start, min(start + _AT_ONCE, self._newest.sequence + 1))
-            for sequence, (entry, checker) in zip(numbers, self._entries(numbers), strict=True):
-                self.entries += 1
-                self.chunks += checker.chunks
-                chained = before is None or entry is None or entry.prev == before.write_id
-                self._expect(chained, f"journal entry {sequence} of {self.topic.name} does not follow the one before")
-                self.faults += checker.faults
-                before = entry
+        for sequence, (entry, checker) in self._entries(range(first, self._newest.sequence + 1)):
+            self.entries += 1
+            self.chunks += checker.chunks
+            chained = before is None or entry is None or entry.prev == before.write_id
+            self._expect(chained, f"journal entry {sequence} of {self.topic.name} does not follow the one before")
+            self.faults += checker.faults
+            before = entry
 
-    def _entries(self, numbers: Sequence[int]) -> list[tuple[Entry | None, _Checker]]:
-        """Return entries, None for what can't be read, and what was found of each; several at a time by requests."""
+    def _entries(self, numbers: Sequence[int]) -> Iterator[tuple[int, tuple[Entry | None, _Checker]]]:
+        """Yield entries, None for what can't be read, and what was found of each; several at a time by requests."""
         alone = not self.topic.storage.bills_requests
 
         def look(sequence: int) -> tuple[Entry | None, _Checker]:
@@ -312,7 +308,7 @@ class _Checker:
                 checker.topic = TopicLog(self.topic.storage, self.topic.name)
             return checker._entry(sequence), checker
 
-        return results_of(look, numbers, 1 if alone else _THREADS)
+        return results_in_turn(look, numbers, 1 if alone else THREADS)
 
     def _entry(self, sequence: int) -> Entry | None:
         """Check an entry, and what it has appended; return it, None where it can't be read."""

@@ -1,0 +1,107 @@
+"""What a settler reads whole, several at a time: small chunks and inline bytes. Each is a request, and several
+partitions may have a share of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from pyspark_commitlog.errors import CommitLogError
+from pyspark_commitlog.format.entry import Entry
+from pyspark_commitlog.log.read.unsettled import Entries, Hole, Source
+from pyspark_commitlog.log.state import ChunkRef
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.storage.process import results_of
+
+#: A chunk that is longer is read share by share.
+CHUNK_BYTES = 8 * 2**20
+#: One of which a single partition has a share, if it is longer: the rest of it may be nobody's that is settled now.
+ALONE_BYTES = 2**20
+#: All that a run holds takes no more; what comes after is read share by share.
+MOST_BYTES = 64 * 2**20
+#: How many are read at a time.
+_AT_ONCE = 8
+
+
+class WholeReads(Entries):
+    """The small chunks and the inline bytes of one run.
+
+    Args:
+        topic, topic_id: whose.
+        sources: of each partition, what the run will move.
+    """
+
+    def __init__(self, topic: TopicLog, topic_id: str, sources: Iterable[Sequence[Source | Hole]]) -> None:
+        super().__init__(topic)
+        self._paths = topic.paths(topic_id)
+        self._wanted = plan_reads(source for each in sources for source in each if isinstance(source, Source))
+        self._order = list(self._wanted)
+        self._places = {name: place for place, name in enumerate(self._order)}
+        self._read: dict[str, bytes] = {}
+
+    def chunk(self, chunk: ChunkRef) -> pa.Buffer | None:
+        """Return all bytes of a chunk, and read what comes next; None where it is to be read share by share.
+
+        Raises:
+            FileNotFoundError: it is gone.
+        """
+        return pa.py_buffer(self._whole(chunk.name)) if chunk.name in self._wanted else None
+
+    def inline(self, entry: Entry) -> bytes:
+        """Return an entry's inline bytes, and read what comes next. Raises as ``Journal.inline`` does."""
+        if entry.write_id not in self._wanted or self._topic.journal.at_hand(entry) is not None:
+            return super().inline(entry)
+        return self._whole(entry.write_id)
+
+    def _whole(self, name: str) -> bytes:
+        if name not in self._read:
+            self._read_from(self._places[name])
+        return self._read[name]
+
+    def _read_from(self, first: int) -> None:
+        """Read what is at a place, and what comes next; what fails of that is tried again in its turn."""
+        ahead = [name for name in self._order[first : first + _AT_ONCE] if name not in self._read]
+
+        def read(name: str) -> bytes | None:
+            try:
+                return self._fetched(self._wanted[name])
+            except (CommitLogError, OSError):
+                if name == ahead[0]:
+                    raise
+                return None
+
+        for name, data in zip(ahead, results_of(read, ahead, _AT_ONCE), strict=True):
+            if data is not None:
+                self._read[name] = data
+
+    def _fetched(self, wanted: ChunkRef | Entry) -> bytes:
+        if isinstance(wanted, Entry):
+            return super().inline(wanted)
+        return self._topic.storage.read(self._paths.chunk(wanted.name), 0, wanted.length)
+
+
+def plan_reads(sources: Iterable[Source]) -> dict[str, ChunkRef | Entry]:
+    """Return small chunks by name, entries by write id, in the order in which they are asked for (pure)."""
+    wanted, shares = dict[str, ChunkRef | Entry](), Counter[str]()
+    for source in sources:
+        if source.chunk is None:
+            wanted[source.entry.write_id] = source.entry
+        elif source.chunk.length <= CHUNK_BYTES:
+            wanted[source.chunk.name] = source.chunk
+            shares[source.chunk.name] += 1
+    taken, size = dict[str, ChunkRef | Entry](), 0
+    for name, each in wanted.items():
+        length = _length(each)
+        if (isinstance(each, Entry) or shares[name] > 1 or length <= ALONE_BYTES) and size + length <= MOST_BYTES:
+            taken[name] = each
+            size += length
+    return taken
+
+
+def _length(wanted: ChunkRef | Entry) -> int:
+    if isinstance(wanted, Entry):
+        return wanted.inline.length if wanted.inline is not None else 0
+    return wanted.length
