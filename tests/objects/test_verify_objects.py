@@ -19,7 +19,7 @@ from pyspark_commitlog.log.repair.objects import NamedObject, object_faults
 from pyspark_commitlog.log.repair.verify import Report, verify
 from pyspark_commitlog.log.settle_change import Change
 from pyspark_commitlog.log.settle_state import SettleState
-from pyspark_commitlog.storage import FileInfo
+from pyspark_commitlog.storage import FileInfo, own_writes
 from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.testing.faults import on_path
 from tests.support.damage import cut, flip, remove, zero
@@ -248,6 +248,18 @@ def test_what_nobody_needs_any_more_is_looked_at_several_at_a_time(
     assert (report.faults, report.unnamed) == ((), ())
     assert set(began) == awaited
     assert len(awaited) == 2
+
+
+def test_what_is_inline_is_looked_at_once(unlocked: ObjectWorld) -> None:
+    """Not for each partition that has a share of it; once more among all that lies there."""
+    topic = unlocked.create(4, {"inline.max.bytes": 2**20})
+    for _ in range(3):
+        append(topic, batch_of([random.Random(1).randbytes(2**16)] * 4, partition=[0, 1, 2, 3]))
+    own_writes.forget_all()
+    recorder = Recorder()
+    assert verify(unlocked.handle(recorder)).faults == ()
+    reads = Counter(path for path in recorder.paths("read") if "/journal/" in path)
+    assert list(reads.values()) == [2] * 3
 
 
 def test_how_much_waits_is_asked_once(unlocked: ObjectWorld) -> None:

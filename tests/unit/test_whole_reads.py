@@ -32,6 +32,11 @@ def inline(number: int, count: int = 1, length: int = 1) -> Iterator[Source]:
         yield Source(entry, Extent(INLINE, partition, 0, 10, 1, 0), None)
 
 
+def planned(sources: list[Source]) -> list[str]:
+    """Return what is read whole of them, where nothing is at hand."""
+    return list(plan_reads(sources, lambda _: False))
+
+
 def test_only_small_ones_are_read_whole() -> None:
     large, alone = whole_reads.CHUNK_BYTES, whole_reads.ALONE_BYTES
     sources = [
@@ -40,16 +45,16 @@ def test_only_small_ones_are_read_whole() -> None:
         *shares("alone", alone, 1),
         *shares("long", alone + 1, 1),
     ]
-    assert list(plan_reads(sources)) == ["shared", "alone"]
+    assert planned(sources) == ["shared", "alone"]
 
 
 def test_all_of_them_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whole_reads, "MOST_BYTES", 250)
     sources = [source for number in range(4) for source in shares(f"{number}", 100, 2)]
-    assert list(plan_reads(sources)) == ["0", "1"]
+    assert planned(sources) == ["0", "1"]
     more = [source for number in range(4) for source in inline(number, 2, 100)]
-    assert list(plan_reads([*sources, *more])) == ["0", "1"]
-    assert list(plan_reads(more)) == ["0", "1"]
+    assert planned([*sources, *more]) == ["0", "1"]
+    assert planned(more) == ["0", "1"]
 
 
 class Stored:
@@ -129,10 +134,22 @@ def test_one_that_is_gone_is_asked_for_in_its_turn(kind: str) -> None:
     assert sorted(store.asked) == ["0", "1", "2", "2", "3"]
 
 
+def test_what_is_read_beside_one_that_is_gone_is_kept() -> None:
+    """Each partition asks for that one again, and for nothing else."""
+    entries = [list(inline(number, 3)) for number in range(4)]
+    store = Stored("0")
+    partitions = [[sources[partition] for sources in entries] for partition in range(3)]
+    read = reads_of(store, *partitions)
+    for sources in partitions:
+        with pytest.raises(FileNotFoundError):
+            read(sources[0])
+    assert sorted(store.asked) == ["0", "0", "0", "1", "2", "3"]
+
+
 def test_what_is_inline_is_read_once_for_all_partitions() -> None:
     entries = [list(inline(number, 2)) for number in range(3)]
     store = Stored()
-    partitions = [[shares[partition] for shares in entries] for partition in range(2)]
+    partitions = [[sources[partition] for sources in entries] for partition in range(2)]
     read = reads_of(store, *partitions)
     assert [read(source) for sources in partitions for source in sources] == [b"0", b"1", b"2"] * 2
     assert sorted(store.asked) == ["0", "1", "2"]

@@ -17,6 +17,10 @@ from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.state import Mark, plan_floor
 from pyspark_commitlog.log.tables import SETTLE_TABLES
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.storage.process import results_in_turn
+
+#: Entries that are read at a time: each is a request.
+_AT_ONCE = 8
 
 
 def retention_ms(config: TopicConfig) -> int:
@@ -99,14 +103,17 @@ def _named_by_retained(topic: TopicLog, topic_id: str) -> set[str] | None:
     What an entry names, and the newest does not, is what one in between dropped: their manifests need not be read.
     """
     journal, named = topic.settle_journal(topic_id), set[str]()
-    numbers = journal.sequences()
-    found = journal.read_several(numbers)
-    for number in numbers:
+
+    def drops_of(number: int) -> list[str] | None:
         try:
-            entry = (found.get(number) or journal.read(number)).entry
+            return list(journal.read(number).entry.body.get("drops", ()))
         except FileNotFoundError:  # collected, and what it dropped with it
-            continue
+            return []
         except CorruptionError:  # what it dropped is not known before it is collected
             return None
-        named.update(entry.body.get("drops", ()))
+
+    for _, drops in results_in_turn(drops_of, journal.sequences(), 1 if topic.storage.can_append else _AT_ONCE):
+        if drops is None:
+            return None
+        named.update(drops)
     return named

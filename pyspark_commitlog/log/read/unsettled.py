@@ -347,7 +347,7 @@ def _frames(topic: TopicLog, topic_id: str, source: Source, from_offset: int, en
 def _with_voids(
     topic: TopicLog, topic_id: str, source: Source, from_offset: int, voids: Sequence[Void], entries: Entries
 ) -> Iterator[Unsettled | Gap]:
-    for fragment in scan(topic, topic_id, source):
+    for fragment in scan(topic, topic_id, source, entries):
         start = max(fragment.start, from_offset)
         if start >= fragment.end:
             continue
@@ -393,11 +393,11 @@ def is_whole(storage: Storage, path: str, chunk: ChunkRef) -> bool:
     return storage.info(path).size == chunk.length and crc_of(storage, path, chunk.length) == chunk.crc
 
 
-def scan(topic: TopicLog, topic_id: str, source: Source) -> Iterator[Fragment]:
-    """Yield an extent fragment by fragment, whatever its bytes are; see ``fragments_of``."""
+def scan(topic: TopicLog, topic_id: str, source: Source, entries: Entries | None = None) -> Iterator[Fragment]:
+    """Yield an extent fragment by fragment, whatever its bytes are; see ``fragments_of`` and ``span_of``."""
     extent = source.extent
     try:
-        span = span_of(topic, topic_id, source)
+        span = span_of(topic, topic_id, source, entries)
     except (FileNotFoundError, CorruptionError) as error:
         yield Fragment(extent.base_offset, extent.end_offset, None, str(error))
         return

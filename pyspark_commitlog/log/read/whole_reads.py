@@ -5,7 +5,7 @@ partitions may have a share of it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import pyarrow as pa
 
@@ -37,7 +37,8 @@ class WholeReads(Entries):
     def __init__(self, topic: TopicLog, topic_id: str, sources: Iterable[Sequence[Source | Hole]]) -> None:
         super().__init__(topic)
         self._paths = topic.paths(topic_id)
-        self._wanted = plan_reads(source for each in sources for source in each if isinstance(source, Source))
+        moving = (source for each in sources for source in each if isinstance(source, Source))
+        self._wanted = plan_reads(moving, lambda entry: topic.journal.at_hand(entry) is not None)
         self._order = list(self._wanted)
         self._places = {name: place for place, name in enumerate(self._order)}
         self._read: dict[str, bytes] = {}
@@ -52,9 +53,7 @@ class WholeReads(Entries):
 
     def inline(self, entry: Entry) -> bytes:
         """Return an entry's inline bytes, and read what comes next. Raises as ``Journal.inline`` does."""
-        if entry.write_id not in self._wanted or self._topic.journal.at_hand(entry) is not None:
-            return super().inline(entry)
-        return self._whole(entry.write_id)
+        return self._whole(entry.write_id) if entry.write_id in self._wanted else super().inline(entry)
 
     def _whole(self, name: str) -> bytes:
         if name not in self._read:
@@ -65,17 +64,16 @@ class WholeReads(Entries):
         """Read what is at a place, and what comes next; what fails of that is tried again in its turn."""
         ahead = [name for name in self._order[first : first + _AT_ONCE] if name not in self._read]
 
-        def read(name: str) -> bytes | None:
+        def read(name: str) -> bytes | Exception:
             try:
                 return self._fetched(self._wanted[name])
-            except (CommitLogError, OSError):
-                if name == ahead[0]:
-                    raise
-                return None
+            except (CommitLogError, OSError) as error:
+                return error
 
-        for name, data in zip(ahead, results_of(read, ahead, _AT_ONCE), strict=True):
-            if data is not None:
-                self._read[name] = data
+        found = results_of(read, ahead, _AT_ONCE)
+        self._read |= {name: data for name, data in zip(ahead, found, strict=True) if isinstance(data, bytes)}
+        if isinstance(found[0], Exception):
+            raise found[0]
 
     def _fetched(self, wanted: ChunkRef | Entry) -> bytes:
         if isinstance(wanted, Entry):
@@ -83,8 +81,13 @@ class WholeReads(Entries):
         return self._topic.storage.read(self._paths.chunk(wanted.name), 0, wanted.length)
 
 
-def plan_reads(sources: Iterable[Source]) -> dict[str, ChunkRef | Entry]:
-    """Return small chunks by name, entries by write id, in the order in which they are asked for (pure)."""
+def plan_reads(sources: Iterable[Source], at_hand: Callable[[Entry], bool]) -> dict[str, ChunkRef | Entry]:
+    """Return small chunks by name, entries by write id, in the order in which they are asked for (pure).
+
+    Args:
+        sources: what is going to be read.
+        at_hand: whether what is inline in an entry takes no request.
+    """
     wanted, shares = dict[str, ChunkRef | Entry](), Counter[str]()
     for source in sources:
         if source.chunk is None:
@@ -94,14 +97,11 @@ def plan_reads(sources: Iterable[Source]) -> dict[str, ChunkRef | Entry]:
             shares[source.chunk.name] += 1
     taken, size = dict[str, ChunkRef | Entry](), 0
     for name, each in wanted.items():
-        length = _length(each)
-        if (isinstance(each, Entry) or shares[name] > 1 or length <= ALONE_BYTES) and size + length <= MOST_BYTES:
+        if isinstance(each, Entry):
+            length, whole = each.inline.length if each.inline is not None else 0, not at_hand(each)
+        else:
+            length, whole = each.length, shares[name] > 1 or each.length <= ALONE_BYTES
+        if whole and size + length <= MOST_BYTES:
             taken[name] = each
             size += length
     return taken
-
-
-def _length(wanted: ChunkRef | Entry) -> int:
-    if isinstance(wanted, Entry):
-        return wanted.inline.length if wanted.inline is not None else 0
-    return wanted.length

@@ -17,7 +17,7 @@ from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES,
 from pyspark_commitlog.format.segment_object import INDEX, TIMEINDEX
 from pyspark_commitlog.log.frames import check_whole, crc_of, earliest_row_ms, segment_part, segment_span, walk
 from pyspark_commitlog.log.read.backlog import backlog
-from pyspark_commitlog.log.read.unsettled import Source, overlaps, unsettled_frames
+from pyspark_commitlog.log.read.unsettled import Entries, Source, overlaps, unsettled_frames
 from pyspark_commitlog.log.repair.objects import NamedObject, object_faults
 from pyspark_commitlog.log.repair.strays import THREADS, Strays
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState, Shared, later
@@ -108,6 +108,18 @@ def _stable(make: Callable[[], _Checker], check: Callable[[_Checker], None]) -> 
         if not checker.faults or make().look() == before:
             break
     return checker
+
+
+class _OneEntry(Entries):
+    """Reads what is inline in one entry once, for all of its extents."""
+
+    _inline: bytes | None = None
+
+    def inline(self, entry: Entry) -> bytes:
+        """See ``Entries.inline``; of that one entry alone."""
+        if self._inline is None:
+            self._inline = super().inline(entry)
+        return self._inline
 
 
 @dataclass
@@ -329,11 +341,12 @@ class _Checker:
         void = {extent.chunk for extent in extents if self._is_void(extent)}  # nobody needs all of its bytes
         read = sorted({extent.chunk for extent in extents} - {INLINE, *void})
         unread = {number for number in read if not self._guard(self._chunk, named[number])}
+        entries = _OneEntry(self.topic)
         for extent in extents:
             if extent.chunk in unread:  # to map it may be the end of this process
                 continue
             chunk = None if extent.chunk == INLINE else named[extent.chunk]
-            self._guard(self._extent, Source(entry, extent, chunk))
+            self._guard(self._extent, Source(entry, extent, chunk), entries)
 
     def _is_void(self, extent: Extent) -> bool:
         """Return whether any offset of an extent is void."""
@@ -347,8 +360,8 @@ class _Checker:
         if size >= chunk.length:
             self._crc(path, 0, chunk.length, chunk.crc)
 
-    def _extent(self, source: Source) -> None:
+    def _extent(self, source: Source, entries: Entries) -> None:
         """Walk an extent as the settler would, from its first offset; what is void is passed over."""
         voids = self._state.voids_of(source.extent.partition)
-        for _ in unsettled_frames(self.topic, self._id, [source], from_offset=0, voids=voids):
+        for _ in unsettled_frames(self.topic, self._id, [source], 0, voids, entries):
             pass
