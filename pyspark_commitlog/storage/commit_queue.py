@@ -13,31 +13,9 @@ import time
 from contextlib import suppress
 from threading import Event, Lock
 
+from pyspark_commitlog.storage import os_locks
 from pyspark_commitlog.storage.lines import Lines, Place
 from pyspark_commitlog.storage.process import after_fork, start_thread
-
-#: Descriptors that hold, or wait for, a turn.
-_open: set[int] = set()
-
-
-def _close_inherited() -> None:
-    """Close a forked child's copies: the parent's turn must end with the parent."""
-    while _open:
-        with suppress(OSError):
-            os.close(_open.pop())
-
-
-def _close(fd: int) -> None:
-    _open.discard(fd)
-    os.close(fd)
-
-
-def _let_go(fd: int) -> None:
-    """Give the turn up, also where a child that was forked just now has a copy of the descriptor."""
-    with suppress(OSError):
-        fcntl.flock(fd, fcntl.LOCK_UN)
-    _close(fd)
-
 
 #: How long a process does not wait for a turn that did not come in time, where no thread waits for it meanwhile.
 _PATIENCE_SECONDS = 10.0
@@ -101,15 +79,15 @@ class Turns:
         except OSError:
             return None
         try:
-            _open.add(fd)
+            os_locks.keep(fd)
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return self._wait(directory, fd, seconds)
         except OSError:
-            _close(fd)
+            os_locks.close(fd)
             return None
         except BaseException:  # Ctrl-C: nobody will come back to let go of it
-            _close(fd)
+            os_locks.close(fd)
             raise
         return fd
 
@@ -119,7 +97,7 @@ class Turns:
         except RuntimeError:  # no more threads, or the interpreter ends
             return self._poll(directory, fd, seconds)
         except BaseException:
-            _close(fd)
+            os_locks.close(fd)
             raise
         if waiter.served(seconds):
             return fd
@@ -137,7 +115,7 @@ class Turns:
                     held = True
         finally:
             if not held:
-                _close(fd)
+                os_locks.close(fd)
         if held:
             return fd
         with self._lock:
@@ -159,7 +137,7 @@ class Turns:
                 with self._lock:  # before the number can be another file's
                     self._taken.pop(fd, None)
                 with suppress(OSError):
-                    _close(fd)
+                    os_locks.close(fd)
             finally:
                 self._lines.leave(place)
 
@@ -173,9 +151,8 @@ def of_process() -> Turns:
 
 
 def _reset_in_child() -> None:
-    """Close a forked child's copies, as the parent's turn must end with the parent; nobody waits in it."""
+    """Nobody waits in a forked child."""
     global _process
-    _close_inherited()
     _process = Turns()
 
 
@@ -213,7 +190,7 @@ class _Waiter:
             if not self._given_up:
                 self._served.set()
                 return
-        _let_go(self._fd)
+        os_locks.let_go(self._fd)
 
     def served(self, seconds: float) -> bool:
         """Wait; return whether the lock is held. If not, the thread lets go of it as soon as it gets it."""
@@ -221,7 +198,7 @@ class _Waiter:
             self._served.wait(seconds)
         except BaseException:  # Ctrl-C: the caller will not come back to let go of it
             if not self._leave():
-                _let_go(self._fd)
+                os_locks.let_go(self._fd)
             raise
         return not self._leave()
 

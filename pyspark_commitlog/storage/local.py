@@ -14,12 +14,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
+from stat import S_ISDIR
 from typing import TypeVar
 
 import pyarrow as pa
 
 from pyspark_commitlog.errors import SyncFailedError, UnsupportedError, UsageError
 from pyspark_commitlog.format.paths import ACCESS_JOURNAL, CONFIG_JOURNAL, GROUPS, REPLICAS, ROOT_MARKER, TOPICS
+from pyspark_commitlog.storage import os_locks
 from pyspark_commitlog.storage.base import TEMPORARY, Clock, FileInfo, Holder, NotPutError, Storage, write_whole
 from pyspark_commitlog.storage.clock import SystemClock
 from pyspark_commitlog.storage.commit_queue import Turns, of_process
@@ -214,28 +216,62 @@ class LocalStorage(Storage):
         below = chain.index(self._root) + 1
         while not chain[below].is_dir():
             below += 1
-        with explained(self._root, f"make directory {directory}"):
-            lacking = {path for path in chain[:below] if not path.is_dir()}
-            self._check_mounted(directory)  # after the look: what was there is not made again where it is unmounted now
+        with explained(self._root, f"make directory {directory}"), self._home() as home:
+            self._check_mounted(directory, home)
             for path in reversed(chain[:below]):
                 if self._is_durable(path):
                     continue
-                if path in lacking:
-                    _make(path)
+                self._make(path, home)
                 sync_names(path.parent, directory, self.new_id(), fresh=False)
                 self._durable[str(path)] = None
         while len(self._durable) > _DURABLE:
             with suppress(KeyError):  # another thread took the last one
                 self._durable.popitem(last=False)
 
-    def _check_mounted(self, directory: str) -> None:
+    @contextmanager
+    def _home(self) -> Iterator[int | None]:
+        """Open the root's directory, by which it is found though its disk is unmounted meanwhile; None: there is none.
+
+        What is made by a name would lie below the mount point then, and be taken for a log whose disk is mounted.
+        """
+        try:
+            home = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            yield None
+            return
+        try:
+            yield home
+        finally:
+            os.close(home)
+
+    def _check_mounted(self, directory: str, home: int | None) -> None:
         """Refuse to make the first directory of a log where there is none: its disk is not mounted.
 
         What was made there would be hidden when the disk is back, and until then taken for a part of the log.
         """
-        top = PurePosixPath(directory).parts[:1]
-        if top and top[0] in _OF_A_LOG and not (self._root / top[0]).is_dir():
-            os.stat(self._root / ROOT_MARKER)
+        top, marker = PurePosixPath(directory).parts[:1], self._root / ROOT_MARKER
+        if not top or top[0] not in _OF_A_LOG:
+            return
+        if home is None:
+            os.stat(marker)
+        elif not _is_directory(top[0], home):
+            try:
+                os.stat(ROOT_MARKER, dir_fd=home)
+            except FileNotFoundError as error:
+                raise FileNotFoundError(error.errno, error.strerror, str(marker)) from None
+
+    def _make(self, path: Path, home: int | None) -> None:
+        """Make a directory, if it is not there; below the root by the root's descriptor."""
+        try:
+            if home is None or not path.is_relative_to(self._root):
+                path.mkdir(exist_ok=True)
+            elif not _is_directory(below := str(path.relative_to(self._root)), home):
+                with suppress(FileExistsError):  # another process was first
+                    os.mkdir(below, dir_fd=home)
+                if not _is_directory(below, home):
+                    raise FileExistsError
+        except FileExistsError:
+            raise UsageError(f"{path} is no directory: name one, or where to make one") from None
 
     def _is_durable(self, directory: Path) -> bool:
         """Return whether a directory is there and was synced into its parent; False where that is forgotten."""
@@ -284,27 +320,16 @@ class LocalStorage(Storage):
     @contextmanager
     def try_lock(self, path: str) -> Iterator[bool]:
         """See ``Storage.try_lock``: an OS lock that dies with its holder; its file is never unlinked."""
-        from filelock import FileLock, Timeout
-
-        full = self._full(path)
         with explained(self._root, f"lock {path}"):
-            home = os.stat(full.parent)  # the lock would make it, below a disk that is not mounted
-            lock = FileLock(str(full), timeout=0, thread_local=False, preserve_lock_file=True)
-            try:
-                lock.acquire()
-                held = True
-            except Timeout:
-                held = False
-            if held and not os.path.samestat(home, os.stat(full.parent)):
-                lock.release()  # another disk is mounted there now: its settlers hold another file
-                held = False
-        if held:
-            self._sign(path)
+            lock = os_locks.try_lock(self._full(path))
+        if lock is None:
+            yield False
+            return
         try:
-            yield held
+            self._sign(path)
+            yield True
         finally:
-            if held:
-                lock.release()
+            os_locks.let_go(lock)
 
     def _sign(self, path: str) -> None:
         """Leave a note of a lock's holder, beside its file: a process that only tries the lock cuts that to nothing."""
@@ -458,11 +483,12 @@ def _has_no_links(error: OSError, directory: str) -> bool:
     return error.errno == errno.EPERM and os.access(directory, os.W_OK)
 
 
-def _make(path: Path) -> None:
+def _is_directory(path: str, home: int) -> bool:
+    """Return whether there is a directory below an open one."""
     try:
-        path.mkdir(exist_ok=True)
-    except FileExistsError:
-        raise UsageError(f"{path} is no directory: name one, or where to make one") from None
+        return S_ISDIR(os.stat(path, dir_fd=home).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _is_opened(directory: PurePosixPath) -> bool:

@@ -18,7 +18,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from filelock import FileLock
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import (
@@ -402,17 +401,41 @@ def test_a_lock_is_not_held_of_a_disk_that_was_taken_away_meanwhile(
     root: Path, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage.make_directory("0")
-    acquire = FileLock.acquire
+    lock = fcntl.flock
 
-    def and_another_disk_is_mounted(self: FileLock) -> object:
-        acquired = acquire(self)
+    def and_another_disk_is_mounted(fd: int, how: int) -> None:
+        lock(fd, how)
         (root / "0").rename(root / "away")
         (root / "0").mkdir()
-        return acquired
 
-    monkeypatch.setattr(FileLock, "acquire", and_another_disk_is_mounted)
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", and_another_disk_is_mounted)
+        with storage.try_lock("0/lock") as held:
+            assert not held
+    (root / "0").rmdir()
+    (root / "away").rename(root / "0")
     with storage.try_lock("0/lock") as held:
-        assert not held
+        assert held
+
+
+def test_a_lock_makes_nothing_below_a_disk_that_goes_meanwhile(
+    root: Path, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next process takes what was made there for a log whose disk is mounted."""
+    storage.make_directory("0")
+    opened = os.open
+
+    def and_the_disk_is_unmounted(path: str | Path, flags: int, *args: int, **more: int) -> int:
+        fd = opened(path, flags, *args, **more)
+        if flags & os.O_DIRECTORY:
+            root.rename(root.with_name("away"))
+            root.mkdir()
+        return fd
+
+    monkeypatch.setattr(os, "open", and_the_disk_is_unmounted)
+    with pytest.raises(FileNotFoundError), storage.try_lock("0/lock"):
+        pass
+    assert not list(root.iterdir())
 
 
 def test_what_is_written_is_sent_to_the_disk_once_and_not_in_small_parts(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -182,16 +183,19 @@ def test_no_lock_is_made_where_the_topic_is_gone(world: World) -> None:
     assert not (world.path / "topics").exists()
 
 
+@pytest.mark.parametrize("has_topics", [True, False])
 def test_a_disk_that_is_unmounted_while_a_directory_is_made_gets_none_below_its_mount_point(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_topics: bool
 ) -> None:
     """R3: else the next process takes what was made there for a log whose disk is mounted."""
     root = tmp_path / "root"
     CommitLog(str(root)).create_topic("t")
+    if not has_topics:
+        shutil.rmtree(root / "topics")
     look = LocalStorage._check_mounted
 
-    def unmounted(storage: LocalStorage, directory: str) -> None:
-        look(storage, directory)
+    def unmounted(storage: LocalStorage, directory: str, home: int | None) -> None:
+        look(storage, directory, home)
         root.rename(tmp_path / "away")
         root.mkdir()
 

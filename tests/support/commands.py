@@ -27,7 +27,7 @@ _MAIN = "from pyspark_commitlog.cli import main; main()"
 #: The command in an interpreter of its own.
 COMMAND = [sys.executable, "-c", _MAIN]
 #: What one command or another imports when it runs.
-IMPORTED = ("pyarrow.parquet", "filelock", "rich.progress", "rich.console", "typer.completion")
+IMPORTED = ("pyarrow.parquet", "rich.progress", "rich.console", "typer.completion")
 _FILES = 5
 
 

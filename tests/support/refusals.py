@@ -8,6 +8,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from tests.support.syscalls import path_of
+
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 #: Calls that change names, and those that read them.
 _CHANGES = ("mkdir", "link", "rename", "replace", "unlink", "rmdir", "utime")
@@ -24,7 +26,7 @@ def refuse(root: str, code: int, *, reads: bool = False) -> None:
 
     def open_(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
         if flags & _WRITING or reads:
-            refused.check(path)
+            refused.check(path_of(path, kwargs.get("dir_fd")))
         return opens(path, flags, *args, **kwargs)
 
     def file(path: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
@@ -56,11 +58,12 @@ class _Refused:
         call, exists = getattr(os, name), os.path.lexists
 
         def checked(path: Any = ".", *args: Any, **kwargs: Any) -> Any:
-            if name == "unlink" and not exists(path):
+            found = path if isinstance(path, int) else path_of(path, kwargs.get("dir_fd"))
+            if name == "unlink" and not exists(found):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-            if name == "mkdir" and exists(path):
+            if name == "mkdir" and exists(found):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-            self.check(path)
+            self.check(found)
             return call(path, *args, **kwargs)
 
         return checked

@@ -34,11 +34,12 @@ CHANGING = (
 Told = Callable[[str, str], None]
 
 
-def path_of(argument: object) -> str:
-    """Return the path behind a path or a file descriptor."""
+def path_of(argument: object, dir_fd: int | None = None) -> str:
+    """Return the path behind a path, which may be below an open directory, or a file descriptor."""
     if isinstance(argument, int):
         return os.readlink(f"/proc/self/fd/{argument}")
-    return os.fspath(argument)  # type: ignore[call-overload, no-any-return]
+    path = os.fspath(argument)  # type: ignore[call-overload]
+    return path if dir_fd is None else os.path.join(path_of(dir_fd), path)
 
 
 @contextmanager
@@ -66,7 +67,7 @@ def telling(tell: Told, names: tuple[str, ...] = CHANGING) -> Iterator[None]:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if name != "open" or (len(args) > 1 and args[1] & os.O_CREAT):
-                tell(name, path_of(args[1 if name in ("link", "rename") else 0]))
+                tell(name, path_of(args[1 if name in ("link", "rename") else 0], kwargs.get("dir_fd")))
             return real(*args, **kwargs)
 
         return call
