@@ -116,7 +116,8 @@ class Root:
 
     def _no_root(self) -> RootNotFoundError:
         url = self._storage.url
-        return RootNotFoundError(f"there is no commit log at {url}: check the path, or make it with ").advising(
+        check = "check the path" if "://" in url else "check the path, and that its disk is mounted"
+        return RootNotFoundError(f"there is no commit log at {url}: {check}, or make it with ").advising(
             f"CommitLog({url!r}).create_topic(…)", f"commitlog topics create {url} TOPIC"
         )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
+from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
 from pyspark_commitlog.model import TopicPartition, whole_number
 
@@ -104,7 +105,10 @@ def duration_ms(text: str) -> int:
     match = _DURATION.fullmatch(text)
     if match is None:
         raise UsageError(f"duration {text!r}: use PnDTnHnMnS, such as PT1H or P1DT12H")
-    return int(sum(float(match[unit] or 0) * ms for unit, ms in _UNIT_MS.items()))
+    duration = sum(float(match[unit] or 0) * ms for unit, ms in _UNIT_MS.items())
+    if duration > LONG_MAX:
+        raise UsageError(f"duration {text!r}: no timestamp is so long ago; the longest is {LONG_MAX} ms")
+    return int(duration)
 
 
 def new_offset(place: TopicPartition, target: Target, current: int | None, low: int, high: int) -> int:

@@ -21,7 +21,7 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.journal.entries import Stored
 from pyspark_commitlog.storage import Clock, FileInfo, Storage, own_writes
-from pyspark_commitlog.storage.process import results_of
+from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE, results_of
 
 _HEAD_BYTES = codec.MAX_LINE_BYTES * 2
 #: Of a file that has so few bytes, all are kept until the next is read: its inline frames are asked for next, mostly.
@@ -31,8 +31,6 @@ LONGEST_LINE_BYTES = 4 * 2**20
 _TURN_SECONDS = 10.0
 #: How often the newest entry is looked for by listings that others may put between.
 _ROUNDS = 2
-#: Threads that read several entries where each is a request.
-_AT_ONCE = 8
 
 
 class Known(NamedTuple):
@@ -346,7 +344,7 @@ class JournalReader:
             except (FileNotFoundError, CorruptionError):
                 return None
 
-        found = results_of(look, sequences, 1 if self._storage.can_append else _AT_ONCE)
+        found = results_of(look, sequences, 1 if self._storage.can_append else REQUESTS_AT_ONCE)
         return {stored.sequence: stored for stored in found if stored is not None}
 
     def put_before(self, entry: Entry) -> Entry | None:

@@ -70,12 +70,10 @@ from pyspark_commitlog.replicas.staging import StagedOutput
 from pyspark_commitlog.replicas.unit import Unit
 from pyspark_commitlog.storage import Holder, OutputFile, Storage
 from pyspark_commitlog.storage.caches import Shelf
-from pyspark_commitlog.storage.process import share_out
+from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE, share_out
 
 #: What a handle counts for where others are remembered: the newest entries, parsed.
 HANDLE_BYTES = 2**15
-#: Footers of objects that are read at a time.
-_AT_ONCE = 8
 #: By root, path (with a uuid) and CRC; of all topics of the process.
 _footers: Shelf[tuple[str, str, int], Footer] = Shelf()
 #: How many times the memory of its JSON a parsed table takes, about.
@@ -600,7 +598,7 @@ class TopicLog:
         def look(at: int) -> None:
             found[at] = self.footer_or_fault(settle.topic_id, settle.tail[at])
 
-        share_out(look, [at for at, known in enumerate(found) if known is None], _AT_ONCE)  # each is a request
+        share_out(look, [at for at, known in enumerate(found) if known is None], REQUESTS_AT_ONCE)  # each is a request
         return [(shared, each) for shared, each in zip(settle.tail, found, strict=True) if each is not None]
 
     def slice_in(self, topic_id: str, shared: Shared, partition: int) -> Sealed | None:

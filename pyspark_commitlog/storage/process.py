@@ -19,6 +19,8 @@ from pyspark_commitlog.storage.limits import limits
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+#: How many requests of one piece of work are under way at a time.
+REQUESTS_AT_ONCE = 8
 #: Items that are done before the first of the next ones is handed out.
 _AHEAD = 64
 

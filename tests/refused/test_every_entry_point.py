@@ -177,8 +177,14 @@ TOLD = {
         "StorageReadOnlyError",
         WRITABLE.replace("{why}", "Read-only file system").replace("{do}", "mount it writable"),
     ),
-    "below a file": ("RootNotFoundError", "there is no commit log at {asked}: check the path, or make it with {make}"),
-    "no root": ("RootNotFoundError", "there is no commit log at {asked}: check the path, or make it with {make}"),
+    "below a file": (
+        "RootNotFoundError",
+        "there is no commit log at {asked}: check the path, and that its disk is mounted, or make it with {make}",
+    ),
+    "no root": (
+        "RootNotFoundError",
+        "there is no commit log at {asked}: check the path, and that its disk is mounted, or make it with {make}",
+    ),
     "no topic": ("UnknownTopicError", "unknown topic 'ordres' in {root}: create it with {create}"),
     "no such scheme": (
         "UnsupportedError",

@@ -130,6 +130,8 @@ def test_what_is_too_much_for_an_entry_is_refused(world: World, monkeypatch: pyt
     commit(world, {0: 1})
     with pytest.raises(UsageError, match="metadata has 4098 bytes"):
         world.log().groups.commit("g", {"t": {0: 2}}, metadata="ü" * 2049)
+    with pytest.raises(UsageError, match="half of a surrogate pair"):
+        world.log().groups.commit("g", {"t": {0: 2}}, metadata="\ud800")
     size = len((world.path / _JOURNAL / f"{1:020d}.json").read_bytes())
     monkeypatch.setattr(group_log, "MAX_STATE_BYTES", size)
     world.create(name="u" * 249)

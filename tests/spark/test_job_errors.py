@@ -123,7 +123,7 @@ def test_a_missing_path_is_told(spark: SparkSession, where: str) -> None:
 
 @pytest.mark.parametrize("where", ["read", "write"])
 def test_a_missing_root_is_told_and_not_made(spark: SparkSession, root: str, where: str) -> None:
-    with refused(f"there is no commit log at {root}: check the path, or make it with"):
+    with refused(f"there is no commit log at {root}: check the path, and that its disk is mounted, or make it with"):
         read(spark, root, TOPIC).collect() if where == "read" else write(spark.sql(ONE), root, TOPIC)
     assert not Path(root).exists()
 

@@ -75,7 +75,7 @@ ACTS: dict[str, tuple[Act, str]] = {
     "stream write": (stream_write, "writes"),
 }
 DENIED = r"cannot (read|list) \S+ under {root}\S*: Permission denied; make it readable for this user"
-NO_ROOT = "there is no commit log at {root}: check the path, or make it with"
+NO_ROOT = "there is no commit log at {root}: check the path, and that its disk is mounted, or make it with"
 #: (the root's name, the topic, what is told); what "reads" is told of what nobody may write is nothing.
 FAULTS = {
     "may not read": ("may-not-read", "orders", DENIED),

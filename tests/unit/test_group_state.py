@@ -109,6 +109,14 @@ def test_other_texts_are_no_durations(text: str) -> None:
         duration_ms(text)
 
 
+@pytest.mark.parametrize(
+    "text", ["P106751991168D", f"P{'9' * 400}D", f"PT{'9' * 30}.5S"], ids=["days", "endless", "seconds"]
+)
+def test_a_duration_beyond_all_timestamps_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="no timestamp is so long ago"):
+        duration_ms(text)
+
+
 def test_a_target_is_given_once() -> None:
     def of(to: object = None, **given: object) -> Target:
         names = ("offset", "timestamp", "shift", "duration")

@@ -227,8 +227,14 @@ class GroupLog:
             FencedInstanceIdError: another process is the static member now; nothing was committed.
             OutcomeUnknownError: do it again: what landed changes nothing the second time.
         """
-        if len(metadata.encode()) > MAX_METADATA_BYTES:
-            raise UsageError(f"metadata has {len(metadata.encode())} bytes, at most {MAX_METADATA_BYTES} are allowed")
+        try:
+            size = len(metadata.encode())
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"metadata {metadata!r} is no text that UTF-8 has: it has half of a surrogate pair"
+            ) from None
+        if size > MAX_METADATA_BYTES:
+            raise UsageError(f"metadata has {size} bytes, at most {MAX_METADATA_BYTES} are allowed")
         self._check_allowed({at.topic for at in positions})
 
         def change(state: GroupState, slot: Slot) -> Changed[tuple[Position, ...]]:

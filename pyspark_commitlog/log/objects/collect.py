@@ -17,12 +17,10 @@ from pyspark_commitlog.journal import Journal, Stored
 from pyspark_commitlog.log.settle_change import Change, Link, Operation
 from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.storage.process import results_of
+from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE, results_of
 
 #: Links that a handle remembers; those below are read again.
 _MAX_LINKS = 2**14
-#: Entries that are read at a time on the way down, and files that are deleted: each is a request.
-_AT_ONCE = 8
 #: Files that settle entries dropped, after which a run need not let go of more of these.
 _LEAST_DROPS = 64
 
@@ -187,12 +185,13 @@ class SettleCollector:
             storage.delete(where)
             return True
 
-        for at in range(begin, len(drops), _AT_ONCE):
+        for at in range(begin, len(drops), REQUESTS_AT_ONCE):
             if at > begin and enough():
                 memory.dropped = number, at
                 return False
-            some = drops[at : at + _AT_ONCE]
-            dropped += [path for path, went in zip(some, results_of(delete, some, _AT_ONCE), strict=True) if went]
+            some = drops[at : at + REQUESTS_AT_ONCE]
+            went = results_of(delete, some, REQUESTS_AT_ONCE)
+            dropped += [path for path, gone in zip(some, went, strict=True) if gone]
         memory.dropped = number, -1
         return True
 
@@ -214,7 +213,7 @@ def _below(journal: Journal, above: Link, known: dict[int, Link], lowest: int) -
     """
     number = above.sequence - 1
     if number not in known:
-        unknown = [n for n in range(max(lowest, number - _AT_ONCE + 1), number + 1) if n not in known]
+        unknown = [n for n in range(max(lowest, number - REQUESTS_AT_ONCE + 1), number + 1) if n not in known]
         known |= {n: _link(stored) for n, stored in journal.read_several(unknown).items()}
     link = known.get(number)
     return link if link is not None and link.write_id == above.prev else None

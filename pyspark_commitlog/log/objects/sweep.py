@@ -17,10 +17,7 @@ from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.state import Mark, plan_floor
 from pyspark_commitlog.log.tables import SETTLE_TABLES
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.storage.process import results_in_turn
-
-#: Entries that are read at a time: each is a request.
-_AT_ONCE = 8
+from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE, results_in_turn
 
 
 def retention_ms(config: TopicConfig) -> int:
@@ -112,7 +109,7 @@ def _named_by_retained(topic: TopicLog, topic_id: str) -> set[str] | None:
         except CorruptionError:  # what it dropped is not known before it is collected
             return None
 
-    for _, drops in results_in_turn(drops_of, journal.sequences(), 1 if topic.storage.can_append else _AT_ONCE):
+    for _, drops in results_in_turn(drops_of, journal.sequences(), 1 if topic.storage.can_append else REQUESTS_AT_ONCE):
         if drops is None:
             return None
         named.update(drops)

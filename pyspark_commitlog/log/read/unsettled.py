@@ -25,12 +25,12 @@ from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Storage
-from pyspark_commitlog.storage.process import share_out
+from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE, share_out
 
 #: Entries that are looked at in one go.
 MAX_ENTRIES = 10_000
-#: Where each is a request: entries that are read in one go, by so many threads, and inline bytes of one that are kept.
-AT_ONCE, _THREADS, _INLINE_BYTES = 32, 8, 2**18
+#: Where each is a request: entries that are read in one go, and inline bytes of one that are kept.
+AT_ONCE, _INLINE_BYTES = 32, 2**18
 #: Of an entry's body, what is kept while it is not settled, beside its tables.
 _KEPT = ("unsynced",)
 
@@ -145,7 +145,7 @@ def read_many(
         except (FileNotFoundError, CorruptionError):
             return
 
-    share_out(read, sequences[:AT_ONCE], 1 if alone else _THREADS)
+    share_out(read, sequences[:AT_ONCE], 1 if alone else REQUESTS_AT_ONCE)
     return found
 
 

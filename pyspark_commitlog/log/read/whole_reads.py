@@ -14,7 +14,7 @@ from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.log.read.unsettled import Entries, Hole, Source
 from pyspark_commitlog.log.state import ChunkRef
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.storage.process import results_of
+from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE, results_of
 
 #: A chunk that is longer is read share by share.
 CHUNK_BYTES = 8 * 2**20
@@ -22,8 +22,6 @@ CHUNK_BYTES = 8 * 2**20
 ALONE_BYTES = 2**20
 #: All that a run holds takes no more; what comes after is read share by share.
 MOST_BYTES = 64 * 2**20
-#: How many are read at a time.
-_AT_ONCE = 8
 
 
 class WholeReads(Entries):
@@ -62,7 +60,7 @@ class WholeReads(Entries):
 
     def _read_from(self, first: int) -> None:
         """Read what is at a place, and what comes next; what fails of that is tried again in its turn."""
-        ahead = [name for name in self._order[first : first + _AT_ONCE] if name not in self._read]
+        ahead = [name for name in self._order[first : first + REQUESTS_AT_ONCE] if name not in self._read]
 
         def read(name: str) -> bytes | Exception:
             try:
@@ -70,7 +68,7 @@ class WholeReads(Entries):
             except (CommitLogError, OSError) as error:
                 return error
 
-        found = results_of(read, ahead, _AT_ONCE)
+        found = results_of(read, ahead, REQUESTS_AT_ONCE)
         self._read |= {name: data for name, data in zip(ahead, found, strict=True) if isinstance(data, bytes)}
         if isinstance(found[0], Exception):
             raise found[0]

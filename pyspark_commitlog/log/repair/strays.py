@@ -23,12 +23,10 @@ from pyspark_commitlog.log.state import ChunkRef, TopicState
 from pyspark_commitlog.log.tables import side_files
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Watched
-from pyspark_commitlog.storage.process import results_in_turn
+from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE, results_in_turn
 
 #: In the settle journal's directory besides its entries.
 _NOTES = {"lock", "lock.holder", "maintained"}
-#: By so many what is looked at is read, where each is some requests.
-THREADS = 6
 _Seen = TypeVar("_Seen")
 
 
@@ -120,7 +118,7 @@ class Strays:
             except Exception as error:  # noqa: BLE001 a fault
                 return error
 
-        for sequence, found in results_in_turn(read, journal.sequences()[::-1], 1 if alone else THREADS):
+        for sequence, found in results_in_turn(read, journal.sequences()[::-1], 1 if alone else REQUESTS_AT_ONCE):
 
             def still(number: int = sequence) -> bool:
                 return number in journal.sequences()
@@ -251,7 +249,7 @@ class Strays:
             except CorruptionError:
                 return False
 
-        threads = THREADS if storage.bills_requests else 1
+        threads = REQUESTS_AT_ONCE if storage.bills_requests else 1
         for name, needed in results_in_turn(is_needed, storage.names(paths.staged), threads):
             if not needed:  # of what is not settled damage is a fault, and reported as such
                 self._name(paths.staged, name)
