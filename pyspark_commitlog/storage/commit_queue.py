@@ -13,9 +13,31 @@ import time
 from contextlib import suppress
 from threading import Event, Lock
 
-from pyspark_commitlog.storage import os_locks
 from pyspark_commitlog.storage.lines import Lines, Place
 from pyspark_commitlog.storage.process import after_fork, start_thread
+
+#: Descriptors that hold, or wait for, a turn.
+_open: set[int] = set()
+
+
+def _close_inherited() -> None:
+    """Close a forked child's copies: the parent's turn must end with the parent."""
+    while _open:
+        with suppress(OSError):
+            os.close(_open.pop())
+
+
+def _close(fd: int) -> None:
+    _open.discard(fd)
+    os.close(fd)
+
+
+def _let_go(fd: int) -> None:
+    """Give the turn up, also where a child that was forked just now has a copy of the descriptor."""
+    with suppress(OSError):
+        fcntl.flock(fd, fcntl.LOCK_UN)
+    _close(fd)
+
 
 #: How long a process does not wait for a turn that did not come in time, where no thread waits for it meanwhile.
 _PATIENCE_SECONDS = 10.0
@@ -79,15 +101,15 @@ class Turns:
         except OSError:
             return None
         try:
-            os_locks.keep(fd)
+            _open.add(fd)
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return self._wait(directory, fd, seconds)
         except OSError:
-            os_locks.close(fd)
+            _close(fd)
             return None
         except BaseException:  # Ctrl-C: nobody will come back to let go of it
-            os_locks.close(fd)
+            _close(fd)
             raise
         return fd
 
@@ -97,7 +119,7 @@ class Turns:
         except RuntimeError:  # no more threads, or the interpreter ends
             return self._poll(directory, fd, seconds)
         except BaseException:
-            os_locks.close(fd)
+            _close(fd)
             raise
         if waiter.served(seconds):
             return fd
@@ -115,7 +137,7 @@ class Turns:
                     held = True
         finally:
             if not held:
-                os_locks.close(fd)
+                _close(fd)
         if held:
             return fd
         with self._lock:
@@ -123,6 +145,10 @@ class Turns:
             if len(self._in_vain) > _REMEMBERED:
                 del self._in_vain[next(iter(self._in_vain))]
         return None
+
+    def forget(self) -> None:
+        """Forget what was taken, in a forked child: its copies are closed, and other files may get their numbers."""
+        self._taken.clear()
 
     def give(self, fd: int) -> None:
         """Let the next one have its turn, also where a forked child has a copy of the descriptor; twice is once."""
@@ -137,7 +163,7 @@ class Turns:
                 with self._lock:  # before the number can be another file's
                     self._taken.pop(fd, None)
                 with suppress(OSError):
-                    os_locks.close(fd)
+                    _close(fd)
             finally:
                 self._lines.leave(place)
 
@@ -151,8 +177,10 @@ def of_process() -> Turns:
 
 
 def _reset_in_child() -> None:
-    """Nobody waits in a forked child."""
+    """Close a forked child's copies, as the parent's turn must end with the parent; nobody waits in it."""
     global _process
+    _close_inherited()
+    _process.forget()
     _process = Turns()
 
 
@@ -190,7 +218,7 @@ class _Waiter:
             if not self._given_up:
                 self._served.set()
                 return
-        os_locks.let_go(self._fd)
+        _let_go(self._fd)
 
     def served(self, seconds: float) -> bool:
         """Wait; return whether the lock is held. If not, the thread lets go of it as soon as it gets it."""
@@ -198,7 +226,7 @@ class _Waiter:
             self._served.wait(seconds)
         except BaseException:  # Ctrl-C: the caller will not come back to let go of it
             if not self._leave():
-                os_locks.let_go(self._fd)
+                _let_go(self._fd)
             raise
         return not self._leave()
 

@@ -32,20 +32,29 @@ def changing(directory: str | Path, path: str) -> Iterator[None]:
         StorageUnreadableError: it may not be opened; nothing was changed.
         SyncFailedError: what was changed may not survive power loss.
     """
-    try:
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        if error.errno not in READ_ONLY:
-            raise
-        raise StorageUnreadableError(
-            f"cannot read the directory {directory}, to sync it for {path}: {error.strerror}; make it readable for "
-            "this user"
-        ) from error
+    fd = open_directory(directory, f"to sync it for {path}")
     try:
         yield
         _sync(fd, directory, path)
     finally:
         os.close(fd)
+
+
+def open_directory(directory: str | Path, why: str) -> int:
+    """Return a descriptor of a directory; ``why`` is what an error says.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: there is none.
+        StorageUnreadableError: it may not be read.
+    """
+    try:
+        return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno not in READ_ONLY:
+            raise
+        raise StorageUnreadableError(
+            f"cannot read the directory {directory}, {why}: {error.strerror}; make it readable for this user"
+        ) from error
 
 
 def sync_names(directory: Path, path: str, unique: str, *, fresh: bool) -> None:

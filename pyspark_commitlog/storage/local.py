@@ -21,15 +21,15 @@ import pyarrow as pa
 
 from pyspark_commitlog.errors import SyncFailedError, UnsupportedError, UsageError
 from pyspark_commitlog.format.paths import ACCESS_JOURNAL, CONFIG_JOURNAL, GROUPS, REPLICAS, ROOT_MARKER, TOPICS
-from pyspark_commitlog.storage import os_locks
 from pyspark_commitlog.storage.base import TEMPORARY, Clock, FileInfo, Holder, NotPutError, Storage, write_whole
 from pyspark_commitlog.storage.clock import SystemClock
 from pyspark_commitlog.storage.commit_queue import Turns, of_process
-from pyspark_commitlog.storage.directories import changing, sync_names
+from pyspark_commitlog.storage.directories import changing, open_directory, sync_names
 from pyspark_commitlog.storage.events import Events
 from pyspark_commitlog.storage.local_files import LocalAppendFile, LocalOutputFile, write_again
 from pyspark_commitlog.storage.mapping import mapped
 from pyspark_commitlog.storage.os_errors import FULL, READ_ONLY, explain_not_put, explained
+from pyspark_commitlog.storage.os_locks import OsLock
 from pyspark_commitlog.storage.process import process_name
 
 _T = TypeVar("_T")
@@ -223,6 +223,8 @@ class LocalStorage(Storage):
                     continue
                 self._make(path, home)
                 sync_names(path.parent, directory, self.new_id(), fresh=False)
+                if home is not None:
+                    self._check_same(home)
                 self._durable[str(path)] = None
         while len(self._durable) > _DURABLE:
             with suppress(KeyError):  # another thread took the last one
@@ -235,7 +237,7 @@ class LocalStorage(Storage):
         What is made by a name would lie below the mount point then, and be taken for a log whose disk is mounted.
         """
         try:
-            home = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            home = open_directory(self._root, "to make directories in it")
         except (FileNotFoundError, NotADirectoryError):
             yield None
             return
@@ -249,26 +251,26 @@ class LocalStorage(Storage):
 
         What was made there would be hidden when the disk is back, and until then taken for a part of the log.
         """
-        top, marker = PurePosixPath(directory).parts[:1], self._root / ROOT_MARKER
-        if not top or top[0] not in _OF_A_LOG:
+        top = PurePosixPath(directory).parts[:1]
+        if not top or top[0] not in _OF_A_LOG or (home is not None and S_ISDIR(_mode_of(top[0], home))):
             return
-        if home is None:
-            os.stat(marker)
-        elif not _is_directory(top[0], home):
-            try:
-                os.stat(ROOT_MARKER, dir_fd=home)
-            except FileNotFoundError as error:
-                raise FileNotFoundError(error.errno, error.strerror, str(marker)) from None
+        if home is None or not _mode_of(ROOT_MARKER, home):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self._root / ROOT_MARKER))
+
+    def _check_same(self, home: int) -> None:
+        """Refuse to count what was made as durable where the root is another directory now: that one was synced."""
+        if not os.path.samestat(os.fstat(home), os.stat(self._root)):
+            raise FileNotFoundError(errno.ENOENT, "its disk was unmounted meanwhile", str(self._root))
 
     def _make(self, path: Path, home: int | None) -> None:
         """Make a directory, if it is not there; below the root by the root's descriptor."""
         try:
-            if home is None or not path.is_relative_to(self._root):
+            if home is None:
                 path.mkdir(exist_ok=True)
-            elif not _is_directory(below := str(path.relative_to(self._root)), home):
+            elif self._root in path.parents and not S_ISDIR(_mode_of(below := str(path.relative_to(self._root)), home)):
                 with suppress(FileExistsError):  # another process was first
                     os.mkdir(below, dir_fd=home)
-                if not _is_directory(below, home):
+                if not S_ISDIR(_mode_of(below, home)):
                     raise FileExistsError
         except FileExistsError:
             raise UsageError(f"{path} is no directory: name one, or where to make one") from None
@@ -320,16 +322,19 @@ class LocalStorage(Storage):
     @contextmanager
     def try_lock(self, path: str) -> Iterator[bool]:
         """See ``Storage.try_lock``: an OS lock that dies with its holder; its file is never unlinked."""
-        with explained(self._root, f"lock {path}"):
-            lock = os_locks.try_lock(self._full(path))
-        if lock is None:
-            yield False
-            return
+        lock = OsLock(self._full(path), path)
         try:
-            self._sign(path)
-            yield True
+            with explained(self._root, f"lock {path}"):
+                held = lock.take()
+            if held:
+                self._sign(path)
+            yield held
         finally:
-            os_locks.let_go(lock)
+            try:
+                lock.let_go()
+            except BaseException:  # Ctrl-C before it was done
+                lock.let_go()
+                raise
 
     def _sign(self, path: str) -> None:
         """Leave a note of a lock's holder, beside its file: a process that only tries the lock cuts that to nothing."""
@@ -483,12 +488,12 @@ def _has_no_links(error: OSError, directory: str) -> bool:
     return error.errno == errno.EPERM and os.access(directory, os.W_OK)
 
 
-def _is_directory(path: str, home: int) -> bool:
-    """Return whether there is a directory below an open one."""
+def _mode_of(path: str, home: int) -> int:
+    """Return the mode of what has a name below an open directory; 0 where there is nothing."""
     try:
-        return S_ISDIR(os.stat(path, dir_fd=home).st_mode)
+        return os.stat(path, dir_fd=home).st_mode
     except (FileNotFoundError, NotADirectoryError):
-        return False
+        return 0
 
 
 def _is_opened(directory: PurePosixPath) -> bool:

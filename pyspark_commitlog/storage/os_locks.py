@@ -6,67 +6,73 @@ import fcntl
 import os
 from contextlib import suppress
 from pathlib import Path
+from weakref import WeakSet
 
+from pyspark_commitlog.storage.directories import open_directory
 from pyspark_commitlog.storage.process import after_fork
 
-#: Descriptors that hold a lock, or wait for one.
-_open: set[int] = set()
 
+class OsLock:
+    """A lock on a file, which is made where it lacks; let go of by ``let_go``, and at the latest with this object.
 
-def keep(fd: int) -> None:
-    """Have a descriptor closed in forked children."""
-    _open.add(fd)
+    No directory is made, as lock libraries do: of a disk that is unmounted in that moment it would lie below the mount
+    point.
 
-
-def close(fd: int) -> None:
-    """Close a descriptor; another process may have a copy that holds its lock."""
-    _open.discard(fd)
-    os.close(fd)
-
-
-def let_go(fd: int) -> None:
-    """Give a lock up, also where a child that was forked just now has a copy; nothing in a child that has none."""
-    if fd in _open:
-        with suppress(OSError):
-            fcntl.flock(fd, fcntl.LOCK_UN)
-        close(fd)
-
-
-def try_lock(file: Path) -> int | None:
-    """Lock a file, which is made where it lacks, and return its descriptor; None where it can't be held.
-
-    Another holds it, or its directory is not the one of that name any more: its disk is unmounted, or another is
-    mounted there. No directory is made, as lock libraries do: it would lie below the mount point.
-
-    Raises:
-        FileNotFoundError: there is no such directory.
-        OSError: the file can't be written, or the filesystem knows no locks.
+    Args:
+        file: the file's absolute name.
+        path: what an error names.
     """
-    home = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        fd = os.open(file.name, flags, 0o666, dir_fd=home)
+
+    def __init__(self, file: Path, path: str) -> None:
+        self._file, self._path, self._fd = file, path, -1
+        _locks.add(self)
+
+    def take(self) -> bool:
+        """Take the lock; False where it can't be held.
+
+        Another holds it, or its directory is not the one of that name any more: its disk is unmounted, or another is
+        mounted there.
+
+        Raises:
+            FileNotFoundError: there is no such directory.
+            StorageUnreadableError: the directory may not be read.
+            OSError: the file can't be written, or the filesystem knows no locks.
+        """
+        home = open_directory(self._file.parent, f"to lock {self._path}")
         try:
-            keep(fd)
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(home), os.stat(file.parent)):
-                return fd
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._fd = os.open(self._file.name, flags, 0o666, dir_fd=home)
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return os.path.samestat(os.fstat(home), os.stat(self._file.parent))
         except BlockingIOError:
-            pass
-        except BaseException:
-            close(fd)
-            raise
-        close(fd)
-        return None
-    finally:
-        os.close(home)
+            return False
+        finally:
+            os.close(home)
+
+    def let_go(self) -> None:
+        """Give the lock up, also where a child that was forked just now has a copy; twice is once."""
+        if self._fd >= 0:
+            with suppress(OSError):
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
+            self._close()
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with suppress(OSError):
+                os.close(fd)
+
+    __del__ = let_go
+
+
+#: Those of this process.
+_locks: WeakSet[OsLock] = WeakSet()
 
 
 def _close_inherited() -> None:
     """Close a forked child's copies: the parent's lock must end with the parent."""
-    while _open:
-        with suppress(OSError):
-            os.close(_open.pop())
+    for lock in list(_locks):
+        lock._close()
 
 
 after_fork(_close_inherited)

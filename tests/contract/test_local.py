@@ -10,7 +10,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,6 +32,7 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.storage import NotPutError, local_files, open_storage
 from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.os_locks import OsLock
 from pyspark_commitlog.testing.clock import ManualClock
 from pyspark_commitlog.testing.storage_contract import Opener, StorageContract
 from tests.support.directory import RawDirectory
@@ -416,6 +417,64 @@ def test_a_lock_is_not_held_of_a_disk_that_was_taken_away_meanwhile(
     (root / "away").rename(root / "0")
     with storage.try_lock("0/lock") as held:
         assert held
+
+
+def test_ctrl_c_leaves_no_lock_held(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody comes back to let go of it: no settler would get it before this process ends."""
+    storage.make_directory("0")
+    lock = fcntl.flock
+
+    def interrupted(fd: int, how: int) -> None:
+        lock(fd, how)
+        if how & fcntl.LOCK_EX:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            OsLock(storage._full("0/lock"), "0/lock").take()
+    with storage.try_lock("0/lock") as held:
+        assert held
+
+
+def test_a_child_closes_no_file_of_its_own_for_a_lock_of_its_parent(storage: LocalStorage) -> None:
+    """The number of its copy, which is closed, is soon another file's."""
+    storage.make_directory("0")
+    with ExitStack() as stack:
+        assert stack.enter_context(storage.try_lock("0/lock"))
+        assert stack.enter_context(storage.turn("0", 1))
+        child = os.fork()
+        if not child:
+            status = 1
+            with suppress(BaseException):
+                files = [os.open("/dev/null", os.O_RDONLY) for _ in range(8)]
+                stack.close()
+                for file in files:
+                    os.fstat(file)
+                status = 0
+            os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        with LocalStorage(storage.url).try_lock("0/lock") as also:
+            assert not also
+
+
+@pytest.mark.parametrize("unreadable", ["", "0"])
+def test_a_root_or_the_directory_of_a_lock_that_may_not_be_read_is_told_as_that(
+    root: Path, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, unreadable: str
+) -> None:
+    """Not as one that may not be written to."""
+    storage.make_directory("0")
+    opened = os.open
+
+    def refused(path: str | Path, flags: int, *args: int, **more: int) -> int:
+        if Path(path) == root / unreadable:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, flags, *args, **more)
+
+    monkeypatch.setattr(os, "open", refused)
+    act = OsLock(root / "0/lock", "0/lock").take if unreadable else partial(storage.make_directory, "1")
+    with pytest.raises(StorageUnreadableError, match=f"{root / unreadable}.*make it readable"):
+        act()
 
 
 def test_a_lock_makes_nothing_below_a_disk_that_goes_meanwhile(

@@ -124,6 +124,7 @@ class Cast:
             for name in moving:
                 while self._moves(name):
                     time.sleep(0.002)
+                    self.stop(name)  # it had a child made while it was stopped
             yield
         finally:
             for name in moving:

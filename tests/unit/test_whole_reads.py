@@ -77,6 +77,10 @@ class Stored:
         """Return it where it is at hand."""
         return b"here" if entry.write_id in self._at_hand.split() else None
 
+    def forget(self) -> None:
+        """Have nothing at hand any more."""
+        self._at_hand = ""
+
     def _found(self, name: str, length: int) -> bytes:
         self.asked.append(name)
         if name in self.gone:
@@ -156,10 +160,20 @@ def test_what_is_inline_is_read_once_for_all_partitions() -> None:
 
 
 def test_what_is_at_hand_is_not_asked_for() -> None:
-    """What this process has written takes no request, and no threads."""
-    sources = [source for number in range(3) for source in inline(number)]
+    """What this process has written takes no request, and no threads; and one for all partitions once it is forgotten."""
+    entries = [list(inline(number, 2)) for number in range(3)]
     store = Stored(at_hand="0 1")
-    read = reads_of(store, sources)
-    assert [read(sources[0]), read(sources[1])] == [b"here"] * 2
+    partitions = [[sources[partition] for sources in entries] for partition in range(2)]
+    read = reads_of(store, *partitions)
+    assert read(partitions[0][0]) == b"here"
     assert store.asked == []
-    assert read(sources[2]) == b"2"
+    store.forget()
+    assert [read(partitions[0][1]), read(partitions[0][2])] == [b"1", b"2"]
+    assert [read(source) for source in partitions[1]] == [b"here", b"1", b"2"]
+    assert sorted(store.asked) == ["1", "2"]
+
+
+def test_what_is_at_hand_counts_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole_reads, "MOST_BYTES", 250)
+    sources = [source for number in range(4) for source in inline(number, 2, 100)]
+    assert list(plan_reads(sources, lambda entry: entry.write_id in "02")) == ["0", "1", "2", "3"]

@@ -51,7 +51,12 @@ class WholeReads(Entries):
 
     def inline(self, entry: Entry) -> bytes:
         """Return an entry's inline bytes, and read what comes next. Raises as ``Journal.inline`` does."""
-        return self._whole(entry.write_id) if entry.write_id in self._wanted else super().inline(entry)
+        name = entry.write_id
+        if name not in self._wanted:
+            return super().inline(entry)
+        if name not in self._read and self._topic.journal.at_hand(entry) is not None:
+            self._read[name] = super().inline(entry)
+        return self._whole(name)
 
     def _whole(self, name: str) -> bytes:
         if name not in self._read:
@@ -84,7 +89,7 @@ def plan_reads(sources: Iterable[Source], at_hand: Callable[[Entry], bool]) -> d
 
     Args:
         sources: what is going to be read.
-        at_hand: whether what is inline in an entry takes no request.
+        at_hand: whether what is inline in an entry takes no request, nor memory that is not counted elsewhere.
     """
     wanted, shares = dict[str, ChunkRef | Entry](), Counter[str]()
     for source in sources:
@@ -96,7 +101,7 @@ def plan_reads(sources: Iterable[Source], at_hand: Callable[[Entry], bool]) -> d
     taken, size = dict[str, ChunkRef | Entry](), 0
     for name, each in wanted.items():
         if isinstance(each, Entry):
-            length, whole = each.inline.length if each.inline is not None else 0, not at_hand(each)
+            length, whole = each.inline.length if each.inline is not None and not at_hand(each) else 0, True
         else:
             length, whole = each.length, shares[name] > 1 or each.length <= ALONE_BYTES
         if whole and size + length <= MOST_BYTES:
