@@ -328,6 +328,8 @@ class LocalStorage(Storage):
                 held = lock.take()
             if held:
                 self._sign(path)
+            else:
+                lock.let_go()  # it may hold what has another name now
             yield held
         finally:
             try:

@@ -23,8 +23,10 @@ class OsLock:
         path: what an error names.
     """
 
+    _fd = -1
+
     def __init__(self, file: Path, path: str) -> None:
-        self._file, self._path, self._fd = file, path, -1
+        self._file, self._path = file, path
         _locks.add(self)
 
     def take(self) -> bool:

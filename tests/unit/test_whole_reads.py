@@ -169,8 +169,17 @@ def test_what_is_at_hand_is_not_asked_for() -> None:
     assert store.asked == []
     store.forget()
     assert [read(partitions[0][1]), read(partitions[0][2])] == [b"1", b"2"]
-    assert [read(source) for source in partitions[1]] == [b"here", b"1", b"2"]
-    assert sorted(store.asked) == ["1", "2"]
+    assert [read(source) for source in partitions[1]] == [b"0", b"1", b"2"]
+    assert sorted(store.asked) == ["0", "1", "2"]
+
+
+def test_those_that_are_read_at_a_time_are_not_at_hand() -> None:
+    """Of many that this process has written and few that others have, those are asked for together."""
+    sources = [source for number in range(20) for source in inline(number)]
+    store = Stored(at_hand=" ".join(f"{number}" for number in range(20) if number % 4))
+    read = reads_of(store, sources)
+    assert read(sources[0]) == b"0"
+    assert sorted(store.asked) == ["0", "12", "16", "4", "8"]
 
 
 def test_what_is_at_hand_counts_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

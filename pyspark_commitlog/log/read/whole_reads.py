@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 import pyarrow as pa
 
@@ -22,6 +23,8 @@ CHUNK_BYTES = 8 * 2**20
 ALONE_BYTES = 2**20
 #: All that a run holds takes no more; what comes after is read share by share.
 MOST_BYTES = 64 * 2**20
+#: Among so many that come next those are looked for that are read at a time.
+_LOOKED_AT = 64
 
 
 class WholeReads(Entries):
@@ -52,10 +55,8 @@ class WholeReads(Entries):
     def inline(self, entry: Entry) -> bytes:
         """Return an entry's inline bytes, and read what comes next. Raises as ``Journal.inline`` does."""
         name = entry.write_id
-        if name not in self._wanted:
+        if name not in self._wanted or (name not in self._read and self._is_at_hand(entry)):
             return super().inline(entry)
-        if name not in self._read and self._topic.journal.at_hand(entry) is not None:
-            self._read[name] = super().inline(entry)
         return self._whole(name)
 
     def _whole(self, name: str) -> bytes:
@@ -65,7 +66,8 @@ class WholeReads(Entries):
 
     def _read_from(self, first: int) -> None:
         """Read what is at a place, and what comes next; what fails of that is tried again in its turn."""
-        ahead = [name for name in self._order[first : first + REQUESTS_AT_ONCE] if name not in self._read]
+        coming = (name for name in self._order[first : first + _LOOKED_AT] if self._is_to_be_read(name))
+        ahead = list(islice(coming, REQUESTS_AT_ONCE))
 
         def read(name: str) -> bytes | Exception:
             try:
@@ -78,6 +80,13 @@ class WholeReads(Entries):
         if isinstance(found[0], Exception):
             raise found[0]
 
+    def _is_to_be_read(self, name: str) -> bool:
+        return name not in self._read and not self._is_at_hand(self._wanted[name])
+
+    def _is_at_hand(self, wanted: ChunkRef | Entry) -> bool:
+        """Return whether it takes no request: this process may have put the entry, and forget it in the end."""
+        return isinstance(wanted, Entry) and self._topic.journal.at_hand(wanted) is not None
+
     def _fetched(self, wanted: ChunkRef | Entry) -> bytes:
         if isinstance(wanted, Entry):
             return super().inline(wanted)
@@ -89,7 +98,7 @@ def plan_reads(sources: Iterable[Source], at_hand: Callable[[Entry], bool]) -> d
 
     Args:
         sources: what is going to be read.
-        at_hand: whether what is inline in an entry takes no request, nor memory that is not counted elsewhere.
+        at_hand: whether what is inline in an entry takes no request: its bytes are counted elsewhere.
     """
     wanted, shares = dict[str, ChunkRef | Entry](), Counter[str]()
     for source in sources:
