@@ -30,6 +30,7 @@ from pyspark_commitlog.groups.state.group_state import Position
 from pyspark_commitlog.log.maintain import run as maintenance
 from pyspark_commitlog.log.maintain.run import Maintained
 from pyspark_commitlog.log.maintain.settle import Settled
+from pyspark_commitlog.log.repair import strays
 from pyspark_commitlog.log.repair import verify as verifying
 from pyspark_commitlog.log.repair.strays import Strays
 from pyspark_commitlog.log.repair.verify import Report, RootReport
@@ -356,13 +357,19 @@ def test_what_cannot_be_checked_stops_no_other_check(log: Log, monkeypatch: pyte
     assert report.chunks == 1
 
 
-def test_what_cannot_be_looked_at_besides_stops_no_other_look(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("part", ["settle entries", "tables"])
+def test_what_cannot_be_looked_at_besides_stops_no_other_look(
+    log: Log, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
     looked: list[str] = []
 
     def fails(*_: object) -> None:
         raise MemoryError("malloc")
 
-    monkeypatch.setattr(Strays, "_tables", fails)
+    if part == "tables":
+        monkeypatch.setattr(strays, "_look_at_tables", fails)
+    else:
+        monkeypatch.setattr(Strays, "_settle", fails)
     monkeypatch.setattr(Strays, "_rest", lambda *_: looked.append("rest"))
     assert "topic 'orders' can't be checked: MemoryError: malloc" in log.verify("orders").faults
     assert "rest" in looked

@@ -209,7 +209,10 @@ OTHERWISE: dict[tuple[str, str], tuple[str, str] | None] = {
     ("makes", "below a file"): ("UsageError", FILE),
     ("probes", "no root"): None,
     ("probes", "below a file"): ("UsageError", FILE),
-    ("probes", "may not read"): TOLD["may not write"],
+    ("probes", "may not read"): (
+        "StorageUnreadableError",
+        "cannot read the directory {root}, to make directories in it: Permission denied; make it readable for this user",
+    ),
     ("looks", "below a file"): ("NotFoundError", NOTHING_THERE),
     ("looks", "no root"): ("NotFoundError", NOTHING_THERE),
     ("looks", "no topic"): ("NotFoundError", NOTHING_THERE),
