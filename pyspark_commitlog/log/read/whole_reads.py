@@ -66,8 +66,8 @@ class WholeReads(Entries):
 
     def _read_from(self, first: int) -> None:
         """Read what is at a place, and what comes next; what fails of that is tried again in its turn."""
-        coming = (name for name in self._order[first : first + _LOOKED_AT] if self._is_to_be_read(name))
-        ahead = list(islice(coming, REQUESTS_AT_ONCE))
+        coming = (name for name in self._order[first + 1 : first + _LOOKED_AT] if self._is_to_be_read(name))
+        ahead = [self._order[first], *islice(coming, REQUESTS_AT_ONCE - 1)]
 
         def read(name: str) -> bytes | Exception:
             try:
