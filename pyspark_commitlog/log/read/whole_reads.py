@@ -39,7 +39,7 @@ class WholeReads(Entries):
         super().__init__(topic)
         self._paths = topic.paths(topic_id)
         moving = (source for each in sources for source in each if isinstance(source, Source))
-        self._wanted = plan_reads(moving, lambda entry: topic.journal.at_hand(entry) is not None)
+        self._wanted = plan_reads(moving, self._is_at_hand)
         self._order = list(self._wanted)
         self._places = {name: place for place, name in enumerate(self._order)}
         self._read: dict[str, bytes] = {}
