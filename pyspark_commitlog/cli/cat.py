@@ -72,7 +72,7 @@ def cat(
             "--offset",
             help="beginning (default), end, stored, an offset, -N: the last N of each partition, "
             "s@TIME: from the first record that is not earlier, e@TIME: up to it, of what is there now. "
-            "s@ and e@ go together. TIME: ms since 1970, or UTC as 2026-01-31T12:00.",
+            "s@ and e@ go together. TIME: ms since 1970, UTC as 2026-01-31T12:00, or -1h, today, yesterday.",
         ),
     ] = None,
     partitions: Annotated[str | None, typer.Option("-p", "--partition", help="Only these: 0,2.")] = None,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_commitlog.cli.groups import check_one_target, chosen_partitions, to_milliseconds
-from pyspark_commitlog.cli.shared import AsJson, Root, ended_by_errors, opened, print_lines
+from pyspark_commitlog.cli.groups import check_one_target, chosen_partitions
+from pyspark_commitlog.cli.shared import AsJson, Root, ended_by_errors, instant_of, opened, print_lines
 from pyspark_commitlog.cli.storage_options import storage_at
 from pyspark_commitlog.text import table
 
@@ -58,7 +58,9 @@ def set_offsets(
     to_offset: Annotated[int | None, typer.Option("--to-offset", help="This offset.")] = None,
     to_datetime: Annotated[
         str | None,
-        typer.Option("--to-datetime", help="The first record that is not earlier: 2026-01-31T12:00:00, in UTC."),
+        typer.Option(
+            "--to-datetime", help="The first record that is not earlier: 2026-01-31T12:00:00, in UTC, -1h, yesterday."
+        ),
     ] = None,
     shift_by: Annotated[int | None, typer.Option("--shift-by", help="So many on; back if negative.")] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it; otherwise only print what would change.")] = False,
@@ -82,7 +84,7 @@ def set_offsets(
             }
         )
         way = "earliest" if to_earliest else "latest" if to_latest else None
-        at = None if to_datetime is None else to_milliseconds(to_datetime)
+        at = None if to_datetime is None else instant_of("--to-datetime", to_datetime)
         target = target_of(way, to_offset, at, shift_by, None, 0)
         storage = storage_at(directory)
         before = read_checkpoint(storage)

@@ -22,8 +22,8 @@ from pyspark_commitlog.cli.shared import (
     complain,
     complain_of,
     complete_group,
+    instant_of,
     opened,
-    parse_instant,
     print_lines,
 )
 from pyspark_commitlog.errors import CommitLogError, UsageError
@@ -92,7 +92,9 @@ def reset(
     to_offset: Annotated[int | None, typer.Option("--to-offset", help="This offset.")] = None,
     to_datetime: Annotated[
         str | None,
-        typer.Option("--to-datetime", help="The first record that is not earlier: 2026-01-31T12:00:00, in UTC."),
+        typer.Option(
+            "--to-datetime", help="The first record that is not earlier: 2026-01-31T12:00:00, in UTC, -1h, yesterday."
+        ),
     ] = None,
     by_duration: Annotated[str | None, typer.Option("--by-duration", help="So long ago: PT1H, P1DT12H.")] = None,
     shift_by: Annotated[int | None, typer.Option("--shift-by", help="So many on; back if negative.")] = None,
@@ -130,7 +132,7 @@ def reset(
         to = "earliest" if to_earliest else "latest" if to_latest else "current" if to_current else None
         filed = None if from_file is None else parse_offsets(_text(from_file), from_file, group)
         partitions = _partitions(topic)
-        timestamp = None if to_datetime is None else to_milliseconds(to_datetime)
+        timestamp = None if to_datetime is None else instant_of("--to-datetime", to_datetime)
 
         def move(name: str) -> None:
             moved = log.groups.reset(
@@ -174,15 +176,6 @@ def _each(groups: Iterable[str], act: Callable[[str], None], *, all_groups: bool
             code = max(code, complain_of(error, f"group {name}"))
     if code:
         raise typer.Exit(code)
-
-
-def to_milliseconds(text: str) -> int:
-    """Return a time that a command line gives as ISO 8601 or as ms since 1970, in ms since 1970."""
-    instant = None if text.lstrip("-").isdigit() else parse_instant(text)
-    if instant is None or instant < 0:
-        forms = "use a time as 2026-01-31T12:00:00 or 2026-01-31T12:00:00+01:00, from 1970 on"
-        raise UsageError(f"--to-datetime {text}: {forms}")
-    return instant
 
 
 def check_one_target(given: Mapping[str, object]) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyspark_commitlog.cli.shared import parse_instant
 from pyspark_commitlog.config import MAX_PARTITION
 from pyspark_commitlog.errors import InvalidRecordError, UsageError
 from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP
+from pyspark_commitlog.instants import iso_or_ms
 from pyspark_commitlog.producer.batches import MAX_TIMESTAMP_MS
 
 _US_PER_MS = 1000
@@ -202,7 +202,7 @@ def _header(value: object) -> bytes | None:
 
 
 def _timestamp(given: object) -> int | None:
-    instant = None if given is None or isinstance(given, bool) else parse_instant(str(given))
+    instant = None if given is None or isinstance(given, bool) else iso_or_ms(str(given))
     if given is not None and (instant is None or abs(instant) > MAX_TIMESTAMP_MS):
         raise InvalidRecordError(f"timestamp {given!r} is neither ms since 1970 nor a time as 2026-01-31T12:00")
     return instant

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_commitlog.cli.shared import AsJson, EachAlone, Root, Topic, Topics, opened, parse_instant, parse_partitions
-from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.cli.shared import AsJson, EachAlone, Root, Topic, Topics, instant_of, opened, parse_partitions
 from pyspark_commitlog.model import PartitionDescription
 
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ def offsets(
         str,
         typer.Option(
             "--time",
-            help="latest (-1), earliest (-2), max-timestamp (-3), milliseconds since 1970, or UTC as "
-            "2026-01-31T12:00:00.",
+            help="latest (-1), earliest (-2), max-timestamp (-3), milliseconds since 1970, UTC as "
+            "2026-01-31T12:00:00, or -1h, today, yesterday.",
         ),
     ] = "latest",
     as_json: AsJson = False,
@@ -47,7 +46,7 @@ def offsets(
 
 
 def parse_time(text: str) -> int | str:
-    """Return milliseconds since the epoch, or ``earliest``, ``latest`` or ``max-timestamp`` (pure; ``OffsetSpec``).
+    """Return milliseconds since the epoch, or ``earliest``, ``latest`` or ``max-timestamp`` (``OffsetSpec``).
 
     Raises:
         UsageError: it is none of them.
@@ -55,11 +54,8 @@ def parse_time(text: str) -> int | str:
     named = {"-1": "latest", "-2": "earliest", "-3": _MAX_TIMESTAMP}
     if text in named or text in named.values():
         return named.get(text, text)
-    instant = parse_instant(text)
-    if instant is None or instant < 0:  # Kafka's -4 and -5 are of tiered storage
-        forms = "use latest, earliest, max-timestamp, milliseconds since 1970, or a time as 2026-01-31T12:00:00"
-        raise UsageError(f"--time {text}: {forms}")
-    return instant
+    also = "; or latest, earliest, max-timestamp"  # not Kafka's -4 and -5, which are of tiered storage
+    return instant_of("--time", text, also)
 
 
 def _offsets(log: CommitLog, name: str, time: int | str) -> dict[int, int | None]:

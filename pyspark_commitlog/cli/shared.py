@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import UTC, datetime
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -17,7 +16,9 @@ import typer
 
 from pyspark_commitlog.cli.storage_options import storage_at, storage_options, use_storage_options
 from pyspark_commitlog.errors import CommitLogError, UnknownGroupError, UnknownTopicError, UsageError
+from pyspark_commitlog.instants import parse_instant
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.clock import SystemClock
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -230,20 +231,21 @@ def parse_partitions(pairs: list[str], what: str) -> dict[int, int]:
     return numbers
 
 
-def parse_instant(text: str) -> int | None:
-    """Return milliseconds since 1970, of a number of them or an ISO time (UTC where it names no zone); None: neither.
+def instant_of(option: str, text: str, also: str = "") -> int:
+    """Return the point in time that an option gives, in milliseconds since 1970 (``instants.parse_instant``).
 
-    Pure.
+    Args:
+        option: for errors.
+        text: what it gives.
+        also: what else the option takes, which ends the error.
+
+    Raises:
+        UsageError: it is none; names the option.
     """
     try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+        return parse_instant(text, SystemClock().now_ms())
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: {error}{also}") from None
 
 
 _ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"\\": b"\\"}

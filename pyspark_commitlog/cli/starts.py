@@ -1,11 +1,11 @@
-"""Where ``commitlog cat`` starts and stops: kcat's ``-o`` (pure)."""
+"""Where ``commitlog cat`` starts and stops: kcat's ``-o``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark_commitlog.cli.shared import parse_instant
+from pyspark_commitlog.cli.shared import instant_of
 from pyspark_commitlog.errors import UsageError
 
 _NAMES = ("beginning", "end", "stored")
@@ -56,11 +56,7 @@ def parse_start_and_stop(given: Sequence[str]) -> StartAndStop:
     for text in given:
         kind, at, time = text.partition("@")
         if at and kind in ("s", "e"):
-            instant = parse_instant(time)
-            if instant is None:
-                raise UsageError(
-                    f"-o {text}: {time!r} is neither milliseconds since 1970 nor a time as 2026-01-31T12:00"
-                )
+            instant = instant_of(f"-o {kind}@", time)
             if kind == "e" and until is None:
                 until = instant
                 continue

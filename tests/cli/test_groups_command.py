@@ -244,7 +244,8 @@ def test_what_is_read_of_a_file_is_what_was_exported() -> None:
             ["--all-topics", "--to-datetime", "1969-12-31"], 2, "--to-datetime 1969-12-31: ", id="before 1970"
         ),
         (["--all-topics", "--to-earliest", "--dry-run"], 2, "give one of --execute and --dry-run"),
-        (["--all-topics", "--to-datetime", "yesterday"], 2, "--to-datetime yesterday: use a time"),
+        (["--all-topics", "--to-datetime", "soon"], 2, "--to-datetime soon: use milliseconds since 1970, a time as"),
+        (["--all-topics", "--to-datetime", "20261128"], 2, "for that day give 2026-11-28"),
         (["--topic", "orders:x", "--to-earliest"], 2, "--topic orders:x"),
         (["--from-file", "/none/at/all"], 2, "no file /none/at/all"),
         (["--topic", "orders", "--to-offset", "5"], 1, "offsets 0 to 4"),

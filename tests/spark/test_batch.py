@@ -474,6 +474,9 @@ def timed(spark: SparkSession, root: str, log: CommitLog) -> None:
         ),
         ({"endingOffsetsByTimestamp": '{"orders": {"0": 101000, "1": 200000}}'}, [100]),
         ({"startingTimestamp": 199_000, "startingOffsets": "earliest", "endingOffsets": '{"orders": {"1": 0}}'}, [199]),
+        ({"startingTimestamp": "1970-01-01T00:04:10", "endingTimestamp": "1970-01-01T01:04:11+01:00"}, [250]),
+        ({"startingTimestamp": "-36500d", "endingTimestamp": "yesterday"}, list(range(100, 300))),
+        ({"endingOffsetsByTimestamp": '{"orders": {"0": "1970-01-01T00:01:41", "1": 200000}}'}, [100]),
     ],
 )
 def test_a_read_from_and_to_a_timestamp(
@@ -489,7 +492,13 @@ def test_a_read_from_and_to_a_timestamp(
         ({"startingOffsetsByTimestamp": '{"orders": {"7": 1}}'}, "has partitions 0 to 1, not 7"),
         ({"startingOffsetsByTimestamp": '{"orders": {"0": -1}}'}, "orders partition 0 timestamp -1 is not possible"),
         ({"startingOffsetsByTimestamp": "earliest"}, "use JSON like"),
-        ({"startingTimestamp": "yesterday"}, "'startingTimestamp'='yesterday'"),
+        (
+            {"startingTimestamp": "soon"},
+            "'startingTimestamp'='soon': use milliseconds since 1970, a time as 2026-01-31",
+        ),
+        ({"endingTimestamp": "1700000000"}, "for seconds give 1700000000000, which is 2023-11-14T22:13:20"),
+        ({"startingTimestamp": "20261128"}, "for that day give 2026-11-28"),
+        ({"startingOffsetsByTimestamp": '{"orders": {"0": 1700000000}}'}, "for seconds give 1700000000000"),
         ({"startingOffsetsByTimestampStrategy": "first"}, "use error or latest"),
     ],
 )

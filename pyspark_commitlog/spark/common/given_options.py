@@ -13,6 +13,8 @@ from difflib import get_close_matches
 
 from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.instants import parse_instant
+from pyspark_commitlog.storage.clock import SystemClock
 
 log = logging.getLogger("pyspark_commitlog.spark")
 
@@ -129,6 +131,11 @@ class GivenOptions:
         value = self.text(name)
         return None if value is None else tuple(part.strip() for part in value.split(","))
 
+    def instant(self, name: str) -> int | None:
+        """Return a point in time, in ms since 1970; None where it is not given."""
+        value = self.text(name)
+        return None if value is None else instant_ms(name, value)
+
     def milliseconds(self, name: str) -> int | None:
         """Return a duration such as ``15m`` in ms, without a unit it is in ms; None where it is not given."""
         value = self.text(name)
@@ -140,6 +147,18 @@ class GivenOptions:
                 f"option {name!r}={value!r}: use a duration like 15m, 30s or 500ms; without unit it is ms"
             )
         return int(int(match[1]) * _UNITS[match[2]])
+
+
+def instant_ms(name: str, text: str) -> int:
+    """Return the point in time that an option gives, in ms since 1970 (``instants.parse_instant``).
+
+    Raises:
+        OptionError: it is none.
+    """
+    try:
+        return parse_instant(text, SystemClock().now_ms())
+    except ValueError as error:
+        raise OptionError(f"option {name!r}={text!r}: {error}") from None
 
 
 def _is_of_kafka(name: str) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from pyspark_commitlog.config import PRINCIPAL_VARIABLE
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.format.paths import check_group_name
-from pyspark_commitlog.spark.common.given_options import PATH_ADVICE, GivenOptions
+from pyspark_commitlog.spark.common.given_options import PATH_ADVICE, GivenOptions, instant_ms
 from pyspark_commitlog.spark.read.splits import Split
 from pyspark_commitlog.spark.read.topic_selection import TopicSelection, by_name, by_partition, by_pattern
 from pyspark_commitlog.spark.read.trigger_limits import MAX_TRIGGER_DELAY_MS, TriggerLimits
@@ -204,15 +205,22 @@ def _times(given: GivenOptions, side: str, selection: TopicSelection) -> Timesta
     if strategy not in ("error", "latest"):
         raise OptionError(f"option 'startingOffsetsByTimestampStrategy'={strategy!r}: use error or latest")
     strict = side == "starting" and strategy == "error"
-    common = given.number(f"{side}Timestamp", 0)
+    common = given.instant(f"{side}Timestamp")
     if common is not None:
         return Timestamps(common, strict)
     name = f"{side}OffsetsByTimestamp"
     text = given.text(name)
     if text is None:
         return None
-    example = f'{{"{_example(selection)}": {{"0": 1700000000000}}}}, in milliseconds'
-    return Timestamps(_by_partition(name, text, selection, 0, f"JSON like {example}"), strict)
+    example = f'{{"{_example(selection)}": {{"0": 1700000000000}}}}, in milliseconds, or "2026-01-31T12:00" in UTC'
+    return Timestamps(_by_partition(name, text, selection, 0, f"JSON like {example}", partial(_instant, name)), strict)
+
+
+def _instant(name: str, value: object) -> int:
+    """Return a point in time, in ms since 1970, of a number or string of JSON; one before 1970 is refused later."""
+    if type(value) is int and value < 0:
+        return value
+    return instant_ms(name, value if isinstance(value, str) else str(_whole(value)))
 
 
 def _example(selection: TopicSelection) -> str:
@@ -226,13 +234,17 @@ def _offsets(given: GivenOptions, name: str, selection: TopicSelection) -> Offse
     if text.lower() in _NAMED:
         return _NAMED[text.lower()]
     example = f'{{"{_example(selection)}": {{"0": 42, "1": -2}}}} (-2 is earliest, -1 latest)'
-    return _by_partition(name, text, selection, EARLIEST, f"earliest, latest, or JSON like {example}")
+    return _by_partition(name, text, selection, EARLIEST, f"earliest, latest, or JSON like {example}", _whole)
 
 
-def _by_partition(name: str, text: str, selection: TopicSelection, minimum: int, use: str) -> dict[str, dict[int, int]]:
-    """Return topic -> partition -> number, from JSON."""
+def _by_partition(
+    name: str, text: str, selection: TopicSelection, minimum: int, use: str, number: Callable[[object], int]
+) -> dict[str, dict[int, int]]:
+    """Return topic -> partition -> number, from JSON; ``number`` makes one of what stands there."""
     try:
-        parsed = {topic: {int(p): _whole(o) for p, o in numbers.items()} for topic, numbers in json.loads(text).items()}
+        parsed = {topic: {int(p): number(o) for p, o in numbers.items()} for topic, numbers in json.loads(text).items()}
+    except OptionError:
+        raise
     except (ValueError, AttributeError, TypeError):
         raise OptionError(f"option {name!r}={text!r}: use {use}") from None
     for topic, numbers in parsed.items():
