@@ -45,7 +45,7 @@ from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp, find_max_t
 from pyspark_commitlog.log.repair.verify import Report, RootReport, verify
 from pyspark_commitlog.log.repair.void import GivenUp
 from pyspark_commitlog.log.state import TopicState
-from pyspark_commitlog.log.topic import TopicLog, check_partition
+from pyspark_commitlog.log.topic import TopicLog, check_partition, no_topic
 from pyspark_commitlog.log.write.writers import former_queries
 from pyspark_commitlog.model import PartitionDescription, Progress, Record, TopicDescription, Watched, silent, watched
 from pyspark_commitlog.replicas.deciders import Deciders
@@ -616,7 +616,13 @@ class CommitLog(ReplicatedRoot):
             TopicChangedError: somebody else deleted it meanwhile.
         """
         topic = self.topic(name, Operation.ADMIN)
-        _, before = topic.newest()
+        try:
+            _, before = topic.newest()
+        except UnknownTopicError:
+            url, gone = topic.storage.url, no_topic(topic.storage, name)
+            raise UnknownTopicError(f"{gone}: all that there are: ").advising(
+                f"CommitLog({url!r}).topics()", f"commitlog topics list {url}"
+            ) from None
 
         def plan(base: Stored | None, slot: Slot) -> Draft[None]:
             _, state = topic.newest_at(base, before.topic_id)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from pyspark_commitlog.errors import ConfigError
+from pyspark_commitlog.text import did_you_mean, similar_names
 
 LONG_MAX = 2**63 - 1
 HOUR_MS = 3_600_000
@@ -213,12 +214,13 @@ def check_names(names: Iterable[str], known: Iterable[str] = KEYS, what: str = "
     """Refuse unknown config names.
 
     Raises:
-        ConfigError: the name, the nearest known one, and all known ones.
+        ConfigError: the name, and the nearest known one, or all if none is near.
     """
     known = list(known)
     for name in names:
         if name not in known:
-            raise ConfigError(f"unknown {what} {name!r}{_hint(name, known)}; known: {', '.join(known)}")
+            similar = did_you_mean(next(iter(similar_names(name, known)), None))
+            raise ConfigError(f"unknown {what} {name!r}{similar or '; known: ' + ', '.join(known)}")
 
 
 #: What is the least where nothing is appended in place: there, files differ by seconds, of clocks that may
@@ -292,13 +294,6 @@ def topic_defaults(given: Mapping[str, str]) -> dict[str, str]:
             value, unit = given[name], names[name]
             defaults[topic_name] = value if unit == 1 or value == "-1" else str(int(value) * unit)
     return defaults
-
-
-def _hint(name: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, known, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def _repair_named(
     """Repair what the entries of a root name; add to ``away`` who may have what is left."""
     head = topic.journal.head()
     if head is None:
-        raise unknown_topic(topic.storage.url, topic.name)
+        raise unknown_topic(topic.storage, topic.name)
     state = topic.state_of(head.entry)
     if not _holds(places, head) or state.deleted:  # it only decides, or has no records
         return mend_named(places, head.sequence), MendedSegments()

@@ -476,7 +476,7 @@ class ReplicatedRoot(MetadataRoots):
         self._check_store()
         order = TopicLog(self._storage, name).journal.order()
         if not order.exists():
-            raise unknown_topic(self._storage.url, name)
+            raise unknown_topic(self._storage, name)
         return order
 
     # --- joining what exists -----------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,18 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     for text in texts:
         yield "  ".join(cell.ljust(width) for cell, width in zip(text, widths, strict=True)).rstrip()
+
+
+def similar_names(name: str, known: Iterable[str]) -> list[str]:
+    """Return the known names that a name may be a misspelling of, the nearest first, at most three."""
+    from difflib import get_close_matches
+
+    return get_close_matches(name, [other for other in known if other != name], n=3, cutoff=0.7)
+
+
+def did_you_mean(similar: str | None) -> str:
+    """Return what an error about an unknown name says of a similar one; empty if there is none."""
+    return f" (did you mean {similar!r}?)" if similar else ""
 
 
 def counted(number: int, what: str) -> str:

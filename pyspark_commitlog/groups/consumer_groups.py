@@ -41,6 +41,7 @@ from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.replicas.deciders import Deciders
 from pyspark_commitlog.replicas.replicating import replicate_first
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.text import did_you_mean, similar_names
 
 log = logging.getLogger("pyspark_commitlog.groups")
 
@@ -112,8 +113,11 @@ class Groups:
         handle = self.open(group)
         state = handle.newest()
         if not state.exists:
+            live = (name for name in similar_names(group, self.every_name()) if self._is_live(name))
+            similar = did_you_mean(next(live, None))
             raise UnknownGroupError(
-                f"there is no group {group!r} in {self._storage.url}: it begins with its first commit, or member"
+                f"there is no group {group!r} in {self._storage.url}{similar}: it begins with its first commit, or "
+                "member"
             )
         return handle, state
 

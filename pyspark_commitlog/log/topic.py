@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -11,6 +11,7 @@ from typing import Any, cast
 from pyspark_commitlog.anchor import FRESH_SECONDS
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import (
+    CommitLogError,
     CorruptionError,
     ReplicaNotAvailableError,
     TopicChangedError,
@@ -71,6 +72,7 @@ from pyspark_commitlog.replicas.unit import Unit
 from pyspark_commitlog.storage import Holder, OutputFile, Storage
 from pyspark_commitlog.storage.caches import Shelf
 from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE, share_out
+from pyspark_commitlog.text import did_you_mean, similar_names
 
 #: What a handle counts for where others are remembered: the newest entries, parsed.
 HANDLE_BYTES = 2**15
@@ -244,7 +246,7 @@ class TopicLog:
         return state if state.deleted and state.topic_id == topic_id else None
 
     def _unknown(self) -> UnknownTopicError:
-        return unknown_topic(self.storage.url, self.name)
+        return unknown_topic(self.storage, self.name)
 
     def changed(self, state: TopicState, topic_id: str) -> TopicChangedError:
         """Return the error for a caller that still means another incarnation of the topic."""
@@ -674,8 +676,24 @@ class TopicLog:
             self._in_steps = False
 
 
-def unknown_topic(url: str, name: str) -> UnknownTopicError:
-    """Return the error for a topic that a root does not have."""
-    return UnknownTopicError(f"unknown topic {name!r} in {url}: create it with ").advising(
+def unknown_topic(storage: Storage, name: str) -> UnknownTopicError:
+    """Return the error for a topic that a root does not have; it names one that is spelled much like it."""
+    url = storage.url
+    return UnknownTopicError(f"{no_topic(storage, name)}: create it with ").advising(
         f"CommitLog({url!r}).create_topic({name!r}, partitions=…)", f"commitlog topics create {url} {name}"
     )
+
+
+def no_topic(storage: Storage, name: str) -> str:
+    """Return that a root does not have a topic, and which one has a similar name."""
+    return f"unknown topic {name!r} in {storage.url}{did_you_mean(_similar_topic(storage, name))}"
+
+
+def _similar_topic(storage: Storage, name: str) -> str | None:
+    with suppress(CommitLogError, OSError):  # the error is about the name that was given
+        for similar in similar_names(name, storage.names(paths.TOPICS)):
+            topic = TopicLog(storage, similar)
+            stored = topic.journal.newest()
+            if stored is not None and not topic.state_of(stored.entry).deleted:
+                return similar
+    return None

@@ -90,6 +90,7 @@ def test_a_group_in_which_something_is_wrong_hides_no_other(root: str, log: Log)
     lines, told = run("groups", "describe", root, "none", "reports", code=1)
     assert {line.split()[0] for line in lines[1:]} == {"reports"}
     assert told.startswith("error: there is no group 'none'")
+    assert "(did you mean 'reports'?)" in run("groups", "delete", root, "report", code=1)[1]
 
 
 def test_a_group_that_is_deleted_once_it_is_listed_is_left_out(

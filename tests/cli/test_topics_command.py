@@ -75,6 +75,26 @@ def test_a_topic_from_its_making_to_its_end(tmp_path: Path) -> None:
     run("topics", "delete", root, "events", "--if-exists")
 
 
+def test_a_misspelled_topic_is_answered_with_the_similar_one(tmp_path: Path) -> None:
+    root = str(tmp_path / "root")
+    for name in ("flights", "flight"):
+        run("topics", "create", root, name)
+    run("topics", "delete", root, "flight")
+    similar = f"unknown topic 'filghts' in {root} (did you mean 'flights'?): "
+    for command in (["topics", "describe"], ["offsets"], ["verify"]):
+        told = run(*command, root, "filghts", code=1)[1]
+        assert told == f"error: {similar}create it with commitlog topics create {root} filghts\n"
+    deleted = f"unknown topic 'flight' in {root} (did you mean 'flights'?): "
+    assert deleted in run("topics", "describe", root, "flight", code=1)[1]
+    # the deleted one is no answer, and who deletes wants to create none
+    told = run("topics", "delete", root, "flihgt", code=1)[1]
+    assert (
+        told
+        == f"error: unknown topic 'flihgt' in {root} (did you mean 'flights'?): all that there are: commitlog topics list {root}\n"
+    )
+    assert "did you mean" not in run("topics", "delete", root, "orders", code=1)[1]
+
+
 def test_what_was_made_altered_or_deleted_is_told_as_json(tmp_path: Path) -> None:
     root = str(tmp_path / "root")
 

@@ -60,7 +60,7 @@ def staged_chunks(root: str, topic: TopicDescription) -> set[str]:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"subscrib": TOPIC}, r"unknown option 'subscrib' \(did you mean 'subscribe'\?\); the source takes: path, sub"),
+        ({"subscrib": TOPIC}, r"unknown option 'subscrib' \(did you mean 'subscribe'\?\)"),
         ({}, r"option 'subscribe' is missing: name the topics to read, for example .option\('subscribe'"),
         ({"subscribe": ", "}, "option 'subscribe'=', ': name at least one topic"),
         ({"subscribe": "no/topic"}, "topic name 'no/topic' is not allowed: 1 to 249 of"),
@@ -81,7 +81,7 @@ def test_a_reader_refuses_wrong_options(
 @pytest.mark.parametrize(
     ("query", "options", "told"),
     [
-        (ONE, {"topc": TOPIC}, r"unknown option 'topc' \(did you mean 'topic'\?\); the sink takes: path, topic"),
+        (ONE, {"topc": TOPIC}, r"unknown option 'topc' \(did you mean 'topic'\?\)"),
         (ONE, {}, "option 'topic' is missing, and there is no 'topic' column"),
         (ONE, {"topic": "other"}, "unknown topic 'other'"),
         (ONE, {"topic": "__groups"}, "names that start with '__' are reserved"),

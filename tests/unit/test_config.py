@@ -118,8 +118,10 @@ def test_values_are_stored_as_text() -> None:
     }
 
 
-def test_an_unknown_name_is_told_with_the_nearest_and_all_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"\(did you mean 'segment\.bytes'\?\); known: .*, retention\."):
+def test_an_unknown_name_is_refused_with_the_nearest_or_all_known_ones() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^unknown topic config 'segment\.byte' \(did you mean 'segment\.bytes'\?\)$"
+    ):
         check_config({"segment.byte": 1})
     with pytest.raises(ConfigError, match="unknown topic config 'colour'; known: "):
         check_names(["retention.ms", "colour"])

@@ -280,7 +280,7 @@ class SharedTopic:
 
     def _seen(self) -> View:
         if self._view is None:
-            raise unknown_topic(self.storage.url, self.name)
+            raise unknown_topic(self.storage, self.name)
         return self._view
 
     def doubt(self) -> None:

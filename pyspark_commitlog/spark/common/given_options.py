@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 
 from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.instants import parse_instant
 from pyspark_commitlog.storage.clock import SystemClock
+from pyspark_commitlog.text import did_you_mean, similar_names
 
 log = logging.getLogger("pyspark_commitlog.spark")
 
@@ -82,11 +82,11 @@ class GivenOptions:
         return "provider" in self._values and (name in _TABLE or name.startswith(_TABLE_OPTION))
 
     def _unknown(self, name: str, known: tuple[str, ...], what: str) -> OptionError:
-        """Return the error for an option that there is not; it names one that is spelled nearly so."""
+        """Return the error for an unknown option: it names a similar one, or all if none is."""
         by_lower = {known_name.lower(): known_name for known_name in known}
-        close = get_close_matches(name, by_lower, n=1)
-        hint = f" (did you mean {by_lower[close[0]]!r}?)" if close else ""
-        return OptionError(f"unknown option {self._names[name]!r}{hint}; the {what} takes: {', '.join(known)}")
+        similar = did_you_mean(next((by_lower[close] for close in similar_names(name, by_lower)), None))
+        every = f"; the {what} takes: {', '.join(known)}"
+        return OptionError(f"unknown option {self._names[name]!r}{similar or every}")
 
     def text(self, name: str) -> str | None:
         """Return an option; None where it is not given, or empty."""
