@@ -46,7 +46,7 @@ def log(tmp_path: Path) -> Log:
     log = CommitLog(str(tmp_path / "root"))
     for name in ("orders", "flights"):
         log.create_topic(name, config={"retention.ms": -1, "inline.max.bytes": 0})
-        append(log.topic(name), batch_of([b"a", b"b"], timestamp=[0, 1]))
+        append(log.topic(name), batch_of([b"a", b"b"], timestamp=[1000, 2000]))
     return log
 
 
@@ -87,7 +87,6 @@ def test_a_group_that_cannot_be_maintained_fails_the_round_and_not_the_others(ro
 
 def test_one_topic_as_json(root: str, log: Log) -> None:
     log.alter_topic("orders", {"retention.ms": 1})
-    time.sleep(0.05)  # the clock of files is coarse: the records are to be older than that
     (line,) = run("maintain", root, "orders", "--once", "--json")[0]
     told = json.loads(line)
     assert (told["topic"], told["settled_records"]) == ("orders", 2)
@@ -95,9 +94,19 @@ def test_one_topic_as_json(root: str, log: Log) -> None:
     assert log.describe("flights").partitions[0].unsettled == 2
 
 
+def test_a_compacted_topic_says_why_nothing_is_compacted(root: str, log: Log) -> None:
+    log.create_topic("clicks", partitions=2, config={"cleanup.policy": "compact"})
+    told = run("maintain", root, "--once")[0]
+    why = (
+        "clicks: nothing to compact in 2 partitions: no segment was sealed since the last compaction; the active one is"
+    )
+    assert [line[: len(why)] for line in told if "compact" in line] == [why]
+    (line,) = run("maintain", root, "clicks", "--once", "--json")[0]
+    assert list(json.loads(line)["not_compacted"].values()) == [2]
+
+
 def test_retention_is_told_by_offset(root: str, log: Log) -> None:
     log.alter_topic("orders", {"retention.ms": 1})
-    time.sleep(0.05)  # the clock of files is coarse: the records are to be older than that
     lines = run("maintain", root, "--once")[0]
     assert "orders: partition 0: retention deleted offsets 0 to 1" in lines
 
@@ -192,9 +201,10 @@ def test_a_round_that_fails_by_what_may_be_mended_ends_no_service(root: str, log
     )
     try:
         assert process.stderr is not None
-        told = [process.stderr.readline() for _ in range(2)]
+        told = [process.stderr.readline() for _ in range(3)]
         assert told[0].startswith("flights: error: ")
-        assert told[1] == told[0]
+        assert told[1] == "maintained 0 topics; the next round begins in 0.2 s\n"
+        assert told[2] == told[0]
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
     finally:
