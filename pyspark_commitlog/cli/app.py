@@ -56,12 +56,15 @@ from pyspark_commitlog.errors import (
     fault_of,
 )
 from pyspark_commitlog.model import Progress
+from pyspark_commitlog.text import counted
 
 if TYPE_CHECKING:
     from pyspark_commitlog.commit_log import CommitLog
     from pyspark_commitlog.log.maintain.run import Maintained
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(
+    no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
+)
 app.add_typer(topics, name="topics")
 app.add_typer(groups, name="groups")
 app.add_typer(replicas, name="replicas")
@@ -136,12 +139,15 @@ def maintain(
     """
     stop = stopped_by_signals()
     with opened(root) as log:
-        ends = _Round(log, stop, as_json=as_json).run(topic)
+        last = ends = _Round(log, stop, as_json=as_json).run(topic)
         with CatchingUp(_Round(log, stop, as_json=as_json).catch_up, stop) as beside:
             while not (once or ends.is_hopeless or stop.is_set()):
                 beside.go_on()
-                if not stop.wait(_pause(log, every)):
-                    _Round(log, stop, as_json=as_json).run(topic)
+                seconds = _pause(log, every)
+                if not as_json:
+                    complain(f"{last.summary}; the next round begins in {seconds:g} s")
+                if not stop.wait(seconds):
+                    last = _Round(log, stop, as_json=as_json).run(topic)
             if once:
                 ends.catch_up()
         raise typer.Exit(ends.code if once or ends.is_hopeless else 0)
@@ -172,6 +178,11 @@ class _Round:
         self._log, self._stop, self._as_json = log, stop, as_json
         self.code = 0
         self._done, self._mendable = 0, False
+
+    @property
+    def summary(self) -> str:
+        """Return how many topics were maintained: what a service that finds nothing to do shows."""
+        return f"maintained {counted(self._done, 'topic')}"
 
     @property
     def is_hopeless(self) -> bool:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_commitlog.cli.groups import check_one_target, chosen_partitions
+from pyspark_commitlog.cli.groups import chosen_partitions, target_fault
 from pyspark_commitlog.cli.shared import AsJson, Root, ended_by_errors, instant_of, opened, print_lines
 from pyspark_commitlog.cli.storage_options import storage_at
+from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.text import table
 
 if TYPE_CHECKING:
@@ -74,15 +75,15 @@ def set_offsets(
     from pyspark_commitlog.spark.session.query_checkpoint import moved_checkpoint, read_checkpoint, write_checkpoint
 
     with opened(root) as log:
-        check_one_target(
-            {
-                "--to-earliest": to_earliest,
-                "--to-latest": to_latest,
-                "--to-offset": to_offset,
-                "--to-datetime": to_datetime,
-                "--shift-by": shift_by,
-            }
-        )
+        targets = {
+            "--to-earliest": to_earliest,
+            "--to-latest": to_latest,
+            "--to-offset": to_offset,
+            "--to-datetime": to_datetime,
+            "--shift-by": shift_by,
+        }
+        if fault := target_fault(targets):
+            raise UsageError(fault)
         way = "earliest" if to_earliest else "latest" if to_latest else None
         at = None if to_datetime is None else instant_of("--to-datetime", to_datetime)
         target = target_of(way, to_offset, at, shift_by, None, 0)

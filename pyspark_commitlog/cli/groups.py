@@ -112,23 +112,26 @@ def reset(
     With --all-groups each exported line begins with its group, and a file has those groups moved that it names.
     """
     with opened(root) as log:
-        if (topic is not None) + all_topics + (from_file is not None) != 1:
-            raise UsageError("give one of --topic, --all-topics and --from-file")
-        if execute and dry_run:
-            raise UsageError("give one of --execute and --dry-run")
+        targets = {
+            "--to-earliest": to_earliest,
+            "--to-latest": to_latest,
+            "--to-current": to_current,
+            "--to-offset": to_offset,
+            "--to-datetime": to_datetime,
+            "--by-duration": by_duration,
+            "--shift-by": shift_by,
+            "--from-file": from_file,
+        }
+        scopes = (topic is not None) + all_topics + (from_file is not None)
+        faults = [
+            _group_fault(group, all_groups),
+            "" if scopes == 1 else "give one of --topic, --all-topics and --from-file",
+            "give one of --execute and --dry-run" if execute and dry_run else "",
+            target_fault(targets),
+        ]
+        if any(faults):
+            raise UsageError("; ".join(filter(None, faults)))
         names = _named(log, group, all_groups)
-        check_one_target(
-            {
-                "--to-earliest": to_earliest,
-                "--to-latest": to_latest,
-                "--to-current": to_current,
-                "--to-offset": to_offset,
-                "--to-datetime": to_datetime,
-                "--by-duration": by_duration,
-                "--shift-by": shift_by,
-                "--from-file": from_file,
-            }
-        )
         to = "earliest" if to_earliest else "latest" if to_latest else "current" if to_current else None
         filed = None if from_file is None else parse_offsets(_text(from_file), from_file, group)
         partitions = _partitions(topic)
@@ -157,10 +160,14 @@ def reset(
         _each(names if filed is None else filed, move, all_groups=all_groups)
 
 
+def _group_fault(group: str | None, all_groups: bool) -> str:
+    return "give a group or --all-groups" if (group is None) != all_groups else ""
+
+
 def _named(log: CommitLog, group: str | None, all_groups: bool) -> Sequence[str]:
     """Return the groups that a command is for: one, or all."""
-    if (group is None) != all_groups:
-        raise UsageError("give a group or --all-groups")
+    if fault := _group_fault(group, all_groups):
+        raise UsageError(fault)
     return log.groups.list() if group is None else [group]
 
 
@@ -178,18 +185,14 @@ def _each(groups: Iterable[str], act: Callable[[str], None], *, all_groups: bool
         raise typer.Exit(code)
 
 
-def check_one_target(given: Mapping[str, object]) -> None:
-    """Refuse a command line that says nowhere, or more than once, where offsets are moved to (pure).
+def target_fault(given: Mapping[str, object]) -> str:
+    """Return what is wrong with the flags that say where offsets are moved to: there must be one; else empty (pure).
 
     Args:
-        given: flag -> what stands there; None or False where it does not.
-
-    Raises:
-        UsageError: names the flags that there are, and those that are given.
+        given: flag -> its value; None or False if it is not given.
     """
     flags = [flag for flag, value in given.items() if value is not None and value is not False]
-    if len(flags) != 1:
-        raise UsageError(f"give exactly one of {', '.join(given)}; given: {', '.join(flags) or 'none'}")
+    return "" if len(flags) == 1 else f"give exactly one of {', '.join(given)}; given: {', '.join(flags) or 'none'}"
 
 
 def _partitions(topics: list[str] | None) -> dict[str, list[int]] | list[str] | None:

@@ -18,6 +18,9 @@ from pyspark_commitlog.instants import iso_or_ms
 from pyspark_commitlog.producer.batches import MAX_TIMESTAMP_MS
 
 _US_PER_MS = 1000
+#: Of a line, or value, in an error.
+_SHOWN_BYTES = 60
+_EXAMPLE = 'give one as {"key": "a", "value": "b"}'
 _Header = tuple[str, bytes | None]
 #: What a line of JSON may have; kcat's names for a value and a timestamp count, and its other fields are left out.
 _NAMES = frozenset(
@@ -137,16 +140,21 @@ def _row(line: bytes, form: LineFormat) -> _Row:
     if form.key_separator is not None:
         key, separator, value = line.partition(form.key_separator)
         if not separator:
-            raise InvalidRecordError(f"there is no separator {form.key_separator!r} after a key")
+            shown = form.key_separator.decode(errors="backslashreplace")
+            raise InvalidRecordError(f"there is no {shown!r} (-K) that ends a key")
     if form.null:
         return _Row(value or None, key or None, form.headers, form.partition)
     return _Row(value, key, form.headers, form.partition)
 
 
 def _json_row(line: bytes, form: LineFormat) -> _Row:
-    record = json.loads(line)
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        shown = line[:_SHOWN_BYTES].decode(errors="backslashreplace")
+        raise InvalidRecordError(f"{shown!r} is no JSON ({error}): {_EXAMPLE}, or leave --json out") from None
     if not isinstance(record, dict):
-        raise InvalidRecordError('a record is an object, as in {"key": "a", "value": "b"}')
+        raise InvalidRecordError(f"a record is an object: {_EXAMPLE}")
     if unknown := sorted(record.keys() - _NAMES):
         raise InvalidRecordError(
             f"unknown {', '.join(unknown)}: a record has key, value, headers, timestamp, partition"
@@ -172,7 +180,9 @@ def _bytes(record: Mapping[str, Any], name: str) -> bytes | None:
         return _decoded(encoded)
     text = record.get(name)
     if text is not None and not isinstance(text, str):
-        raise InvalidRecordError(f"{name} is no string: quote it; bytes go into {name}_base64")
+        quoted = json.dumps(json.dumps(text))
+        shown = f', as in "{name}": {quoted}' if len(quoted) <= _SHOWN_BYTES else ""
+        raise InvalidRecordError(f"{name} is no string: give JSON as a string{shown}; bytes go into {name}_base64")
     return None if text is None else text.encode()
 
 

@@ -34,6 +34,8 @@ def maintained_lines(done: Maintained) -> Iterator[str]:
         (many, few), (large, small) = one.segments, one.size_bytes
         compacted = f"compacted {counted(many, 'segment')} ({large:,} bytes) to {few} ({small:,} bytes)"
         yield f"{name}: partition {one.partition}: {compacted}"
+    for reason, partitions in done.not_compacted.items():
+        yield f"{name}: nothing to compact in {counted(partitions, 'partition')}: {reason}"
     if done.merged.merges:
         merges = counted(done.merged.merges, "merge")
         yield f"{name}: {merges} of segment objects wrote {done.merged.size_bytes:,} bytes"
@@ -148,7 +150,10 @@ def fault_lines(report: Report) -> Iterator[str]:
     for file in report.unnamed:
         yield f"{report.topic}: nothing refers to {file}"
     for file in report.under_way:
-        yield f"{report.topic}: no entry names {file} yet: work under way, or given up; the sweep of `maintain` decides"
+        yield (
+            f"{report.topic}: no entry names {file} yet, which is no fault: its task is under way, or has died; "
+            "`maintain` sweeps it after staged.retention.ms"
+        )
     if report.faults and report.replicated:
         yield (
             f"{report.topic}: the faults are in {report.root}: `commitlog repair {report.root} {report.topic}` fetches "

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import re
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from pyspark_commitlog.cli.storage_options import storage_at, storage_options, use_storage_options
-from pyspark_commitlog.errors import CommitLogError, UnknownGroupError, UnknownTopicError, UsageError
+from pyspark_commitlog.errors import CommitLogError, RootNotFoundError, UnknownGroupError, UnknownTopicError, UsageError
+from pyspark_commitlog.format.paths import ROOT_MARKER
 from pyspark_commitlog.instants import parse_instant
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.clock import SystemClock
@@ -111,7 +113,18 @@ def complain(text: str) -> None:
 
 def said(error: CommitLogError) -> str:
     """Return what a command says of an error."""
-    return error.on_command_line or str(error)
+    text = error.on_command_line or str(error)
+    other = _other_root() if isinstance(error, RootNotFoundError) else None
+    return f"{text} ({other} is one: should it come first?)" if other else text
+
+
+def _other_root() -> str | None:
+    """Return an argument of the command line that names a root, where another one was taken for it."""
+    for text in sys.argv[1:]:
+        with suppress(CommitLogError, OSError):
+            if storage_at(text).exists(ROOT_MARKER):
+                return text
+    return None
 
 
 def exit_code(error: CommitLogError) -> int:

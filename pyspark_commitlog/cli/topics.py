@@ -55,15 +55,17 @@ def create(
             given["replication.factor"] = replication_factor
         try:
             log.create_topic(topic, partitions, given)
+            outcome = f"created topic {topic} with {counted(partitions, 'partition')}"
         except TopicExistsError:
             if not if_not_exists:
                 raise
-        if as_json:
-            _describe(log, topic)
+            outcome = f"topic {topic} is there already"
+        _report(log, topic, outcome, as_json=as_json)
 
 
-def _describe(log: CommitLog, topic: str) -> None:
-    typer.echo(json.dumps(asdict(log.describe(topic))))
+def _report(log: CommitLog, topic: str, outcome: str, *, as_json: bool) -> None:
+    """Print what was done, or the topic as it is now."""
+    typer.echo(json.dumps(asdict(log.describe(topic))) if as_json else outcome)
 
 
 @topics.command("list")
@@ -135,9 +137,8 @@ def alter(
             raise UsageError("nothing to change: give --partitions, --replication-factor, --config or --delete-config")
         if bool(changed) + (partitions is not None) + (factor is not None) > 1:
             _check_changes(log, topic, partitions, factor)
-        _change(log, topic, changed, partitions, factor)
-        if as_json:
-            _describe(log, topic)
+        done = _change(log, topic, changed, partitions, factor)
+        _report(log, topic, f"altered topic {topic}: {', '.join(done)}", as_json=as_json)
 
 
 def _check_changes(log: CommitLog, topic: str, partitions: int | None, factor: int | None) -> None:
@@ -184,8 +185,10 @@ def check_factor(roots: int, factor: int) -> None:
         )
 
 
-def _change(log: CommitLog, topic: str, changed: dict[str, object], partitions: int | None, factor: int | None) -> None:
-    """Make changes one after the other; where one fails, say which are made."""
+def _change(
+    log: CommitLog, topic: str, changed: dict[str, object], partitions: int | None, factor: int | None
+) -> list[str]:
+    """Make changes one after the other, and return them; if one fails, say which are made."""
     done: list[str] = []
     try:
         if changed:
@@ -197,10 +200,12 @@ def _change(log: CommitLog, topic: str, changed: dict[str, object], partitions: 
         if factor is not None:
             for root, why in log.set_replication_factor(topic, factor).failed.items():
                 typer.echo(f"root {root} has not caught up, `commitlog replicate` goes on: {why}", err=True)
+            done.append(f"its replication factor is {factor}")
     except Exception:
         if done:
             complain(f"{topic}: {', '.join(done)}; what comes next failed")
         raise
+    return done
 
 
 @topics.command()
@@ -219,5 +224,5 @@ def delete(
             if not if_exists:
                 raise
             deleted = False
-        if as_json:
-            typer.echo(json.dumps({"topic": topic, "deleted": deleted}))
+        outcome = f"deleted topic {topic}" if deleted else f"topic {topic} is not there"
+        typer.echo(json.dumps({"topic": topic, "deleted": deleted}) if as_json else outcome)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pyspark_commitlog.errors import CommitLogError, StorageError
 from pyspark_commitlog.storage.base import Storage
 from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.storage.race import DIRECTORY, ROUNDS, WRITERS, fault_of, race
@@ -36,7 +37,13 @@ def probe(storage: Storage) -> tuple[Finding, ...]:
     """
     home = f"{DIRECTORY}/{storage.new_id()}"
     made = isinstance(storage, LocalStorage) and not storage.exists("")
-    storage.make_directory(home)
+    try:
+        storage.make_directory(home)
+    except CommitLogError:
+        raise
+    except OSError as error:  # /proc, say
+        why = error.strerror or str(error)
+        raise StorageError(f"{storage.url}: no directory can be made there ({why}): name another place") from error
     try:
         return (
             _second_put(storage, home),

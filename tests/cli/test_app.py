@@ -48,6 +48,21 @@ def test_a_command_line_that_is_wrong_ends_with_2_and_all_else_with_1(root: str,
         assert "Traceback" not in told
 
 
+def test_a_topic_and_a_root_that_are_swapped(root: str, tmp_path: Path) -> None:
+    here = str(tmp_path / "orders")
+    for command in (["cat"], ["topics", "describe"], ["offsets"]):
+        told = run(*command, here, root, code=1)[1]
+        assert told.startswith(f"error: there is no commit log at {here}: ")
+        assert told.endswith(f" ({root} is one: should it come first?)\n")
+    assert "is one" not in run("cat", here, "orders", code=1)[1]
+
+
+@pytest.mark.parametrize("command", [[], ["topics"], ["cat"], ["groups", "reset"]])
+def test_help_by_its_short_name(command: list[str]) -> None:
+    assert run(*command, "-h") == run(*command, "--help")
+    assert run(*command, "-h")[0]
+
+
 def test_what_the_system_refuses_is_one_line(root: str, tmp_path: Path) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run([*COMMAND, "topics", "list", root], stdout=full, stderr=subprocess.PIPE, check=False)

@@ -93,9 +93,15 @@ def test_damage_is_told_and_what_lies_behind_is_shown(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "code", "told"), [("nothing.log", 1, "there is no file"), ("commitlog.txt", 2, "no file of a commit log")]
+    ("name", "code", "told"),
+    [
+        ("nothing.log", 1, "there is no file"),
+        ("nothing.txt", 1, "there is no file"),
+        ("0.txt", 2, "no file of a commit log"),
+    ],
 )
 def test_what_is_no_file_of_a_root_is_one_line(root: Path, name: str, code: int, told: str) -> None:
+    (root / "0.txt").touch()
     lines, errors = run("dump", str(root / name), code=code)
     assert lines == []
     assert told in errors

@@ -233,6 +233,7 @@ def test_what_is_read_of_a_file_is_what_was_exported() -> None:
     [
         (["--to-earliest"], 2, "give one of --topic, --all-topics and --from-file"),
         (["--all-topics"], 2, f"give exactly one of {WAYS}; given: none\n"),
+        ([], 2, f"give one of --topic, --all-topics and --from-file; give exactly one of {WAYS}; given: none\n"),
         (["--all-topics", "--to-earliest", "--to-latest"], 2, "; given: --to-earliest, --to-latest\n"),
         pytest.param(
             ["--all-topics", "--to-earliest", "--shift-by", "0"],

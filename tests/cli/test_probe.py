@@ -27,6 +27,11 @@ def test_a_local_disk_can_hold_a_log_and_is_left_as_it_was(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_place_without_directories_is_refused() -> None:
+    told = run("probe", "/proc", code=1)[1]
+    assert told == "error: /proc: no directory can be made there (No such file or directory): name another place\n"
+
+
 def test_a_root_stays_as_it_is(tmp_path: Path) -> None:
     CommitLog(str(tmp_path)).create_topic("events")
     before = sorted(tmp_path.rglob("*"))

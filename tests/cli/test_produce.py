@@ -104,9 +104,19 @@ def test_json_lines_and_what_cat_writes(root: str, log: Log) -> None:
 @pytest.mark.parametrize(
     ("given", "arguments", "told"),
     [
-        (b"a=1\nb=2\nc\nd=4\n", ["-K", "="], "line 3: there is no separator b'='"),
+        (b"a=1\nb=2\nc\nd=4\n", ["-K", "="], "line 3: there is no '=' (-K) that ends a key"),
         (b'{"value":"1"}\n{"value":"2"}\n{"value":3}\n{"value":"4"}', ["--json"], "line 3: value is no string"),
-        (b'{"value":"1"}\n{"value":"2"}\n{]\n', ["--json"], "line 3: "),
+        (b'{"value":"1"}\n{"value":"2"}\n{]\n', ["--json"], "line 3: '{]' is no JSON ("),
+        (
+            b'{"value":"1"}\n{"value":"2"}\n[]\n',
+            ["--json"],
+            """line 3: a record is an object: give one as {"key": "a", "value": "b"}""",
+        ),
+        (
+            b'{"value":"1"}\n{"value":"2"}\n{"value":{"a":"b"}}\n',
+            ["--json"],
+            r"""give JSON as a string, as in "value": "{\"a\": \"b\"}"; bytes go""",
+        ),
         (b'{"value":"1"}\n{"value":"2"}\n{"values":"3"}\n', ["--json"], "line 3: unknown values: "),
         (b'{"value":"1"}\n{"value":"2"}\n{"value":"3","timestamp":1%018d}\n' % 0, ["--json"], "line 3: timestamp 1"),
     ],

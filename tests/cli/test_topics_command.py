@@ -69,10 +69,10 @@ def test_a_topic_from_its_making_to_its_end(tmp_path: Path) -> None:
     ]
     assert [line.split()[0] for line in lines[2:6]] == ["0", "1", "2", "3"]
     assert len(json.loads(run("topics", "describe", root, "events", "--json")[0][0])["partitions"]) == 4
-    run("topics", "delete", root, "events")
+    assert run("topics", "delete", root, "events")[0] == ["deleted topic events"]
     assert run("topics", "list", root)[0] == []
     assert "unknown topic" in run("topics", "delete", root, "events", code=1)[1]
-    run("topics", "delete", root, "events", "--if-exists")
+    assert run("topics", "delete", root, "events", "--if-exists")[0] == ["topic events is not there"]
 
 
 def test_a_misspelled_topic_is_answered_with_the_similar_one(tmp_path: Path) -> None:

@@ -185,7 +185,10 @@ TOLD = {
         "RootNotFoundError",
         "there is no commit log at {asked}: check the path, and that its disk is mounted, or make it with {make}",
     ),
-    "no topic": ("UnknownTopicError", "unknown topic 'ordres' in {root}: create it with {create}"),
+    "no topic": (
+        "UnknownTopicError",
+        r"unknown topic 'ordres' in {root} \(did you mean 'orders'\?\): (create it with {create}|all that there are: )",
+    ),
     "no such scheme": (
         "UnsupportedError",
         "hdfs:// is not supported by this version .*: use s3://",

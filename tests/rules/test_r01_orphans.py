@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_commitlog.cli.output import fault_lines
 from pyspark_commitlog.errors import CorruptionError, StagedExpiredError
 from pyspark_commitlog.format.paths import manifest_name, parse_chunk, side_name
 from pyspark_commitlog.log import tables as side_tables
@@ -30,6 +31,25 @@ def test_a_driver_paused_over_a_sweep_is_refused(world: World) -> None:
     with pytest.raises(StagedExpiredError, match="staged before entry"):
         commit(topic, late.topic_id, [late])
     assert world.values() == [b"first"]
+
+
+def test_verify_tells_a_chunk_of_a_task_that_died_from_what_can_never_be_named(world: World) -> None:
+    """R1: above the floor its driver may still name it, and it is no fault; below the floor nobody can."""
+    topic = world.create()
+    late = stage(topic, batch_of([b"late"]))
+    append(topic, batch_of([b"first"]))
+    assert late.chunk is not None
+    path = world.path / topic.paths(late.topic_id).chunk(late.chunk.name)
+    report = world.log().verify("t")
+    assert (report.faults, report.unnamed, len(report.under_way)) == ((), (), 1)
+    said = "\n".join(fault_lines(report))
+    assert "yet, which is no fault: its task is under way, or has died; `maintain` sweeps it after staged" in said
+    kept = path.read_bytes()
+    world.clock.advance(RETENTION_MS)
+    world.maintain()
+    path.write_bytes(kept)  # a copy brought it back
+    report = world.log().verify("t")
+    assert (report.faults, len(report.unnamed), report.under_way) == ((), 1, ())
 
 
 def test_a_sweep_between_the_check_and_the_put_wins_the_number(world: World) -> None:

@@ -83,7 +83,7 @@ FAULTS = {
     "read-only mount": ("read-only-mount", "orders", "Read-only file system. Nothing was committed; mount it writable"),
     "below a file": ("root/commitlog.json/root", "orders", NO_ROOT),
     "no root": ("nothing", "orders", NO_ROOT),
-    "no topic": ("root", "ordres", "unknown topic 'ordres' in {root}: create it with"),
+    "no topic": ("root", "ordres", r"unknown topic 'ordres' in {root} \(did you mean 'orders'\?\): create it with"),
     "no such scheme": ("hdfs://namenode/root", "orders", "hdfs:// is not supported by this version"),
 }
 

@@ -76,7 +76,7 @@ def test_a_slice_of_a_batch_is_rendered_alone() -> None:
 def test_records_before_the_line_that_is_none_are_kept() -> None:
     batch, error = parse_lines([b"a:1", b"b::", b"c", b"d:4"], 5, LINES)
     assert batch.to_pylist() == [{"value": b"1", "key": b"a"}, {"value": b":", "key": b"b"}]
-    assert str(error).startswith("line 7: there is no separator b':'")
+    assert str(error).startswith("line 7: there is no ':' (-K) that ends a key")
 
 
 @pytest.mark.parametrize(

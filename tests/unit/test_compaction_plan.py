@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.format.index import IndexState
-from pyspark_commitlog.log.maintain.compaction_plan import plan_compaction, plan_groups
+from pyspark_commitlog.log.maintain.compaction_plan import idle_reason, plan_compaction, plan_groups
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition
 
 DAY_MS = 86_400_000
@@ -44,6 +46,36 @@ def test_the_dirty_share_must_be_above_the_ratio() -> None:
 def test_only_a_compacted_topic_is_compacted() -> None:
     assert planned(cleanup_policy="delete") is None
     assert planned(cleanup_policy="compact,delete") == ([], [0, 10, 20, 30])
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (
+            {"cleaned": 40},
+            "no segment was sealed since the last compaction; the active one is never compacted (segment.b",
+        ),
+        ({"sealed": []}, "no segment was sealed since"),
+        ({"start": 40}, "no segment was sealed since"),
+        ({"cleaned": 20}, "the dirty ratio is 0.50, and min.cleanable.dirty.ratio=0.5"),
+        ({"cleaned": 30, "start": 20}, "the dirty ratio is 0.50, and"),
+        ({"now": 39, "min_compaction_lag_ms": 40}, "its records are younger than min.compaction.lag.ms=40"),
+    ],
+)
+def test_why_nothing_is_due(given: dict[str, Any], reason: str) -> None:
+    assert planned(**given) is None
+    names = {
+        name.replace("_", "."): str(given[name]) for name in given if name not in ("sealed", "cleaned", "start", "now")
+    }
+    row = SettledPartition(50, Active(IndexState(40, position=100)), None, given.get("cleaned", 0))
+    said = idle_reason(
+        given.get("sealed", FOUR),
+        row,
+        log_start=given.get("start", 0),
+        config=TopicConfig(names),
+        now_ms=given.get("now", 0),
+    )
+    assert said.startswith(reason)
 
 
 def test_segments_below_the_log_start_offset_are_left_alone() -> None:

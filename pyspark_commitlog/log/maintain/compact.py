@@ -9,6 +9,7 @@ lock, and a round publishes piece by piece (``log.objects.compact``).
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +21,13 @@ from pyspark_commitlog.format.frame import NO_TIMESTAMP
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import check, segment_span, walk
 from pyspark_commitlog.log.late_voids import late_voids
-from pyspark_commitlog.log.maintain.compaction_plan import Cleanable, is_overdue, plan_compaction, plan_groups
+from pyspark_commitlog.log.maintain.compaction_plan import (
+    Cleanable,
+    idle_reason,
+    is_overdue,
+    plan_compaction,
+    plan_groups,
+)
 from pyspark_commitlog.log.maintain.each_partition import look_now
 from pyspark_commitlog.log.maintain.keymap import Keys, KeySource, find_superseded
 from pyspark_commitlog.log.objects.compact import eligible, publish_piece, reaches_into, still_own
@@ -125,6 +132,24 @@ def compact(
     if failures:
         raise together(failures, f"topic {topic.name!r}: {len(failures)} partitions could not be compacted")
     return done
+
+
+def idle_reasons(topic: TopicLog, topic_id: str) -> dict[str, int]:
+    """Return why partitions of a compacted topic have nothing to compact now, and how many for that reason.
+
+    Empty for other topics, and if nothing can be appended: segments are merged there.
+    """
+    _, state = topic.newest(topic_id)
+    config = topic.config(state)
+    if not config.has_policy("compact") or not topic.storage.can_append:
+        return {}
+    reasons = Counter[str]()
+    _, settled = topic.settled(topic_id)
+    for partition in range(state.partitions):
+        sealed, row = topic.sealed(settled, partition), settled.partition(partition)
+        start, now_ms = state.log_start[partition], topic.storage.clock.now_ms()
+        reasons[idle_reason(sealed, row, log_start=start, config=config, now_ms=now_ms)] += 1
+    return dict(reasons)
 
 
 def _rounds(topic: TopicLog, topic_id: str, partition: int, worker: Worker, progress: Progress) -> Iterator[Compacted]:

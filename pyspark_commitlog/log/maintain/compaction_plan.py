@@ -62,6 +62,23 @@ def plan_compaction(
     return Cleanable(clean, tuple(_bounded(dirty, offsets)))
 
 
+def idle_reason(
+    sealed: Sequence[Sealed], row: SettledPartition, *, log_start: int, config: TopicConfig, now_ms: int
+) -> str:
+    """Return why ``plan_compaction`` finds nothing to compact in these sealed segments (pure)."""
+    first_dirty = max(log_start, row.cleaned)
+    dirty = [s for s in sealed if s.end_offset > first_dirty]
+    if not dirty:
+        sizes = ", ".join(f"{name}={config.number(name)}" for name in ("segment.bytes", "segment.ms"))
+        return f"no segment was sealed since the last compaction; the active one is never compacted ({sizes})"
+    old = sum(s.length for s in _old_enough(dirty, config, now_ms))
+    if not old:
+        return f"its records are younger than min.compaction.lag.ms={config.number('min.compaction.lag.ms')}"
+    share = old / (old + sum(s.length for s in sealed if log_start < s.end_offset <= first_dirty))
+    limit = config.ratio("min.cleanable.dirty.ratio")
+    return f"the dirty ratio is {share:.2f}, and min.cleanable.dirty.ratio={limit}"
+
+
 def is_overdue(oldest_ms: int | None, config: TopicConfig, now_ms: int) -> bool:
     """Return whether ``max.compaction.lag.ms`` has passed since the oldest timestamp that is not compacted (pure)."""
     return oldest_ms is not None and now_ms - oldest_ms > config.number("max.compaction.lag.ms")

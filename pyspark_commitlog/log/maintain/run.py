@@ -9,7 +9,7 @@ from typing import TypeVar
 from pyspark_commitlog.errors import TopicChangedError, as_reported, together
 from pyspark_commitlog.log.last_maintained import note_maintained
 from pyspark_commitlog.log.maintain.collect import Collected, collect, remove_former, sweep, sweep_tables
-from pyspark_commitlog.log.maintain.compact import Compacted, compact
+from pyspark_commitlog.log.maintain.compact import Compacted, compact, idle_reasons
 from pyspark_commitlog.log.maintain.decided import collect_decided
 from pyspark_commitlog.log.maintain.recover import recover
 from pyspark_commitlog.log.maintain.retention import Retained, collect_segments, retain
@@ -33,6 +33,8 @@ class Maintained:
     ``merged`` is of segment objects: of a root on storage without append; ``swept_files`` counts objects, manifests and
     tables there that no entry ever named.
 
+    ``not_compacted``: why partitions of a compacted topic had nothing to compact, if none was; reason -> partitions.
+
     ``busy`` is the holder of the settlers' lock when a step wanted it, and ``busy_ms`` how long it had it: that step
     was left to it. None: nobody did.
     """
@@ -49,6 +51,7 @@ class Maintained:
     busy: Holder | None = None
     busy_ms: int = 0
     merged: Merged = NOTHING_MERGED
+    not_compacted: dict[str, int] = field(default_factory=dict)
 
 
 def maintain_topic(topic: TopicLog, progress: Progress) -> Maintained:
@@ -75,6 +78,7 @@ def _maintain(topic: TopicLog, progress: Progress) -> Maintained:
     retained = steps.run("retain", lambda: retain(topic, topic_id), Retained({}))
     rebuilt = steps.run("check indexes", lambda: recover(topic, topic_id), 0)
     compacted = steps.run("compact", lambda: compact(topic, topic_id, progress=steps.progress), list[Compacted]())
+    idle = {} if compacted else steps.run("compact", lambda: idle_reasons(topic, topic_id), dict[str, int]())
     swept = steps.run("sweep", lambda: sweep(topic, topic_id), 0)
     files = steps.run("sweep files", lambda: _sweep_files(topic, topic_id), 0)
     collected = steps.run("collect", lambda: collect(topic, topic_id, thorough=True), Collected())
@@ -96,6 +100,7 @@ def _maintain(topic: TopicLog, progress: Progress) -> Maintained:
         busy=topic.busy,
         busy_ms=_held_ms(topic),
         merged=merged,
+        not_compacted=idle,
     )
 
 

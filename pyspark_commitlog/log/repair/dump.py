@@ -37,6 +37,7 @@ def dump(storage: Storage, name: str) -> Iterator[Row]:
         return _index(storage, name, suffix)
     if suffix == "json":
         return _json(storage, name)
+    storage.info(name)
     raise UsageError(
         f"{name}: no file of a commit log; dump takes .log, .chunk, .segment, .index, .timeindex and .json files"
     )

@@ -60,7 +60,7 @@ def _look_at_tables(topic: TopicLog, entry: Entry, seen: _Named) -> None:
 class Strays:
     """One look: ``faults`` of what is named, ``unnamed`` files and directories that nothing refers to.
 
-    Segment objects that no entry names are ``under_way`` where one still may (rule O4).
+    Chunks and segment objects that no entry names are ``under_way`` where one still may (rules R1, O4).
 
     ``segment`` returns the faults of a segment of a partition, as published up to an offset, and reports progress; the
     caller also checks what the newest entries name, and need.
@@ -252,7 +252,9 @@ class Strays:
         threads = REQUESTS_AT_ONCE if storage.bills_requests else 1
         for name, needed in results_in_turn(is_needed, storage.names(paths.staged), threads):
             if not needed:  # of what is not settled damage is a fault, and reported as such
-                self._name(paths.staged, name)
+                begun = None if name in self._chunks else names.parse_chunk(name)
+                may_be_named = begun is not None and begun >= self.state.staged_floor  # rule R1
+                self._name(paths.staged, name, self.under_way if may_be_named else self.unnamed)
 
     def _rest(self) -> None:
         """Name what nothing refers to, in all other directories."""
