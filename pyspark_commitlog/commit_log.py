@@ -47,7 +47,17 @@ from pyspark_commitlog.log.repair.void import GivenUp
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog, check_partition, no_topic
 from pyspark_commitlog.log.write.writers import former_queries
-from pyspark_commitlog.model import PartitionDescription, Progress, Record, TopicDescription, Watched, silent, watched
+from pyspark_commitlog.model import (
+    PartitionDescription,
+    Progress,
+    Record,
+    TopicDescription,
+    Watched,
+    as_whole,
+    silent,
+    watched,
+    whole_number,
+)
 from pyspark_commitlog.replicas.deciders import Deciders
 from pyspark_commitlog.replicas.making import make_roots
 from pyspark_commitlog.replicas.replicating import have_new_ones_join
@@ -259,7 +269,7 @@ class CommitLog(ReplicatedRoot):
 
     def _create_topic(self, name: str, partitions: int, config: Mapping[str, object]) -> None:
         paths.check_topic_name(name)
-        _check_partitions(partitions)
+        partitions = _partition_count(partitions)
         config = dict(config)
         unsafe = _flag(UNSAFE_SINGLE_WRITER, config.pop(UNSAFE_SINGLE_WRITER, False))
         factor = _factor(config.pop(REPLICATION_FACTOR, None))
@@ -429,7 +439,7 @@ class CommitLog(ReplicatedRoot):
         Raises:
             UsageError: ``total`` is not above the present number.
         """
-        _check_partitions(total)
+        total = _partition_count(total)
 
         def change(state: TopicState) -> TopicState:
             if total <= state.partitions:
@@ -530,7 +540,10 @@ class CommitLog(ReplicatedRoot):
         _, state = topic.newest()
         for partition in times:
             check_partition(name, state, partition)
-        return {partition: find_time(topic, state.topic_id, partition, at) for partition, at in times.items()}
+        return {
+            partition: find_time(topic, state.topic_id, partition, whole_number("timestamp", at))
+            for partition, at in times.items()
+        }
 
     def max_timestamps(
         self, name: str, partitions: Iterable[int] | None = None
@@ -791,6 +804,8 @@ def _factor(value: object) -> int | None:
         raise ConfigError(f"{REPLICATION_FACTOR}={value!r} is not allowed: it takes a whole number") from None
 
 
-def _check_partitions(partitions: int) -> None:
-    if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= MAX_PARTITIONS:
+def _partition_count(partitions: int) -> int:
+    count = as_whole(partitions)
+    if count is None or not 1 <= count <= MAX_PARTITIONS:
         raise UsageError(f"partitions={partitions!r} is not allowed: it takes 1 to {MAX_PARTITIONS}")
+    return count

@@ -13,15 +13,26 @@ from pyspark_commitlog.errors import UsageError
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+def as_whole(value: object) -> int | None:
+    """Return a whole number of any kind, such as NumPy's, as Python's; None for any other value."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        return None
+    try:
+        return index(value)
+    except TypeError:  # NumPy's bool
+        return None
+
+
 def whole_number(name: str, value: object) -> int:
     """Return a whole number of any kind, such as NumPy's, as Python's.
 
     Raises:
         UsageError: it is none; names it.
     """
-    if not isinstance(value, bool) and isinstance(value, SupportsIndex):
-        return index(value)
-    raise UsageError(f"{name}={value!r} is not allowed: it takes a whole number")
+    number = as_whole(value)
+    if number is None:
+        raise UsageError(f"{name}={value!r} is not allowed: it takes a whole number")
+    return number
 
 
 class TopicPartition(NamedTuple):

@@ -221,7 +221,7 @@ def _text(path: str) -> str:
     """Return what a file that a command line names has."""
     storage, name = beside(path)
     try:
-        return storage.read(name).decode()
+        return storage.read(name).decode("utf-8-sig")  # as spreadsheets write it
     except FileNotFoundError:
         raise UsageError(f"there is no file {path}") from None
     except UnicodeDecodeError:

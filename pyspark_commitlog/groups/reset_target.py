@@ -10,7 +10,7 @@ from enum import Enum
 
 from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
-from pyspark_commitlog.model import TopicPartition, whole_number
+from pyspark_commitlog.model import TopicPartition, as_whole, whole_number
 
 _DURATION = re.compile(
     r"P(?=.)(?:(?P<days>\d+)D)?(?:T(?=.)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
@@ -91,9 +91,10 @@ def _ms(timestamp: int | datetime | None) -> int:
         if timestamp.tzinfo is None:
             raise UsageError(f"timestamp={timestamp!r}: give it a time zone, such as tzinfo=datetime.UTC")
         return int(timestamp.timestamp() * 1000)
-    if not isinstance(timestamp, int) or timestamp < 0:
+    milliseconds = as_whole(timestamp)
+    if milliseconds is None or milliseconds < 0:
         raise UsageError(f"timestamp={timestamp!r}: use milliseconds since 1970, or a datetime")
-    return timestamp
+    return milliseconds
 
 
 def duration_ms(text: str) -> int:

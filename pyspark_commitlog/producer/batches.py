@@ -24,6 +24,7 @@ from pyspark_commitlog.errors import InvalidRecordError, UsageError
 from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP, TOGETHER_BYTES, bounded
 from pyspark_commitlog.log.write.records import check_columns
 from pyspark_commitlog.log.write.staging import Placed
+from pyspark_commitlog.model import as_whole
 
 log = logging.getLogger("pyspark_commitlog.producer")
 
@@ -287,11 +288,12 @@ def as_microseconds(timestamp: int | datetime) -> int:
         if timestamp.tzinfo is None:
             raise InvalidRecordError(f"a record's timestamp {timestamp} has no time zone: add one, as in tzinfo=UTC")
         return (timestamp - _EPOCH) // _US
-    if isinstance(timestamp, bool) or not isinstance(timestamp, int) or abs(timestamp) > MAX_TIMESTAMP_MS:
+    milliseconds = timestamp if type(timestamp) is int else as_whole(timestamp)
+    if milliseconds is None or abs(milliseconds) > MAX_TIMESTAMP_MS:
         raise InvalidRecordError(
             f"a record's timestamp is {timestamp!r}: it takes milliseconds since 1970, or a datetime with a time zone"
         )
-    return timestamp * _US_PER_MS
+    return milliseconds * _US_PER_MS
 
 
 def as_sequence(sequence: SupportsIndex) -> int:

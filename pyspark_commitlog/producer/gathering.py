@@ -19,6 +19,7 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.producers import init_producer
 from pyspark_commitlog.log.write.records import MAX_COLUMN_BYTES, narrowed
 from pyspark_commitlog.log.write.writers import PRODUCER, TRANSIENT
+from pyspark_commitlog.model import as_whole
 from pyspark_commitlog.producer.accumulator import RecordAccumulator
 from pyspark_commitlog.producer.batches import (
     BatchMetadata,
@@ -85,11 +86,12 @@ class Gathering:
                 f"topic {topic!r}: a record has {size} bytes: no topic takes more than {MAX_COLUMN_BYTES}"
             )
         at = self._storage.clock.now_ms() * _MS_US if timestamp is None else as_microseconds(timestamp)
-        if partition is not None and (isinstance(partition, bool) or not isinstance(partition, int)):
+        number = partition if partition is None or type(partition) is int else as_whole(partition)
+        if partition is not None and number is None:
             raise InvalidRecordError(f"a record's partition is {partition!r}: it takes a whole number or None")
-        if partition is not None and abs(partition) > MAX_PARTITION:
-            raise InvalidRecordError(f"topic {topic!r}: partition {partition} does not exist: no topic has so many")
-        return value, key, pairs, at, partition, size
+        if number is not None and abs(number) > MAX_PARTITION:
+            raise InvalidRecordError(f"topic {topic!r}: partition {number} does not exist: no topic has so many")
+        return value, key, pairs, at, number, size
 
     def _give(
         self, accumulator: RecordAccumulator, record: Record, sequence: int | None, *, wait: bool = True

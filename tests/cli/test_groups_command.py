@@ -166,7 +166,7 @@ def test_what_is_exported_can_be_put_back(root: str, log: Log, tmp_path: Path) -
     exported, _ = run("groups", "reset", root, "reports", "--all-topics", "--to-current", "--export")
     assert exported == ["orders,0,3", "orders,1,4"]
     file = tmp_path / "offsets.csv"
-    file.write_text("".join(f"{line}\n" for line in exported))
+    file.write_text("".join(f"{line}\n" for line in exported), encoding="utf-8-sig")  # as spreadsheets write it
     log.groups.reset("reports", to="earliest", dry_run=False)
     run("groups", "reset", root, "reports", "--from-file", str(file), "--execute")
     assert offsets(log) == [3, 4]

@@ -682,7 +682,10 @@ def test_timestamps_of_a_datetime_are_exact() -> None:
 
     east = datetime(1970, 1, 1, 2, 0, 0, 1, tzinfo=UTC) - timedelta(hours=2)
     assert as_microseconds(east) == 1
-    assert as_microseconds(5) == 5000
+    assert as_microseconds(5) == as_microseconds(np.int64(5)) == 5000
+    for refused in (True, np.bool_(1), 5.0, np.float64(5), "5"):
+        with pytest.raises(InvalidRecordError, match="it takes milliseconds since 1970"):
+            as_microseconds(refused)  # type: ignore[arg-type]
 
 
 # --- settling ---------------------------------------------------------------------------------------------

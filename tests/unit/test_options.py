@@ -23,6 +23,24 @@ def test_a_query_that_says_no_to_it_is_taken() -> None:
     assert sink_options({**GIVEN, "asyncProgressTrackingEnabled": "false", **interval}) == sink_options(GIVEN)
 
 
+def test_words_may_have_blanks_around_them() -> None:
+    read = {"path": "/data", "subscribe": "t"}
+    padded = {"startingOffsets": " Earliest ", "endingOffsets": "latest\n", "failOnDataLoss": " false "}
+    plain = {"startingOffsets": "earliest", "endingOffsets": "latest", "failOnDataLoss": "false"}
+    assert source_options({**read, **padded}) == source_options({**read, **plain})
+    assert source_options({**read, **padded}) != source_options(read)
+    assert sink_options({**GIVEN, "acks": " 1 ", "compression": " ZSTD"}) == sink_options(
+        {**GIVEN, "acks": "1", "compression": "zstd"}
+    )
+
+
+def test_a_checkpoint_of_a_reader_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    source_options({"path": "/data", "subscribe": "t"})
+    assert not caplog.records
+    source_options({"path": "/data", "subscribe": "t", "checkpointLocation": "/data/checkpoint"})
+    assert caplog.messages == ["option 'checkpointLocation' does nothing on a reader: give it to writeStream"]
+
+
 def test_a_reader_does_not_know_it() -> None:
     """It is no reader's option: one who gave it there expects what does not happen."""
     with pytest.raises(OptionError, match="unknown option 'asyncProgressTrackingEnabled'"):

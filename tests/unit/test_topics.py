@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fsspec.core import url_to_fs
 
@@ -144,6 +145,23 @@ def test_partitions_are_added_and_never_taken_away(log: CommitLog) -> None:
     for total in (3, 1):
         with pytest.raises(UsageError, match="has 3 partitions"):
             log.add_partitions("t", total)
+
+
+def test_numbers_of_numpy_are_taken_as_pythons(log: CommitLog) -> None:
+    log.create_topic("t", partitions=np.int64(2))  # type: ignore[arg-type]
+    append(log.topic("t"), batch_of([b"a"], partition=[1], timestamp=[5000]))
+    log.add_partitions("t", np.int32(3))  # type: ignore[arg-type]
+    assert len(log.describe("t").partitions) == 3
+    found = log.offsets_for_times("t", {1: np.int64(4)})[1]  # type: ignore[dict-item]
+    assert found is not None
+    assert (found.offset, found.timestamp) == (0, 5)
+    log.groups.commit("g", {"t": {1: 1}})
+    moved = log.groups.reset("g", ["t"], timestamp=np.int64(5))  # type: ignore[arg-type]
+    assert [row.after for row in moved] == [0, 0, 0]
+    with pytest.raises(UsageError, match="is not allowed: it takes a whole number"):
+        log.offsets_for_times("t", {1: np.datetime64(0, "ms")})  # type: ignore[dict-item]
+    with pytest.raises(UsageError, match="use milliseconds since 1970, or a datetime"):
+        log.groups.reset("g", ["t"], timestamp=np.float64(5))  # type: ignore[arg-type]
 
 
 def test_configs_are_altered_and_taken_back(log: CommitLog) -> None:

@@ -93,6 +93,11 @@ class GivenOptions:
         value = self._values.get(name.lower())
         return value or None
 
+    def word(self, name: str) -> str | None:
+        """Return an option that is one of some words: in lower case, without blanks around it; None as of ``text``."""
+        value = self.text(name)
+        return None if value is None else value.strip().lower()
+
     def missing(self, name: str, advice: str) -> OptionError:
         """Return the error for an option that must be there; with no option at all it may be SQL that gave none."""
         return OptionError(f"option {name!r} is missing: {advice}{'' if self._values else _IN_SQL}")
@@ -106,12 +111,12 @@ class GivenOptions:
 
     def flag(self, name: str, default: bool) -> bool:
         """Return whether an option is ``true``; neither ``true`` nor ``false`` is an error."""
-        value = self.text(name)
-        if value is None:
+        word = self.word(name)
+        if word is None:
             return default
-        if value.lower() not in ("true", "false"):
-            raise OptionError(f"option {name!r}={value!r}: use true or false")
-        return value.lower() == "true"
+        if word not in ("true", "false"):
+            raise OptionError(f"option {name!r}={self.text(name)!r}: use true or false")
+        return word == "true"
 
     def number(self, name: str, minimum: int) -> int | None:
         """Return a whole number of 64 bits, at least ``minimum``; None where it is not given."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,8 @@ from pyspark_commitlog.spark.read.topic_selection import TopicSelection, by_name
 from pyspark_commitlog.spark.read.trigger_limits import MAX_TRIGGER_DELAY_MS, TriggerLimits
 from pyspark_commitlog.storage import environment
 from pyspark_commitlog.storage.pace import DEFAULT_PER_HOUR, LEAST_PER_HOUR
+
+log = logging.getLogger("pyspark_commitlog.spark")
 
 EARLIEST, LATEST = -2, -1
 #: Start where the group is.
@@ -93,6 +96,8 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         OptionError: names the option, the value and what is allowed.
     """
     given = GivenOptions(options, _SOURCE, "source")
+    if given.text("checkpointLocation") is not None:
+        log.warning("option 'checkpointLocation' does nothing on a reader: give it to writeStream")
     group = _group(given)
     selection = _selection(given)
     if group is not None:
@@ -126,7 +131,7 @@ def _view(given: GivenOptions) -> bool:
     view = given.text("view")
     if view is None:
         return False
-    if view.lower() != "latest":
+    if given.word("view") != "latest":
         raise OptionError(f"option 'view'={view!r}: use latest, the newest record of each key")
     named = [name for name in _NOT_OF_A_VIEW if given.text(name) is not None]
     if given.flag("pushDownPredicate", False):
@@ -192,7 +197,7 @@ def _group(given: GivenOptions) -> QueryGroup | None:
 
 
 def _starting(given: GivenOptions, selection: TopicSelection, group: QueryGroup | None) -> Offsets | None:
-    if (given.text("startingOffsets") or "").lower() != "group":
+    if given.word("startingOffsets") != "group":
         return _offsets(given, "startingOffsets", selection)
     if group is None:
         raise OptionError("option 'startingOffsets'='group' needs 'groupId': the group whose offsets are meant")
@@ -201,7 +206,7 @@ def _starting(given: GivenOptions, selection: TopicSelection, group: QueryGroup 
 
 def _times(given: GivenOptions, side: str, selection: TopicSelection) -> Timestamps | None:
     """Return where to start or end by timestamp; one for all goes before one for each, as in Spark's Kafka source."""
-    strategy = (given.text("startingOffsetsByTimestampStrategy") or "error").lower()
+    strategy = given.word("startingOffsetsByTimestampStrategy") or "error"
     if strategy not in ("error", "latest"):
         raise OptionError(f"option 'startingOffsetsByTimestampStrategy'={strategy!r}: use error or latest")
     strict = side == "starting" and strategy == "error"
@@ -231,8 +236,8 @@ def _offsets(given: GivenOptions, name: str, selection: TopicSelection) -> Offse
     text = given.text(name)
     if text is None:
         return None
-    if text.lower() in _NAMED:
-        return _NAMED[text.lower()]
+    if (word := given.word(name)) in _NAMED:
+        return _NAMED[word]
     example = f'{{"{_example(selection)}": {{"0": 42, "1": -2}}}} (-2 is earliest, -1 latest)'
     return _by_partition(name, text, selection, EARLIEST, f"earliest, latest, or JSON like {example}", _whole)
 

@@ -82,14 +82,14 @@ def _refuse_async(given: GivenOptions) -> None:
 
 
 def _acks(given: GivenOptions) -> str:
-    acks = (given.text("acks") or "all").lower()
+    acks = given.word("acks") or "all"
     if acks not in ("all", "-1", "1", "0"):
         raise OptionError(f"option 'acks'={acks!r}: use all (the default), 1 or 0")
     return acks
 
 
 def _partitioner(given: GivenOptions) -> str:
-    partitioner = (given.text("partitioner") or "sticky").lower()
+    partitioner = given.word("partitioner") or "sticky"
     if partitioner not in PARTITIONERS:
         raise OptionError(f"option 'partitioner'={partitioner!r}: use one of {', '.join(PARTITIONERS)}")
     return partitioner
@@ -109,10 +109,10 @@ def _txn(given: GivenOptions) -> tuple[str, int] | None:
 
 def _compression(given: GivenOptions) -> str | None:
     """Return the codec of this writer's frames; None for the topic's."""
-    text = given.text("compression")
-    if text is not None and text.lower() not in COMPRESSIONS:
-        raise OptionError(f"option 'compression'={text!r}: use one of {', '.join(COMPRESSIONS)}")
-    return None if text is None else text.lower()
+    codec = given.word("compression")
+    if codec is not None and codec not in COMPRESSIONS:
+        raise OptionError(f"option 'compression'={codec!r}: use one of {', '.join(COMPRESSIONS)}")
+    return codec
 
 
 def _new_topic(given: GivenOptions) -> NewTopic | None:
