@@ -1,6 +1,6 @@
 """Compact a topic that is too large for one process, with Spark's executors. A job for spark-submit:
 
-    PYSPARK_PYTHON=.venv/bin/python spark-submit --properties-file spark-conf/spark-defaults.conf \\
+    spark-submit $(commitlog spark-conf --submit) \\
         examples/compact.py --root /data/log --topic users
 
 Executors must see the root under the same path. Writers and readers go on meanwhile; smaller topics are compacted by

@@ -1,6 +1,6 @@
 """Copy topics that are too large for one process to another root, with Spark's executors. A job for spark-submit:
 
-    PYSPARK_PYTHON=.venv/bin/python spark-submit --properties-file spark-conf/spark-defaults.conf \\
+    spark-submit $(commitlog spark-conf --submit) \\
         examples/copy_topics.py --source /data/commitlog --destination s3://bucket/commitlog --topics flights
 
 Each task stages a partition; then the driver commits what is there, as ``commitlog copy`` does. Executors must reach

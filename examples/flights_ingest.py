@@ -1,6 +1,6 @@
 """Stream Parquet files of flights into a topic, exactly once. A job for spark-submit:
 
-    PYSPARK_PYTHON=.venv/bin/python spark-submit --properties-file spark-conf/spark-defaults.conf \\
+    spark-submit $(commitlog spark-conf --submit) \\
         examples/flights_ingest.py --data examples/data --root /tmp/commitlog --checkpoint /tmp/checkpoint
 
 Key: the carrier. Value: the flight as JSON. Timestamp: the scheduled departure. Run it again with the same checkpoint

@@ -1,6 +1,6 @@
 """Summarise departure delays in a topic of flights, by carrier and by hour. A job for spark-submit:
 
-    PYSPARK_PYTHON=.venv/bin/python spark-submit --properties-file spark-conf/spark-defaults.conf \\
+    spark-submit $(commitlog spark-conf --submit) \\
         examples/flights_summary.py --root /tmp/commitlog
 
 It reads the topic as a stream from the earliest offset, in bounded micro-batches, and stops at what is there now.

@@ -1,6 +1,6 @@
 """Keep a Delta table as a topic says: the newest value of each key, deleted where it is null.
 
-    PYSPARK_PYTHON=.venv/bin/python spark-submit --properties-file spark-conf/spark-defaults.conf \\
+    spark-submit $(commitlog spark-conf --submit) \\
         --packages io.delta:delta-spark_4.2_2.13:4.4.0 \\
         examples/upsert_delta.py --root /tmp/commitlog --checkpoint /tmp/checkpoint --table /tmp/users
 

@@ -1,7 +1,7 @@
 """Keep a table of a Postgres database as a topic says: the newest value of each key, deleted where it is null.
 
     pip install "psycopg[binary]"
-    PYSPARK_PYTHON=.venv/bin/python spark-submit --properties-file spark-conf/spark-defaults.conf \\
+    spark-submit $(commitlog spark-conf --submit) \\
         examples/upsert_postgres.py --root /tmp/commitlog --checkpoint /tmp/checkpoint \\
         --database "host=localhost dbname=crm user=etl"
 

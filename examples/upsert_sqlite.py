@@ -1,6 +1,6 @@
 """Keep a table of an SQLite database as a topic says: the newest value of each key, deleted where it is null.
 
-    PYSPARK_PYTHON=.venv/bin/python spark-submit --properties-file spark-conf/spark-defaults.conf \\
+    spark-submit $(commitlog spark-conf --submit) \\
         examples/upsert_sqlite.py --root /tmp/commitlog --checkpoint /tmp/checkpoint --database /tmp/users.db
 
 A micro-batch and its number go into one transaction, so either both are there or none, and a batch that Spark runs

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from pyspark_commitlog import CommitLog
 from tests.spark.conftest import REPOSITORY
@@ -17,13 +16,15 @@ from tests.spark.submitted import without_the_venv
 FLIGHTS = "examples/data/nycflights-2013.parquet"
 #: The pages whose blocks make the program, in this order.
 PAGES = (
-    "README.md",
     "docs/reference/producer.md",
     "docs/reference/consumer.md",
     "docs/reference/logging.md",
     "docs/how-to/watch-lag.md",
+    "docs/how-to/dead-letters.md",
     "docs/tutorials/first-topic.md",
 )
+#: Programs of their own.
+ALONE = ("README.md",)
 #: Pages with blocks that tests of their own run.
 ELSEWHERE = {"docs/how-to/sail.md": "tests/sail"}
 #: Pages whose blocks are parts of programs, with names that the text gives.
@@ -39,6 +40,11 @@ PARTS = {
 _BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 #: What the text leaves to its reader.
 GIVEN = """
+from pyspark_commitlog import CommitLog, configure
+from pyspark.sql import SparkSession
+log = CommitLog("/data/commitlog")
+log.create_topic("flights", partitions=4, config={"retention.ms": -1})
+spark = configure(SparkSession.builder).getOrCreate()
 import pyarrow
 table = pyarrow.table({"value": ["from a table"]})
 lines = ["first", "second"]
@@ -51,7 +57,7 @@ def test_every_page_with_python_is_run() -> None:
         for page in [REPOSITORY / "README.md", *REPOSITORY.glob("docs/**/*.md")]
         if _BLOCK.search(page.read_text())
     }
-    assert found == {*PAGES, *ELSEWHERE, *PARTS}
+    assert found == {*PAGES, *ALONE, *ELSEWHERE, *PARTS}
     for page in PARTS:
         for block in _BLOCK.findall((REPOSITORY / page).read_text()):
             compile(block, page, "exec")
@@ -65,20 +71,40 @@ def test_the_python_of_the_documents_runs(tmp_path: Path) -> None:
     endless = 'group_id="billing", '
     assert program.count(endless) == 1
     program = program.replace(endless, f"{endless}consumer_timeout_ms=1000, ")
-    flights = pq.read_table(REPOSITORY / FLIGHTS)[:1000]
-    (tmp_path / FLIGHTS).parent.mkdir(parents=True)
-    pq.write_table(flights, tmp_path / FLIGHTS)
+    output = _run(program, tmp_path)
+
+    sent = ["send", "table", "first", "second"]
+    partitions = CommitLog(str(tmp_path / "commitlog")).describe("flights").partitions
+    assert sum(partition.high_watermark for partition in partitions) == len(sent)
+    assert len(output.splitlines()) >= len(sent)  # the consumer's, from the start
+    assert [line.count("__streams.errors.offset") for line in output.splitlines() if "orders" in line[:11]] == [0, 1]
+    assert ds.dataset(tmp_path / "shop-files", format="parquet").count_rows() == orders.count("\n") - 1
+
+
+def test_readme_prints_what_it_shows_anywhere_and_says_what_a_second_run_does(tmp_path: Path) -> None:
+    """No clone, no right of root, no directory that must be there: a home, and a directory to stand in."""
+    readme = (REPOSITORY / "README.md").read_text()
+    ((program, shown),) = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", readme, re.DOTALL)
+    assert _counts(_run(program, tmp_path)) == _counts(shown)
+    assert ds.dataset(tmp_path / "commitlog-pages", format="parquet").count_rows() == 1_000_000
+    assert "UNSETTLED is normal" in readme
+    assert "Run it twice, and the batch is there twice" in readme
+
+
+def _counts(output: str) -> str:
+    """Return what was printed without what differs from run to run: ids, bytes and seconds; and without padding."""
+    lines = re.sub(r"TopicId: \S+|[\d,]+ bytes|\d+ s$", "…", output, flags=re.MULTILINE).splitlines()
+    rows = [line.split() for line in lines]
+    return "\n".join(" ".join(row[:5] + row[6:] if len(row) == 7 and row[0].isdigit() else row) for row in rows)
+
+
+def _run(program: str, tmp_path: Path) -> str:
+    """Run a program by the path of its interpreter alone: nothing is activated; return what it printed."""
     (tmp_path / "path").mkdir()
-    done = subprocess.run(  # by the path of the interpreter alone: nothing is activated, and nothing says which Python
+    done = subprocess.run(
         [sys.executable, "-c", program],
-        cwd=tmp_path, env=without_the_venv(tmp_path / "path"), capture_output=True, text=True, check=False,
+        cwd=tmp_path, env={**without_the_venv(tmp_path / "path"), "HOME": str(tmp_path)},
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-
-    assert ds.dataset(tmp_path / "flights-parquet", format="parquet").count_rows() == len(flights)
-    partitions = CommitLog(str(tmp_path / "commitlog")).describe("flights").partitions
-    assert sum(partition.high_watermark for partition in partitions) == len(flights) + len(
-        ["send", "table", "first", "second"]
-    )
-    assert len(done.stdout.splitlines()) >= len(flights)  # the consumer's, from the start
-    assert ds.dataset(tmp_path / "shop-files", format="parquet").count_rows() == orders.count("\n") - 1
+    return done.stdout
