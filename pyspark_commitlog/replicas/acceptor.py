@@ -79,11 +79,13 @@ class Acceptor:
         return _register(stored)
 
     def held(self) -> tuple[Register, bytes]:
-        """Return the register, and the file of the entry that it holds, of one record; see ``read``."""
+        """Return the register and the file of its entry, as one record has them.
+
+        Not synced: callers put the entry elsewhere, and count nothing by this register.
+        """
         stored = self._journal.newest()
         if stored is None:
             return Register(), b""
-        self._journal.assure(stored)
         return _register(stored), self._journal.inline(stored.entry)
 
     def promise(self, ballot: Ballot) -> Register:
