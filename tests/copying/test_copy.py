@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -191,6 +192,23 @@ def test_retention_that_is_faster_than_the_copy(pair: Pair) -> None:
     pair.copy(hook=on_path("/settle/", "put_if_absent", retain, when="after"))
     pair.check()
     assert pair.states()[1].log_start == (7, 0)
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"cut")], ids=["lost", "cut"])
+def test_no_entry_names_a_chunk_that_went_since_it_was_staged(pair: Pair, damage: Callable[[Path], object]) -> None:
+    """A sweep of another machine, or a disk that lost it: the entry would be damage in a copy of sound records."""
+    pair.source.create()
+    pair.put(b"a", b"b" * 1000)
+
+    def lose() -> None:
+        (chunk,) = (pair.there.path / path for path in pair.there.files("/staged/") if path.endswith(".chunk"))
+        damage(chunk)
+
+    with pytest.raises(CorruptionError, match=r"staged chunk .*; nothing was committed"):
+        pair.copy(hook=on_path("topics/t/journal", "put_if_absent", once(lose), when="after"))
+    assert pair.states()[1].log_end == (0,)
+    pair.copy()
+    pair.check()
 
 
 # --- configs, rules --------------------------------------------------------------------------------------

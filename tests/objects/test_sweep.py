@@ -5,11 +5,13 @@ Where the model's page has a trace, the test is named by its guard.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import CorruptionError
-from pyspark_commitlog.format.paths import TopicPaths, object_name, side_name
+from pyspark_commitlog.format.paths import TopicPaths, manifest_name, object_name, side_name
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log import tables as side_tables
 from pyspark_commitlog.log.maintain.collect import collect, linked_from, sweep, sweep_tables
@@ -68,6 +70,27 @@ def test_what_nobody_named_goes_once_the_floor_has_passed_it(unlocked: ObjectWor
     assert unlocked.missing() == set()
     assert unlocked.values() == [b"0", b"1", b"2"]
     verify(unlocked.handle())
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        lambda number: f"objects/{object_name(number, OURS)}",
+        lambda number: f"manifests/{manifest_name(0, number, OURS)}",
+        lambda number: f"side/{side_name(number, OURS, 'damaged')}",
+    ],
+    ids=["object", "manifest", "table"],
+)
+def test_what_was_begun_at_the_floor_stays(unlocked: ObjectWorld, path: Callable[[int], str]) -> None:
+    """O4 floor: an operation that began there may name it yet; one below it is refused."""
+    topic = settled(unlocked, 3)
+    home = topic.paths(topic_id(topic)).home
+    for number in (3, 4):
+        unlocked.storage().write_once(f"{home}/{path(number)}", b"an attempt's")
+    unlocked.clock.advance(RETENTION_MS)
+    assert swept(unlocked) == 1
+    assert unlocked.settled().files_floor == 4
+    assert (unlocked.has(topic, path(3)), unlocked.has(topic, path(4))) == (False, True)
 
 
 def test_while_the_floor_stays_nothing_is_listed(unlocked: ObjectWorld) -> None:

@@ -19,9 +19,11 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.replicas.learning import RestoredError
+from pyspark_commitlog.replicas import rules
+from pyspark_commitlog.replicas.catching_up import learn_or_catch_up
+from pyspark_commitlog.replicas.learning import Allowance, RestoredError
 from tests.crash.conftest import fast_path as fast_path
-from tests.support.replicas import Replicated, no_device
+from tests.support.replicas import Replicated, no_device, settle_at
 
 
 @pytest.fixture
@@ -75,6 +77,43 @@ def test_a_root_that_is_restored_does_not_start_over_by_itself(roots: Replicated
     before = sorted((roots.path / "c/topics/t/journal").iterdir())
     assert "is missing, and not settled" in str(roots.log().replicate("t").failed)
     assert sorted((roots.path / "c/topics/t/journal").iterdir()) == before
+
+
+def _without_its_beginning(roots: Replicated, *, settles: bool = False) -> Path:
+    """Have ``c`` be out of sync, and lack the entries before the last two; return its journal."""
+    roots.create()
+    roots.write(b"0")
+    if settles:
+        settle_at(roots, "c")
+    for value in (b"1", b"2"):
+        roots.write(value)
+    roots.order().pusher.shrink(roots.id_of("c"), "test")
+    journal = roots.path / "c/topics/t/journal"
+    for path in sorted(journal.glob("*.json"))[:-2]:
+        path.unlink()
+    return journal
+
+
+@pytest.mark.parametrize("joins", [True, False], ids=["joining", "in sync"])
+def test_what_a_root_has_learned_that_counts_is_not_deleted(roots: Replicated, *, joins: bool) -> None:
+    """High watermarks were stated by it: another process may have had it join since it was found out of sync."""
+    journal = _without_its_beginning(roots)
+    order, root = roots.order(), roots.id_of("c")
+    assert order.pusher.change("joining", lambda state, base: rules.joining(state, root))
+    if not joins:
+        assert order.pusher.change("isr", lambda state, base: rules.joined(state, base.sequence, root, base.sequence))
+    before, allowed = sorted(journal.iterdir()), Allowance(roots.clock)
+    with pytest.raises(RestoredError, match="is missing, and not settled"):
+        learn_or_catch_up(order.places, root, None, order.places.newest(), allowed)
+    assert sorted(journal.iterdir()) == before
+
+
+def test_a_root_that_has_settled_something_does_not_start_over(roots: Replicated) -> None:
+    """It is the root that it was, restored or damaged: nothing was put late there by what wrote to another one."""
+    journal = _without_its_beginning(roots, settles=True)
+    before = sorted(journal.iterdir())
+    assert "is missing, and not settled" in roots.log().replicate("t").failed[roots.id_of("c")]
+    assert sorted(journal.iterdir()) == before
 
 
 def test_a_root_that_begins_where_it_has_settled_is_asked_once(roots: Replicated) -> None:

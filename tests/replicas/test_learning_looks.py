@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_commitlog.errors import SyncFailedError
 from pyspark_commitlog.replicas.entries import state_of
-from pyspark_commitlog.replicas.learning import learn
+from pyspark_commitlog.replicas.learning import learn, put_bytes
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.support.replicas import Replicated
 
@@ -85,3 +86,25 @@ def test_one_that_another_process_put_is_not_remembered_as_the_newest(roots: Rep
     assert len(overtaken) == 2
     assert looked == [], "what was overtaken is not looked at, to be remembered as the newest"
     assert ours.at(root).journal.newest() == theirs.at(root).journal.newest()
+
+
+def test_an_entry_that_another_process_put_is_synced_before_it_counts(tmp_path: Path) -> None:
+    """R5: that one may have been killed between its put and the sync of the directory: a name that power loss takes."""
+    roots = Replicated(tmp_path)
+    roots.create()
+    roots.write(b"0")
+    places = roots.order().places
+    newest, target, calls = places.newest(), places.at(roots.id_of("c")), list[str]()
+    data = places.decider().journal.bytes_of(newest.entry)
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if operation == "sync_directory" and path == "topics/t/journal":
+            calls.append(moment)
+            raise SyncFailedError("injected")
+
+    roots.hooks["c"] = hook
+    with pytest.raises(SyncFailedError):
+        put_bytes(target, places.unit, newest.entry, data)
+    assert calls == ["before"]
+    del roots.hooks["c"]
+    put_bytes(target, places.unit, newest.entry, data)

@@ -232,6 +232,20 @@ def test_a_put_at_number_one_long_after(world: World) -> None:
     assert len(world.values()) == 4
 
 
+def test_a_put_at_number_one_right_below_an_entry_that_was_built_on_another(world: World) -> None:
+    """Anchor rule: entry 2 is the oldest that is left, and names another entry 1 than the one that was put late."""
+
+    def life() -> None:
+        world.create()
+        history(world, commits=2)
+        assert world.entries() == [2, 3]
+
+    with pytest.raises(TopicExistsError):
+        world.log(on_path("/t/journal/", "put_if_absent", once(life))).create_topic("t", 9)
+    assert world.handle().newest()[1].partitions == 1
+    assert len(world.values()) == 2
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("writer", [None, Transaction("w", 1)])
 def test_a_lost_reply_is_put_again_with_the_same_bytes(world: World, when: str, writer: Transaction | None) -> None:
@@ -325,6 +339,32 @@ def test_without_a_writer_an_ambiguous_put_that_finds_a_stray_at_its_number_land
     slow = world.handle(on_path("/t/journal/", "put_if_absent", once(lost), when="after"))
     with pytest.raises(OutcomeUnknownError):
         commit(slow, staged.topic_id, [staged])
+    assert world.values().count(b"once") == 1
+
+
+def test_without_a_writer_an_ambiguous_put_below_a_stray_lands_once(world: World) -> None:
+    """Section 3: the chain from the newest entry down ends above a stray: what that was built on proves nothing."""
+    topic = world.create()
+    staged = stage(topic, batch_of([b"once"]))
+    path = world.path / f"topics/t/journal/{3:020d}.json"
+
+    def hook(operation: str, where: str, moment: str) -> None:
+        lose(operation, where, moment)
+        if operation == "fetch" and moment == "before" and where.endswith(f"/t/journal/{2:020d}.json"):
+            collected()
+
+    def lived() -> None:
+        append(world.handle(), batch_of([b"later"]))
+        genuine = path.read_bytes()
+        history(world, commits=2)
+        assert world.entries() == [4, 5]
+        path.write_bytes(genuine)
+        rewrite(path, lambda fields: fields.update(writeId=str(uuid.uuid4()), prev=str(uuid.uuid4())))
+
+    collected = once(lived)
+    lose = on_path("/t/journal/", "put_if_absent", raising(io_error()), when="after")
+    with pytest.raises(OutcomeUnknownError):
+        commit(world.handle(hook), staged.topic_id, [staged])
     assert world.values().count(b"once") == 1
 
 

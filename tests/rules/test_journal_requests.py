@@ -18,6 +18,7 @@ from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged, n
 from pyspark_commitlog.testing.clock import ManualClock
 from pyspark_commitlog.testing.faults import FaultyStorage, Hook, io_error, on_path
 from tests.support.counted import CountedStorage
+from tests.support.entries import rewrite
 from tests.support.world import once, raising
 
 _FRESH_MS = MIN_DELAY_MS // 2
@@ -367,6 +368,25 @@ def test_a_slow_put_whose_anchor_is_gone_is_outcome_unknown(bucket: Bucket) -> N
     lagging.newest()
     with pytest.raises(OutcomeUnknownError):
         put(lagging, "lagging")
+
+
+def test_a_put_whose_file_is_another_ones_does_not_count(bucket: Bucket) -> None:
+    """O9: a store that takes two puts of a name, now and then, said that both were done: the other one stands there."""
+    put(bucket.journal(), "first")
+    rival = Bucket(bucket.path / "rival", clock=bucket.clock)
+    for value in ("first", "rival"):
+        put(rival.journal(), value)
+    data = bytearray(rival.file(2).read_bytes())
+
+    def overwritten() -> None:
+        bucket.file(2).write_bytes(data)
+        rewrite(bucket.file(2), lambda fields: fields.update(prev=bucket.journal().read(1).entry.write_id))
+
+    hook = on_path(bucket.file(2).name, "put_if_absent", once(overwritten), when="after")
+    stored = put(bucket.journal(hook=hook), "mine")
+    assert stored is not None
+    assert stored.sequence == 3
+    assert bucket.values() == ["first", "rival", "mine"]
 
 
 def copied(bucket: Bucket) -> Journal:

@@ -241,6 +241,17 @@ def test_reads_after_the_end_are_asked_for_once(storage: ObjectStorage) -> None:
     assert storage.requests == {"PUT": 1, "GET": 1, "HEAD": 1}
 
 
+def test_a_read_after_the_end_of_an_object_that_grew_since_is_no_end(
+    storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look that follows is at another object than the store refused a range of: it has these bytes."""
+    storage.write_once("d/1", b"0123456789")
+    failing(monkeypatch, "get", generic("416 Range Not Satisfiable"))
+    with pytest.raises(StorageError, match="cannot read d/1 from byte 5: it changed meanwhile; read it again"):
+        storage.read("d/1", 5, 10)
+    assert storage.read("d/1", 5, 10) == b"56789"
+
+
 # --- counting ---------------------------------------------------------------------------------------------
 
 
