@@ -18,7 +18,7 @@ from pyspark_commitlog.producer.gathering import Gathering
 from pyspark_commitlog.producer.parts import Together
 from pyspark_commitlog.producer.producer_config import ChoosePartition, ProducerConfig
 from pyspark_commitlog.storage import Storage, open_storage
-from pyspark_commitlog.storage.process import process_id
+from pyspark_commitlog.storage.process import at_worker_exit, process_id
 
 log = logging.getLogger("pyspark_commitlog.producer")
 
@@ -104,6 +104,7 @@ class Producer(Gathering):
     def _start(self, storage: Storage, options: ProducerConfig, principal: str | None) -> None:
         super()._start(storage, options, principal)
         _open.add(self)
+        at_worker_exit(_flush_all)
 
     def __repr__(self) -> str:
         return f"Producer({self._storage.url!r})"
@@ -373,6 +374,11 @@ class Producer(Gathering):
         """Send what is left when the interpreter ends."""
         self.close(self._options.request_timeout_ms / 1000)
 
+    def _flush_at_exit(self) -> None:
+        """Send what is left when a worker ends; its other threads may still send."""
+        if self._process == process_id() and self.flush(self._options.request_timeout_ms / 1000):
+            self.close(0)  # a warning says what was not sent
+
 
 async def _outcome(sent: Future[_T]) -> _T:
     import asyncio
@@ -384,3 +390,8 @@ async def _outcome(sent: Future[_T]) -> _T:
 def _end_all() -> None:
     for producer in list(_open):
         producer._end()
+
+
+def _flush_all() -> None:
+    for producer in list(_open):
+        producer._flush_at_exit()

@@ -41,6 +41,27 @@ def after_fork(act: Callable[[], None]) -> None:
         os.register_at_fork(after_in_child=act)
 
 
+#: Of the finalizers of ``multiprocessing``, which run by descending priority: ours runs after an application's own.
+_EXIT_PRIORITY = -100
+_exit_calls = set[Callable[[], None]]()
+after_fork(_exit_calls.clear)
+
+
+def at_worker_exit(act: Callable[[], None]) -> None:
+    """Call ``act`` once at the end of this process if ``multiprocessing`` started it, as it skips ``atexit``.
+
+    It clears its finalizers in a new child: call this there, as often as you like. Billiard's processes, which name
+    themselves to it, share them.
+    """
+    process = sys.modules.get("multiprocessing.process")
+    if process is None or process.current_process()._parent_pid is None or act in _exit_calls:
+        return
+    from multiprocessing.util import Finalize
+
+    Finalize(None, act, exitpriority=_EXIT_PRIORITY)
+    _exit_calls.add(act)
+
+
 def process_name() -> str:
     """Return what names this process to people: host/pid."""
     return f"{platform.node()}/{os.getpid()}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -166,6 +167,113 @@ producer.send('t', 'parent')
     told = [line for line in done.stdout.splitlines() if "was forked from it: make a Producer here" in line]
     assert len(told) == 2
     assert values(tmp_path) == [b"child", *[b"parent"] * (1 if first == "pass" else 2)]
+
+
+_WORKERS = {
+    "process": "p = fork.Process(target=send); p.start(); p.join()",
+    "failing process": "p = fork.Process(target=send_and_fail); p.start(); p.join()",
+    "second producer": "p = fork.Process(target=send_and_send); p.start(); p.join()",
+    "pool": "pool = fork.Pool(1); pool.apply(send); pool.close(); pool.join()",
+    "pool that renews its workers": "with fork.Pool(1, maxtasksperchild=1) as pool: pool.apply(send); pool.apply(int)",
+    "executor": "with ProcessPoolExecutor(1, fork) as pool: pool.submit(send).result()",
+    "child of a child": "p = fork.Process(target=fork_and_send); p.start(); p.join()",
+    "thread that goes on": "p = fork.Process(target=send_late); p.start(); p.join()",
+    "os.fork": "fork_and_send()",
+}
+
+
+@pytest.mark.parametrize("worker", _WORKERS)
+def test_a_forked_worker_sends_what_it_was_given_though_it_closes_nothing(tmp_path: Path, worker: str) -> None:
+    """``multiprocessing`` ends its children without ``atexit``; a child of ``os.fork`` that calls ``sys.exit`` has it."""
+    code = f"""
+import multiprocessing, os, sys, threading, time
+from concurrent.futures import ProcessPoolExecutor
+fork = multiprocessing.get_context("fork")
+of_parent = Producer(root, linger_ms=60_000)
+of_parent.send('t', 'parent')
+
+def send():
+    global producer
+    producer = Producer(root, linger_ms=60_000)
+    for n in range(1000): producer.send('t', str(n))
+
+def send_and_fail():
+    send()
+    os.close(2)
+    raise RuntimeError
+
+def send_and_send():
+    with Producer(root) as first: first.send('t', '0')
+    producer = Producer(root, linger_ms=60_000)
+    for n in range(1, 1000): producer.send('t', str(n))
+
+def fork_and_send():
+    child = os.fork()
+    if child == 0:
+        send()
+        sys.exit()
+    os.waitpid(child, 0)
+
+def send_late():
+    producer = Producer(root)
+    def later():
+        while "_shutdown" not in functions(threading.main_thread().ident): time.sleep(0.001)
+        for n in range(1000): future = producer.send('t', str(n))
+        future.result()
+    threading.Thread(target=later).start()
+
+def functions(thread):
+    frame = sys._current_frames()[thread]
+    while frame:
+        yield frame.f_code.co_name
+        frame = frame.f_back
+
+{_WORKERS[worker]}
+"""
+    done = run(tmp_path, code)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert values(tmp_path) == [*(str(n).encode() for n in range(1000)), b"parent"]
+
+
+def send_and_leave(root: Path) -> None:
+    """Send records and end without closing the producer."""
+    producer = Producer(str(root), linger_ms=60_000)
+    for value in many(100):
+        producer.send("t", value)
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_a_worker_that_is_not_forked_sends_what_it_was_given_too(tmp_path: Path, method: str) -> None:
+    log_in(tmp_path)
+    process = multiprocessing.get_context(method).Process(target=send_and_leave, args=(tmp_path / "root",))
+    process.start()
+    ended(process)
+    assert values(tmp_path) == many(100)
+
+
+def test_the_end_of_a_worker_does_not_wait_for_ever_and_reports_what_was_lost(tmp_path: Path) -> None:
+    code = """
+import logging, multiprocessing, threading
+logging.basicConfig()
+from pyspark_commitlog.storage.local import LocalStorage
+def send():
+    reached = threading.Event()
+    def stuck(*_):
+        reached.set()
+        threading.Event().wait()
+    producer = Producer(root, request_timeout_ms=100, linger_ms=0)
+    producer.send('t', 'landed').result()
+    LocalStorage.put_if_absent = stuck
+    producer.send('t', 'stuck')
+    reached.wait()
+    for n in range(5): producer.send('t', 'lost')
+p = multiprocessing.get_context("fork").Process(target=send)
+p.start(); p.join(); exit(p.exitcode)
+"""
+    done = run(tmp_path, code)
+    assert done.returncode == 0
+    assert "topic 't': the producer was closed before sending 5 records; under way: 1 record" in done.stderr
+    assert values(tmp_path) == [b"landed"]
 
 
 def test_the_end_of_the_interpreter_sends_what_was_sent(tmp_path: Path) -> None:
