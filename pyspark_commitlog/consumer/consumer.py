@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Self
+from typing import NoReturn, Self
 
 import pyarrow as pa
 
@@ -30,7 +30,7 @@ from pyspark_commitlog.consumer.polled_rows import RECORD_COLUMNS, to_records, t
 from pyspark_commitlog.consumer.poller import Poller, PollRequest
 from pyspark_commitlog.consumer.shared.watcher import SharedRoot
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState
-from pyspark_commitlog.errors import TopicChangedError
+from pyspark_commitlog.errors import TopicChangedError, UsageError
 from pyspark_commitlog.groups.assignment.assignors import check_assignors
 from pyspark_commitlog.groups.member_config import MemberConfig
 from pyspark_commitlog.log.read.arrow import schema_of, stored_columns
@@ -154,6 +154,13 @@ class Consumer:
 
     def __repr__(self) -> str:
         return f"Consumer({self._root.storage.url!r}, client_id={self._config.client_id!r})"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be copied, as Spark and ``multiprocessing`` do with all that a function they call refers to."""
+        raise UsageError(
+            f"{self} can't be pickled or copied: both would read the same records. Make a Consumer in the function "
+            "that Spark or multiprocessing calls: with Consumer(…) as consumer: …"
+        )
 
     # --- what is read ------------------------------------------------------------------------------------
 

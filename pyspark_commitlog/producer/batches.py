@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import index
-from typing import Any, NamedTuple, SupportsIndex, TypeVar
+from typing import Any, NamedTuple, NoReturn, SupportsIndex, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -81,6 +81,12 @@ class SentFuture(Future[_T]):
     def cancel(self) -> bool:
         """Return False."""
         return False
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be copied to another process."""
+        raise UsageError(
+            "a future of a Producer can't be pickled or copied: it is completed in this process. Return its result()"
+        )
 
     def set_result(self, result: _T) -> None:
         """Set the outcome, unless it failed: storage answered too late."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from datetime import datetime
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import NoReturn, Self, TypeVar
 
 import pyarrow as pa
 
@@ -108,6 +108,13 @@ class Producer(Gathering):
 
     def __repr__(self) -> str:
         return f"Producer({self._storage.url!r})"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be copied, as Spark and ``multiprocessing`` do with all that a function they call refers to."""
+        raise UsageError(
+            f"{self} can't be pickled or copied: its threads and records belong to this process. Make a Producer in "
+            "the function that Spark or multiprocessing calls, as foreachPartition's: with Producer(…) as producer: …"
+        )
 
     def __enter__(self) -> Producer:
         return self

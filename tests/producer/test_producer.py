@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import tracemalloc
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -555,6 +558,18 @@ def test_flush_returns_how_many_are_still_under_way(world: World) -> None:
         gate.release()
         assert producer.flush() == 0
     assert len(world.values()) == 3
+
+
+@pytest.mark.parametrize("duplicate", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_producer_and_its_futures_stay_in_their_process(world: World, duplicate: Callable[[Any], Any]) -> None:
+    world.create()
+    with producer_on(world) as producer:
+        sent = producer.send("t", "v")
+        with pytest.raises(UsageError, match="Make a Producer in the function that Spark or multiprocessing calls"):
+            duplicate(producer)
+        with pytest.raises(UsageError, match=r"Return its result\(\)"):
+            duplicate(sent)
+        assert duplicate(sent.result())
 
 
 def test_after_close_it_is_closed(world: World) -> None:

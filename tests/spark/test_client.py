@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from pickle import PicklingError
+from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from pyspark_commitlog import CommitLog, Consumer, Producer
@@ -58,3 +62,24 @@ def test_client_and_spark_write_and_read_one_topic_at_once(
         values = [told(rows[partition, offset]) for offset in range(ends[partition])]
         for who in ("client", "spark"):
             assert [n for name, n in values if name == who] == list(range(partition, _ROUNDS * _EACH, _PARTITIONS))
+
+
+@pytest.mark.parametrize(
+    ("make", "advice"),
+    [
+        (
+            Producer,
+            r"UsageError: Producer\('.*'\) can't be pickled .*Make a Producer in the function that Spark .* calls",
+        ),
+        (
+            Consumer,
+            r"UsageError: Consumer\('.*'\) can't be pickled .*Make a Consumer in the function that Spark .* calls",
+        ),
+    ],
+)
+def test_a_client_that_a_closure_refers_to_is_refused_with_what_to_do(
+    spark: SparkSession, root: str, log: CommitLog, make: Callable[[str], Any], advice: str
+) -> None:
+    log.create_topic("t")
+    with make(root) as client, pytest.raises(PicklingError, match=advice):
+        spark.range(2).rdd.foreach(lambda row: client.topics())
