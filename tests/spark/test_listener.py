@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -49,6 +52,36 @@ def test_the_lag_behind_every_micro_batch(spark: SparkSession, root: str, log: C
         assert each.behind_ms is not None
         assert 3_600_000 <= each.behind_ms < 4_000_000
     assert all(each.behind_ms == 0 for each in told[1].partitions)
+
+
+_SCRIPT = """
+import sys
+from pyspark.sql import SparkSession
+from pyspark_commitlog import CommitLogListener, DefaultSource
+root, checkpoint, end = sys.argv[1:]
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark.dataSource.register(DefaultSource)
+listener = CommitLogListener(root)
+spark.streams.addListener(listener)
+reader = spark.readStream.format("commitlog").option("subscribe", "orders").option("startingOffsets", "earliest")
+query = reader.load(root).writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+query.processAllAvailable()
+if end == "stop":
+    query.stop()
+"""
+
+
+@pytest.mark.parametrize("end", ["stop", "run on"])
+def test_a_script_that_does_not_stop_spark_ends_without_a_line(
+    root: str, log: CommitLog, tmp_path: Path, end: str
+) -> None:
+    """Spark ends after Python, and logged for each report that nobody took it: 80 lines of the JVM."""
+    log.create_topic(TOPIC)
+    append(log.topic(TOPIC), batch_of([b"a"]))
+    command = [sys.executable, "-c", _SCRIPT, root, str(tmp_path / "checkpoint"), end]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not [line for line in done.stderr.splitlines() if "ERROR" in line or "py4j" in line]
 
 
 def test_a_table_and_text_of_what_was_taken(root: str, log: CommitLog) -> None:

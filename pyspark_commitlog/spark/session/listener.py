@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import html
 import json
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+from weakref import WeakSet
 
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_commitlog.commit_log import CommitLog
@@ -23,6 +28,9 @@ log = logging.getLogger("pyspark_commitlog.spark")
 
 #: Queries that have ended whose last report is kept.
 _ENDED = 100
+#: At the end of a process, how long to wait for reports that are under way, ms.
+_DRAIN_MS = 5000
+_listeners: WeakSet[CommitLogListener] = WeakSet()
 
 
 class CommitLogListener(StreamingQueryListener):
@@ -52,6 +60,7 @@ class CommitLogListener(StreamingQueryListener):
         self._ended: dict[str, QueryLag] = {}  # the newest last
         self._history: dict[str, deque[QueryLag]] = {}
         self._live: list[Live] = []
+        _listeners.add(self)
 
     def onQueryStarted(self, event: Any) -> None:
         """Nothing is known yet."""
@@ -185,3 +194,19 @@ def _details(lag: QueryLag) -> str:
     known = "" if stored is None or age is None else f" ({stored} bytes, {age / 1000:.1f} s behind)"
     worst = max(lag.partitions, key=lambda partition: partition.lag)
     return f"{known}, most in {worst.topic} partition {worst.partition}: {worst.lag}"
+
+
+@atexit.register
+def _remove_all() -> None:
+    """Remove the listeners of a session that was not stopped.
+
+    Else Spark, which ends after Python, logs a Java stack trace for each report that it can't deliver.
+    """
+    context, session = SparkContext._active_spark_context, SparkSession._instantiatedSession
+    added = [listener for listener in list(_listeners) if "_jlistenerobj" in vars(listener)]
+    if context is None or session is None or not added:
+        return
+    with suppress(Exception):  # the JVM has ended
+        for listener in added:
+            session.streams.removeListener(listener)
+        context._jsc.sc().listenerBus().waitUntilEmpty(_DRAIN_MS)
