@@ -16,7 +16,7 @@ from pyspark_commitlog.journal import Known
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.storage import Storage
-from pyspark_commitlog.storage.process import monotonic
+from pyspark_commitlog.storage.clock import monotonic
 
 log = logging.getLogger("pyspark_commitlog.producer")
 

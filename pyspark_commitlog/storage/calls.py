@@ -7,7 +7,6 @@ that hangs fills a few threads, then fails at once, until what was given up retu
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,6 +15,7 @@ from threading import Condition
 from typing import Any, TypeVar, cast
 
 from pyspark_commitlog.errors import ReplicaNotAvailableError
+from pyspark_commitlog.storage.clock import monotonic
 from pyspark_commitlog.storage.lines import Lines
 from pyspark_commitlog.storage.process import after_fork, start_thread
 
@@ -74,7 +74,7 @@ class _Call:
         """Do one step of several; nothing more is done where the caller has left."""
         if self.left:
             raise self.calls.hangs(self.what)
-        self.what, self.until = what, time.monotonic() + seconds
+        self.what, self.until = what, monotonic() + seconds
         try:
             return act()
         finally:
@@ -156,7 +156,7 @@ class Calls:
         if _here() is not None:
             return
         with self._changed:
-            if self._left and time.monotonic() - self._left_at < RETRY_SECONDS:
+            if self._left and monotonic() - self._left_at < RETRY_SECONDS:
                 raise self.hangs(next(iter(self._left)).what)
 
     def wait(
@@ -227,21 +227,21 @@ class Calls:
         Raises:
             ReplicaNotAvailableError: the root hangs, or is found to meanwhile.
         """
-        until = time.monotonic() + patience
+        until = monotonic() + patience
         with self._changed:
             if self._left:
-                now = time.monotonic()
+                now = monotonic()
                 if now - self._left_at < RETRY_SECONDS:
                     raise self.hangs(next(iter(self._left)).what)
                 self._left_at = now  # this one tries it
             seen = self._left_at
             while not self._has_place(call):
-                if not self._changed.wait(max(0.0, until - time.monotonic())):
+                if not self._changed.wait(max(0.0, until - monotonic())):
                     return False
                 if self._left and self._left_at != seen:
                     raise self.hangs(next(iter(self._left)).what)
             self._count(call, 1)
-            call.until = None if call.seconds is None else time.monotonic() + call.seconds
+            call.until = None if call.seconds is None else monotonic() + call.seconds
             return True
 
     def _has_place(self, call: _Call) -> bool:
@@ -268,7 +268,7 @@ class Calls:
         try:
             while not call.done.acquire(timeout=self._patience(call)):
                 until = call.until  # read once: the call's thread takes it back where a step ends
-                if until is not None and time.monotonic() >= until and self._leave(call, hangs=True):
+                if until is not None and monotonic() >= until and self._leave(call, hangs=True):
                     raise self.hangs(call.what)
         except ReplicaNotAvailableError:
             raise
@@ -281,7 +281,7 @@ class Calls:
 
     def _patience(self, call: _Call) -> float:
         until = call.until
-        return _LOOK_SECONDS if until is None else max(0.0, until - time.monotonic())
+        return _LOOK_SECONDS if until is None else max(0.0, until - monotonic())
 
     def _leave(self, call: _Call, *, hangs: bool) -> bool:
         """Give up a call; return False where it has ended."""
@@ -293,7 +293,7 @@ class Calls:
                 self._late.add(call)
             if hangs:
                 self._left.add(call)
-                self._left_at = time.monotonic()
+                self._left_at = monotonic()
                 self._changed.notify_all()  # those who wait for a place fail now, too
             return True
 

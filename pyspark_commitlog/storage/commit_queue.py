@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from threading import Event, Lock
 
+from pyspark_commitlog.storage.clock import monotonic
 from pyspark_commitlog.storage.lines import Lines, Place
 from pyspark_commitlog.storage.process import after_fork, start_thread
 
@@ -70,11 +71,11 @@ class Turns:
         """
         if self._is_in_vain(directory):
             return None
-        until, me = time.monotonic() + seconds, Place(directory)
+        until, me = monotonic() + seconds, Place(directory)
         try:
             if not self._lines.enter(me, seconds):
                 return None
-            me.fd = self._ask(directory, max(0.0, until - time.monotonic()))
+            me.fd = self._ask(directory, max(0.0, until - monotonic()))
             if me.fd is not None:
                 with self._lock:
                     self._taken[me.fd] = me
@@ -90,7 +91,7 @@ class Turns:
                 return True
             self._left_behind.pop(directory, None)
         since = self._in_vain.get(directory)
-        return since is not None and time.monotonic() - since < _PATIENCE_SECONDS
+        return since is not None and monotonic() - since < _PATIENCE_SECONDS
 
     def _ask(self, directory: str, seconds: float) -> int | None:
         """Ask the system for the turn; only the first of a queue does."""
@@ -128,9 +129,9 @@ class Turns:
 
     def _poll(self, directory: str, fd: int, seconds: float) -> int | None:
         """Ask for the turn now and then: not in the order of arrival, and at the price of no thread."""
-        until, held = time.monotonic() + seconds, False
+        until, held = monotonic() + seconds, False
         try:
-            while not held and time.monotonic() < until:
+            while not held and monotonic() < until:
                 time.sleep(min(_ASK_SECONDS, seconds))
                 with suppress(BlockingIOError):
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -141,7 +142,7 @@ class Turns:
         if held:
             return fd
         with self._lock:
-            self._in_vain[directory] = time.monotonic()
+            self._in_vain[directory] = monotonic()
             if len(self._in_vain) > _REMEMBERED:
                 del self._in_vain[next(iter(self._in_vain))]
         return None

@@ -9,10 +9,11 @@ import ctypes
 import os
 import select
 import struct
-import time
 from contextlib import suppress
 from functools import cache
 from typing import Any
+
+from pyspark_commitlog.storage.clock import monotonic
 
 #: Of linux/inotify.h: flags, and the head of an event (watch descriptor, mask, cookie, length of the name after it).
 _IN_CREATE, _IN_MOVED_TO = 0x100, 0x80
@@ -86,13 +87,13 @@ class Events:
         Returns:
             How long it waited, in seconds, and the numbers of the directories with new names, or that were deleted.
         """
-        began, numbers = time.monotonic(), set[int]()
+        began, numbers = monotonic(), set[int]()
         for descriptor, _ in self._poll.poll(max(0.0, seconds) * 1000):
             if descriptor == self._woken:
                 os.eventfd_read(descriptor)
             else:
                 numbers |= self._read()
-        return time.monotonic() - began, numbers
+        return monotonic() - began, numbers
 
     def wake(self) -> None:
         """End the wait of another thread, or the next one."""

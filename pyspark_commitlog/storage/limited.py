@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark_commitlog.storage.base import AppendFile, FileInfo, Holder, OutputFile, Storage
 from pyspark_commitlog.storage.calls import Calls
+from pyspark_commitlog.storage.clock import monotonic
 from pyspark_commitlog.storage.lines import Place
-from pyspark_commitlog.storage.process import monotonic
 
 if TYPE_CHECKING:
     import pyarrow as pa

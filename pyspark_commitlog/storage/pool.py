@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -14,6 +13,7 @@ from itertools import count
 from threading import Condition, Lock
 from typing import Protocol, TypeVar, cast
 
+from pyspark_commitlog.storage.clock import monotonic
 from pyspark_commitlog.storage.limits import limits
 from pyspark_commitlog.storage.process import RESERVED, start_thread
 
@@ -162,7 +162,7 @@ class Pool:
         Raises:
             RuntimeError: there is no thread for it, and none to be had.
         """
-        when = time.monotonic() + seconds
+        when = monotonic() + seconds
         number = next(self._numbers)
         with self._changed:
             if self._when.get(job, when + 1) <= when:
@@ -178,7 +178,7 @@ class Pool:
         Raises:
             RuntimeError: there is none, and none to be had.
         """
-        now = time.monotonic()
+        now = monotonic()
         with self._changed:
             starts = self._starts is not None and now - self._starts < _STARTING_SECONDS
             if not self._due or self._idle or starts or self._active() >= _share(self._part):
@@ -206,7 +206,7 @@ class Pool:
 
     def is_wanted(self, job: Job) -> bool:
         """Return whether another job waits for the thread that does ``job``: it may end, and come again later."""
-        since = time.monotonic() - _SOON_SECONDS
+        since = monotonic() - _SOON_SECONDS
         with self._changed:
             late = (due for due in self._due if due[0] <= since and not self._is_void(*due))
             return bool(self._put_off.get(job.root)) or next(late, None) is not None
@@ -241,9 +241,9 @@ class Pool:
     def _next(self) -> Job | None:
         """Return what is due, when it is; None where nothing has been for a while."""
         with self._changed:
-            until = time.monotonic() + IDLE_SECONDS
+            until = monotonic() + IDLE_SECONDS
             while True:
-                now = time.monotonic()
+                now = monotonic()
                 job = self._take(now)
                 if job is not None:
                     return job

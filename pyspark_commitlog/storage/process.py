@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import TypeVar
 
+from pyspark_commitlog.storage.clock import monotonic
 from pyspark_commitlog.storage.limits import limits
 
 _Item = TypeVar("_Item")
@@ -107,11 +108,6 @@ def executable(path: str) -> str | None:
 def is_same(path: str, other: str) -> bool:
     """Return whether two paths lead to one directory."""
     return Path(path).resolve() == Path(other).resolve()
-
-
-def monotonic() -> float:
-    """Return seconds that never go back: for what concerns this process alone, of whatever roots."""
-    return time.monotonic()
 
 
 def keep_freed_memory() -> None:
@@ -272,12 +268,12 @@ class WhileNeeded:
         Raises:
             RuntimeError: this process gets no more threads; the next call tries again.
         """
-        until = time.monotonic() + _PATIENCE_SECONDS
+        until = monotonic() + _PATIENCE_SECONDS
         while not self._runs():
             try:
                 start_thread(self._name, self._guarded, reserved=True)
             except RuntimeError:  # many need it at once, and each has started one: all but one of these end
-                if time.monotonic() >= until:
+                if monotonic() >= until:
                     raise
                 time.sleep(_PATIENCE_SECONDS / 100)
             else:

@@ -11,7 +11,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -124,7 +123,7 @@ def test_the_limit_of_a_call_begins_when_it_has_its_place(
 ) -> None:
     """Eight others of a healthy disk take their time before it: that is not the disk's trouble."""
     calls, later, go_on, came = Calls("root"), [0.0], threading.Event(), list[object]()
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + later[0]))
+    monkeypatch.setattr(module, "monotonic", lambda: time.monotonic() + later[0])
     asking = held(calls, hang, 9)
     until(lambda: sum(calls._running.values()) == MOST_CALLS)
 
@@ -231,7 +230,7 @@ def test_a_step_may_end_while_its_waiter_looks_at_its_limit(monkeypatch: pytest.
         return calls.run("another", lambda: 7, 60.0)
 
     monkeypatch.setattr(module, "_LOOK_SECONDS", 0.2)
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=now))
+    monkeypatch.setattr(module, "monotonic", now)
     assert calls.begin("steps", steps)() == 7
     assert looking.is_set()
 

@@ -19,8 +19,9 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from pyspark_commitlog.consumer.shared.shared_topic import RECHECK_SECONDS, SharedTopic
 from pyspark_commitlog.errors import UnknownTopicError
 from pyspark_commitlog.storage import TEMPORARY, Storage, open_storage
+from pyspark_commitlog.storage.clock import monotonic
 from pyspark_commitlog.storage.events import Events
-from pyspark_commitlog.storage.process import WhileNeeded, after_fork, monotonic
+from pyspark_commitlog.storage.process import WhileNeeded, after_fork
 
 #: Pauses between two looks, in seconds: the first after news, and the longest.
 FIRST_PAUSE = 0.001

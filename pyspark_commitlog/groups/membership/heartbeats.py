@@ -18,7 +18,8 @@ from weakref import WeakKeyDictionary, WeakSet, ref
 
 from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.groups.membership.member import GroupMember
-from pyspark_commitlog.storage.process import WhileNeeded, after_fork, monotonic, start_thread
+from pyspark_commitlog.storage.clock import monotonic
+from pyspark_commitlog.storage.process import WhileNeeded, after_fork, start_thread
 
 log = logging.getLogger("pyspark_commitlog.groups")
 
