@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from io import TextIOWrapper
 
 
 def main() -> None:
@@ -14,7 +13,7 @@ def main() -> None:
         if error.name not in ("typer", "rich"):
             raise
         sys.exit("The command line needs two more packages: pip install 'pyspark-commitlog[cli]'")
-    # As standard error does: a name that the encoding has no letters for ends nothing. It is None where it is closed.
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+    from pyspark_commitlog.cli.streams import wait_for_readers
+
+    wait_for_readers()
     app()

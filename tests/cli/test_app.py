@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
+import struct
 import subprocess
+import termios
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import typer
 
-from pyspark_commitlog import CommitLog, __version__
+from pyspark_commitlog import CommitLog, Producer, __version__
 from pyspark_commitlog.cli.shared import ended_by_errors
 from pyspark_commitlog.errors import ConfigError
 from tests.support.commands import COMMAND, completions, run
@@ -117,3 +122,60 @@ def test_verbose_tells_what_the_library_does(root: str) -> None:
     lines, told = run("--verbose", "cat", root, "orders", "-G", "reports", "-e")
     assert lines == []
     assert "INFO pyspark_commitlog.consumer: " in told
+
+
+_SMALL_PIPE, _PARTITIONS = 4096, 200
+
+
+def is_still(pid: int) -> bool:
+    """Return whether a process takes no tick of processor time while it is looked at for half a second."""
+
+    def ticks() -> list[str]:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+
+    before = ticks()
+    time.sleep(0.5)
+    return ticks() == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["offsets", "{root}", "wide", "--json"],
+        ["topics", "describe", "{root}", "wide"],
+        ["topics", "describe", "{root}", "wide", "--json"],
+        ["cat", "{root}", "wide", "-e", "-f", "%p %s"],
+        ["produce", "{root}", "wide", "--help"],
+    ],
+    ids=lambda command: " ".join([command[0], *command[3:]]),
+)
+def test_a_slow_reader_gets_all_though_the_pipe_does_not_block(root: str, command: list[str]) -> None:
+    """Node, ssh and CI systems leave it so: what did not fit into the pipe was lost, with exit code 0."""
+    log = CommitLog(root)
+    log.create_topic("wide", _PARTITIONS)
+    with Producer(root) as producer:
+        for _ in range(_PARTITIONS):
+            producer.send("wide", b"v" * 200, partition=0)
+    arguments = [word.format(root=root) for word in command]
+    wanted = subprocess.run([*COMMAND, *arguments], capture_output=True, check=False)
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _SMALL_PIPE)
+    os.set_blocking(writing, False)
+    with subprocess.Popen([*COMMAND, *arguments], stdout=writing, stderr=writing) as child, open(reading, "rb") as pipe:
+        os.close(writing)
+        deadline = time.monotonic() + 60
+        while child.poll() is None and not (in_pipe(reading) and is_still(child.pid)):
+            assert time.monotonic() < deadline, "it neither ends nor waits"
+        out = pipe.read()
+    assert child.returncode == wanted.returncode
+    assert without_numbers(out) == without_numbers(wanted.stdout + wanted.stderr)
+
+
+def without_numbers(output: bytes) -> bytes:
+    """Return an output without what differs from one look to the next: ages."""
+    return re.sub(rb"[0-9]+", b"0", output)
+
+
+def in_pipe(reading: int) -> int:
+    """Return how many bytes wait in a pipe."""
+    return int(struct.unpack("i", fcntl.ioctl(reading, termios.FIONREAD, b"\0" * 4))[0])
