@@ -13,8 +13,6 @@ from dataclasses import replace
 from typing import Any
 from weakref import WeakSet
 
-from pyspark import SparkContext
-from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_commitlog.commit_log import CommitLog
@@ -202,9 +200,14 @@ def _remove_all() -> None:
 
     Else Spark, which ends after Python, logs a Java stack trace for each report that it can't deliver.
     """
-    context, session = SparkContext._active_spark_context, SparkSession._instantiatedSession
     added = [listener for listener in list(_listeners) if "_jlistenerobj" in vars(listener)]
-    if context is None or session is None or not added:
+    if not added:
+        return
+    from pyspark import SparkContext  # a client of Spark Connect alone has none
+    from pyspark.sql import SparkSession
+
+    context, session = SparkContext._active_spark_context, SparkSession._instantiatedSession
+    if context is None or session is None:
         return
     with suppress(Exception):  # the JVM has ended
         for listener in added:
