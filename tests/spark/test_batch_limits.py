@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import timedelta
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from chispa import assert_df_equality
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.testing.clock import ManualClock
 from tests.spark.driver import Checkpoint, Driver
-from tests.spark.jobs import Seen, ended, frame, put, read, stored_frame, stream, values, write
+from tests.spark.jobs import Seen, ended, frame, put, read, run, stored_frame, stream, values, write
 from tests.spark.model import AUTUMN, Sent, Topic
 from tests.support.records import append, batch_of
 from tests.support.world import World
@@ -227,6 +229,93 @@ def test_a_stream_is_cut_too(spark: SparkSession, root: str, log: CommitLog, see
     writer = df.writeStream.foreachBatch(take).option("checkpointLocation", str(seen.checkpoint))
     ended(writer.trigger(availableNow=True).start())
     assert [sorted(batch) for batch in counts] == [[10, 12, 12, 13, 13]]
+
+
+def filled_unevenly(log: CommitLog) -> dict[int, int]:
+    """Have later frames of each partition larger; return partition -> number of records."""
+    log.create_topic(TOPIC, partitions=2)
+    for partition in (0, 1):
+        fill(log, 1000, partition=partition)
+        fill(log, 1500 + partition, partition=partition)
+    return {0: 2500, 1: 2501}
+
+
+def by_partition(rows: Iterable[Row]) -> dict[int, list[int]]:
+    """Return the offsets of each partition as they come, for which all of a partition come together."""
+    rows = list(rows)
+    runs = [partition for partition, _ in groupby(rows, key=lambda row: row.partition)]
+    assert len(runs) == len(set(runs))
+    return {partition: [row.offset for row in rows if row.partition == partition] for partition in runs}
+
+
+CUTS = [{"minPartitions": "4"}, {"minPartitions": "9"}, {"maxRecordsPerPartition": "1500"},
+        {"maxRecordsPerPartition": "700", "minPartitions": "8"}]  # fmt: skip
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_offsets_of_a_partition_ascend_in_every_batch_result(
+    spark: SparkSession, root: str, log: CommitLog, cut: dict[str, str]
+) -> None:
+    counts = filled_unevenly(log)
+    df = read(spark, root, TOPIC, "partition int, offset long", **cut)
+    assert df.rdd.getNumPartitions() >= 4
+    wanted = {partition: list(range(count)) for partition, count in counts.items()}
+    assert by_partition(df.collect()) == wanted
+    assert by_partition(df.toLocalIterator()) == wanted
+    assert by_partition(df.coalesce(1).collect()) == wanted
+
+
+def test_offsets_of_a_partition_ascend_if_filters_leave_ranges_of_it(
+    spark: SparkSession, root: str, log: CommitLog
+) -> None:
+    filled_unevenly(log)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        df = read(spark, root, TOPIC, pushDownPredicate="true", maxRecordsPerPartition="300")
+        kept = df.where("offset IN (3, 4, 5) OR offset BETWEEN 900 AND 2400").select("partition", "offset")
+        assert by_partition(kept.collect()) == {p: [3, 4, 5, *range(900, 2401)] for p in (0, 1)}
+        kept = df.where("offset IN (3, 2000, 2001, 2002)").select("partition", "offset")
+        assert by_partition(kept.collect()) == {p: [3, 2000, 2001, 2002] for p in (0, 1)}
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+@pytest.mark.parametrize("options", [*CUTS, {"minPartitions": "4", "maxOffsetsPerTrigger": "4000"}])
+def test_the_last_record_of_a_micro_batch_is_the_newest(
+    spark: SparkSession, root: str, log: CommitLog, seen: Seen, options: dict[str, str]
+) -> None:
+    counts = filled_unevenly(log)
+    newest: dict[int, int] = {}
+    found: dict[int, list[int]] = {0: [], 1: []}
+
+    def take(df: DataFrame, batch: int) -> None:
+        assert df.rdd.getNumPartitions() >= 4 or batch
+        for partition, offsets in by_partition(df.select("partition", "offset").collect()).items():
+            for offset in offsets:  # the last write wins
+                newest[partition] = offset
+            found[partition] += offsets
+
+    df = stream(spark, root, TOPIC, **options)
+    writer = df.writeStream.foreachBatch(take).option("checkpointLocation", str(seen.checkpoint))
+    ended(writer.trigger(availableNow=True).start())
+    assert newest == {0: 2499, 1: 2500}
+    assert found == {partition: list(range(count)) for partition, count in counts.items()}
+
+
+@pytest.mark.parametrize("cut", [{"minPartitions": "2"}, {"maxRecordsPerPartition": "1500"}])
+def test_a_streamed_copy_keeps_the_order_and_its_view_the_newest_value(
+    spark: SparkSession, root: str, log: CommitLog, tmp_path: Path, cut: dict[str, str]
+) -> None:
+    log.create_topic(TOPIC)
+    log.create_topic("copy")
+    for first, last in ((0, 1000), (1000, 2500)):
+        sent = [b"%d" % n for n in range(first, last)]
+        append(log.topic(TOPIC), batch_of(sent, key=[b"k"] * len(sent)))
+    run(stream(spark, root, TOPIC, **cut).select("key", "value"), root, "copy", tmp_path / "checkpoint")
+    copied = read(spark, root, "copy").orderBy("offset").selectExpr("CAST(value AS STRING) AS value")
+    assert [row.value for row in copied.collect()] == [f"{n}" for n in range(2500)]
+    view = read(spark, root, "copy", view="latest").selectExpr("CAST(value AS STRING) AS value")
+    assert [row.value for row in view.collect()] == ["2499"]
 
 
 # --- columns ----------------------------------------------------------------------------------------------

@@ -104,6 +104,16 @@ def test_parts_cover_the_range_are_not_empty_and_keep_the_limit(data: st.DataObj
     assert len(parts) >= min(how.min_partitions or 1, size)
 
 
-def test_the_longest_part_is_begun_first_and_equal_ones_stay_in_order() -> None:
+def test_the_longest_topic_partition_is_begun_first_and_equal_ones_stay_in_order() -> None:
     found = ranges((0, 5), (100, 107), (7, 12), (0, 7), (3, 4))
     assert longest_first(found) == [found[1], found[3], found[0], found[2], found[4]]
+
+
+def test_parts_of_one_topic_partition_stay_adjacent_and_in_order() -> None:
+    def part(topic: str, partition: int, start: int, end: int) -> OffsetRange:
+        return OffsetRange(topic, "id", partition, start, end)
+
+    a0 = [part("a", 0, 0, 10), part("a", 0, 10, 25), part("a", 0, 25, 26)]
+    a1 = [part("a", 1, 0, 12)]
+    b0 = [part("b", 0, 5, 6), part("b", 0, 40, 70)]
+    assert longest_first([*a0, *a1, *b0]) == [*b0, *a0, *a1]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from pyspark_commitlog.model import OffsetRange
+from pyspark_commitlog.model import OffsetRange, TopicPartition
 
 #: Returns where the frame that holds an offset starts and ends; None where nobody knows.
 FrameOf = Callable[[int], tuple[int, int] | None]
@@ -63,11 +63,20 @@ def split(ranges: Sequence[OffsetRange], how: Split, frames_of: Callable[[Offset
 
 
 def longest_first(parts: Sequence[OffsetRange]) -> list[OffsetRange]:
-    """Return ranges in the order in which they are best begun: else the longest may run on alone at the end.
+    """Return the topic-partition with the longest part first; parts of one stay adjacent and in order.
 
-    Spark begins tasks in the order of their partitions. Equally long ones stay in order.
+    Spark begins tasks in the order of their partitions: a long one that is begun last runs on alone. Results follow
+    that order, too, so records of a partition leave ``collect()`` or a streamed copy by offset only if its parts do.
+
+    Args:
+        parts: those of one topic-partition by offset.
     """
-    return sorted(parts, key=lambda part: part.start - part.end)
+    longest: dict[TopicPartition, int] = {}
+    for part in parts:
+        place = TopicPartition(part.topic, part.partition)
+        longest[place] = max(longest.get(place, 0), part.end - part.start)
+    order = {place: at for at, place in enumerate(sorted(longest, key=lambda place: -longest[place]))}
+    return sorted(parts, key=lambda part: order[TopicPartition(part.topic, part.partition)])
 
 
 def cuts(start: int, end: int, parts: int, max_records: int | None, frame_of: FrameOf) -> Iterator[int]:
