@@ -38,7 +38,8 @@
     │   ├── SyncFailedError                  fsync failed: what was written may not survive power loss
     │   ├── NotEnoughReplicasError           too few roots are in sync; nothing was written: bring them back, then retry
     │   ├── NotLeaderError                   the leader's root is gone and no other may lead: bring it back, then retry
-    │   └── ReplicaNotAvailableError         a root does not answer, or does not have it yet: wait, or name another
+    │   ├── ReplicaNotAvailableError         a root does not answer, or does not have it yet: wait, or name another
+    │   └── RootNotAvailableError            the root was there and is not: mount it again, then retry
     ├── UnsupportedError                     newer format, unknown feature, or a filesystem we can't keep safe
     └── CorruptionError                      stored bytes are not what was written: restore them; never skipped
         └── KafkaStorageError                a commit to partitions whose storage is damaged; nothing was committed
@@ -228,6 +229,18 @@ class NotLeaderError(StorageError):
 
 class ReplicaNotAvailableError(StorageError):
     """A root does not answer, or does not have what was asked of it yet (Kafka: ``ReplicaNotAvailableException``)."""
+
+
+class RootNotAvailableError(StorageError):
+    """The root was there when it was opened, and is not now: a disk that is not mounted looks empty."""
+
+    @classmethod
+    def at(cls, url: str) -> Self:
+        """Return the error for a root by its URL."""
+        return cls(
+            f"there is no commit log at {url} now: its disk is not mounted, or its directory was moved. Checkpoints "
+            "and committed offsets are fine: mount it and start again"
+        )
 
 
 class UnsupportedError(CommitLogError):

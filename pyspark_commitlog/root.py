@@ -87,6 +87,7 @@ class Root:
             UnsupportedError: made by another format version.
         """
         data = self._marker()
+        self._storage.expect_root()
         where = f"{self._storage.url}/{paths.ROOT_MARKER}"
         marker = checked_json(data, dict[str, object], where)
         check_version(marker, where)
@@ -207,6 +208,9 @@ class Root:
     def _names(self) -> list[str]:
         """Return what is named in the topics' directory, of all principals."""
         names = self._storage.names(paths.TOPICS)
+        if not names:  # a root that was not seen yet may be away
+            self._check_root()
+            names = self._storage.names(paths.TOPICS)
         if not self._is_one_of_several:
             return names
         roots = Roots.of(self._storage)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -19,6 +20,7 @@ from pyspark_commitlog.consumer.offset_fetcher import OffsetFetcher
 from pyspark_commitlog.consumer.polled_rows import RECORD_COLUMNS, PolledRows, to_records, to_table
 from pyspark_commitlog.consumer.shared.watcher import SharedRoot
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState
+from pyspark_commitlog.errors import RootNotAvailableError
 from pyspark_commitlog.model import Record, TopicPartition
 
 #: The longest wait without a look at the group, the clock and new topics; the watcher looks at the topics.
@@ -26,7 +28,11 @@ _WAIT_SECONDS = 0.2
 #: The same, of a member that has no partitions yet.
 _JOIN_SECONDS = 0.05
 _PATIENCE_SECONDS = 3600.0
+#: How long polls find nothing while the root is away, before they raise that; Kafka's ``default.api.timeout.ms``.
+_AWAY_SECONDS = 60.0
 _Rows = TypeVar("_Rows")
+
+log = logging.getLogger("pyspark_commitlog.consumer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,7 @@ class Poller:
         self._subscriptions, self._metadata, self._buffer = subscriptions, metadata, buffer
         self._coordinator, self._offsets = coordinator, offsets
         self._fetcher = Fetcher(subscriptions, metadata, buffer)
+        self._away_since: float | None = None
 
     def poll(self, timeout: float, request: PollRequest[_Rows]) -> _Rows:
         """Return the next rows, converted.
@@ -93,7 +100,10 @@ class Poller:
                 left = deadline - self._clock.monotonic()
                 if taken.pieces or left <= 0:
                     return rows
-                self._root.wait(self._metadata.seen, min(left, self._longest_wait))
+                if self._away_since is not None:
+                    self._clock.sleep(min(left, _WAIT_SECONDS))
+                else:
+                    self._root.wait(self._metadata.seen, min(left, self._longest_wait))
             except BaseException:
                 self._undo(taken)
                 raise
@@ -112,7 +122,10 @@ class Poller:
             except BaseException:
                 self._undo(taken)
                 raise
-            await self._root.await_news(self._metadata.seen, min(left, self._longest_wait))
+            if self._away_since is not None:
+                await asyncio.sleep(min(left, _WAIT_SECONDS))
+            else:
+                await self._root.await_news(self._metadata.seen, min(left, self._longest_wait))
 
     @property
     def _longest_wait(self) -> float:
@@ -123,6 +136,25 @@ class Poller:
         return _WAIT_SECONDS if busy else _PATIENCE_SECONDS
 
     def _take(self, request: PollRequest[_Rows]) -> Taken:
+        """Take what there is; nothing while the root is away, for as long as it may heal.
+
+        Raises:
+            RootNotAvailableError: it has been away for ``_AWAY_SECONDS``, or the caller decides that there is no more.
+        """
+        try:
+            taken = self._take_there(request)
+        except RootNotAvailableError as error:
+            now = self._clock.monotonic()
+            if self._away_since is None:
+                self._away_since = now
+                log.warning("the consumer waits: %s", error)
+            if request.certain or now - self._away_since >= _AWAY_SECONDS:
+                raise
+            return Taken()
+        self._away_since = None
+        return taken
+
+    def _take_there(self, request: PollRequest[_Rows]) -> Taken:
         with self._guard.lock:
             self._guard.check_open()
             self._coordinator.check_subscribed()

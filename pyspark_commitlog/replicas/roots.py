@@ -449,6 +449,7 @@ def root_id(storage: Storage) -> str:
     check_version(marker, where)
     check_seal(data, where)
     storage.single_writer = marker.get(UNSAFE_SINGLE_WRITER) is True
+    storage.expect_root()
     return str(marker["rootId"])
 
 

@@ -166,6 +166,13 @@ class Storage(ABC):
     #: Whether the root's marker says that one process alone may write: the store is not tried then.
     single_writer: bool = False
 
+    def expect_root(self) -> None:  # noqa: B027 most storage needs none
+        """Have absence count only where the root's marker is, from now on: a disk that is not mounted looks empty.
+
+        What is absent while the marker is too raises ``RootNotAvailableError``. Here nothing is done: a bucket that is
+        gone says so.
+        """
+
     def several(self, act: Callable[[], _Result], *, changes: bool = False) -> _Result:
         """Return, or raise, what calls that follow one another come to: one call, where each of them has its price.
 

@@ -13,7 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark_commitlog.errors import StorageReadOnlyError, StorageUnreadableError, SyncFailedError
+from pyspark_commitlog.errors import (
+    RootNotAvailableError,
+    StorageReadOnlyError,
+    StorageUnreadableError,
+    SyncFailedError,
+)
+from pyspark_commitlog.format.paths import ROOT_MARKER
 from pyspark_commitlog.storage.base import TEMPORARY
 from pyspark_commitlog.storage.os_errors import FULL, READ_ONLY, make_writable
 
@@ -55,6 +61,29 @@ def open_directory(directory: str | Path, why: str) -> int:
         raise StorageUnreadableError(
             f"cannot read the directory {directory}, {why}: {error.strerror}; make it readable for this user"
         ) from error
+
+
+@contextmanager
+def directory_of_root(root: Path) -> Iterator[int]:
+    """Open a root's directory, in which its marker is: what is absent below this descriptor is absent of the root.
+
+    A look by name proves nothing, though the marker is seen after it: the disk may have been mounted between the two.
+
+    Raises:
+        RootNotAvailableError: there is no marker.
+    """
+    try:
+        home = open_directory(root, f"to look for {ROOT_MARKER}")
+    except (FileNotFoundError, NotADirectoryError):
+        raise RootNotAvailableError.at(str(root)) from None
+    try:
+        try:
+            os.stat(ROOT_MARKER, dir_fd=home)
+        except FileNotFoundError:
+            raise RootNotAvailableError.at(str(root)) from None
+        yield home
+    finally:
+        os.close(home)
 
 
 def sync_names(directory: Path, path: str, unique: str, *, fresh: bool) -> None:

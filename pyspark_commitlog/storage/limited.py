@@ -106,6 +106,10 @@ class LimitedStorage(Storage):
         """Return the door to another root, which has limits too."""
         return limited(self._inner.peer(url))
 
+    def expect_root(self) -> None:
+        """As the inner one."""
+        self._inner.expect_root()
+
     def place(self) -> object:
         """As the inner one."""
         return self._look("a look", self._inner.place)

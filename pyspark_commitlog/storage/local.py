@@ -19,12 +19,12 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from pyspark_commitlog.errors import SyncFailedError, UnsupportedError, UsageError
+from pyspark_commitlog.errors import RootNotAvailableError, SyncFailedError, UnsupportedError, UsageError
 from pyspark_commitlog.format.paths import ACCESS_JOURNAL, CONFIG_JOURNAL, GROUPS, REPLICAS, ROOT_MARKER, TOPICS
 from pyspark_commitlog.storage.base import TEMPORARY, Clock, FileInfo, Holder, NotPutError, Storage, write_whole
 from pyspark_commitlog.storage.clock import SystemClock
 from pyspark_commitlog.storage.commit_queue import Turns, of_process
-from pyspark_commitlog.storage.directories import changing, open_directory, sync_names
+from pyspark_commitlog.storage.directories import changing, directory_of_root, open_directory, sync_names
 from pyspark_commitlog.storage.events import Events
 from pyspark_commitlog.storage.local_files import LocalAppendFile, LocalOutputFile, write_again
 from pyspark_commitlog.storage.mapping import mapped
@@ -87,6 +87,11 @@ class LocalStorage(Storage):
         self._client: str | None = None
         self._durable: OrderedDict[str, None] = OrderedDict()
         self._turns: Turns | None = None
+        self._expected = False
+
+    def expect_root(self) -> None:
+        """See ``Storage.expect_root``."""
+        self._expected = True
 
     @property
     def can_append(self) -> bool:  # type: ignore[override]
@@ -138,7 +143,7 @@ class LocalStorage(Storage):
             temporary = self._write_temporary(target, data)
         except OSError as error:
             if isinstance(error, FileNotFoundError):
-                raise NotPutError(f"cannot write {path}: its directory is gone under {self._root}") from error
+                raise NotPutError(f"cannot write {path}: {self._missing(path)}") from error
             raise explain_not_put(error, self._root, path) from error
         try:
             with changing(os.path.dirname(target), path):
@@ -148,6 +153,29 @@ class LocalStorage(Storage):
                 os.unlink(temporary)
             raise
         return None
+
+    def _missing(self, path: str) -> str:
+        """Return why there is no directory for a file."""
+        if self._expected:
+            try:
+                with directory_of_root(self._root):
+                    pass
+            except RootNotAvailableError as error:
+                return str(error)
+        return f"its directory is gone under {self._root}"
+
+    @contextmanager
+    def _needing(self, directory: str) -> Iterator[None]:
+        """Raise that the root is away where a directory is missing as that is; also where it is back by now."""
+        try:
+            yield
+        except FileNotFoundError:
+            if not self._expected:
+                raise
+            with directory_of_root(self._root) as home:
+                if S_ISDIR(_mode_of(directory or ".", home)):
+                    raise RootNotAvailableError.at(self.url) from None
+            raise
 
     def _link(self, temporary: str, target: str, path: str) -> None:
         try:
@@ -193,13 +221,15 @@ class LocalStorage(Storage):
     def create(self, path: str) -> LocalOutputFile:
         """See ``Storage.create``."""
         target = self._full(path)
-        self.make_directory(str(PurePosixPath(path).parent))
-        with explained(self._root, f"write {path}"):
+        directory = str(PurePosixPath(path).parent)
+        self.make_directory(directory)
+        with self._needing(directory), explained(self._root, f"write {path}"):
             return LocalOutputFile(target, path, self.new_id(), self._stamp)
 
     def open_append(self, path: str) -> LocalAppendFile:
         """See ``Storage.open_append``."""
-        with explained(self._root, f"write {path}"):
+        directory = str(PurePosixPath(path).parent)
+        with self._needing(directory), explained(self._root, f"write {path}"):
             return LocalAppendFile(self._root, self._full(path), path)
 
     def make_directory(self, directory: str) -> None:
@@ -209,14 +239,14 @@ class LocalStorage(Storage):
             FileNotFoundError: no log is there (its disk is not mounted), and the directory would be a part of one.
         """
         full = self._full(directory)
-        if self._is_durable(full):
+        if self._is_durable(full) and not (self._expected and full == self._root):  # that of a mount point is there
             return
         # One below the root that is there may have lost its maker before the fsync: those are synced once too.
         chain = [full, *full.parents]
         below = chain.index(self._root) + 1
         while not chain[below].is_dir():
             below += 1
-        with explained(self._root, f"make directory {directory}"), self._home() as home:
+        with self._needing(""), explained(self._root, f"make directory {directory}"), self._home() as home:
             self._check_mounted(directory, home)
             for path in reversed(chain[:below]):
                 if self._is_durable(path):
@@ -252,7 +282,9 @@ class LocalStorage(Storage):
         What was made there would be hidden when the disk is back, and until then taken for a part of the log.
         """
         top = PurePosixPath(directory).parts[:1]
-        if not top or top[0] not in _OF_A_LOG or (home is not None and S_ISDIR(_mode_of(top[0], home))):
+        if not self._expected and (
+            not top or top[0] not in _OF_A_LOG or (home is not None and S_ISDIR(_mode_of(top[0], home)))
+        ):
             return
         if home is None or not _mode_of(ROOT_MARKER, home):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self._root / ROOT_MARKER))
@@ -289,8 +321,8 @@ class LocalStorage(Storage):
             with explained(self._root, f"write {path}"):
                 write_again(name)
         with explained(self._root, f"read {path}"):
-            file = open(name, "rb")  # noqa: SIM115 closed below
-        with file:
+            fd = self._looked(path, lambda name, home: os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=home))
+        with open(fd, "rb") as file:
             try:
                 os.fsync(file.fileno())
             except OSError as error:
@@ -302,21 +334,17 @@ class LocalStorage(Storage):
 
     def sync_directory(self, directory: str, *, fresh: bool = False) -> None:
         """See ``Storage.sync_directory``."""
-        sync_names(self._full(directory), directory, self.new_id(), fresh=fresh)
+        with self._needing(directory):
+            sync_names(self._full(directory), directory, self.new_id(), fresh=fresh)
 
     def delete(self, path: str) -> None:
         """See ``Storage.delete``."""
         with suppress(FileNotFoundError), explained(self._root, f"delete {path}"):
-            try:
-                os.unlink(self._name(path))
-            except FileNotFoundError:
-                if not self.can_append:
-                    self._ask_for_names(path)
-                    os.unlink(self._name(path))
+            self._looked(path, lambda name, home: os.unlink(name, dir_fd=home))
 
     def delete_tree(self, directory: str) -> None:
         """See ``Storage.delete_tree``."""
-        with suppress(FileNotFoundError), explained(self._root, f"delete {directory}"):
+        with suppress(FileNotFoundError), self._needing(directory), explained(self._root, f"delete {directory}"):
             shutil.rmtree(self._full(directory), onerror=None if self.can_append else _leave_what_is_open)
 
     @contextmanager
@@ -324,7 +352,7 @@ class LocalStorage(Storage):
         """See ``Storage.try_lock``: an OS lock that dies with its holder; its file is never unlinked."""
         lock = OsLock(self._full(path), path)
         try:
-            with explained(self._root, f"lock {path}"):
+            with self._needing(str(PurePosixPath(path).parent)), explained(self._root, f"lock {path}"):
                 held = lock.take()
             if held:
                 self._sign(path)
@@ -373,7 +401,7 @@ class LocalStorage(Storage):
     def remove_abandoned(self, directory: str, before_ms: int) -> int:
         """See ``Storage.remove_abandoned``."""
         removed = 0
-        with suppress(FileNotFoundError), explained(self._root, f"clean {directory}"):
+        with suppress(FileNotFoundError), self._needing(directory), explained(self._root, f"clean {directory}"):
             for file in os.scandir(self._full(directory)):
                 if file.name.startswith(TEMPORARY) and file.stat().st_mtime_ns // 1_000_000 < before_ms:
                     os.unlink(file.path)
@@ -386,27 +414,42 @@ class LocalStorage(Storage):
 
     # --- reading -----------------------------------------------------------------------------------------
 
-    def _opened(self, path: str, act: Callable[[int], _T]) -> _T:
-        """Do something with a file that is opened to be read.
+    def _looked(self, path: str, look: Callable[[str, int | None], _T]) -> _T:
+        """Look by name, and again at what is absent: of a root that is expected, in the directory that has its marker.
 
         Where other machines write, a client's cache may lack a name, or lead to a file that was deleted: what is not
-        there is looked for once more, past the cache.
-        """
-        with explained(self._root, f"read {path}"):
-            try:
-                return self._open(path, act)
-            except OSError as error:
-                if self.can_append or error.errno not in (errno.ENOENT, errno.ESTALE):
-                    raise
-            self._ask_for_names(path)
-            return self._open(path, act)
+        there is looked for past the cache.
 
-    def _open(self, path: str, act: Callable[[int], _T]) -> _T:
-        fd = os.open(self._name(path), os.O_RDONLY | os.O_CLOEXEC)
+        Args:
+            path: below the root.
+            look: takes a name, and the descriptor of the directory that it is relative to.
+        """
         try:
-            return act(fd)
-        finally:
-            os.close(fd)
+            return look(self._name(path), None)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
+                raise
+            if self.can_append and not self._expected:
+                raise
+        if not self.can_append:
+            self._ask_for_names(path)
+        if not self._expected:
+            return look(self._name(path), None)
+        with directory_of_root(self._root) as home:
+            return look(path or ".", home)
+
+    def _opened(self, path: str, act: Callable[[int], _T]) -> _T:
+        """Do something with a file that is opened to be read."""
+
+        def look(name: str, home: int | None) -> _T:
+            fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=home)
+            try:
+                return act(fd)
+            finally:
+                os.close(fd)
+
+        with explained(self._root, f"read {path}"):
+            return self._looked(path, look)
 
     def _ask_for_names(self, path: str) -> None:
         """Have a client of NFS ask the server which names there are: it does so for a directory that is opened."""
@@ -450,7 +493,7 @@ class LocalStorage(Storage):
         if not self.can_append:
             return self._opened(path, lambda fd: _file_info(os.fstat(fd)))
         with explained(self._root, f"read {path}"):
-            return _file_info(os.stat(self._name(path)))
+            return _file_info(self._looked(path, lambda name, home: os.stat(name, dir_fd=home)))
 
     def exists(self, path: str) -> bool:
         """See ``Storage.exists``: each step of a commit asks whether somebody else was first."""
@@ -459,20 +502,37 @@ class LocalStorage(Storage):
         try:
             os.stat(self._name(path))
         except FileNotFoundError:
-            return False
+            if not self._expected:
+                return False
         except OSError:
             return super().exists(path)  # says what fails
-        return True
+        else:
+            return True
+        with explained(self._root, f"read {path}"), directory_of_root(self._root) as home:
+            return bool(_mode_of(path, home))
 
     def names(self, directory: str) -> list[str]:
         """See ``Storage.names``."""
         try:
             with explained(self._root, f"list {directory}"):
-                names = os.listdir(self._name(directory))
+                names = self._looked(directory, self._listed)
         except FileNotFoundError:
             return []
         shown = (name for name in names if not name.startswith(TEMPORARY))
         return sorted(shown if self.can_append else (name for name in shown if not _DELETED_BUT_OPEN.fullmatch(name)))
+
+    def _listed(self, name: str, home: int | None) -> list[str]:
+        """Return the names in a directory; raises that one is absent where it is empty, and that is to be looked at."""
+        if home is None:
+            names = os.listdir(name)
+            if self._expected and not names:
+                raise FileNotFoundError(errno.ENOENT, "it is empty", name)
+            return names
+        fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=home)
+        try:
+            return os.listdir(fd)
+        finally:
+            os.close(fd)
 
     def new_id(self) -> str:
         """Return a fresh uuid."""

@@ -60,6 +60,10 @@ class FaultyStorage(Storage):
         """As the inner one."""
         return self._inner.bills_requests
 
+    def expect_root(self) -> None:
+        """As the inner one."""
+        self._inner.expect_root()
+
     def peer(self, url: str) -> Storage:
         """As the inner one: faults of other roots are injected by a ``peer`` of one's own."""
         return self._inner.peer(url)

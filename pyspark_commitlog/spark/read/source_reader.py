@@ -13,7 +13,14 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from pyspark_commitlog.access import Operation
-from pyspark_commitlog.errors import OptionError, ReplicaNotAvailableError, TopicChangedError, UnknownTopicError
+from pyspark_commitlog.errors import (
+    OptionError,
+    ReplicaNotAvailableError,
+    RootNotAvailableError,
+    RootNotFoundError,
+    TopicChangedError,
+    UnknownTopicError,
+)
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import HANDLE_BYTES, TopicLog
@@ -104,8 +111,17 @@ class SourceReader:
         return {name: newest.state for name, newest in self._newest_of(known, all_there=all_there).items()}
 
     def _newest_of(self, known: Collection[str], *, all_there: bool) -> dict[str, Newest]:
-        """Return the newest entries; where a root has gone away, as another one has them."""
-        return tried_elsewhere(lambda: self._look(known, all_there=all_there), self._let_go_of_roots)
+        """Return the newest entries; where a root has gone away, as another one has them.
+
+        Raises:
+            RootNotAvailableError: the root is not there, and was when ``known`` topics were read.
+        """
+        try:
+            return tried_elsewhere(lambda: self._look(known, all_there=all_there), self._let_go_of_roots)
+        except RootNotFoundError as error:
+            if not known:
+                raise
+            raise RootNotAvailableError.at(self._log().url) from error
 
     def _let_go_of_roots(self) -> bool:
         """Open all topics again, where several roots were named; return whether that is so."""
@@ -242,6 +258,7 @@ class SourceReader:
         root = self._log()
         if not wanted.anchors:
             return root.topic(wanted.topic)
+        root.storage.expect_root()
         topic = TopicLog(root.storage, wanted.topic)
         topic.resume(wanted.topic_id, wanted.anchors)
         return topic

@@ -1,0 +1,229 @@
+"""A root that is away for a moment is not taken for one without topics: docs/explanation/design/absent-roots.md."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+import pytest
+
+from pyspark_commitlog import Consumer, Producer
+from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.consumer import poller
+from pyspark_commitlog.errors import RootNotAvailableError, StorageError
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.spark.source import DefaultSource
+from pyspark_commitlog.storage import NotPutError
+from pyspark_commitlog.storage.local import LocalStorage
+from tests.support.consumers import DEFAULTS, values
+from tests.support.records import append, batch_of
+from tests.support.world import World
+
+_ENTRY = "topics/t/journal/00000000000000000001.json"
+
+
+class Disk:
+    """The disk of a root, which goes and comes back; ``mount_point``: an empty directory is left where it was."""
+
+    def __init__(self, root: Path, mount_point: bool) -> None:
+        self.root, self._mount_point, self._aside = root, mount_point, root.with_name("aside")
+
+    def goes(self) -> None:
+        """Take it away."""
+        self.root.rename(self._aside)
+        if self._mount_point:
+            self.root.mkdir()
+
+    def comes(self) -> None:
+        """Bring it back: nothing was written below its mount point meanwhile."""
+        if self._mount_point:
+            self.root.rmdir()
+        self._aside.rename(self.root)
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Have it away."""
+        self.goes()
+        try:
+            yield
+        finally:
+            self.comes()
+
+    def away_for(self, seconds: float) -> Timer:
+        """Take it away, and have another thread bring it back."""
+        self.goes()
+        timer = Timer(seconds, self.comes)
+        timer.start()
+        return timer
+
+
+@pytest.fixture(params=[False, True], ids=["moved", "unmounted"])
+def disk(world: World, request: pytest.FixtureRequest) -> Disk:
+    """The disk of a root with a topic of three records."""
+    append(world.create(), batch_of([b"a", b"b", b"c"]))
+    return Disk(world.path, request.param)
+
+
+_LOOKS: dict[str, Callable[[LocalStorage], object]] = {
+    "read": lambda storage: storage.read(_ENTRY),
+    "fetch": lambda storage: storage.fetch(_ENTRY, 10),
+    "map": lambda storage: storage.map(_ENTRY, 0, 10),
+    "info": lambda storage: storage.info(_ENTRY),
+    "exists": lambda storage: storage.exists(_ENTRY),
+    "marker": lambda storage: storage.exists(paths.ROOT_MARKER),
+    "names": lambda storage: storage.names("topics"),
+    "names of the root": lambda storage: storage.names(""),
+    "sync_file": lambda storage: storage.sync_file(_ENTRY),
+    "sync_directory": lambda storage: storage.sync_directory("topics"),
+}
+_CHANGES: dict[str, Callable[[LocalStorage], object]] = {
+    "create": lambda storage: storage.create("topics/t/x"),
+    "make_directory": lambda storage: storage.make_directory("topics/t/x"),
+    "probes": lambda storage: storage.write_once("probes/x.json", b"{}"),
+    "marker": lambda storage: storage.write_once(paths.ROOT_MARKER, b"{}"),
+    "open_append": lambda storage: storage.open_append("topics/t/x.log"),
+    "delete": lambda storage: storage.delete(_ENTRY),
+    "delete_tree": lambda storage: storage.delete_tree("topics/t"),
+    "remove_abandoned": lambda storage: storage.remove_abandoned("topics/t/journal", 10**15),
+    "try_lock": lambda storage: storage.try_lock("topics/t/lock").__enter__(),
+}
+
+
+def opened(disk: Disk) -> LocalStorage:
+    """Return a door to the root, which was seen there."""
+    log = CommitLog(str(disk.root))
+    log.topics()
+    assert isinstance(log.storage, LocalStorage)
+    return log.storage
+
+
+@pytest.mark.parametrize("operation", _LOOKS)
+def test_nothing_is_absent_of_a_root_that_is_away(disk: Disk, operation: str) -> None:
+    storage, look = opened(disk), _LOOKS[operation]
+    there = look(storage)
+    with disk.away(), pytest.raises(RootNotAvailableError, match=r"there is no commit log at .*: mount it and start"):
+        look(storage)
+    assert look(storage) == there
+
+
+@pytest.mark.parametrize("operation", _CHANGES)
+def test_nothing_is_changed_below_the_mount_point_of_a_root_that_is_away(disk: Disk, operation: str) -> None:
+    storage = opened(disk)
+    with disk.away():
+        with pytest.raises(RootNotAvailableError):
+            _CHANGES[operation](storage)
+        assert not disk.root.exists() or not list(disk.root.iterdir())
+
+
+def test_a_put_to_a_root_that_is_away_is_certainly_not_put(disk: Disk) -> None:
+    storage = opened(disk)
+    with disk.away(), pytest.raises(NotPutError, match=r"there is no commit log at .* now"):
+        storage.put_if_absent(_ENTRY, b"x")
+
+
+def test_a_root_that_comes_back_between_a_look_and_its_marker_lacks_nothing(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The marker alone proves nothing of a look that was before it: it is taken again below the same descriptor."""
+    storage = opened(disk)
+    for name, look in (("listdir", _LOOKS["names"]), ("stat", _LOOKS["exists"]), ("open", _LOOKS["read"])):
+        there, act = look(storage), getattr(os, name)
+
+        def and_then_it_comes_back(*args: Any, _act: Any = act, _name: str = name, **more: Any) -> Any:
+            monkeypatch.setattr(os, _name, _act)
+            try:
+                return _act(*args, **more)
+            finally:
+                disk.comes()
+
+        disk.goes()
+        monkeypatch.setattr(os, name, and_then_it_comes_back)
+        assert look(storage) == there, name
+
+
+def test_what_a_root_lacks_that_is_there_is_absent(disk: Disk) -> None:
+    storage = opened(disk)
+    assert storage.names("topics/none") == []
+    assert not storage.exists("topics/none")
+    with pytest.raises(FileNotFoundError):
+        storage.read("topics/none")
+    with pytest.raises(FileNotFoundError):
+        storage.sync_directory("topics/none")
+    storage.delete("topics/none")
+    storage.delete_tree("topics/none")
+
+
+# --- what users see -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{}, {"producer_id": "p"}], ids=["plain", "with an id"])
+def test_a_producer_tries_again_until_the_root_is_back(disk: Disk, settings: dict[str, Any]) -> None:
+    with Producer(str(disk.root), **settings) as producer:
+        producer.send("t", b"d").result(30)
+        timer = disk.away_for(0.3)
+        sent = [producer.send("t", b"%d" % number) for number in range(20)]
+        assert [future.result(30).offset for future in sent] == list(range(4, 24))
+        timer.join()
+        assert producer.send("t", b"e").result(30).offset == 24
+
+
+@pytest.mark.parametrize("settings", [{}, {"group_id": "g"}], ids=["plain", "of a group"])
+def test_a_consumer_waits_for_a_root_that_is_away(
+    disk: Disk, settings: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with Consumer(str(disk.root), "t", **{**DEFAULTS, **settings}) as consumer:
+        assert values(consumer.poll(30)) == [b"a", b"b", b"c"]
+        with disk.away():
+            assert consumer.poll(0.0) == consumer.poll(0.3) == []
+        append(TopicLog(LocalStorage(disk.root), "t"), batch_of([b"d"]))
+        assert values(consumer.poll(30)) == [b"d"]
+    assert "the consumer waits: there is no commit log at" in caplog.text
+    assert "deleted" not in caplog.text
+
+
+def test_a_consumer_says_that_its_root_stays_away(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(poller, "_AWAY_SECONDS", 0.0)
+    with Consumer(str(disk.root), "t", **DEFAULTS) as consumer:
+        assert len(consumer.poll(30)) == 3
+        with disk.away(), pytest.raises(RootNotAvailableError, match="there is no commit log at"):
+            consumer.poll(0.0)
+        assert consumer.poll(0.0) == []
+
+
+def test_a_loop_that_ends_without_records_does_not_end_as_the_root_is_away(disk: Disk) -> None:
+    with Consumer(str(disk.root), "t", consumer_timeout_ms=10, **DEFAULTS) as consumer:
+        assert values(consumer) == [b"a", b"b", b"c"]
+        with disk.away(), pytest.raises(RootNotAvailableError, match="there is no commit log at"):
+            list(consumer)
+
+
+@pytest.mark.parametrize("act", ["topics", "topic", "maintain", "groups"])
+def test_a_log_that_is_open_says_that_its_root_is_away(disk: Disk, act: str) -> None:
+    log = CommitLog(str(disk.root))
+    acts: dict[str, Callable[[], object]] = {
+        "topics": log.topics,
+        "topic": lambda: log.describe("t"),
+        "maintain": lambda: log.maintain("t"),
+        "groups": log.groups.list,
+    }
+    acts[act]()
+    with disk.away(), pytest.raises(RootNotAvailableError, match="there is no commit log at"):
+        acts[act]()
+    acts[act]()
+
+
+def test_a_query_does_not_take_a_topic_for_deleted_as_the_root_is_away(disk: Disk) -> None:
+    source = DefaultSource({"path": str(disk.root), "subscribe": "t", "startingOffsets": "earliest"})
+    reader = source.streamReader(source.schema())
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, reader.getDefaultReadLimit())
+    restarted = source.streamReader(source.schema())
+    for each in (reader, restarted):
+        with disk.away(), pytest.raises(StorageError, match="Checkpoints and committed offsets are fine: mount it"):
+            each.latestOffset(start, each.getDefaultReadLimit())
+    assert reader.latestOffset(start, reader.getDefaultReadLimit())
