@@ -199,14 +199,13 @@ def test_a_reader_reads_the_newest_entry_again_where_an_object_is_missing(settle
 def test_entries_that_are_requests_are_looked_at_several_at_a_time(
     unlocked: ObjectWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is found stands in the order of the entries all the same."""
+    """On NFS and fsspec too. What is found stands in the order of the entries all the same."""
     topic = unlocked.create(1, CONFIG)
     for number in range(8):
         append(topic, batch_of([b"%d" % number]))
     chunks = sorted(unlocked.path.glob("topics/*/*/staged/*"))
     for path in chunks[1::2]:
         path.unlink()
-    monkeypatch.setattr(LocalStorage, "bills_requests", True)
     together, began = threading.Barrier(2), list[str]()
     info = LocalStorage.info
 
@@ -228,13 +227,12 @@ def test_entries_that_are_requests_are_looked_at_several_at_a_time(
 def test_what_nobody_needs_any_more_is_looked_at_several_at_a_time(
     unlocked: ObjectWorld, monkeypatch: pytest.MonkeyPatch, operation: str, files: str
 ) -> None:
-    """Old entries, settle entries and chunks: where each is some requests."""
+    """Old entries, settle entries and chunks: where each is some requests, or a round trip to a server."""
     topic = unlocked.create(1, CONFIG)
     for number in range(4):
         append(topic, batch_of([b"%d" % number]))
         settle(topic, topic_id(topic))
     awaited = {str(path.relative_to(unlocked.path)) for path in sorted(unlocked.path.glob(f"topics/*/{files}"))[:2]}
-    monkeypatch.setattr(LocalStorage, "bills_requests", True)
     together, began, asked = threading.Barrier(2), list[str](), getattr(LocalStorage, operation)
 
     def waiting(self: LocalStorage, path: str, *args: object) -> object:

@@ -106,9 +106,9 @@ class Strays:
     ) -> Iterator[tuple[Entry, _Seen, Callable[[], bool]]]:
         """Yield the entries that are there, newest first, and what was seen of them; one that can't be read is a fault.
 
-        Several are looked at a time where each is a request: a handle is for one thread at a time.
+        Several are looked at a time but on a local disk: a handle is for one thread at a time.
         """
-        journal, alone = journal_of(self.topic), not self.topic.storage.bills_requests
+        journal, alone = journal_of(self.topic), self.topic.storage.can_append
 
         def read(sequence: int) -> tuple[Entry, _Seen] | Exception:
             topic = self.topic if alone else TopicLog(self.topic.storage, self.topic.name)
@@ -249,7 +249,7 @@ class Strays:
             except CorruptionError:
                 return False
 
-        threads = REQUESTS_AT_ONCE if storage.bills_requests else 1
+        threads = 1 if storage.can_append else REQUESTS_AT_ONCE
         for name, needed in results_in_turn(is_needed, storage.names(paths.staged), threads):
             if not needed:  # of what is not settled damage is a fault, and reported as such
                 begun = None if name in self._chunks else names.parse_chunk(name)
