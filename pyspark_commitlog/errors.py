@@ -32,7 +32,7 @@
     │   └── ProducerClosedError              the producer is closed, or another process' (a fork): make a new one
     ├── StorageError (OSError)               free space, get permission, mount it writable; then retry
     │   ├── StorageFullError
-    │   ├── StorageDeniedError               the system refuses this user: no retry helps, none is made
+    │   ├── StorageDeniedError               the system refuses this user, or a link is in the way: no retry helps
     │   │   ├── StorageReadOnlyError         to write
     │   │   └── StorageUnreadableError       to read
     │   ├── SyncFailedError                  fsync failed: what was written may not survive power loss
@@ -198,7 +198,7 @@ class StorageFullError(StorageError):
 
 
 class StorageDeniedError(StorageError):
-    """The system refuses this to the user: it stays so until somebody changes permissions or the mount."""
+    """The system refuses this to the user: it stays so until somebody changes permissions, the mount, or a link."""
 
 
 class StorageReadOnlyError(StorageDeniedError):

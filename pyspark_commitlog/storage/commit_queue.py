@@ -14,6 +14,7 @@ from contextlib import suppress
 from threading import Event, Lock
 
 from pyspark_commitlog.storage.clock import monotonic
+from pyspark_commitlog.storage.descriptors import open_file
 from pyspark_commitlog.storage.lines import Lines, Place
 from pyspark_commitlog.storage.process import after_fork, start_thread
 
@@ -98,7 +99,7 @@ class Turns:
         if self._is_in_vain(directory):  # the one before us in the queue waited in vain
             return None
         try:
-            fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+            fd = open_file(directory, os.O_RDONLY | os.O_DIRECTORY)
         except OSError:
             return None
         try:

@@ -13,14 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark_commitlog.errors import (
-    RootNotAvailableError,
-    StorageReadOnlyError,
-    StorageUnreadableError,
-    SyncFailedError,
-)
+from pyspark_commitlog.errors import RootNotAvailableError, StorageDeniedError, StorageReadOnlyError, SyncFailedError
 from pyspark_commitlog.format.paths import ROOT_MARKER
 from pyspark_commitlog.storage.base import TEMPORARY
+from pyspark_commitlog.storage.descriptors import open_directory, open_file
 from pyspark_commitlog.storage.os_errors import FULL, READ_ONLY, make_writable
 
 #: Directories of this process whose last sync failed, and when their names changed last before it (ns).
@@ -28,39 +24,31 @@ _doubted: dict[str, int] = {}
 
 
 @contextmanager
-def changing(directory: str | Path, path: str) -> Iterator[None]:
-    """Change names in a directory within, and make them durable; ``path`` is what an error names.
+def changing(root: str | Path, below: str, path: str) -> Iterator[int]:
+    """Change names in a directory within, by its descriptor, and make them durable.
 
     The directory is opened before: a failure that another process gets first is reported to every descriptor that was
     open by then, and to none that is opened later.
 
+    Args:
+        root, below: see ``open_directory``.
+        path: what an error names.
+
     Raises:
-        StorageUnreadableError: it may not be opened; nothing was changed.
+        StorageDeniedError: it may not be opened, or is a link; nothing was changed.
         SyncFailedError: what was changed may not survive power loss.
     """
-    fd = open_directory(directory, f"to sync it for {path}")
+    fd = open_directory(root, below, f"to sync it for {path}")
     try:
-        yield
-        _sync(fd, directory, path)
+        yield fd
+        sync_open(fd, named(root, below), path)
     finally:
         os.close(fd)
 
 
-def open_directory(directory: str | Path, why: str) -> int:
-    """Return a descriptor of a directory; ``why`` is what an error says.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: there is none.
-        StorageUnreadableError: it may not be read.
-    """
-    try:
-        return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno not in READ_ONLY:
-            raise
-        raise StorageUnreadableError(
-            f"cannot read the directory {directory}, {why}: {error.strerror}; make it readable for this user"
-        ) from error
+def named(root: str | Path, below: str) -> str:
+    """Return the absolute name of a directory below a root."""
+    return f"{root}/{below}" if below else str(root)
 
 
 @contextmanager
@@ -73,7 +61,7 @@ def directory_of_root(root: Path) -> Iterator[int]:
         RootNotAvailableError: there is no marker.
     """
     try:
-        home = open_directory(root, f"to look for {ROOT_MARKER}")
+        home = open_directory(root, "", f"to look for {ROOT_MARKER}")
     except (FileNotFoundError, NotADirectoryError):
         raise RootNotAvailableError.at(str(root)) from None
     try:
@@ -86,11 +74,11 @@ def directory_of_root(root: Path) -> Iterator[int]:
         os.close(home)
 
 
-def sync_names(directory: Path, path: str, unique: str, *, fresh: bool) -> None:
+def sync_names(root: str | Path, below: str, path: str, unique: str, *, fresh: bool) -> None:
     """Make the names durable that are found in a directory.
 
     Args:
-        directory: its absolute name.
+        root, below: see ``open_directory``.
         path: what an error names.
         unique: part of the name that is made and removed where a change is needed.
         fresh: whether to change the directory first, whatever is known of it.
@@ -98,14 +86,15 @@ def sync_names(directory: Path, path: str, unique: str, *, fresh: bool) -> None:
     Raises:
         FileNotFoundError: there is no such directory.
         SyncFailedError: they may not survive power loss.
-        StorageUnreadableError: it may not be read.
+        StorageDeniedError: it may not be read, or is a link.
         StorageReadOnlyError: a change is needed, and not allowed.
     """
+    directory = named(root, below)
     try:
-        with changing(directory, path):
-            if fresh or _is_doubted(directory):
-                _change(directory, unique)
-    except (FileNotFoundError, StorageUnreadableError, SyncFailedError):
+        with changing(root, below, path) as fd:
+            if fresh or _is_doubted(directory, fd):
+                _change(directory, unique, fd)
+    except (FileNotFoundError, StorageDeniedError, SyncFailedError):
         raise
     except OSError as error:
         if error.errno in READ_ONLY:
@@ -119,34 +108,35 @@ def sync_names(directory: Path, path: str, unique: str, *, fresh: bool) -> None:
         ) from error
 
 
-def _is_doubted(directory: Path) -> bool:
+def _is_doubted(directory: str, fd: int) -> bool:
     """Return whether the last sync failed, and nobody changed the directory since."""
-    failed = _doubted.get(str(directory))
-    return failed is not None and os.stat(directory).st_mtime_ns == failed
+    failed = _doubted.get(directory)
+    return failed is not None and os.fstat(fd).st_mtime_ns == failed
 
 
-def _change(directory: Path, unique: str) -> None:
+def _change(directory: str, unique: str, fd: int) -> None:
     """Change a directory's names, so that its next sync has something to write; afterwards they are as before."""
-    name = directory / f"{TEMPORARY}{unique}"
+    name = f"{TEMPORARY}{unique}"
     try:
-        os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-        os.unlink(name)
+        os.close(open_file(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, dir_fd=fd))
+        os.unlink(name, dir_fd=fd)
     except OSError as error:
         if error.errno not in FULL:
             raise
-        os.utime(directory)  # a disk that is full must still be freed; to a filesystem's journal this is a change, too
+        os.utime(fd)  # a disk that is full must still be freed; to a filesystem's journal this is a change, too
 
 
-def _sync(fd: int, directory: str | Path, path: str) -> None:
+def sync_open(fd: int, directory: str, path: str) -> None:
+    """Make the names in an open directory durable; see ``changing``."""
     try:
         _fsync(fd)
     except OSError as error:
-        _doubted[str(directory)] = os.fstat(fd).st_mtime_ns  # the clock of files is coarse: an equal time is no change
+        _doubted[directory] = os.fstat(fd).st_mtime_ns  # the clock of files is coarse: an equal time is no change
         raise SyncFailedError(
             f"fsync of the directory of {path} failed ({error.strerror}): what was written there may not "
             f"survive power loss. Check the disk, then retry with the same writer id"
         ) from error
-    _doubted.pop(str(directory), None)
+    _doubted.pop(directory, None)
 
 
 def _fsync(fd: int) -> None:

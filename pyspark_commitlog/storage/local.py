@@ -19,12 +19,20 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from pyspark_commitlog.errors import RootNotAvailableError, SyncFailedError, UnsupportedError, UsageError
+from pyspark_commitlog.errors import RootNotAvailableError, StorageError, SyncFailedError, UnsupportedError, UsageError
 from pyspark_commitlog.format.paths import ACCESS_JOURNAL, CONFIG_JOURNAL, GROUPS, REPLICAS, ROOT_MARKER, TOPICS
 from pyspark_commitlog.storage.base import TEMPORARY, Clock, FileInfo, Holder, NotPutError, Storage, write_whole
 from pyspark_commitlog.storage.clock import SystemClock
 from pyspark_commitlog.storage.commit_queue import Turns, of_process
-from pyspark_commitlog.storage.directories import changing, directory_of_root, open_directory, sync_names
+from pyspark_commitlog.storage.descriptors import (
+    PASSING,
+    check_kind,
+    descend,
+    open_beneath,
+    open_directory,
+    open_file,
+)
+from pyspark_commitlog.storage.directories import directory_of_root, named, sync_names, sync_open
 from pyspark_commitlog.storage.events import Events
 from pyspark_commitlog.storage.local_files import LocalAppendFile, LocalOutputFile, write_again
 from pyspark_commitlog.storage.mapping import mapped
@@ -138,20 +146,17 @@ class LocalStorage(Storage):
 
     def put_if_absent(self, path: str, data: bytes) -> FileInfo | None:
         """See ``Storage.put_if_absent``: a synced temporary file, a link, the directory synced."""
-        target = self._name(path)
+        self._name(path)
+        directory, _, name = path.rpartition("/")
+        with self._not_put(path):
+            home = open_directory(self.url, directory, f"to write {path}")
         try:
-            temporary = self._write_temporary(target, data)
-        except OSError as error:
-            if isinstance(error, FileNotFoundError):
-                raise NotPutError(f"cannot write {path}: {self._missing(path)}") from error
-            raise explain_not_put(error, self._root, path) from error
-        try:
-            with changing(os.path.dirname(target), path):
-                self._link(temporary, target, path)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
+            with self._not_put(path):
+                temporary = self._write_temporary(home, data)
+            self._link(temporary, name, home, path)
+            sync_open(home, named(self.url, directory), path)
+        finally:
+            os.close(home)
         return None
 
     def _missing(self, path: str) -> str:
@@ -177,11 +182,23 @@ class LocalStorage(Storage):
                     raise RootNotAvailableError.at(self.url) from None
             raise
 
-    def _link(self, temporary: str, target: str, path: str) -> None:
+    @contextmanager
+    def _not_put(self, path: str) -> Iterator[None]:
+        """Say of what fails within that nothing was put."""
         try:
-            os.link(temporary, target)
+            yield
+        except FileNotFoundError as error:
+            raise NotPutError(f"cannot write {path}: {self._missing(path)}") from error
+        except StorageError:
+            raise
         except OSError as error:
-            if _has_no_links(error, os.path.dirname(target)):
+            raise explain_not_put(error, self._root, path) from error
+
+    def _link(self, temporary: str, name: str, home: int, path: str) -> None:
+        try:
+            os.link(temporary, name, src_dir_fd=home, dst_dir_fd=home, follow_symlinks=False)
+        except OSError as error:
+            if _has_no_links(error, home):
                 raise UnsupportedError(
                     f"cannot write {path} under {self._root}: the filesystem has no hard links ({error.strerror}), on "
                     "which every commit rests. Nothing was committed; use a local disk, NFS, or a bucket as s3://…, "
@@ -192,27 +209,30 @@ class LocalStorage(Storage):
             raise
         finally:
             with suppress(OSError):
-                os.unlink(temporary)
+                os.unlink(temporary, dir_fd=home)
 
-    def _write_temporary(self, target: str, data: bytes) -> str:
-        temporary = f"{os.path.dirname(target)}/{TEMPORARY}{self.new_id()}"
+    def _write_temporary(self, home: int, data: bytes) -> str:
+        """Write and sync a file of an open directory; return its name there."""
+        temporary = f"{TEMPORARY}{self.new_id()}"
+        fd = open_file(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, dir_fd=home)
         try:
-            with open(temporary, "xb", buffering=0) as file:
-                left = memoryview(data)
-                while left:
-                    left = left[file.write(left) :]
-                os.fsync(file.fileno())
-            self._stamp(temporary)
+            left = memoryview(data)
+            while left:
+                left = left[os.write(fd, left) :]
+            os.fsync(fd)
+            self._stamp(temporary, home)
         except OSError:
             with suppress(OSError):
-                os.unlink(temporary)
+                os.unlink(temporary, dir_fd=home)
             raise
+        finally:
+            os.close(fd)
         return temporary
 
-    def _stamp(self, path: str | Path) -> None:
+    def _stamp(self, name: str, home: int) -> None:
         if self._stamps:
             now = self.clock.now_ms() * 1_000_000
-            os.utime(path, ns=(now, now))
+            os.utime(name, ns=(now, now), dir_fd=home, follow_symlinks=False)
 
     def write_once(self, path: str, data: bytes) -> None:
         """See ``Storage.write_once``."""
@@ -220,17 +240,17 @@ class LocalStorage(Storage):
 
     def create(self, path: str) -> LocalOutputFile:
         """See ``Storage.create``."""
-        target = self._full(path)
+        self._name(path)
         directory = str(PurePosixPath(path).parent)
         self.make_directory(directory)
         with self._needing(directory), explained(self._root, f"write {path}"):
-            return LocalOutputFile(target, path, self.new_id(), self._stamp)
+            return LocalOutputFile(self._root, path, self.new_id(), self._stamp)
 
     def open_append(self, path: str) -> LocalAppendFile:
         """See ``Storage.open_append``."""
-        directory = str(PurePosixPath(path).parent)
-        with self._needing(directory), explained(self._root, f"write {path}"):
-            return LocalAppendFile(self._root, self._full(path), path)
+        self._name(path)
+        with self._needing(str(PurePosixPath(path).parent)), explained(self._root, f"write {path}"):
+            return LocalAppendFile(self._root, path)
 
     def make_directory(self, directory: str) -> None:
         """See ``Storage.make_directory``: every directory made is synced into its parent.
@@ -252,7 +272,7 @@ class LocalStorage(Storage):
                 if self._is_durable(path):
                     continue
                 self._make(path, home)
-                sync_names(path.parent, directory, self.new_id(), fresh=False)
+                sync_names(*self._above(path), directory, self.new_id(), fresh=False)
                 if home is not None:
                     self._check_same(home)
                 self._durable[str(path)] = None
@@ -267,7 +287,7 @@ class LocalStorage(Storage):
         What is made by a name would lie below the mount point then, and be taken for a log whose disk is mounted.
         """
         try:
-            home = open_directory(self._root, "to make directories in it")
+            home = open_directory(self._root, "", "to make directories in it")
         except (FileNotFoundError, NotADirectoryError):
             yield None
             return
@@ -299,13 +319,28 @@ class LocalStorage(Storage):
         try:
             if home is None:
                 path.mkdir(exist_ok=True)
-            elif self._root in path.parents and not S_ISDIR(_mode_of(below := str(path.relative_to(self._root)), home)):
-                with suppress(FileExistsError):  # another process was first
-                    os.mkdir(below, dir_fd=home)
-                if not S_ISDIR(_mode_of(below, home)):
-                    raise FileExistsError
+            elif self._root in path.parents:
+                self._make_below(path, home)
         except FileExistsError:
             raise UsageError(f"{path} is no directory: name one, or where to make one") from None
+
+    def _make_below(self, path: Path, home: int) -> None:
+        above = descend(home, *self._above(path))
+        try:
+            if not S_ISDIR(_mode_of(path.name, above)):
+                with suppress(FileExistsError):  # another process was first
+                    os.mkdir(path.name, dir_fd=above)
+                os.close(descend(above, path.parent, path.name))
+        except NotADirectoryError:
+            raise FileExistsError from None
+        finally:
+            os.close(above)
+
+    def _above(self, path: Path) -> tuple[Path, str]:
+        """Return where the directory above one lies: a directory, and the way down from it, on which no link counts."""
+        if self._root in path.parent.parents:
+            return self._root, str(path.parent.relative_to(self._root))
+        return path.parent, ""
 
     def _is_durable(self, directory: Path) -> bool:
         """Return whether a directory is there and was synced into its parent; False where that is forgotten."""
@@ -316,15 +351,15 @@ class LocalStorage(Storage):
 
     def sync_file(self, path: str) -> None:
         """See ``Storage.sync_file``."""
-        name = self._name(path)
+        name, why = self._name(path), f"to sync {path}"
         if name in _doubted_files:
-            with explained(self._root, f"write {path}"):
-                write_again(name)
+            with explained(self._root, f"write {path}"), _closing(open_beneath(self.url, path, os.O_RDWR, why)) as fd:
+                write_again(fd)
         with explained(self._root, f"read {path}"):
-            fd = self._looked(path, lambda name, home: os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=home))
-        with open(fd, "rb") as file:
+            fd = self._looked(path, lambda _, home: open_beneath(self.url, path, os.O_RDONLY, why, home))
+        with _closing(fd):
             try:
-                os.fsync(file.fileno())
+                os.fsync(fd)
             except OSError as error:
                 _doubted_files.add(name)
                 raise SyncFailedError(
@@ -334,23 +369,47 @@ class LocalStorage(Storage):
 
     def sync_directory(self, directory: str, *, fresh: bool = False) -> None:
         """See ``Storage.sync_directory``."""
+        self._name(directory)
         with self._needing(directory):
-            sync_names(self._full(directory), directory, self.new_id(), fresh=fresh)
+            sync_names(self.url, directory, directory, self.new_id(), fresh=fresh)
 
     def delete(self, path: str) -> None:
         """See ``Storage.delete``."""
+        self._name(path)
         with suppress(FileNotFoundError), explained(self._root, f"delete {path}"):
-            self._looked(path, lambda name, home: os.unlink(name, dir_fd=home))
+            self._looked(path, lambda _, home: self._unlink(path, home))
+
+    def _unlink(self, path: str, home: int | None) -> None:
+        with self._parent(path, f"to delete {path}", home) as (parent, name):
+            os.unlink(name, dir_fd=parent)
+
+    @contextmanager
+    def _parent(self, path: str, why: str, home: int | None = None) -> Iterator[tuple[int, str]]:
+        """Open the directory of a name below the root, or below its open directory; yield it and the name in it."""
+        directory, _, name = path.rpartition("/")
+        if home is None:
+            parent = open_directory(self.url, directory, why, PASSING)
+        else:
+            parent = descend(home, self.url, directory)
+        with _closing(parent):
+            yield parent, name
 
     def delete_tree(self, directory: str) -> None:
         """See ``Storage.delete_tree``."""
+        onerror = None if self.can_append else _leave_what_is_open
+        full = self._name(directory)
         with suppress(FileNotFoundError), self._needing(directory), explained(self._root, f"delete {directory}"):
-            shutil.rmtree(self._full(directory), onerror=None if self.can_append else _leave_what_is_open)
+            if not directory:
+                shutil.rmtree(full, onerror=onerror)
+                return
+            with self._parent(directory, f"to delete {directory}") as (home, name):
+                shutil.rmtree(name, onerror=onerror, dir_fd=home)
 
     @contextmanager
     def try_lock(self, path: str) -> Iterator[bool]:
         """See ``Storage.try_lock``: an OS lock that dies with its holder; its file is never unlinked."""
-        lock = OsLock(self._full(path), path)
+        self._name(path)
+        lock = OsLock(self._root, path)
         try:
             with self._needing(str(PurePosixPath(path).parent)), explained(self._root, f"lock {path}"):
                 held = lock.take()
@@ -370,8 +429,9 @@ class LocalStorage(Storage):
         """Leave a note of a lock's holder, beside its file: a process that only tries the lock cuts that to nothing."""
         host, _, pid = process_name().rpartition("/")
         note = {"host": host, "pid": int(pid), "since": self.clock.now_ms()}
-        with suppress(OSError), open(f"{self._name(path)}{HOLDER}", "w") as file:  # a full disk stops no settler
-            file.write(json.dumps(note) + "\n")
+        flags, why = os.O_WRONLY | os.O_CREAT | os.O_TRUNC, f"to lock {path}"
+        with suppress(OSError), _closing(open_beneath(self.url, f"{path}{HOLDER}", flags, why)) as fd:
+            os.write(fd, f"{json.dumps(note)}\n".encode())  # a full disk stops no settler
 
     def holder(self, path: str) -> Holder:
         """See ``Storage.holder``."""
@@ -400,11 +460,18 @@ class LocalStorage(Storage):
 
     def remove_abandoned(self, directory: str, before_ms: int) -> int:
         """See ``Storage.remove_abandoned``."""
+        self._name(directory)
         removed = 0
-        with suppress(FileNotFoundError), self._needing(directory), explained(self._root, f"clean {directory}"):
-            for file in os.scandir(self._full(directory)):
-                if file.name.startswith(TEMPORARY) and file.stat().st_mtime_ns // 1_000_000 < before_ms:
-                    os.unlink(file.path)
+        with (
+            suppress(FileNotFoundError),
+            self._needing(directory),
+            explained(self._root, f"clean {directory}"),
+            _closing(open_directory(self.url, directory, "to clean it")) as home,
+            os.scandir(home) as files,
+        ):
+            for file in files:
+                if file.name.startswith(TEMPORARY) and _changed_ms(file) < before_ms:
+                    os.unlink(file.name, dir_fd=home)
                     removed += 1
         return removed
 
@@ -438,13 +505,15 @@ class LocalStorage(Storage):
         with directory_of_root(self._root) as home:
             return look(path or ".", home)
 
-    def _opened(self, path: str, act: Callable[[int], _T]) -> _T:
+    def _opened(self, path: str, act: Callable[[int, os.stat_result], _T]) -> _T:
         """Do something with a file that is opened to be read."""
 
         def look(name: str, home: int | None) -> _T:
-            fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=home)
+            fd = open_file(name, os.O_RDONLY | os.O_NONBLOCK, dir_fd=home)
             try:
-                return act(fd)
+                stat = os.fstat(fd)
+                check_kind(stat, name)
+                return act(fd, stat)
             finally:
                 os.close(fd)
 
@@ -463,9 +532,9 @@ class LocalStorage(Storage):
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         """See ``Storage.read``."""
 
-        def act(fd: int) -> bytes:
+        def act(fd: int, stat: os.stat_result) -> bytes:
             with open(fd, "rb", closefd=False) as file:
-                left = max(0, os.fstat(fd).st_size - start)
+                left = max(0, stat.st_size - start)
                 file.seek(start)
                 return file.read(left if length is None else min(length, left))
 
@@ -473,13 +542,13 @@ class LocalStorage(Storage):
 
     def fetch(self, path: str, length: int) -> tuple[bytes, FileInfo]:
         """See ``Storage.fetch``: one open file answers both."""
-        return self._opened(path, lambda fd: (os.read(fd, length), _file_info(os.fstat(fd))))
+        return self._opened(path, lambda fd, stat: (os.read(fd, length), _file_info(stat)))
 
     def map(self, path: str, start: int, length: int) -> pa.Buffer:
         """See ``Storage.map``: only the asked range is mapped, never what a settler may still write."""
 
-        def act(fd: int) -> pa.Buffer:
-            there = min(length, os.fstat(fd).st_size - start)
+        def act(fd: int, stat: os.stat_result) -> pa.Buffer:
+            there = min(length, stat.st_size - start)
             if there <= 0:
                 return pa.py_buffer(b"")
             if not self.can_append:  # a mapped file may be cut under us on NFS: copy instead
@@ -491,7 +560,7 @@ class LocalStorage(Storage):
     def info(self, path: str) -> FileInfo:
         """See ``Storage.info``: a client of NFS asks the server when a file is opened; names it may have cached."""
         if not self.can_append:
-            return self._opened(path, lambda fd: _file_info(os.fstat(fd)))
+            return self._opened(path, lambda _, stat: _file_info(stat))
         with explained(self._root, f"read {path}"):
             return _file_info(self._looked(path, lambda name, home: os.stat(name, dir_fd=home)))
 
@@ -528,7 +597,7 @@ class LocalStorage(Storage):
             if self._expected and not names:
                 raise FileNotFoundError(errno.ENOENT, "it is empty", name)
             return names
-        fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=home)
+        fd = open_file(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=home)
         try:
             return os.listdir(fd)
         finally:
@@ -543,24 +612,32 @@ class LocalStorage(Storage):
         return random.random()
 
 
-def _has_no_links(error: OSError, directory: str) -> bool:
+@contextmanager
+def _closing(fd: int) -> Iterator[int]:
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _has_no_links(error: OSError, home: int) -> bool:
     """Return whether a link failed as the filesystem knows none; some (FAT) say so by EPERM."""
     if error.errno in (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
         return True
-    return error.errno == errno.EPERM and os.access(directory, os.W_OK)
+    return error.errno == errno.EPERM and os.access(".", os.W_OK, dir_fd=home)
 
 
 def _mode_of(path: str, home: int) -> int:
     """Return the mode of what has a name below an open directory; 0 where there is nothing."""
     try:
-        return os.stat(path, dir_fd=home).st_mode
+        return os.stat(path, dir_fd=home, follow_symlinks=False).st_mode
     except (FileNotFoundError, NotADirectoryError):
         return 0
 
 
 def _is_opened(directory: PurePosixPath) -> bool:
     try:
-        os.close(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        os.close(open_file(directory, os.O_RDONLY | os.O_DIRECTORY))
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
@@ -571,6 +648,10 @@ def _leave_what_is_open(act: object, path: str, info: tuple[object, BaseExceptio
     error = info[1]
     if not isinstance(error, OSError) or error.errno not in (errno.EBUSY, errno.ENOTEMPTY):
         raise error
+
+
+def _changed_ms(file: os.DirEntry[str]) -> int:
+    return file.stat(follow_symlinks=False).st_mtime_ns // 1_000_000
 
 
 def _file_info(stat: os.stat_result) -> FileInfo:

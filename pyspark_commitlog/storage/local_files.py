@@ -6,16 +6,18 @@ import ctypes
 import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, suppress
 from functools import cache
+from io import FileIO
 from pathlib import Path
 from weakref import WeakSet
 
 import pyarrow as pa
 from awscrt.checksums import crc32c
 
-from pyspark_commitlog.errors import SyncFailedError
+from pyspark_commitlog.errors import StorageDeniedError, SyncFailedError
 from pyspark_commitlog.storage.base import TEMPORARY
+from pyspark_commitlog.storage.descriptors import PASSING, open_beneath, open_directory
 from pyspark_commitlog.storage.directories import changing
 from pyspark_commitlog.storage.limits import limits
 from pyspark_commitlog.storage.os_errors import explained
@@ -36,23 +38,29 @@ class LocalOutputFile:
     """See ``storage.base.OutputFile``: written under a temporary name, renamed when whole and synced.
 
     Args:
-        target: its absolute name.
-        path: its name below the root, which errors name.
+        root: the root's absolute name.
+        path: its name below the root.
         unique: part of the temporary name.
-        stamp: sets a file's time, where that is not the system's.
+        stamp: sets the time of a name in an open directory, where that is not the system's.
     """
 
-    def __init__(self, target: Path, path: str, unique: str, stamp: Callable[[Path], None]) -> None:
-        self._target, self._path, self._stamp = target, path, stamp
-        self._temporary = target.with_name(f"{TEMPORARY}{unique}")
-        self._file = open(self._temporary, "xb", buffering=0)  # noqa: SIM115 closed by close or discard
-        _filling.add(self)
+    def __init__(self, root: Path, path: str, unique: str, stamp: Callable[[str, int], None]) -> None:
+        self._root, self._path, self._stamp = root, path, stamp
+        self._directory, _, self._name = path.rpartition("/")
+        self._temporary = f"{TEMPORARY}{unique}"
+        self._file = self._open(os.O_CREAT | os.O_EXCL)
         self._length = self._sent = 0
         self._crc = 0
 
+    def _open(self, flags: int) -> FileIO:
+        temporary = f"{self._directory}/{self._temporary}" if self._directory else self._temporary
+        fd = open_beneath(self._root, temporary, os.O_RDWR | flags, f"to write {self._path}")
+        _filling.add(self)
+        return FileIO(fd, "r+b")
+
     def write(self, *pieces: bytes | memoryview | pa.Buffer) -> None:
         """Append with few system calls, whatever the number of pieces."""
-        with explained(self._target.parent, f"write {self._path}"):
+        with explained(self._root, f"write {self._path}"):
             self._open_again()
             self._length = _write_at(self._file.fileno(), self._length, pieces)
         if self._length - self._sent >= _WRITE_BACK_BYTES:
@@ -71,8 +79,7 @@ class LocalOutputFile:
 
     def _open_again(self) -> None:
         if self._file.closed:
-            self._file = open(self._temporary, "r+b", buffering=0)  # noqa: SIM115 as the first time
-            _filling.add(self)
+            self._file = self._open(0)
 
     def _sync(self) -> None:
         try:
@@ -84,28 +91,41 @@ class LocalOutputFile:
         """Sync, rename, sync the directory; only rename where it need not be durable."""
         if durable and not self._file.closed:
             self._sync()
-        with explained(self._target.parent, f"write {self._path}"):
+        with explained(self._root, f"write {self._path}"):
             self._file.close()
             _filling.discard(self)
-            self._stamp(self._temporary)
-            with changing(self._target.parent, self._path) if durable else nullcontext():
-                os.rename(self._temporary, self._target)
+            with self._naming(durable=durable) as home:
+                self._stamp(self._temporary, home)
+                os.rename(self._temporary, self._name, src_dir_fd=home, dst_dir_fd=home)
         return self._length, self._crc
+
+    @contextmanager
+    def _naming(self, *, durable: bool) -> Iterator[int]:
+        """Open the directory, for names in it to be changed; synced after that if they are to be durable."""
+        if durable:
+            with changing(self._root, self._directory, self._path) as home:
+                yield home
+            return
+        home = open_directory(self._root, self._directory, f"to write {self._path}", PASSING)
+        try:
+            yield home
+        finally:
+            os.close(home)
 
     def discard(self) -> None:
         """Close and remove the temporary file."""
         self._file.close()
         _filling.discard(self)
-        with suppress(FileNotFoundError):
-            self._temporary.unlink()
+        with suppress(FileNotFoundError, StorageDeniedError), self._naming(durable=False) as home:
+            os.unlink(self._temporary, dir_fd=home)
 
 
 class LocalAppendFile:
     """See ``storage.base.AppendFile``."""
 
-    def __init__(self, root: Path, full: Path, path: str) -> None:
+    def __init__(self, root: Path, path: str) -> None:
         self._root, self._path = root, path
-        self._fd = os.open(full, os.O_RDWR | os.O_CREAT, 0o666)  # less the umask, as of all other files
+        self._fd = open_beneath(root, path, os.O_RDWR | os.O_CREAT, f"to write {path}")
 
     def write_at(self, position: int, pieces: Sequence[bytes | memoryview | pa.Buffer]) -> int:
         """Write with few system calls, whatever the number of pieces."""
@@ -200,10 +220,9 @@ def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
     return function
 
 
-def write_again(full: str) -> None:
+def write_again(fd: int) -> None:
     """Write a file's bytes over themselves, so that its next sync has something to write."""
-    with open(full, "r+b", buffering=0) as file:
-        position, piece = 0, os.pread(file.fileno(), _WRITE_BACK_BYTES, 0)
-        while piece:
-            position = _write_at(file.fileno(), position, [piece])
-            piece = os.pread(file.fileno(), _WRITE_BACK_BYTES, position)
+    position, piece = 0, os.pread(fd, _WRITE_BACK_BYTES, 0)
+    while piece:
+        position = _write_at(fd, position, [piece])
+        piece = os.pread(fd, _WRITE_BACK_BYTES, position)

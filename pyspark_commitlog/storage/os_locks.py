@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from weakref import WeakSet
 
-from pyspark_commitlog.storage.directories import open_directory
+from pyspark_commitlog.storage.descriptors import PASSING, open_directory, open_inside
 from pyspark_commitlog.storage.process import after_fork
 
 
@@ -19,14 +19,14 @@ class OsLock:
     point.
 
     Args:
-        file: the file's absolute name.
-        path: what an error names.
+        root: the root's absolute name.
+        path: the file's name below it.
     """
 
     _fd = -1
 
-    def __init__(self, file: Path, path: str) -> None:
-        self._file, self._path = file, path
+    def __init__(self, root: Path, path: str) -> None:
+        self._root, self._path, self._file = root, path, root / path
         _locks.add(self)
 
     def take(self) -> bool:
@@ -37,13 +37,12 @@ class OsLock:
 
         Raises:
             FileNotFoundError: there is no such directory.
-            StorageUnreadableError: the directory may not be read.
+            StorageDeniedError: the directory may not be used, or one of both is a link.
             OSError: the file can't be written, or the filesystem knows no locks.
         """
-        home = open_directory(self._file.parent, f"to lock {self._path}")
+        home = open_directory(self._root, self._path.rpartition("/")[0], f"to lock {self._path}", PASSING)
         try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._fd = os.open(self._file.name, flags, 0o666, dir_fd=home)
+            self._fd = open_inside(home, self._file.name, str(self._file), os.O_RDWR | os.O_CREAT)
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return os.path.samestat(os.fstat(home), os.stat(self._file.parent))
         except BlockingIOError:

@@ -38,6 +38,7 @@ from pyspark_commitlog.testing.storage_contract import Opener, StorageContract
 from tests.support.directory import RawDirectory
 from tests.support.peak import peak_of
 from tests.support.records import append, batch_of
+from tests.support.syscalls import path_of
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -109,10 +110,10 @@ def test_a_put_syncs_its_content_links_it_and_syncs_the_directory(
         order.append("directory" if is_directory(fd) else f"{os.fstat(fd).st_size} bytes")
         assert (root / "d/1").exists() == is_directory(fd)
 
-    def watched_link(source: Path, target: Path) -> None:
+    def watched_link(source: str, target: str, **more: int) -> None:
         assert order == ["6 bytes"], "visible before it is durable"
-        assert Path(source).read_bytes() == b"frames"
-        link(source, target)
+        assert Path(path_of(source, more["src_dir_fd"])).read_bytes() == b"frames"
+        link(source, target, **more)
         order.append("link")
 
     monkeypatch.setattr(os, "fsync", watched_fsync)
@@ -208,7 +209,7 @@ def test_a_link_that_is_not_permitted_where_nothing_may_be_written_is_no_matter_
     storage: LocalStorage, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "link", failing(errno.EPERM))
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
     with pytest.raises(StorageReadOnlyError, match="make it writable for this user"):
         storage.put_if_absent("d/1", b"frames")
 
@@ -418,7 +419,7 @@ def test_a_lock_is_not_held_of_a_disk_that_was_taken_away_meanwhile(
                 assert there, "it is not held meanwhile"
 
 
-def test_ctrl_c_leaves_no_lock_held(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_leaves_no_lock_held(root: Path, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody comes back to let go of it: no settler would get it before this process ends."""
     storage.make_directory("0")
     lock = fcntl.flock
@@ -431,7 +432,7 @@ def test_ctrl_c_leaves_no_lock_held(storage: LocalStorage, monkeypatch: pytest.M
     with monkeypatch.context() as patched:
         patched.setattr(fcntl, "flock", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            OsLock(storage._full("0/lock"), "0/lock").take()
+            OsLock(root, "0/lock").take()
     with storage.try_lock("0/lock") as held:
         assert held
 
@@ -466,12 +467,12 @@ def test_a_root_or_the_directory_of_a_lock_that_may_not_be_read_is_told_as_that(
     opened = os.open
 
     def refused(path: str | Path, flags: int, *args: int, **more: int) -> int:
-        if Path(path) == root / unreadable:
+        if path_of(path, more.get("dir_fd")) == str(root / unreadable):
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return opened(path, flags, *args, **more)
 
     monkeypatch.setattr(os, "open", refused)
-    act = OsLock(root / "0/lock", "0/lock").take if unreadable else partial(storage.make_directory, "1")
+    act = OsLock(root, "0/lock").take if unreadable else partial(storage.make_directory, "1")
     with pytest.raises(StorageUnreadableError, match=f"{root / unreadable}.*make it readable"):
         act()
 
@@ -485,7 +486,7 @@ def test_a_lock_makes_nothing_below_a_disk_that_goes_meanwhile(
 
     def and_the_disk_is_unmounted(path: str | Path, flags: int, *args: int, **more: int) -> int:
         fd = opened(path, flags, *args, **more)
-        if flags & os.O_DIRECTORY:
+        if flags & os.O_DIRECTORY and not root.with_name("away").exists():
             root.rename(root.with_name("away"))
             root.mkdir()
         return fd
@@ -670,7 +671,7 @@ class Cache:
         return self._open(path, flags, *args, **kwargs)
 
     def unlink(self, path: Any, **kwargs: Any) -> None:
-        self.answer(path)
+        self.answer(path_of(path, kwargs.get("dir_fd")))
         self._unlink(path, **kwargs)
 
     def answer(self, path: Any) -> None:

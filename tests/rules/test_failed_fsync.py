@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -26,7 +27,7 @@ from pyspark_commitlog.storage import directories, local
 from pyspark_commitlog.testing.faults import io_error, on_path
 from tests.support.power import Disk, losing
 from tests.support.records import append, batch_of, read_partition, stage
-from tests.support.syscalls import recording
+from tests.support.syscalls import path_of, recording
 from tests.support.world import CHUNKS, World, raising
 
 JOURNAL = "topics/t/journal"
@@ -98,7 +99,7 @@ def test_what_a_process_shows_behind_a_failure_of_its_own_is_durable(world: Worl
 def test_a_reader_that_is_told_first_leaves_it_to_the_writer_as_well(world: World, disk: Disk) -> None:
     """The writer was killed behind its link; who looks first is told, who repeats the commit is not."""
     topic = world.create()
-    with mock.patch.object(directories, "_sync"):
+    with mock.patch.object(local, "sync_open"):
         append(topic, batch_of([b"a"]), writer=WRITERS[0])
     disk.fail_next(JOURNAL)
     with pytest.raises(SyncFailedError):
@@ -155,8 +156,8 @@ def test_a_put_whose_reply_was_lost_is_synced_before_it_counts(world: World, dis
     world.create()
     real, tries = os.link, []
 
-    def lost(source: str, target: str) -> None:
-        real(source, target)
+    def lost(source: str, target: str, **more: Any) -> None:
+        real(source, target, **more)
         tries.append(target)
         if len(tries) == 1:
             raise io_error()
@@ -209,7 +210,7 @@ def test_a_directory_whose_name_is_in_doubt_is_synced_afresh(world: World, disk:
         storage.make_directory("topics/t/new")
     before = set(disk.changed)
     changed: list[str] = []
-    with mock.patch.object(directories, "_change", lambda at, unique: changed.append(at.name)):
+    with mock.patch.object(directories, "_change", lambda at, *_: changed.append(Path(at).name)):
         storage.make_directory("topics/t/new")
     assert (before, changed) == (set(), ["t"])
 
@@ -286,10 +287,10 @@ def test_a_full_disk_can_be_freed(world: World) -> None:
     world.create()
     real = os.open
 
-    def full(path: str, flags: int, *rest: int) -> int:
+    def full(path: str, flags: int, *rest: int, **more: Any) -> int:
         if flags & os.O_CREAT and ".tmp-" in str(path):
             raise OSError(errno.ENOSPC, "injected")
-        return real(path, flags, *rest)
+        return real(path, flags, *rest, **more)
 
     with mock.patch.object(os, "open", full), recording() as calls:
         world.storage().sync_directory(JOURNAL, fresh=True)
@@ -349,9 +350,9 @@ def test_whoever_deletes_by_what_another_put_changes_its_directory_first(
     changed: list[str] = []
     real = directories._change
 
-    def change(at: Path, unique: str) -> None:
-        changed.append(str(at))
-        real(at, unique)
+    def change(at: str, unique: str, fd: int) -> None:
+        changed.append(at)
+        real(at, unique, fd)
 
     with mock.patch.object(directories, "_change", change):
         act(world, world.handle(), topic_id)
@@ -364,13 +365,14 @@ def test_a_directory_is_open_before_it_is_changed(world: World) -> None:
     calls: list[str] = []
     real_open, real_link = os.open, os.link
 
-    def opened(path: str, flags: int, *rest: int) -> int:
-        calls.extend(["open"] * (str(path).endswith(JOURNAL) and bool(flags & os.O_DIRECTORY)))
-        return real_open(path, flags, *rest)
+    def opened(path: str, flags: int, *rest: int, **more: Any) -> int:
+        full = path_of(path, more.get("dir_fd"))
+        calls.extend(["open"] * (full.endswith(JOURNAL) and bool(flags & os.O_DIRECTORY)))
+        return real_open(path, flags, *rest, **more)
 
-    def linked(source: str, target: str) -> None:
+    def linked(source: str, target: str, **more: Any) -> None:
         calls.append("link")
-        real_link(source, target)
+        real_link(source, target, **more)
 
     with mock.patch.multiple(os, open=opened, link=linked):
         world.storage().put_if_absent(f"{JOURNAL}/x", b"")

@@ -58,7 +58,7 @@ class _Refused:
         call, exists = getattr(os, name), os.path.lexists
 
         def checked(path: Any = ".", *args: Any, **kwargs: Any) -> Any:
-            found = path if isinstance(path, int) else path_of(path, kwargs.get("dir_fd"))
+            found = path if isinstance(path, int) else path_of(path, kwargs.get("src_dir_fd", kwargs.get("dir_fd")))
             if name == "unlink" and not exists(found):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             if name == "mkdir" and exists(found):

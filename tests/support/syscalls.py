@@ -67,7 +67,8 @@ def telling(tell: Told, names: tuple[str, ...] = CHANGING) -> Iterator[None]:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if name != "open" or (len(args) > 1 and args[1] & os.O_CREAT):
-                tell(name, path_of(args[1 if name in ("link", "rename") else 0], kwargs.get("dir_fd")))
+                second = name in ("link", "rename")
+                tell(name, path_of(args[second], kwargs.get("dst_dir_fd" if second else "dir_fd")))
             return real(*args, **kwargs)
 
         return call

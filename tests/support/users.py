@@ -28,6 +28,13 @@ def read_only(directory: Path) -> Iterator[None]:
             path.chmod(mode)
 
 
+def give(directory: Path) -> None:
+    """Let a directory belong, with all in it, to the user that ``as_another`` is; nothing if the test runs as no root."""
+    if os.geteuid() == 0:
+        for path in (directory, *directory.rglob("*")):
+            os.chown(path, _NOBODY, _NOBODY)
+
+
 def as_another(act: Callable[[], object]) -> object:
     """Return what a forked child finds that is not root: another user where the test runs as root, else the same.
 

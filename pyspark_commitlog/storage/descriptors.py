@@ -1,0 +1,156 @@
+"""Descriptors of a root's files: never those of the standard streams, never reached through a link below the root.
+
+Users who share a root may each write in some of its directories. A symbolic link there would send what another user's
+process writes to any file of that user. So whatever is written, made, named or deleted is reached from the root's
+directory down, one directory at a time, and no link is followed on the way (``O_NOFOLLOW``). The root's own path may
+have links: it belongs to those who run the root.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path, PurePath
+from stat import S_ISDIR, S_ISLNK, S_ISREG
+
+from pyspark_commitlog.errors import StorageDeniedError, StorageUnreadableError
+
+#: Of a directory that is passed through: it need not be readable. macOS has no such flag.
+PASSING = getattr(os, "O_PATH", os.O_RDONLY)
+_DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
+#: The first descriptor that no standard stream has.
+_FIRST = 3
+
+
+def open_file(path: str | PurePath, flags: int, *, dir_fd: int | None = None) -> int:
+    """Open at a descriptor above the standard streams': programs print to those, also where they were closed.
+
+    Args:
+        path, flags, dir_fd: see ``os.open``. The umask decides on a new file's mode.
+    """
+    fd = os.open(path, flags, 0o666, dir_fd=dir_fd)
+    return fd if fd >= _FIRST else above_standard(fd)
+
+
+def above_standard(fd: int) -> int:
+    """Return a file's descriptor, moved above those of the standard streams; /dev/null takes its place.
+
+    The number is not freed in between: another thread's next file would get it.
+    """
+    if fd >= _FIRST:
+        return fd
+    try:
+        moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST)
+    except OSError:
+        os.close(fd)
+        raise
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, fd)
+    if null >= _FIRST:
+        os.close(null)
+    return moved
+
+
+def open_directory(root: str | Path, below: str, why: str, flags: int = os.O_RDONLY) -> int:
+    """Return a descriptor of a directory below a root, itself no link and below none.
+
+    Args:
+        root: an absolute name; links in it are followed.
+        below: relative to it; empty for the root itself.
+        why: what an error says: "to …".
+        flags: ``PASSING`` if only names in it are used.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: there is none.
+        StorageDeniedError: it is a link, or below one.
+        StorageUnreadableError: it may not be read.
+    """
+    name = f"{root}/{below}" if below else str(root)
+    try:
+        home = open_file(root, (PASSING if below else flags) | os.O_DIRECTORY)
+        if not below:
+            return home
+        try:
+            return descend(home, root, below, flags)
+        finally:
+            os.close(home)
+    except OSError as error:
+        if error.errno not in _DENIED:
+            raise
+        raise StorageUnreadableError(
+            f"cannot read the directory {name}, {why}: {error.strerror}; make it readable for this user"
+        ) from error
+
+
+def descend(home: int, root: str | Path, below: str, flags: int = PASSING) -> int:
+    """Return a descriptor of a directory below an open one: ``home``, which is ``root``; see ``open_directory``."""
+    at, parts = home, below.split("/") if below else ["."]
+    for number, part in enumerate(parts, 1):
+        last = number == len(parts)
+        try:
+            inner = open_file(part, (flags if last else PASSING) | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
+        except OSError as error:
+            error.filename = f"{root}/{'/'.join(parts[:number])}"
+            if error.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(part, at):
+                raise _refused(error.filename, "a symbolic link") from error
+            raise
+        finally:
+            if at != home:
+                os.close(at)
+        at = inner
+    return at
+
+
+def open_beneath(root: str | Path, path: str, flags: int, why: str, home: int | None = None) -> int:
+    """Open a regular file below a root, itself no link and below none; see ``open_directory``.
+
+    ``home`` is the root's directory where that is open already.
+    """
+    directory, _, name = path.rpartition("/")
+    parent = open_directory(root, directory, why, PASSING) if home is None else descend(home, root, directory)
+    try:
+        return open_inside(parent, name, f"{root}/{path}", flags)
+    finally:
+        os.close(parent)
+
+
+def open_inside(home: int, name: str, full: str, flags: int) -> int:
+    """Open a regular file of an open directory, itself no link; ``full`` is what an error names."""
+    try:
+        fd = open_file(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=home)
+    except OSError as error:
+        error.filename = full
+        if error.errno == errno.ELOOP:
+            raise _refused(full, "a symbolic link") from error
+        raise
+    try:
+        check_kind(os.fstat(fd), full)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def check_kind(stat: os.stat_result, full: str) -> None:
+    """Refuse what is neither a regular file nor a directory: a pipe that somebody made would be waited for.
+
+    Raises:
+        StorageDeniedError: it is something else.
+    """
+    if not S_ISREG(stat.st_mode) and not S_ISDIR(stat.st_mode):
+        raise _refused(full, "no regular file")
+
+
+def _is_link(name: str, home: int) -> bool:
+    with suppress(OSError):
+        return S_ISLNK(os.stat(name, dir_fd=home, follow_symlinks=False).st_mode)
+    return False
+
+
+def _refused(full: str, kind: str) -> StorageDeniedError:
+    return StorageDeniedError(
+        f"cannot use {full}: it is {kind}, and below a root there are directories and regular files only. Nothing was "
+        "written through it; look up its owner (ls -l), and remove it, or put in its place what belongs there"
+    )
