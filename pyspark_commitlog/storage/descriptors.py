@@ -20,8 +20,8 @@ from pyspark_commitlog.errors import StorageDeniedError, StorageUnreadableError
 #: Of a directory that is passed through: it need not be readable. macOS has no such flag.
 PASSING = getattr(os, "O_PATH", os.O_RDONLY)
 _DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
-#: The first descriptor that no standard stream has.
-_FIRST = 3
+#: The descriptors of the standard streams, and the first after them.
+STANDARD, _FIRST = range(3), 3
 
 
 def open_file(path: str | PurePath, flags: int, *, dir_fd: int | None = None) -> int:

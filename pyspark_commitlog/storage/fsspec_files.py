@@ -12,6 +12,8 @@ from typing import IO, Any
 import pyarrow as pa
 from awscrt.checksums import crc32c
 
+from pyspark_commitlog.storage.descriptors import STANDARD
+
 #: Instances that are kept for another use: as many threads read at once.
 _KEPT = 16
 
@@ -60,6 +62,16 @@ class Instances:
             free.append(instance)
 
 
+def _spool() -> IO[bytes]:
+    """Return a temporary file, at a descriptor above those of the standard streams."""
+    standard: list[IO[bytes]] = []
+    while (file := NamedTemporaryFile()).fileno() in STANDARD:  # noqa: SIM115 the caller's
+        standard.append(file)
+    for each in standard:
+        each.close()
+    return file
+
+
 class SpooledOutputFile:
     """See ``storage.base.OutputFile``: gathered on this machine's disk, and stored whole at ``close``.
 
@@ -68,7 +80,7 @@ class SpooledOutputFile:
 
     def __init__(self, store: Callable[[IO[bytes]], None]) -> None:
         self._store = store
-        self._file: IO[bytes] = NamedTemporaryFile()  # noqa: SIM115 closed below
+        self._file = _spool()
         self._length = self._crc = 0
 
     def write(self, *pieces: bytes | memoryview | pa.Buffer) -> None:
