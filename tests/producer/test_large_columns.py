@@ -18,6 +18,7 @@ from pyspark_commitlog.log.write.records import Limits, prepare
 from pyspark_commitlog.producer.batches import as_pieces
 from pyspark_commitlog.producer.client import Producer
 from tests.support.producers import producer_on
+from tests.support.records import read_topic
 from tests.support.world import World
 
 NOW = 1_700_000_000_000
@@ -109,3 +110,17 @@ def test_a_partitioner_of_the_application_gets_keys_of_a_large_column(world: Wor
     with Producer(str(world.path), partitioner=lambda key, partitions: 1 if key == b"abc" else 0) as producer:
         sent = producer.send_batch("t", pa.table({"value": pa.array([b"v"]), "key": column}))
         assert dict(sent.result(60).offsets) == {1: (0, 1)}
+
+
+def test_a_producer_takes_views_and_dictionaries(world: World) -> None:
+    """Polars gives them."""
+    world.create()
+    texts = pa.array(["a", None, "b", "a"], pa.large_string())
+    pairs = [[{"key": "h", "value": b"1"}], None, [], None]
+    headers = pa.array(pairs, pa.large_list_view(pa.struct([("key", pa.string_view()), ("value", pa.binary_view())])))
+    batch = pa.table({"key": texts.dictionary_encode(), "value": texts.cast(pa.string_view()), "headers": headers})
+    with producer_on(world) as producer:
+        producer.send_batch("t", batch).result(60)
+    found = read_topic(world.log().topic("t"))
+    assert [record.key for record in found] == [record.value for record in found] == [b"a", None, b"b", b"a"]
+    assert [record.headers for record in found] == [(("h", b"1"),), None, (), None]

@@ -519,3 +519,34 @@ def test_tasks_write_by_the_roots_defaults(spark: SparkSession, root: str, log: 
     assert row.timestamp.year > AUTUMN.year
     with pytest.raises(PySparkException, match=r"max\.message\.bytes"):
         write(frame(spark, [[Sent(value=b"v" * 200)]]), root, TOPIC)
+
+
+def test_headers_are_written_from_large_arrow_types(spark: SparkSession, root: str, log: CommitLog) -> None:
+    log.create_topic(TOPIC)
+    sent = [Sent(b"v", key=b"k", partition=0, timestamp=AUTUMN, headers=[("h", b"1"), ("h", None)])]
+    spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
+    try:
+        write(frame(spark, [sent]), root, TOPIC)
+        (row,) = read(spark, root, TOPIC, includeHeaders="true").collect()
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
+    assert (row.key, row.value) == (b"k", b"v")
+    assert [tuple(header) for header in row.headers] == [("h", b"1"), ("h", None)]
+
+
+@pytest.mark.parametrize("large", ["false", "true"])
+def test_literal_nulls_and_an_empty_array_are_columns_without_values(
+    spark: SparkSession, root: str, log: CommitLog, large: str
+) -> None:
+    log.create_topic(TOPIC)
+    nulls = "NULL AS key, NULL AS partition, CAST(NULL AS timestamp) AS timestamp"
+    spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", large)
+    try:
+        write(spark.sql(f"SELECT 'v' AS value, array() AS headers, {nulls}"), root, TOPIC)
+        write(spark.sql("SELECT NULL AS value, 'k' AS key, NULL AS headers, NULL AS timestamp"), root, TOPIC)
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
+    found = read(spark, root, TOPIC, includeHeaders="true").orderBy("offset").collect()
+    assert [(row.key, row.value) for row in found] == [(None, b"v"), (b"k", None)]
+    assert not any(row.headers for row in found)
+    assert all(row.timestamp is not None for row in found)

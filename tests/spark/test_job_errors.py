@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.errors import OptionError
@@ -126,6 +127,12 @@ def test_a_missing_root_is_told_and_not_made(spark: SparkSession, root: str, whe
     with refused(f"there is no commit log at {root}: check the path, and that its disk is mounted, or make it with"):
         read(spark, root, TOPIC).collect() if where == "read" else write(spark.sql(ONE), root, TOPIC)
     assert not Path(root).exists()
+
+
+def test_a_schema_without_columns_is_refused(spark: SparkSession, root: str, topic: TopicDescription) -> None:
+    """Spark would count no rows."""
+    with refused("schema: it has no column; name at least one of key, value, topic"):
+        spark.read.format("commitlog").option("subscribe", TOPIC).schema(StructType([])).load(root).count()
 
 
 def test_overwrite_is_refused_with_what_to_do(

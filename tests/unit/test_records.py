@@ -47,7 +47,52 @@ def test_a_value_is_enough() -> None:
     assert records.partition is None
 
 
-@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()])
+TEXTS = [pa.string(), pa.large_string(), pa.string_view()]
+BYTES = [pa.binary(), pa.large_binary(), pa.binary_view(), *TEXTS]
+LISTS = [pa.list_, pa.large_list, pa.list_view, pa.large_list_view]
+
+
+@pytest.mark.parametrize("kind", BYTES, ids=str)
+def test_keys_and_values_may_be_dictionaries_of_text_or_bytes(kind: pa.DataType) -> None:
+    texts = pa.array(["ü", "v"], pa.string()).cast(pa.binary()).cast(kind)
+    indices = pa.array([1, None, 0, 1], pa.uint32())
+    records = prepared(key=pa.DictionaryArray.from_arrays(indices, texts),
+                       value=pa.DictionaryArray.from_arrays(indices, texts))  # fmt: skip
+
+    assert column(records, "key") == column(records, "value") == [b"v", None, "ü".encode(), b"v"]
+
+
+@pytest.mark.parametrize("make_list", LISTS)
+@pytest.mark.parametrize("name", TEXTS, ids=str)
+@pytest.mark.parametrize("value", BYTES, ids=str)
+def test_headers_may_be_large_and_views(make_list: Any, name: pa.DataType, value: pa.DataType) -> None:
+    pairs = [[{"key": "h", "value": b"1"}, {"key": "h", "value": None}], [], None, [{"key": "g", "value": b"2"}], None]
+    headers = pa.array(pairs, make_list(pa.struct([("key", name), ("value", value)])))
+    for first in range(2):  # a slice counts its own rows
+        records = prepared(value=pa.array([b""] * len(headers[first:])), headers=headers[first:])
+
+        assert records.batch.schema == SCHEMA
+        assert column(records, "headers") == pairs[first:]
+
+
+@pytest.mark.parametrize("make_list", LISTS)
+def test_an_empty_array_without_a_type_is_no_header(make_list: Any) -> None:
+    found = prepared(value=pa.array([b"", b""]), headers=pa.array([[], None], make_list(pa.null())))
+    assert column(found, "headers") == [[], None]
+    with pytest.raises(InvalidRecordError, match="headers hold a null"):
+        prepared(value=pa.array([b""]), headers=pa.array([[None]], make_list(pa.null())))
+
+
+def test_a_column_of_a_literal_null_is_one_without_values() -> None:
+    nulls = pa.nulls(2)
+    records = prepared(value=nulls, key=nulls, headers=nulls, partition=nulls, timestamp=nulls)
+
+    assert column(records, "value") == column(records, "key") == column(records, "headers") == [None, None]
+    assert column(records, "timestamp") == [NOW * 1000] * 2
+    assert (records.partition, records.given) == (None, None)
+
+
+@pytest.mark.parametrize("kind", BYTES, ids=str)
 def test_keys_and_values_may_be_text_or_bytes(kind: pa.DataType) -> None:
     records = prepared(key=pa.array(["ü", None], kind), value=pa.array(["", "é"], kind))
 

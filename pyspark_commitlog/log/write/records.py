@@ -17,7 +17,6 @@ from pyspark_commitlog.errors import InvalidRecordError
 from pyspark_commitlog.format.columns import HEADERS, SCHEMA, TIMESTAMP, Ints, instants
 from pyspark_commitlog.format.frame import MAX_RECORD_BYTES
 
-_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string, pa.types.is_large_string)
 #: What 32-bit offsets can count, bytes.
 MAX_COLUMN_BYTES = 2**31 - 1
 _TEXT = "a string or binary column"
@@ -91,23 +90,45 @@ def check_columns(topic: str, schema: pa.Schema) -> None:
             raise InvalidRecordError(f"topic {topic!r}: column {field.name!r} is {field.type}; it takes {allowed[1]}")
 
 
+def _decoded(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _is_text_type(kind: pa.DataType) -> bool:
+    """Return whether it is a string, however Arrow lays it out (Polars: large, view, dictionary)."""
+    kind = _decoded(kind)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    if _is_text_type(kind):
+        return True
+    kind = _decoded(kind)
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
+
+
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_list_view, pa.types.is_large_list_view)
+
+
 def _is_headers(kind: pa.DataType) -> bool:
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
+    if not any(check(kind) for check in _LISTS):
         return False
-    names = [field.name for field in kind.value_type]
-    if names != ["key", "value"]:
+    if pa.types.is_null(kind.value_type):  # of array()
+        return True
+    if not pa.types.is_struct(kind.value_type) or [field.name for field in kind.value_type] != ["key", "value"]:
         return False
     key, value = (field.type for field in kind.value_type)
-    return pa.types.is_string(key) and any(check(value) for check in _BYTES)
+    return _is_text_type(key) and _is_bytes(value)
 
 
+#: A literal NULL has a type of its own, and stands for a column without values.
 _ALLOWED: Mapping[str, tuple[tuple[Callable[[pa.DataType], bool], ...], str]] = {
-    "key": (_BYTES, _TEXT),
-    "value": (_BYTES, _TEXT),
+    "key": ((_is_bytes, pa.types.is_null), _TEXT),
+    "value": ((_is_bytes, pa.types.is_null), _TEXT),
     "headers": ((_is_headers, pa.types.is_null), "array<struct<key string, value binary>>"),
-    "timestamp": ((pa.types.is_timestamp,), "a timestamp column"),
-    "partition": ((pa.types.is_integer,), "an int column"),
-    "topic": ((pa.types.is_string, pa.types.is_large_string), "a string column"),
+    "timestamp": ((pa.types.is_timestamp, pa.types.is_null), "a timestamp column"),
+    "partition": ((pa.types.is_integer, pa.types.is_null), "an int column"),
+    "topic": ((_is_text_type,), "a string column"),
 }
 
 
@@ -166,6 +187,8 @@ def narrowed(name: str, column: pa.Array, kind: pa.DataType, topic: str) -> pa.A
     """
     if column.type == kind:
         return column
+    if pa.types.is_dictionary(column.type):  # of views Arrow decodes none
+        column = pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(kind))
     try:
         return column.cast(kind)
     except pa.ArrowInvalid as error:
@@ -181,6 +204,8 @@ def narrowed(name: str, column: pa.Array, kind: pa.DataType, topic: str) -> pa.A
 def _headers(column: pa.Array | None, rows: int, topic: str) -> pa.Array:
     if column is None or pa.types.is_null(column.type):
         return pa.nulls(rows, HEADERS)
+    if pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type):
+        column = _of_views(column)
     column = narrowed("headers", column, HEADERS, topic)
     if column.null_count < rows:
         pairs = column.flatten()
@@ -192,6 +217,13 @@ def _headers(column: pa.Array | None, rows: int, topic: str) -> pa.Array:
     return column
 
 
+def _of_views(column: pa.Array) -> pa.Array:
+    """Return list views as lists; Arrow's own cast counts a view that is null from 0."""
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+    ends = pa.array(np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))))
+    return pa.LargeListArray.from_arrays(ends, column.flatten(), mask=column.is_null())
+
+
 def _is_text(keys: pa.StringArray) -> bool:
     try:
         keys.validate(full=True)
@@ -201,7 +233,7 @@ def _is_text(keys: pa.StringArray) -> bool:
 
 
 def _given(column: pa.Array | None, limits: Limits) -> pa.Array | None:
-    if column is None or limits.log_append_time:
+    if column is None or limits.log_append_time or pa.types.is_null(column.type):
         return None
     # A session time zone names the same instants; without one (timestamp_ntz) the wall time is taken as UTC.
     return column if column.type == TIMESTAMP else _microseconds(column, limits)

@@ -26,7 +26,7 @@ from pyspark_commitlog.log.encoding import encode_frame
 from pyspark_commitlog.log.state import ChunkRef, TopicState
 from pyspark_commitlog.log.write.checksum import added, checksum
 from pyspark_commitlog.log.write.partitioner import Assigner
-from pyspark_commitlog.log.write.records import Limits, Records, check_columns, prepare
+from pyspark_commitlog.log.write.records import Limits, Records, check_columns, narrowed, prepare
 from pyspark_commitlog.storage import OutputFile, Storage
 
 #: Batches that pending rows of a task may keep alive, bytes.
@@ -403,7 +403,7 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 def split_topics(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield (topic, its rows in order, without the topic column); a null topic comes as ``''``."""
-    encoded = batch.column("topic").dictionary_encode()
+    encoded = narrowed("topic", batch.column("topic"), pa.string(), "(topic column)").dictionary_encode()
     rest = batch.drop_columns(["topic"])
     indices = pc.fill_null(encoded.indices, -1)
     codes: Ints = indices.to_numpy()

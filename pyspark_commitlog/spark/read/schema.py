@@ -60,12 +60,14 @@ def chosen(options: SourceOptions) -> StructType:
 
 
 def check_schema(schema: StructType) -> None:
-    """Check a user's schema: any of the source's columns, in any order, with their types.
+    """Check a user's schema: some of the source's columns, in any order, with their types.
 
     Raises:
         OptionError: names the column and what it must be.
     """
     known = {field.name: field.dataType for field in _COLUMNS.fields}
+    if not schema.fields:  # Spark counts no rows of Arrow batches without columns
+        raise OptionError(f"schema: it has no column; name at least one of {', '.join(known)}")
     for field in schema.fields:
         if field.name not in known:
             raise OptionError(f"schema: there is no column {field.name!r}; choose from {', '.join(known)}")

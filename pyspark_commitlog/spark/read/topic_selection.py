@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.format.paths import check_topic_name, is_topic_name
 
+#: A class of Java's that holds another one, or an intersection.
+_OF_JAVA = re.compile(r"\[\^?\]?[^]]*?(?:\[|&&)")
+
 
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
@@ -71,6 +74,11 @@ def by_pattern(text: str) -> TopicSelection:
     Raises:
         OptionError: it is none.
     """
+    if _OF_JAVA.search(re.sub(r"\\.", "", text)):
+        raise OptionError(
+            f"option 'subscribePattern'={text!r}: '[' or '&&' inside a class nests or intersects classes in Java, and "
+            "means itself in Python, whose expressions these are: write one class, or a lookahead such as (?!x)[a-z]"
+        )
     try:
         return TopicSelection(pattern=re.compile(text))
     except re.error as error:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, NullType, StructField, StructType
 
 from pyspark_commitlog.access import Operation
 from pyspark_commitlog.errors import (
@@ -45,6 +45,15 @@ if TYPE_CHECKING:
     from pyspark_commitlog.root import Root
 
 
+def _with_nulls(schema: StructType) -> StructType:
+    """Return a schema whose ``array()`` may hold nulls: PySpark has no Arrow type for the one that Spark gives it."""
+    void = ArrayType(NullType())
+    kinds = ((field.name, field.dataType) for field in schema.fields)
+    return StructType(
+        [StructField(name, void if kind == ArrayType(NullType(), False) else kind) for name, kind in kinds]
+    )
+
+
 class _Writing:
     """What batch and streaming writes share."""
 
@@ -58,7 +67,7 @@ class _Writing:
             )
         self._open_root = open_root
         self._options: SinkOptions = sink_options(options)
-        self._check(to_arrow_schema(schema, timezone="UTC"))
+        self._check(to_arrow_schema(_with_nulls(schema), timezone="UTC"))
 
     def _check(self, schema: pa.Schema) -> None:
         """Fail before the job starts: columns, topic, root."""
