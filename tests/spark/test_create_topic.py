@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,10 +12,10 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructType
 
-from pyspark_commitlog import CommitLog, DefaultSource
+from pyspark_commitlog import CommitLog, CommitLogListener, DefaultSource
 from pyspark_commitlog.errors import TopicExistsError, UnknownTopicError
 from pyspark_commitlog.spark.write.sink import StagedMessage
-from tests.spark.jobs import ends, lines, put_lines, read, run, values, write
+from tests.spark.jobs import ended, ends, forget_commit, lines, put_lines, read, run, values, write
 
 TOPIC = "orders"
 CREATE = {"createTopic": "true"}
@@ -152,7 +153,7 @@ def counts(spark: SparkSession, incoming: Path) -> DataFrame:
 @pytest.mark.parametrize(
     ("mode", "told"),
     [
-        ("complete", "a log cannot be overwritten: use .*append"),
+        ("complete", r"a log cannot be overwritten.*outputMode\('append'\).*outputMode\('update'\) with foreachBatch"),
         ("update", "commitlog does not support Update mode"),  # Spark's own words: it asks no Python sink
     ],
 )
@@ -165,3 +166,54 @@ def test_output_modes_but_append_are_refused(
     with pytest.raises(StreamingQueryException, match=told):
         writer.trigger(availableNow=True).start(root).awaitTermination(60)
     assert ends(log, TOPIC) == [0]
+
+
+def test_a_listener_logs_what_to_use_for_the_update_mode(
+    spark: SparkSession, root: str, log: CommitLog, counts: DataFrame, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log.create_topic(TOPIC)
+    over = threading.Event()
+
+    class Listener(CommitLogListener):
+        def onQueryTerminated(self, event: Any) -> None:
+            super().onQueryTerminated(event)
+            over.set()
+
+    listener = Listener()
+    spark.streams.addListener(listener)
+    try:
+        writer = counts.writeStream.format("commitlog").outputMode("update").option("topic", TOPIC)
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start(root)
+        with pytest.raises(StreamingQueryException):
+            query.awaitTermination(60)
+        assert over.wait(60)
+    finally:
+        spark.streams.removeListener(listener)
+    (line,) = [line for line in caplog.messages if "'update'" in line]
+    assert str(query.id) in line
+    assert "foreachBatch" in line
+    assert "txnVersion" in line
+
+
+def test_an_aggregation_in_update_mode_is_written_once_by_foreach_batch(
+    spark: SparkSession, root: str, incoming: Path, counts: DataFrame, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+
+    def write_rows(rows: DataFrame, batch: int) -> None:
+        named = {"createTopic": "true", "txnAppId": "counts", "txnVersion": batch}
+        write(rows.selectExpr("value AS key", "key AS value"), root, TOPIC, **named)
+
+    def run_once() -> None:
+        writer = counts.writeStream.outputMode("update").foreachBatch(write_rows)
+        ended(writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start())
+
+    run_once()
+    put_lines(incoming, "1", ["b"])
+    run_once()
+    forget_commit(checkpoint, 1)
+    run_once()
+    found = read(spark, root, TOPIC).selectExpr("CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value")
+    rows = [(row.key, row.value) for row in found.collect()]
+    assert sorted(rows[:2]) == [("a", "2"), ("b", "1")]
+    assert rows[2:] == [("b", "2")]

@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from statistics import fmean
 from types import ModuleType
@@ -83,6 +83,14 @@ def test_the_summary_gives_mean_delays_by_carrier_and_by_hour(ingested: Path) ->
     for key, found in delays.items():
         assert float(rows[key][2]) == pytest.approx(fmean(found), abs=0.051), key
     assert rows["1"] == ["1", "1", "(all", "cancelled)"]
+
+
+def test_the_totals_of_an_update_query_are_those_of_all_flights(ingested: Path, tmp_path: Path) -> None:
+    places = ("--root", ingested / "log", "--checkpoint", tmp_path / "checkpoint", "--topic", TOPIC)
+    printed = submit("flights_totals.py", *places)
+    carriers = Counter(flight["carrier"] for flight in ingested_flights(ingested))
+    assert [line for line in printed.splitlines() if line.strip()] == [f"{c} {carriers[c]}" for c in sorted(carriers)]
+    assert CommitLog(str(ingested / "log")).describe("flights-totals").config["cleanup.policy"] == "compact"
 
 
 def test_an_example_runs_by_the_path_of_its_interpreter_alone(ingested: Path, tmp_path: Path) -> None:

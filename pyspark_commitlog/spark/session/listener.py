@@ -21,6 +21,7 @@ from pyspark_commitlog.log.read.fetch import fetch
 from pyspark_commitlog.log.read.sizes import StoredSizes
 from pyspark_commitlog.spark.session.lag import PartitionLag, QueryLag, lag_of, prometheus
 from pyspark_commitlog.spark.session.live import POINTS, Live, draw, svg
+from pyspark_commitlog.spark.write.sink_options import UPDATE_ADVICE
 
 log = logging.getLogger("pyspark_commitlog.spark")
 
@@ -29,6 +30,8 @@ _ENDED = 100
 #: At the end of a process, how long to wait for reports that are under way, ms.
 _DRAIN_MS = 5000
 _listeners: WeakSet[CommitLogListener] = WeakSet()
+#: Spark's line for it: it asks no sink in Python.
+_UPDATE_REFUSED = "commitlog does not support Update mode"
 
 
 class CommitLogListener(StreamingQueryListener):
@@ -73,9 +76,12 @@ class CommitLogListener(StreamingQueryListener):
     def onQueryTerminated(self, event: Any) -> None:
         """Keep what was reported last of the query, for ``prometheus``; the rest goes, of the longest ended all.
 
+        What Spark refuses without advice is logged with it.
         A live view goes on showing it until another one makes progress.
         """
         query = str(event.id)
+        if _UPDATE_REFUSED in (event.exception or ""):
+            log.error("query %s: Spark offers no Python sink the output mode 'update': use %s", query, UPDATE_ADVICE)
         self._history.pop(query, None)
         last = self._lags.pop(query, None)
         if last is not None:

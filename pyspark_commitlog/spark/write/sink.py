@@ -39,7 +39,7 @@ from pyspark_commitlog.spark.common.elsewhere import tried_elsewhere
 from pyspark_commitlog.spark.common.opening import OpenRoot, opened
 from pyspark_commitlog.spark.common.worker import enter_task
 from pyspark_commitlog.spark.write.messages import StagedMessage, check_messages
-from pyspark_commitlog.spark.write.sink_options import SinkOptions, sink_options
+from pyspark_commitlog.spark.write.sink_options import UPDATE_ADVICE, SinkOptions, sink_options
 
 if TYPE_CHECKING:
     from pyspark_commitlog.root import Root
@@ -57,14 +57,14 @@ def _with_nulls(schema: StructType) -> StructType:
 class _Writing:
     """What batch and streaming writes share."""
 
+    #: Why Spark may not truncate first.
+    _OVERWRITE = "a log cannot be overwritten: use .mode('append'); to start over, delete the topic and create it again"
+
     def __init__(self, open_root: OpenRoot, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         if overwrite:
-            raise UsageError(
-                "a log cannot be overwritten: use .mode('append') for a batch write, outputMode('append') for a "
-                "stream; to start over, delete the topic and create it again"
-            )
+            raise UsageError(self._OVERWRITE)
         self._open_root = open_root
         self._options: SinkOptions = sink_options(options)
         self._check(to_arrow_schema(_with_nulls(schema), timezone="UTC"))
@@ -199,6 +199,12 @@ class CommitLogWriter(_Writing, DataSourceArrowWriter):
 
 class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
     """``df.writeStream.format("commitlog")``: exactly once per topic by (query id, batch id)."""
+
+    #: Of output mode complete. Spark refuses update itself.
+    _OVERWRITE = (
+        "a log cannot be overwritten, so there is no outputMode('complete'), and Spark offers no Python sink 'update': "
+        f"use outputMode('append'), or, for an aggregation, {UPDATE_ADVICE}"
+    )
 
     def __init__(self, open_root: OpenRoot, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         super().__init__(open_root, options, schema, overwrite)
