@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ import pyarrow as pa
 from pyspark_commitlog.config import MAX_PARTITION
 from pyspark_commitlog.errors import InvalidRecordError, UsageError
 from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP
+from pyspark_commitlog.format.given_json import RepeatedKeyError, parse_json
 from pyspark_commitlog.instants import iso_or_ms
 from pyspark_commitlog.producer.batches import MAX_TIMESTAMP_MS
 
@@ -149,7 +149,9 @@ def _row(line: bytes, form: LineFormat) -> _Row:
 
 def _json_row(line: bytes, form: LineFormat) -> _Row:
     try:
-        record = json.loads(line)
+        record = parse_json(line)
+    except RepeatedKeyError:
+        raise
     except ValueError as error:
         shown = line[:_SHOWN_BYTES].decode(errors="backslashreplace")
         raise InvalidRecordError(f"{shown!r} is no JSON ({error}): {_EXAMPLE}, or leave --json out") from None

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from pyspark_commitlog.errors import UnsupportedError, UsageError
+from pyspark_commitlog.format.given_json import RepeatedKeyError, parse_json
 from pyspark_commitlog.storage.object_errors import without_values
 
 if TYPE_CHECKING:
@@ -168,7 +169,9 @@ def _from_json(name: str, value: object) -> object:
     if not isinstance(value, str):
         return value
     try:
-        return json.loads(value)
+        return parse_json(value)
+    except RepeatedKeyError as error:
+        raise UsageError(f"storage option {name}: {error}") from None
     except ValueError:
         raise UsageError(f'storage option {name}: give a JSON object, as {{"region_name": "eu-west-1"}}') from None
 

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_commitlog import CommitLog
-from tests.spark.jobs import Seen, last_offsets, put
+from tests.spark.jobs import Seen, ended, last_offsets, put
 
 
 @pytest.fixture
@@ -166,3 +166,51 @@ def test_a_query_that_is_to_read_fewer_topics_is_told(
         StreamingQueryException, match="us-orders partition 0: the checkpoint is at offset 1, and the qu"
     ):
         seen.run(streamed(spark, root, subscribe="eu-orders"))
+
+
+# --- offsets of a query as options ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def offsets(spark: SparkSession, root: str, topics: CommitLog, seen: Seen) -> list[str]:
+    """Return where a query came to after each of two batches: of its progress, and as its checkpoint says."""
+    seen.run(streamed(spark, root, subscribe="eu-orders,us-orders"))
+    first = last_offsets(seen.checkpoint)
+    put(spark, root, "eu-orders", ["late"], 0)
+    query = seen.start(streamed(spark, root, subscribe="eu-orders,us-orders"))
+    ended(query)
+    (second,) = [told["sources"][0]["endOffset"] for told in query.recentProgress if told["numInputRows"]]
+    put(spark, root, "eu-orders", ["later"], 0)
+    return [json.dumps(first), second if isinstance(second, str) else json.dumps(second)]
+
+
+def test_a_batch_reads_between_offsets_of_a_query(spark: SparkSession, root: str, offsets: list[str]) -> None:
+    first, second = offsets
+    found = batch(spark, root, subscribe="eu-orders,us-orders", startingOffsets=first, endingOffsets=second)
+    assert_df_equality(found, expected(spark, ("eu-orders", 0, 1)), ignore_nullable=True)
+    found = batch(spark, root, subscribe="eu-orders,us-orders", startingOffsets=second)
+    assert_df_equality(found, expected(spark, ("eu-orders", 0, 2)), ignore_nullable=True)
+
+
+def test_a_stream_runs_between_offsets_of_a_query(
+    spark: SparkSession, root: str, offsets: list[str], tmp_path: Path
+) -> None:
+    first, second = offsets
+    other = Seen(tmp_path / "other")
+    other.run(streamed(spark, root, subscribe="eu-orders,us-orders", startingOffsets=first, endingOffsets=second))
+    assert other.all() == ["late"]
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+def test_offsets_of_a_former_incarnation_are_refused(
+    spark: SparkSession, root: str, topics: CommitLog, offsets: list[str], tmp_path: Path, option: str
+) -> None:
+    topics.delete_topic("us-orders")
+    topics.create_topic("us-orders", partitions=2)
+    put(spark, root, "us-orders", ["new", "new", "new"], 1)
+    told = f"'{option}': its offsets are of topic 'us-orders' with id .* deleted and made again"
+    options = {"subscribe": "eu-orders,us-orders", option: offsets[0]}
+    with pytest.raises(PySparkException, match=told):
+        batch(spark, root, **options).collect()
+    with pytest.raises(StreamingQueryException, match=told):
+        Seen(tmp_path / "other").run(streamed(spark, root, **options))

@@ -172,3 +172,13 @@ def test_a_line_may_be_as_long_as_what_a_record_is_written_as() -> None:
     assert longest_line(100, LINES) == 101
     ends = "\\u0000" * 100_000
     assert longest_line(100_000, LineFormat(None, False, None, (), True)) > len(ends)
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"value": "a", "value": "b"}', b'{"value": "a", "headers": {"value": "1", "value": "2"}}']
+)
+def test_a_json_line_that_names_a_key_twice_is_refused(line: bytes) -> None:
+    batch, error = parse_lines([b'{"value": "kept"}', line], 3, LineFormat(None, False, None, (), True))
+    assert batch.num_rows == 1
+    assert isinstance(error, InvalidRecordError)
+    assert str(error) == "line 4: the key 'value' stands there twice: keep one"

@@ -440,6 +440,8 @@ def test_options_are_fsspecs_names_or_the_librarys() -> None:
     assert client_options("s3", as_text) == (store, http)
     with pytest.raises(UsageError, match="client_kwargs: give a JSON object"):
         client_options("s3", {"client_kwargs": "region_name=x"})
+    with pytest.raises(UsageError, match="client_kwargs: the key 'region_name' stands there twice"):
+        client_options("s3", {"client_kwargs": '{"region_name": "a", "region_name": "b"}'})
     azure, _ = client_options("azure", {"connection_string": "AccountName=n;AccountKey=a==;BlobEndpoint=http://h/n"})
     assert azure == {"account_name": "n", "account_key": "a==", "endpoint": "http://h/n"}
 

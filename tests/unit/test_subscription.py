@@ -61,3 +61,55 @@ def test_offsets_of_what_is_not_read_are_refused() -> None:
         source_options({"path": "/root", "subscribePattern": "a.*", "startingOffsets": '{"b": {"0": 1}}'})
     with pytest.raises(OptionError, match="'startingOffsets' names a partition 1, which 'assign' leaves out"):
         source_options({"path": "/root", "assign": '{"a": [0]}', "startingOffsets": '{"a": {"1": 1}}'})
+
+
+@pytest.mark.parametrize("text", ["[a-z&&[^x]]", "t[a[b]]", r"[\]a&&b]", "[]&&a]", "[^a&&b]", "a[[b]"])
+def test_a_class_that_java_nests_or_intersects_is_refused(text: str) -> None:
+    with pytest.raises(OptionError, match=r"'subscribePattern'=.*'\[' or '&&' inside a class .* in Java"):
+        subscription(subscribePattern=text)
+
+
+@pytest.mark.parametrize("text", ["[a-z][0-9]", r"[\[a]", "a&&b|[a]", r"\[a[b]", "[]a][b]", "(?!x)[a-z]+"])
+def test_classes_that_mean_the_same_in_java_and_python_are_taken(text: str) -> None:
+    pattern = subscription(subscribePattern=text).pattern
+    assert pattern is not None
+    assert pattern.pattern == text
+
+
+ID = "4f1f4b5e0a0c4d6c9d0d7f4c3b2a1908"
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "told"),
+    [
+        ("startingOffsets", '{"t": {"0": 3}, "t": {"1": 2}}', "the key 't' stands there twice"),
+        ("startingOffsets", '{"t": {"0": 3, "0": 2}}', "the key '0' stands there twice"),
+        ("endingOffsets", '{"t": {"0": 3, "00": 2}}', "t partition 0 stands there twice"),
+        ("startingOffsetsByTimestamp", '{"t": {"0": 3, "0": 2}}', "the key '0' stands there twice"),
+        ("endingOffsetsByTimestamp", '{"t": {"1": 3, "01": 2}}', "t partition 1 stands there twice"),
+    ],
+)
+def test_json_that_names_a_place_twice_is_refused(option: str, text: str, told: str) -> None:
+    with pytest.raises(OptionError, match=f"option '{option}'=.*{told}"):
+        source_options({"path": "/root", "subscribe": "t", option: text})
+
+
+def test_an_assignment_that_names_a_topic_twice_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"option 'assign'=.*the key 't' stands there twice"):
+        subscription(assign='{"t": [0], "t": [1]}')
+
+
+def test_an_offset_of_a_query_that_was_changed_is_refused_by_name() -> None:
+    text = f'{{"t": {{"0": "x"}}, "__topic_ids": {{"t": "{ID}"}}}}'
+    with pytest.raises(OptionError, match=r"option 'startingOffsets'.*'0'.*give the offset as lastProgress"):
+        source_options({"path": "/root", "subscribe": "t", "startingOffsets": text})
+
+
+def test_an_offset_of_a_query_brings_topic_ids_to_check() -> None:
+    text = f'{{"t": {{"0": 3, "1": 0}}, "__topic_ids": {{"t": "{ID}"}}}}'
+    options = source_options({"path": "/root", "subscribe": "t", "startingOffsets": text})
+    assert options.starting == {"t": {0: 3, 1: 0}}
+    options.check_incarnations("startingOffsets", {"t": ID})
+    options.check_incarnations("endingOffsets", {"t": "another"})
+    with pytest.raises(OptionError, match=f"'startingOffsets': its offsets are of topic 't' with id {ID}; .* another"):
+        options.check_incarnations("startingOffsets", {"t": "another"})

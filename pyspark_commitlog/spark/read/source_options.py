@@ -8,9 +8,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from pyspark_commitlog.config import PRINCIPAL_VARIABLE
-from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.errors import CorruptionError, OptionError
+from pyspark_commitlog.format.given_json import RepeatedKeyError, parse_json
 from pyspark_commitlog.format.paths import check_group_name
 from pyspark_commitlog.spark.common.given_options import PATH_ADVICE, GivenOptions, instant_ms
 from pyspark_commitlog.spark.read.splits import Split
@@ -20,6 +22,8 @@ from pyspark_commitlog.storage import environment
 from pyspark_commitlog.storage.pace import DEFAULT_PER_HOUR, LEAST_PER_HOUR
 
 log = logging.getLogger("pyspark_commitlog.spark")
+if TYPE_CHECKING:
+    from pyspark_commitlog.spark.read.source_offset import SourceOffset
 
 EARLIEST, LATEST = -2, -1
 #: Start where the group is.
@@ -87,6 +91,25 @@ class SourceOptions:
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     principal: str | None = None
     poll_requests_per_hour: int = DEFAULT_PER_HOUR
+    topic_ids: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def check_incarnations(self, option: str, topic_ids: Mapping[str, str]) -> None:
+        """Refuse a query's offsets that are of a former incarnation of a topic.
+
+        Args:
+            option: that gives the offsets; one that gives no topic ids refuses nothing.
+            topic_ids: of the topics that are read.
+
+        Raises:
+            OptionError: names topic and ids.
+        """
+        for topic, meant in self.topic_ids.get(option, {}).items():
+            topic_id = topic_ids.get(topic, meant)
+            if meant != topic_id:
+                raise OptionError(
+                    f"option {option!r}: its offsets are of topic {topic!r} with id {meant}; the topic was deleted and "
+                    f"made again since, with id {topic_id}: leave '__topic_ids' out if the offsets are of this one"
+                )
 
 
 def source_options(options: Mapping[str, str]) -> SourceOptions:
@@ -118,6 +141,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         storage=given.storage,
         principal=given.text("principal") or environment(PRINCIPAL_VARIABLE),
         poll_requests_per_hour=given.number("pollRequestsPerHour", LEAST_PER_HOUR) or DEFAULT_PER_HOUR,
+        topic_ids=_topic_ids(given),
     )
 
 
@@ -238,18 +262,26 @@ def _offsets(given: GivenOptions, name: str, selection: TopicSelection) -> Offse
         return None
     if (word := given.word(name)) in _NAMED:
         return _NAMED[word]
+    offset = _query_offset(given, name)
+    if offset is not None:
+        placed: dict[str, dict[str, int]] = {}
+        for place, number in offset.offsets.items():
+            placed.setdefault(place.topic, {})[str(place.partition)] = number
+        text = json.dumps(placed)
     example = f'{{"{_example(selection)}": {{"0": 42, "1": -2}}}} (-2 is earliest, -1 latest)'
     return _by_partition(name, text, selection, EARLIEST, f"earliest, latest, or JSON like {example}", _whole)
 
 
 def _by_partition(
-    name: str, text: str, selection: TopicSelection, minimum: int, use: str, number: Callable[[object], int]
+    name: str, text: str, selection: TopicSelection, minimum: int, use: str, number_of: Callable[[object], int]
 ) -> dict[str, dict[int, int]]:
-    """Return topic -> partition -> number, from JSON; ``number`` makes one of what stands there."""
+    """Return topic -> partition -> number, from JSON; ``number_of`` makes one of what stands there."""
     try:
-        parsed = {topic: {int(p): number(o) for p, o in numbers.items()} for topic, numbers in json.loads(text).items()}
+        parsed = {topic: _numbers(topic, numbers, number_of) for topic, numbers in parse_json(text).items()}
     except OptionError:
         raise
+    except RepeatedKeyError as error:
+        raise OptionError(f"option {name!r}={text!r}: {error}") from None
     except (ValueError, AttributeError, TypeError):
         raise OptionError(f"option {name!r}={text!r}: use {use}") from None
     for topic, numbers in parsed.items():
@@ -262,6 +294,47 @@ def _by_partition(
                 what = "offset" if minimum == EARLIEST else "timestamp"
                 raise OptionError(f"option {name!r}: {topic} partition {partition} {what} {offset} is not possible")
     return parsed
+
+
+def _numbers(topic: str, numbers: Mapping[str, object], number_of: Callable[[object], int]) -> dict[int, int]:
+    """Return partition -> number; ``number_of`` makes one of what stands there."""
+    found: dict[int, int] = {}
+    for partition, value in numbers.items():
+        if int(partition) in found:  # "0" beside "00"
+            raise RepeatedKeyError(f"{topic} partition {int(partition)} stands there twice: keep one")
+        found[int(partition)] = number_of(value)
+    return found
+
+
+def _query_offset(given: GivenOptions, name: str) -> SourceOffset | None:
+    """Return an offset of a query of this source: of its progress, or a line of its checkpoint.
+
+    None if the option is something else.
+
+    Raises:
+        OptionError: it is one that was changed.
+    """
+    text = given.text(name)
+    if text is None or not text.lstrip().startswith("{"):
+        return None
+    from pyspark_commitlog.spark.read.source_offset import TOPIC_IDS, SourceOffset
+
+    try:
+        parsed = parse_json(text)
+    except ValueError:
+        return None  # refused by ``_by_partition``
+    if not isinstance(parsed, dict) or TOPIC_IDS not in parsed:
+        return None
+    try:
+        return SourceOffset.from_json(parsed, f"option {name!r}")
+    except CorruptionError as error:
+        raise OptionError(f"{error}; give the offset as lastProgress or the checkpoint has it, by json.dumps") from None
+
+
+def _topic_ids(given: GivenOptions) -> dict[str, Mapping[str, str]]:
+    """Return option -> topic -> id, of the options that hold an offset of a query."""
+    found = ((name, _query_offset(given, name)) for name in ("startingOffsets", "endingOffsets"))
+    return {name: offset.topic_ids for name, offset in found if offset is not None}
 
 
 def _whole(value: object) -> int:

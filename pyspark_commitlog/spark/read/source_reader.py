@@ -211,6 +211,7 @@ class SourceReader:
             option = by_timestamp(option)
         for name in sorted(named - set(states)):  # a pattern takes it
             raise OptionError(f"option {option!r} names topic {name!r}, which does not exist")
+        self._options.check_incarnations(option, {name: state.topic_id for name, state in states.items()})
         offsets: dict[TopicPartition, int] = {}
         with self._losses() as report:
             for name, state in states.items():

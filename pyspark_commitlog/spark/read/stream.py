@@ -127,6 +127,7 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         if self._target is not None:
             ends = up_to(self._target, begin, ends)
             ids = {name: ids[name] for name in {place.topic for place in ends}}
+        self._options.check_incarnations("endingOffsets", topic_ids(states))
         ends = self._bounds.cut(to_read.starts, ends, states)
         if not isinstance(limit, ReadAllAvailable):  # which a trigger that runs once asks for
             ends = self._throttle.cut(to_read, ends, may_wait=self._target is None)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.format.given_json import RepeatedKeyError, parse_json
 from pyspark_commitlog.format.paths import check_topic_name, is_topic_name
 
 #: A class of Java's that holds another one, or an intersection.
@@ -93,7 +93,9 @@ def by_partition(text: str) -> TopicSelection:
     """
     wrong = OptionError(f"option 'assign'={text!r}: use JSON like {{\"flights\": [0, 1]}}: at least one partition each")
     try:
-        parsed = json.loads(text)
+        parsed = parse_json(text)
+    except RepeatedKeyError as error:
+        raise OptionError(f"option 'assign'={text!r}: {error}") from None
     except ValueError:
         raise wrong from None
     if not isinstance(parsed, dict) or not parsed or not all(_are_partitions(numbers) for numbers in parsed.values()):
