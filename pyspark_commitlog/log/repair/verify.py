@@ -310,7 +310,7 @@ class _Checker:
             before = entry
 
     def _entries(self, numbers: Sequence[int]) -> Iterator[tuple[int, tuple[Entry | None, _Checker]]]:
-        """Yield entries, None if unreadable, and what was found of each; several at a time except on a local disk."""
+        """Yield entries, None for what can't be read, and what was found of each; several at a time if not local."""
         alone = self.topic.storage.can_append
 
         def look(sequence: int) -> tuple[Entry | None, _Checker]:
