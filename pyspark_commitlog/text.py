@@ -16,9 +16,18 @@ _REPLICA_HEAD = "REPLICA ROOT-ID ROLE HIGH-WATERMARKS LOG-END-OFFSETS ENTRIES-BE
 _HEAD = "PARTITION LOG-START-OFFSET HIGH-WATERMARK LOG-END-OFFSET SEGMENTS BYTES UNSETTLED"
 
 
+def visible(text: str) -> str:
+    r"""Return text with control characters as escapes (``\x1b``): a terminal obeys none that others chose."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each == "\t" else each.encode("unicode_escape").decode() for each in text
+    )
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
     """Yield lines of columns that are as wide as they must be; ``-`` where there is nothing."""
-    texts = [head, *([("-" if cell is None else str(cell)) for cell in row] for row in rows)]
+    texts = [head, *([("-" if cell is None else visible(str(cell))) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     for text in texts:
         yield "  ".join(cell.ljust(width) for cell, width in zip(text, widths, strict=True)).rstrip()

@@ -290,7 +290,8 @@ def _root_faults(log: CommitLog, *, as_json: bool) -> bool:
     if (faults or unnamed) and as_json:
         typer.echo(json.dumps({"topic": None, "faults": faults, "unnamed": unnamed}))
     elif faults or unnamed:
-        complain("\n".join([*faults, *(f"nothing refers to {file}" for file in unnamed)]))
+        for fault in (*faults, *(f"nothing refers to {file}" for file in unnamed)):
+            complain(fault)
     return bool(faults)
 
 

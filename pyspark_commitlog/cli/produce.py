@@ -31,7 +31,7 @@ from pyspark_commitlog.cli.shared import (
 from pyspark_commitlog.cli.storage_options import storage_options
 from pyspark_commitlog.config import MAX_PARTITION
 from pyspark_commitlog.errors import CommitLogError, InvalidRecordError, UsageError
-from pyspark_commitlog.text import counted
+from pyspark_commitlog.text import counted, visible
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -125,7 +125,7 @@ def produce(
             error = sent.send(batches)
     typer.echo(sent.summary(), err=True)
     if error is not None:
-        typer.echo(f"error: {said(error)}", err=True)
+        typer.echo(visible(f"error: {said(error)}"), err=True)
     raise typer.Exit(1 if error is not None else stop.exit_code)
 
 

@@ -177,7 +177,7 @@ def elect(
         if as_json:
             typer.echo(json.dumps({"topic": topic, "leader": leader, "leader_url": where}))
         else:
-            typer.echo(f"{topic}: {where} ({leader}) leads")
+            print_lines([f"{topic}: {where} ({leader}) leads"])
 
 
 #: What another round does not mend, unless one before it went well: then the root is away, or refuses for a while.

@@ -21,6 +21,7 @@ from pyspark_commitlog.format.paths import ROOT_MARKER
 from pyspark_commitlog.instants import parse_instant
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.clock import SystemClock
+from pyspark_commitlog.text import visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -107,8 +108,8 @@ def progress_bars() -> Bars:
 
 
 def complain(text: str) -> None:
-    """Say on standard error what is wrong."""
-    typer.echo(text, err=True)
+    """Say on standard error what is wrong, in one line."""
+    typer.echo(visible(text), err=True)
 
 
 def said(error: CommitLogError) -> str:
@@ -210,7 +211,7 @@ def opened(root: str) -> Iterator[CommitLog]:
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines."""
     for line in lines:
-        typer.echo(line)
+        typer.echo(visible(line))
 
 
 def parse_config(pairs: list[str] | None) -> dict[str, object]:

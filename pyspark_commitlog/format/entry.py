@@ -211,6 +211,8 @@ class _Envelope(Shape):
     write_id: Id
     prev: Id
     lineage: Marks
+    read_features: tuple[Text, ...]
+    write_features: tuple[Text, ...]
     inline: _Named | None = None
     next: Whole = 0
 

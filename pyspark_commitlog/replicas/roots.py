@@ -436,6 +436,12 @@ def check_identity(storage: Storage, address: Address) -> None:
         )
 
 
+class _Marker(Shape):
+    """The part of a root's marker by which a root is known."""
+
+    root_id: Annotated[str, Meta(min_length=1, pattern="^[0-9a-zA-Z-]{1,64}$")]
+
+
 def root_id(storage: Storage) -> str:
     """Return the id in a root's marker, and note at its door whether that says that one process alone may write.
 
@@ -450,7 +456,7 @@ def root_id(storage: Storage) -> str:
     check_seal(data, where)
     storage.single_writer = marker.get(UNSAFE_SINGLE_WRITER) is True
     storage.expect_root()
-    return str(marker["rootId"])
+    return check(marker, _Marker, where).root_id
 
 
 def distinct(storages: Sequence[Storage], ids: Sequence[str]) -> None:

@@ -17,6 +17,8 @@ from awscrt.checksums import crc32c
 from pyspark_commitlog.errors import CommitLogError, CorruptionError
 from pyspark_commitlog.format.entry import to_json_bytes
 from pyspark_commitlog.log import tables as side_tables
+from pyspark_commitlog.replicas.roots import root_id
+from tests.support.entries import rewrite
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, World, many
 
@@ -230,6 +232,35 @@ def test_nothing_but_errors_of_ours_comes_of_any_absurd_value_anywhere(world: Wo
             failed += sum(not answers(world, act) for act in ACTS[part])
     assert failed > 5
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 64 * 1024, "KiB"
+
+
+@pytest.mark.parametrize("part", ACTS)
+def test_nothing_but_errors_of_ours_comes_of_any_missing_member(world: World, part: str) -> None:
+    """Each member of the newest entry left out in turn, its CRC right: told, or harmless."""
+    path = newest(world, part)
+    line, _, inline = path.read_bytes().partition(b"\n")
+    body, failed = json.loads(line), set()
+    del body["crc"]
+    for place in leaves(body):
+        changed = copy.deepcopy(body)
+        target = changed
+        for step in place[:-1]:
+            target = target[step]
+        if not place or not isinstance(target, dict):
+            continue
+        del target[place[-1]]
+        path.write_bytes(sealed(changed) + inline)
+        told = [answers(world, act) for act in ACTS[part]]
+        if not all(told):
+            failed.add(place[0])
+    envelope = {"readFeatures", "writeFeatures", "kind", "topicId", "writeId", "prev", "lineage"}
+    assert failed >= ({"state"} if part == GROUP else envelope)  # a group is described as damaged
+
+
+def test_a_marker_without_its_id_is_damage(world: World) -> None:
+    rewrite(world.path / "commitlog.json", lambda fields: fields.pop("rootId"))
+    with pytest.raises(CorruptionError, match=r"commitlog.json: .*rootId"):
+        root_id(world.storage())
 
 
 def answers(world: World, act: Callable[[World], object]) -> bool:
