@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.cli.app import app
+from pyspark_commitlog.cli.shared import complain
 from pyspark_commitlog.text import table, visible
 
 EVIL = "g\x1b]0;owned\x07\r\nerror: forged\x9b2J"
@@ -43,3 +45,8 @@ def test_no_command_prints_an_escape_of_a_groups_or_a_principals_name_or_a_stray
         assert not {"\x1b", "\x07", "\r", "\x9b"} & set(printed), command
         assert SHOWN in printed or command[2:3] == ["verify"], command
         assert not any(line.startswith("error: forged") for line in printed.splitlines()), command
+
+
+def test_a_complaint_is_one_line_without_escapes(capsys: pytest.CaptureFixture[str]) -> None:
+    complain(f"error: {EVIL}")
+    assert capsys.readouterr().err == f"error: {SHOWN}\n"
