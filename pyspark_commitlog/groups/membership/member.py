@@ -28,8 +28,8 @@ from pyspark_commitlog.groups.assignment.assignors import check_assignors, chose
 from pyspark_commitlog.groups.assignment.rebalance import MAX_MEMBERS, Seen, is_due, rebalanced
 from pyspark_commitlog.groups.member_config import MemberConfig
 from pyspark_commitlog.groups.membership.member_files import MemberFiles, topic_incarnations
+from pyspark_commitlog.groups.membership.observer import Observer
 from pyspark_commitlog.groups.membership.topic_pattern import TopicPattern
-from pyspark_commitlog.groups.membership.watch import Watch
 from pyspark_commitlog.groups.state.group_log import GroupLog, Tenure
 from pyspark_commitlog.groups.state.group_state import GroupState, Position
 from pyspark_commitlog.groups.state.members import NEVER_IN, MemberFile, Members, Phase, Profile, TopicIncarnation
@@ -76,7 +76,7 @@ class GroupMember:
         self._handle, self._config = handle, config or MemberConfig()
         self._clock = handle.storage.clock
         self._files = MemberFiles.of(handle)
-        self._watch = Watch(handle.storage.jitter())
+        self._observer = Observer(self._files, handle.storage.jitter(), self.heartbeat_seconds)
         self._held_lock, self._process = threading.RLock(), process_id()
         self._profile = Profile(
             client_id,
@@ -101,6 +101,7 @@ class GroupMember:
         self._generation = self._given_up = NEVER_IN
         self._held: frozenset[_Place] = frozenset()
         self._beaten = self._looked = self._due = None  # type: float | None
+        self._due_on: Members | None = None
 
     @property
     def _lock(self) -> threading.RLock:
@@ -297,6 +298,8 @@ class GroupMember:
         """Rebalance if it is due, and this member's turn to do it."""
         if self._is_out():
             return
+        if self._due is not None and now < self._due and self._due_on is self._members:
+            return  # what others do before it is due shows in the newest entry: nobody's file is needed
         seen = self._sight(now)
         if not self._is_due(seen):
             self._due = None
@@ -306,6 +309,7 @@ class GroupMember:
             first = min(self._members.rows or seen.joining)
             jitter = self._config.heartbeat_interval_ms / 1000 * self._handle.storage.jitter()
             self._due = now + patience + (0.0 if first == self._id else jitter)
+        self._due_on = self._members
         if now >= self._due:
             self._due = None
             returning = (self._members.instance(profile.instance_id) for profile in seen.joining.values())
@@ -323,27 +327,8 @@ class GroupMember:
         return due
 
     def _sight(self, now: float) -> Seen:
-        rows = self._members.rows
-        there = self._files.members()
-        others = sorted({*rows, *there} - {self._id})
-        joining = {} if self._id in rows else {self._id: self._profile}
-        for member_id in set(others) - rows.keys():
-            file = self._files.read(member_id)
-            if file is not None and file.generation == NEVER_IN:
-                joining[member_id] = file.profile
-        given_up = {m: self._reached(m) for m, row in rows.items() if row.revoking}
-        gone = {}
-        for member_id in self._watch.turn(others):
-            profile = rows[member_id].profile if member_id in rows else self._profile
-            if self._watch.see(member_id, self._files.sign(member_id), now, profile.session_timeout_ms / 1000):
-                joining.pop(member_id, None)
-                if member_id in rows:
-                    gone[member_id] = rows[member_id].joined
-                else:
-                    self._files.delete(member_id)
-        self._watch.keep(others)
-        self._files.keep(others)
-        return Seen(joining, gone, given_up, self._wishes() if self._id in rows else {})
+        seen = self._observer.look(self._members, self._id, self._profile, self._given_up, now)
+        return replace(seen, changed=self._wishes() if self._id in self._members.rows else {})
 
     def _wishes(self) -> Mapping[str, Profile]:
         """Return what rows should say: of this member, and of those with the same pattern, which find the same."""
@@ -354,12 +339,6 @@ class GroupMember:
                 if row.profile.pattern == mine.pattern and member_id != self._id:
                     wishes[member_id] = replace(row.profile, topics=mine.topics)
         return wishes
-
-    def _reached(self, member_id: str) -> int:
-        if member_id == self._id:
-            return self._given_up
-        file = self._files.read(member_id)
-        return NEVER_IN if file is None else file.generation
 
     def _topics(self, members: Members, seen: Seen) -> Mapping[str, TopicIncarnation]:
         rows = (row.profile for row in members.rows.values())
