@@ -25,6 +25,7 @@ from pyspark_commitlog.log.maintain import catch_up as copying
 from pyspark_commitlog.log.maintain.catch_up import TopicSegments
 from pyspark_commitlog.replicas.catching_up import catch_up
 from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.learning import learn
 from pyspark_commitlog.replicas.replicating import replicate_late
 from tests.crash.conftest import fast_path as fast_path
 from tests.crash.processes import start
@@ -240,6 +241,22 @@ def test_a_root_that_decides_does_not_begin_later(fast_path: Path) -> None:
     with pytest.raises(ReplicaNotAvailableError, match="decides what comes next"):
         catch_up(order.places, roots.id_of("m"), TopicSegments("t"), order.places.newest())
     assert list(before)
+
+
+def test_a_root_that_has_learned_more_than_is_settled_does_not_begin_earlier(fast_path: Path) -> None:
+    """Nothing that was seen of it is taken back: its journal would end with an entry below what it has learned."""
+    roots = Replicated(fast_path)
+    roots.create()
+    roots.write(b"0")
+    order, root = roots.order(), roots.id_of("c")
+    order.pusher.shrink(root, "test")
+    assert order.pusher.push().learned
+    newest = order.places.newest()
+    learn(order.places.decider(), order.places.at(root), order.places.unit, [], newest)
+    before = sorted((fast_path / "c/topics/t/journal").iterdir())
+    with pytest.raises(ReplicaNotAvailableError, match=f"has learned {newest.sequence}: `commitlog maintain` settles"):
+        catch_up(order.places, root, TopicSegments("t"), newest)
+    assert sorted((fast_path / "c/topics/t/journal").iterdir()) == before
 
 
 def test_another_history_is_not_copied(fast_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

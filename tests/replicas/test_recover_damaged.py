@@ -69,6 +69,25 @@ def on_a_bad_sector(roots: Replicated, root: str, name: str) -> None:
     roots.hooks[root] = hook
 
 
+@pytest.mark.parametrize("root", ["a", "b", "c"])
+def test_a_root_that_does_not_answer_is_not_taken_for_damaged(roots: Replicated, root: str) -> None:
+    """What it has learned alone would be given up, though it is there again a moment later."""
+    roots.take_away("m")
+    name = entry(roots, root).name
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if operation in ("read", "fetch") and path.endswith(f"t/journal/{name}"):
+            raise OSError(errno.ESTALE, "injected: the server is away")
+
+    roots.hooks[root] = hook
+    with pytest.raises((CommitLogError, OSError), match="the server is away"):
+        recover(roots)
+    assert not (roots.path / "n/topics/t").exists()
+    del roots.hooks[root]
+    found = recover(roots)["t"]
+    assert (found.fault, dict(found.failed)) == (None, {})
+
+
 @pytest.mark.parametrize("bad", ["a bit", "a sector"])
 @pytest.mark.parametrize("root", ["a", "c"])
 def test_a_root_with_a_damaged_newest_entry_is_left_out(roots: Replicated, root: str, bad: str) -> None:
