@@ -44,6 +44,16 @@ def test_batch_writes_and_reads(spark: SparkSession, root: str) -> None:
     assert sorted(row.v for row in found.collect()) == sorted(f"{i}" for i in range(100))
 
 
+def test_wall_time_is_that_of_the_session_s_zone(spark: SparkSession, root: str) -> None:
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        df = spark.sql("SELECT 'a' AS value, timestamp_ntz'2024-07-01 12:00:00' AS timestamp, 0 AS partition")
+        df.write.format("commitlog").mode("append").option("topic", "a").save(root)
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+    assert [record.timestamp for record in CommitLog(root).read("a", 0, 0, max_records=9)] == [1719849600000]
+
+
 def test_a_streaming_copy_and_its_restart_write_every_record_once(
     spark: SparkSession, root: str, tmp_path: Path
 ) -> None:

@@ -130,6 +130,23 @@ def test_a_timestamp_is_the_same_instant_in_every_session_time_zone(
     assert [row.told for row in found] == ["2013-11-03 11:00", "2013-11-03 12:00"]
 
 
+def test_wall_time_is_that_of_the_session_s_zone(spark: SparkSession, root: str, log: CommitLog) -> None:
+    log.create_topic(TOPIC)
+    write(spark.sql("SELECT 'a' AS value, timestamp_ntz'2024-07-01 12:00:00' AS timestamp"), root, TOPIC)
+    assert [record.timestamp for record in log.read(TOPIC, 0, 0, max_records=9)] == [1719849600000]
+
+
+def test_wall_time_is_refused_if_tasks_do_not_know_the_zone(spark: SparkSession, root: str, log: CommitLog) -> None:
+    log.create_topic(TOPIC)
+    spark.conf.unset("spark.sql.session.timeZone")
+    try:
+        with pytest.raises(PySparkException, match=r"CAST\(timestamp AS TIMESTAMP\) AS timestamp"):
+            write(spark.sql("SELECT 'a' AS value, timestamp_ntz'2024-07-01 12:00:00' AS timestamp"), root, TOPIC)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", TIME_ZONE)
+    assert ends(log, TOPIC) == [0]
+
+
 def test_without_a_timestamp_a_record_has_the_time_of_its_write(spark: SparkSession, root: str, log: CommitLog) -> None:
     log.create_topic(TOPIC)
     before = datetime.now(UTC)

@@ -102,6 +102,16 @@ def test_a_mirror_job_copies_a_topic_as_it_is(spark: SparkSession, root: str, lo
         assert read_partition(log.topic("mirror"), partition) == read_partition(log.topic(TOPIC), partition)
 
 
+def test_wall_time_of_a_stream_is_that_of_the_session_s_zone(
+    spark: SparkSession, root: str, log: CommitLog, incoming: Path, checkpoint: Path
+) -> None:
+    log.create_topic(TOPIC)
+    put_lines(incoming, "0", ["a"])
+    noon = lines(spark, incoming).selectExpr("value", "timestamp_ntz'2024-07-01 12:00:00' AS timestamp")
+    run(noon, root, TOPIC, checkpoint)
+    assert [record.timestamp for record in log.read(TOPIC, 0, 0, max_records=9)] == [1719849600000]
+
+
 @pytest.mark.parametrize("settled", [False, True])
 def test_a_batch_that_is_played_again_adds_nothing(
     spark: SparkSession, root: str, log: CommitLog, incoming: Path, checkpoint: Path, settled: bool

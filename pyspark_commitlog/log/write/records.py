@@ -235,7 +235,7 @@ def _is_text(keys: pa.StringArray) -> bool:
 def _given(column: pa.Array | None, limits: Limits) -> pa.Array | None:
     if column is None or limits.log_append_time or pa.types.is_null(column.type):
         return None
-    # A session time zone names the same instants; without one (timestamp_ntz) the wall time is taken as UTC.
+    # Any time zone names the same instants; naive ones of pandas and Arrow are UTC by convention.
     return column if column.type == TIMESTAMP else _microseconds(column, limits)
 
 

@@ -38,6 +38,7 @@ from pyspark_commitlog.log.write.writers import QUERY, Transaction
 from pyspark_commitlog.spark.common.elsewhere import tried_elsewhere
 from pyspark_commitlog.spark.common.opening import OpenRoot, opened
 from pyspark_commitlog.spark.common.worker import enter_task
+from pyspark_commitlog.spark.write.local_times import as_instants, session_zone
 from pyspark_commitlog.spark.write.messages import StagedMessage, check_messages
 from pyspark_commitlog.spark.write.sink_options import UPDATE_ADVICE, SinkOptions, sink_options
 
@@ -103,9 +104,10 @@ class _Writing:
         task = enter_task()
         log = self._log()
         stagers = TopicStagers(lambda name: self._opened_stager(log, name, task))
+        zone = session_zone()
         try:
             for batch in iterator:
-                for name, rows in self._by_topic(batch):
+                for name, rows in self._by_topic(as_instants(batch, zone)):
                     stagers.add(name, rows)
             return StagedMessage(stagers.finish(), self._query_id())
         finally:
