@@ -45,7 +45,7 @@ class Root:
     def __init__(
         self, root: str, storage_options: Mapping[str, object] | None = None, principal: str | None = None
     ) -> None:
-        self._begin(open_storage(str(root), storage_options), principal)
+        self._begin(open_storage(root, storage_options), principal)
 
     def _begin(self, storage: Storage, principal: str | None) -> None:
         self._storage, self._principal = storage, principal

@@ -122,7 +122,7 @@ class Consumer:
             ),
             principal=principal,
         )
-        shared = root if isinstance(root, SharedRoot) else SharedRoot.open(str(root), storage_options)
+        shared = root if isinstance(root, SharedRoot) else SharedRoot.open(root, storage_options)
         self._root, self._config = shared, checked(config)
         self._assemble()
         if topics:

@@ -92,7 +92,7 @@ class Producer(Gathering):
             max_block_ms=max_block_ms,
             metadata_max_age_ms=metadata_max_age_ms,
         ).check()
-        self._start(open_storage(str(root), storage_options), options, principal)
+        self._start(open_storage(root, storage_options), options, principal)
 
     @classmethod
     def on(cls, storage: Storage, options: ProducerConfig, principal: str | None = None) -> Producer:

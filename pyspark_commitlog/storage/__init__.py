@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from urllib.parse import unquote
 
 from pyspark_commitlog.errors import StorageError, UnsupportedError, UsageError
 from pyspark_commitlog.format.paths import REPLICAS_JOURNAL
@@ -49,18 +50,39 @@ _OBJECT_PROTOCOLS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "memory")
 #: ``bootstrap.servers``: ``host:port``, several of them with commas.
 _BROKERS = re.compile(r"[\w.-]+:\d{1,5}(,[\w.-]+:\d{1,5})*")
 
+_HOME = re.compile(r"~[\w.-]*(/|$)")
+#: ``s3:/bucket``, as ``pathlib`` leaves a URL.
+_SHORT_URL = re.compile(rf"({'|'.join(_OBJECT_PROTOCOLS)}|webhdfs|hdfs|https?):/*(.*)", re.IGNORECASE)
+
 
 def environment(name: str) -> str | None:
     """Return an environment variable; None where it is not set, or empty."""
     return os.environ.get(name) or None
 
 
-def open_storage(root: str, storage_options: Mapping[str, object] | None = None) -> Storage:
+def root_text(root: object) -> str:
+    """Return a root as text, from a path object too.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    try:
+        text = os.fspath(root)  # type: ignore[call-overload]
+    except TypeError:
+        text = None
+    if not isinstance(text, str):
+        raise UsageError(
+            f"a root is a path or a URL, as text or a path object, and this is {type(root).__name__}: {root!r:.80}"
+        )
+    return text
+
+
+def open_storage(root: str | os.PathLike[str], storage_options: Mapping[str, object] | None = None) -> Storage:
     """Return the door to ``root``; touches nothing.
 
     Args:
-        root: a path, or a URL: ``file://``, ``s3://``, ``gs://``, ``az://``, ``abfs://``, ``webhdfs://``, ``memory://``,
-            or of another filesystem of fsspec.
+        root: a path, as text or a path object, or a URL: ``file://``, ``s3://``, ``gs://``, ``az://``, ``abfs://``,
+            ``webhdfs://``, ``memory://``, or of another filesystem of fsspec.
         storage_options: as the fsspec filesystem for the URL takes them (``key``, ``secret``, ``endpoint_url``, …);
             for a path that belongs together with roots that are URLs, those of the others.
 
@@ -73,6 +95,7 @@ def open_storage(root: str, storage_options: Mapping[str, object] | None = None)
             f"cannot open {root!r}: this package works with files as Linux does, and not on Windows itself. Run Python "
             "in WSL (Windows Subsystem for Linux: wsl --install), with the root on its own disk"
         )
+    root = root_text(root)
     if not root:
         raise UsageError("no root given: name the directory of the commit log, for example /data/commitlog")
     if len(several := split_roots(root)) > 1:
@@ -85,7 +108,9 @@ def open_storage(root: str, storage_options: Mapping[str, object] | None = None)
 
 
 def open_peer(
-    root: str, storage_options: Mapping[str, object] | None, peer_options: Mapping[str, object] | None
+    root: str | os.PathLike[str],
+    storage_options: Mapping[str, object] | None,
+    peer_options: Mapping[str, object] | None,
 ) -> Storage:
     """Return the door to one of several roots; changes nothing.
 
@@ -97,6 +122,7 @@ def open_peer(
     Raises:
         UsageError, UnsupportedError: see ``open_storage``.
     """
+    root = root_text(root)
     storage = open_storage(root, storage_options if is_url(root) else None)
     storage.peer_options = Options(peer_options or {})
     return storage
@@ -113,6 +139,7 @@ def _open(root: str, storage_options: Mapping[str, object] | None) -> Storage:
 
     if "://" not in root and not root.startswith("file:"):
         _refuse_addresses(root)
+        _refuse_other_names(root)
         if storage_options and not os.path.isdir(os.path.join(root, REPLICAS_JOURNAL)):
             raise UsageError(
                 f"storage options {', '.join(sorted(storage_options))} are for the filesystem of a URL, and {root!r} "
@@ -132,13 +159,43 @@ def _open(root: str, storage_options: Mapping[str, object] | None) -> Storage:
         from pyspark_commitlog.storage.fsspec_store import FsspecStorage
 
         return FsspecStorage(root, storage_options)
-    from fsspec.core import url_to_fs
+    return LocalStorage(_local_path(root))
 
-    try:
-        _, path = url_to_fs(root, **dict(storage_options or {}))
-    except (ImportError, ValueError) as error:
-        raise UnsupportedError(f"cannot open {root!r}: {error}") from error
-    return LocalStorage(path)
+
+def _local_path(url: str) -> str:
+    """Return the path of a ``file:`` URL, its ``%`` escapes resolved.
+
+    Raises:
+        UsageError: it names another host, or no absolute path.
+    """
+    rest = url.partition(":")[2]
+    host, path = "", rest
+    if rest.startswith("//"):
+        host, slash, path = rest[2:].partition("/")
+        path = slash + path
+    if host not in ("", "localhost") or not path.startswith("/"):
+        raise UsageError(
+            f"{url!r} names no directory of this machine: write file:///PATH, with three slashes, or the path"
+        )
+    return unquote(path)
+
+
+def _refuse_other_names(root: str) -> None:
+    """Refuse what a shell or another program would have resolved, unless there is a directory of that name.
+
+    Raises:
+        UsageError: says how the root is written.
+    """
+    if os.path.isdir(root):
+        return
+    if _HOME.match(root):
+        raise UsageError(f"{root!r}: ~ is resolved by shells alone: write {os.path.expanduser(root)}, or ./{root}")
+    if shortened := _SHORT_URL.match(root):
+        protocol, rest = shortened.groups()
+        raise UsageError(
+            f"{root!r} is no URL: write {protocol.lower()}://{rest}, as text (a path object loses a slash); a "
+            f"directory of that very name: ./{root}"
+        )
 
 
 def split_roots(path: str) -> list[str]:

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_commitlog import CommitLog
+from pyspark_commitlog import CommitLog, Consumer, Producer
 from pyspark_commitlog.errors import (
     StorageError,
     StorageFullError,
@@ -30,7 +30,7 @@ from pyspark_commitlog.errors import (
     UsageError,
 )
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.storage import NotPutError, local_files, open_storage
+from pyspark_commitlog.storage import NotPutError, local_files, open_peer, open_storage
 from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.storage.os_locks import OsLock
 from pyspark_commitlog.testing.clock import ManualClock
@@ -820,6 +820,25 @@ def test_the_address_of_a_broker_is_no_directory(root: Path, monkeypatch: pytest
     assert open_storage(f"./{address}").url == str(root / address)
     (root / address).mkdir()
     assert open_storage(address).url == str(root / address)
+
+
+@pytest.mark.parametrize(
+    "root", [None, b"/data/log", Path("s3://b/p"), "s3:/b/p", "~/log", "file://host/p", "file:log"]
+)
+def test_a_root_that_would_name_another_directory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for opened in (CommitLog, Consumer, Producer, partial(open_peer, storage_options=None, peer_options=None)):
+        with pytest.raises(UsageError, match=r"write |a root is a path or a URL"):
+            opened(root)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_object_and_the_url_it_makes_of_itself_are_one_root(tmp_path: Path) -> None:
+    place = tmp_path / "a b"
+    urls = [place, place.as_uri(), f"file://localhost{place}"]
+    assert [open_storage(each).url for each in urls] == [str(place)] * 3
 
 
 def test_a_root_must_be_named() -> None:
