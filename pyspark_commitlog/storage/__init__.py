@@ -159,7 +159,15 @@ def _open(root: str, storage_options: Mapping[str, object] | None) -> Storage:
         from pyspark_commitlog.storage.fsspec_store import FsspecStorage
 
         return FsspecStorage(root, storage_options)
-    return LocalStorage(_local_path(root))
+    path = _local_path(root)
+    if storage_options:
+        from fsspec.core import url_to_fs
+
+        try:
+            url_to_fs(f"file://{path}", **dict(storage_options))
+        except (ImportError, ValueError) as error:
+            raise UnsupportedError(f"cannot open {root!r}: {error}") from error
+    return LocalStorage(path)
 
 
 def _local_path(url: str) -> str:
