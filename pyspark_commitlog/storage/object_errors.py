@@ -118,6 +118,26 @@ def _texts(value: object) -> Iterator[str]:
 
 
 @contextmanager
+def without_panic(url: str) -> Iterator[None]:
+    """Raise an error of ours in place of the library's panic, which no ``except Exception`` holds.
+
+    Whether a request was sent is not known then.
+
+    Raises:
+        StorageError: the library panicked.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__module__ != "pyo3_runtime":
+            raise
+        raise StorageError(
+            f"{url}: the object store's library fails on this address or options ({first_line(error)}): check the "
+            "URL, the endpoint, the proxy and the storage options"
+        ) from None
+
+
+@contextmanager
 def explained(url: str, action: str, *, worked: bool = False) -> Iterator[None]:
     """Raise the errors of ``storage.base`` in place of the library's; "not found" and "exists" stay what they are.
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from pyspark_commitlog.errors import UnsupportedError, UsageError
 from pyspark_commitlog.format.given_json import RepeatedKeyError, parse_json
@@ -69,6 +70,7 @@ _ENDPOINT_VARIABLES = (
     "AZURE_ENDPOINT",
 )
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_BLANK = re.compile(r"\s")
 _LOGIN = re.compile(r"(https?://)[^\s/@]+@")
 #: Options of fsspec's own caches and threads: nothing here has any.
 _IGNORED = frozenset(
@@ -135,6 +137,40 @@ def client_options(kind: str, options: Mapping[str, object]) -> tuple[dict[str, 
     if kind == "azure":
         store |= _connection(store.pop("connection_string", None))
     return store, http | {"allow_http": True}
+
+
+def check_address(place: Location, store: Mapping[str, Any]) -> None:
+    """Refuse an endpoint, bucket or region that no request can go to: the library's client panics.
+
+    Raises:
+        UsageError: names the option, or the variable, and shows the form of its value.
+    """
+    if place.kind != "memory" and _BLANK.search(place.bucket):
+        raise UsageError(f"bucket {place.bucket!r}: no bucket's name has a blank: write SCHEME://BUCKET/PATH")
+    if _BLANK.search(str(store.get("region", ""))):
+        raise UsageError("storage option region: a blank is in it; give for example eu-west-1")
+    given = {"storage option endpoint_url": store.get("base_url" if place.kind == "gcs" else "endpoint")}
+    variables = {f"environment variable {name}": os.environ.get(name) for name in _variables(place.kind)}
+    for name, value in (given | variables).items():
+        if value and not _is_endpoint(str(value)):
+            raise UsageError(
+                f"{name}: no address of an endpoint: give scheme, host and port, for example http://minio:9000 or https://minio.example.com"
+            )
+
+
+def _variables(kind: str) -> Iterable[str]:
+    prefix = {"s3": "AWS", "gcs": "GOOGLE", "azure": "AZURE"}.get(kind, " ")
+    return (name for name in _ENDPOINT_VARIABLES if name.startswith(prefix))
+
+
+def _is_endpoint(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return bool(
+            parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and not _BLANK.search(text)
+        )
+    except ValueError:  # a port beyond 65,535, brackets that do not match
+        return False
 
 
 def _check_text(name: str, value: object) -> None:
@@ -237,6 +273,7 @@ class Opener:
         if place.kind == "memory":
             return _in_memory(self.url)
         store, http = client_options(place.kind, self.options)
+        check_address(place, place.account | store)
         provider = store.pop("credential_provider", None)
         if place.kind == "s3":
             store = {"disable_bulk_delete": not retries} | store

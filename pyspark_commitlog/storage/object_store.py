@@ -35,6 +35,7 @@ from pyspark_commitlog.storage.object_errors import (
     no_bucket,
     says_taken,
     was_not_sent,
+    without_panic,
 )
 from pyspark_commitlog.storage.object_files import PART_BYTES, ObjectOutputFile
 from pyspark_commitlog.storage.object_options import KINDS, Opener, check_installed, parse_url
@@ -158,7 +159,8 @@ class ObjectStorage(WriteOnceStorage):
             act: makes it.
             again: whether it may be repeated after an error.
         """
-        result = self._tried(verb, act, again)
+        with without_panic(self.url):
+            result = self._tried(verb, act, again)
         self._worked = True
         return result
 

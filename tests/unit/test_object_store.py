@@ -490,6 +490,34 @@ def test_an_option_with_a_control_character_is_refused_by_its_name(name: str, va
     assert "cr3t" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "value", ["minio:9000", "127.0.0.1:9000", "minio", "http://", "http://a b:9", "http://h:99999"]
+)
+@pytest.mark.parametrize("url", ["s3://b/x", "gs://b/x", "az://b/x"])
+def test_an_endpoint_without_a_scheme_or_host_is_refused(url: str, value: str) -> None:
+    """The library would panic at the first request."""
+    with pytest.raises(UsageError, match=r"storage option endpoint_url: .*for example http://minio:9000"):
+        open_storage(url, {"endpoint_url": value}).names("")
+
+
+def test_an_endpoint_of_the_environment_is_refused_by_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "minio:9000")
+    with pytest.raises(UsageError, match="environment variable AWS_ENDPOINT_URL: "):
+        open_storage("s3://b/x", {"key": "K", "secret": "S"}).names("")
+
+
+@pytest.mark.parametrize(("url", "options"), [("s3://a b/x", {}), ("s3://b/x", {"region": "a b"})])
+def test_a_blank_in_an_address_is_refused(url: str, options: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match="blank"):
+        open_storage(url, {"key": "K", "secret": "S"} | options).names("")
+
+
+def test_a_panic_of_the_library_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark_commitlog.storage.object_options.check_address", lambda *_: None)
+    with pytest.raises(StorageError, match="library fails on this address"):
+        open_storage("s3://b/x", {"key": "K", "secret": "S", "endpoint_url": "minio:9000"}).names("")
+
+
 @pytest.mark.parametrize("value", ["60s", "nan", "-1", "0", "1e300"])
 @pytest.mark.parametrize("name", ["timeout", "connect_timeout", "read_timeout"])
 def test_a_time_that_is_no_number_of_seconds_is_refused(name: str, value: object) -> None:
