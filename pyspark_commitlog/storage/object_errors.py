@@ -20,6 +20,10 @@ _CODE = re.compile(r"<Code>([A-Za-z0-9]+)</Code>")
 _QUERY = re.compile(r"\?\S+")
 _LOGIN = re.compile(r"(https?://)[^\s/@]+@")
 _WORDS = 300
+#: Of the library's own account of an error: step, address, the system's words.
+_CONNECT = re.compile(
+    r'ConnectError\(\s*"([^"]+)",\s*([\[\]0-9a-fA-F.:]+),.{,80}?code: \d+,.{,120}?message: "([^"]+)"', re.DOTALL
+)
 #: Values of fewer characters than this may be parts of words.
 _LEAST_HIDDEN = 3
 #: A piece of a text that may be one of a secret.
@@ -93,6 +97,12 @@ def first_line(error: BaseException) -> str:
     line = _LOGIN.sub(r"\1", _QUERY.sub("", line))[:_WORDS]
     code = code_of(error)
     return f"{line} ({code})" if code else line
+
+
+def connect_cause(error: BaseException) -> str:
+    """Return which address did not take a connection and why, a proxy's too; empty if the library does not say."""
+    found = _CONNECT.search(str(error))
+    return f" ({found[1]}, {found[2]}: {found[3]})" if found else ""
 
 
 def without_values(text: str, options: Mapping[str, object]) -> str:
@@ -186,7 +196,8 @@ def explain(error: Exception, url: str, action: str, *, worked: bool = False) ->
             "expired, and what it allows"
         )
     if status_of(error) is None and is_passing(error):
-        return StorageError(f"{where}: no answer: {first_line(error)}. Check the endpoint and the network")
+        said = f"{first_line(error)}{connect_cause(error)}"
+        return StorageError(f"{where}: no answer: {said}. Check the endpoint and the network, or the proxy")
     return StorageError(f"{where}: {first_line(error)}")
 
 

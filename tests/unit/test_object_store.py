@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import signal
+import socket
 import uuid
 from collections.abc import Callable
 from multiprocessing import get_context
@@ -15,7 +16,7 @@ from typing import Any
 import obstore
 import pytest
 from obstore import exceptions as theirs
-from obstore.store import LocalStore
+from obstore.store import LocalStore, S3Store
 
 from pyspark_commitlog.errors import (
     StorageError,
@@ -29,7 +30,7 @@ from pyspark_commitlog.spark.read.source_options import source_options
 from pyspark_commitlog.spark.write.sink_options import sink_options
 from pyspark_commitlog.storage import NotPutError, object_options, open_storage
 from pyspark_commitlog.storage.object_clock import StoreTime
-from pyspark_commitlog.storage.object_errors import first_line
+from pyspark_commitlog.storage.object_errors import explain, first_line
 from pyspark_commitlog.storage.object_options import client_options, parse_url
 from pyspark_commitlog.storage.object_store import ObjectStorage, identity
 from pyspark_commitlog.storage.write_once import CLOCK
@@ -510,6 +511,22 @@ def test_an_endpoint_of_the_environment_is_refused_by_the_variable(monkeypatch: 
 def test_a_blank_in_an_address_is_refused(url: str, options: dict[str, object]) -> None:
     with pytest.raises(UsageError, match="blank"):
         open_storage(url, {"key": "K", "secret": "S"} | options).names("")
+
+
+def test_a_dead_proxy_is_named() -> None:
+    """The endpoint's own address stands in the first line, and the proxy's does not."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        proxy = f"127.0.0.1:{closed.getsockname()[1]}"
+    store = S3Store(
+        "b",
+        config={"endpoint": "http://example.invalid", "skip_signature": True},
+        client_options={"allow_http": True, "proxy_url": f"http://{proxy}"},
+        retry_config={"max_retries": 0},
+    )
+    with pytest.raises(theirs.GenericError) as raised:
+        obstore.head(store, "x")
+    assert f"{proxy}: Connection refused" in str(explain(raised.value, "s3://b/x", "read 1"))
 
 
 def test_a_panic_of_the_library_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
