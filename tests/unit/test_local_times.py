@@ -11,15 +11,15 @@ from pyspark_commitlog.errors import InvalidRecordError
 from pyspark_commitlog.spark.write.local_times import as_instants
 
 
-def instants(zone: str | None, *told: str) -> list[str]:
+def instants(zone: str | None, *walls: str) -> list[str]:
     """Return the instants of wall times, in UTC."""
-    times = pa.array([datetime.fromisoformat(each) for each in told], pa.timestamp("us"))
+    times = pa.array([datetime.fromisoformat(each) for each in walls], pa.timestamp("us"))
     found = as_instants(pa.RecordBatch.from_pydict({"timestamp": times}), zone).column(0)
     return [time.astimezone(UTC).strftime("%Y-%m-%d %H:%M") for time in found.to_pylist()]
 
 
 @pytest.mark.parametrize(
-    ("zone", "told", "found"),
+    ("zone", "wall", "found"),
     [
         ("America/New_York", "2024-07-01 12:00", "2024-07-01 16:00"),
         ("America/New_York", "2024-03-10 02:30", "2024-03-10 07:30"),  # skipped that night
@@ -29,8 +29,8 @@ def instants(zone: str | None, *told: str) -> list[str]:
         ("UTC+02:00", "2024-07-01 12:00", "2024-07-01 10:00"),
     ],
 )
-def test_wall_time_is_the_instant_that_java_has(zone: str, told: str, found: str) -> None:
-    assert instants(zone, told) == [found]
+def test_wall_time_is_the_instant_that_java_has(zone: str, wall: str, found: str) -> None:
+    assert instants(zone, wall) == [found]
 
 
 @pytest.mark.parametrize("zone", [None, "Mars/Olympus"])
