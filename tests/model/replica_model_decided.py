@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from tests.model.cases import Tables
 from tests.model.exploration import Process, Scenario, process, wander
+from tests.model.replica_births import BORN, LARGE_BORN, WITHOUT_BIRTHS
 from tests.model.replica_collecting import COLLECTING, LARGE_COLLECTING, WITHOUT_KEEPS
 from tests.model.replica_composed import (
     acknowledge,
@@ -334,11 +335,12 @@ def main(large: bool) -> int:
     tables = Tables(bounds_of)
     slow = [*LARGE, *LARGE_DECIDING, *LARGE_COMPOSED]
     tables.scenes([*WHOLE, *DECIDING, *COMPOSED, *(slow if large else ())])
-    slow_moves = [*LARGE_FOLLOWING, *LARGE_COLLECTING]
-    for whole in [*MOVING, *FOLLOWING, *COLLECTING, *(slow_moves if large else ())]:
+    slow_moves = [*LARGE_FOLLOWING, *LARGE_BORN, *LARGE_COLLECTING]
+    for whole in [*MOVING, *FOLLOWING, *BORN, *COLLECTING, *(slow_moves if large else ())]:
         tables.scene(whole.explored(), str(whole))
     tables.at_random(everything(ALL), wander(everything(ALL), runs=WALKS * (60 if large else 1), seed=3))
-    every = [*WITHOUT, *WITHOUT_COMPOSED, *WITHOUT_DECIDED, *WITHOUT_MOVES, *WITHOUT_FOLLOWS, *WITHOUT_KEEPS]
+    every = [*WITHOUT, *WITHOUT_COMPOSED, *WITHOUT_DECIDED]
+    every += [*WITHOUT_MOVES, *WITHOUT_FOLLOWS, *WITHOUT_BIRTHS, *WITHOUT_KEEPS]
     tables.without(each for each in every if large or not each.long)
     return tables.end()
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.model.cases import assert_breaks, assert_nothing_breaks, show
 from tests.model.exploration import Report, explore, wander
+from tests.model.replica_births import BORN, LARGE_BORN, WITHOUT_BIRTHS, Births
 from tests.model.replica_collecting import COLLECTING, LARGE_COLLECTING, WITHOUT_KEEPS, Keeps
 from tests.model.replica_deciding import STRICT, Rules
 from tests.model.replica_model import LARGE, NOT_FORCED, WHOLE, WITHOUT, Whole, Without, bounds_of
@@ -66,20 +67,20 @@ def assert_nothing_breaks_at_random(report: Report, capsys: pytest.CaptureFixtur
     assert report.reached >= {"Acked", "accept", "anybody", "network", "fails"}
 
 
-@pytest.mark.parametrize("whole", [*MOVING, *FOLLOWING, *COLLECTING], ids=str)
+@pytest.mark.parametrize("whole", [*MOVING, *FOLLOWING, *BORN, *COLLECTING], ids=str)
 def test_metadata_that_moves_or_is_collected_breaks_nothing(whole: Whole, capsys: pytest.CaptureFixture[str]) -> None:
     assert_nothing_breaks(whole, capsys)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("whole", [*LARGE_FOLLOWING, *LARGE_COLLECTING], ids=str)
+@pytest.mark.parametrize("whole", [*LARGE_FOLLOWING, *LARGE_BORN, *LARGE_COLLECTING], ids=str)
 def test_metadata_that_moves_or_is_collected_breaks_nothing_in_larger_scenes(
     whole: Whole, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert_nothing_breaks(whole, capsys)
 
 
-@pytest.mark.parametrize("without", either([*WITHOUT_MOVES, *WITHOUT_FOLLOWS, *WITHOUT_KEEPS]))
+@pytest.mark.parametrize("without", either([*WITHOUT_MOVES, *WITHOUT_FOLLOWS, *WITHOUT_BIRTHS, *WITHOUT_KEEPS]))
 def test_without_a_rule_of_moving_or_collecting_a_property_breaks(without: Without) -> None:
     assert_breaks(without)
 
@@ -113,4 +114,5 @@ def test_every_guard_was_taken_out_once() -> None:
     } - known_not_to_suffice
     assert {without.guard for without in WITHOUT_MOVES} == {rule.name for rule in fields(Moves)}
     assert {without.guard for without in WITHOUT_FOLLOWS} == {rule.name for rule in fields(Follows)}
+    assert {without.guard for without in WITHOUT_BIRTHS} == {rule.name for rule in fields(Births)}
     assert {without.guard for without in WITHOUT_KEEPS} == {rule.name for rule in fields(Keeps)}
