@@ -36,6 +36,7 @@ CONFIG_JOURNAL = "config/journal"
 ACCESS_JOURNAL = "access/journal"
 REPLICAS = "replicas"
 REPLICAS_JOURNAL = "replicas/journal"
+BIRTHS = "replicas/births"
 GROUPS = "groups"
 _MAX_NAME = 249
 #: How names begin that no topic or group may have.

@@ -2,7 +2,8 @@
 
 Each promise and each accept is an entry that is put on the one before it, if that is the newest: so a register is
 compared and set. The entry that was accepted lies in it, inline. A record names the file of the one before it, by what
-storage says of it: a copy of the directory has other files, so a root that was restored from one is found out.
+storage says of it: a copy of the directory has other files, so a root that was restored from one is found out. Where
+there is none before it the root's births show that (``births``).
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from pyspark_commitlog.errors import OutcomeUnknownError, ReplicaNotAvailableError
-from pyspark_commitlog.format import paths
+from pyspark_commitlog.errors import OutcomeUnknownError
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.shape import Id, Shape, Whole, check
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged, no_sides
 from pyspark_commitlog.replicas import ballots
 from pyspark_commitlog.replicas.ballots import NO_BALLOT, Ballot, Register, Value
+from pyspark_commitlog.replicas.births import Births, identity, refuse_copy
 from pyspark_commitlog.replicas.roots import Address, check_identity
 from pyspark_commitlog.storage import Storage
 
@@ -62,6 +63,7 @@ class Acceptor:
         self.root, self._storage, self.directory = root, storage, directory
         self._journal = Journal(storage, directory, "acceptor", no_sides, _check_record)
         self._journal.is_patient = False  # the others wait for each seat, and need a majority alone
+        self._births = Births(storage)
 
     def read(self) -> Register:
         """Return the register, synced: what is counted does not go with the power.
@@ -131,42 +133,32 @@ class Acceptor:
                 "accepted": list(after.accepted),
                 "value": list(after.value),
                 "ended": after.ended,
-                "before": "" if base is None else self._identity(base.sequence),
+                "before": "" if base is None else identity(self._storage, self.directory, base.sequence),
             }
             return Draft(kind, "", body, inline, result=after)
 
         if self._journal.newest() is None:
             self._check()
+            self._births.put()
             self._storage.make_directory(self.directory)
         found = self._journal.append(plan)
         self._journal.trim()
         if found.stored is None:
             raise OutcomeUnknownError(f"{self._storage.url}/{self.directory}: it is not known what was put")
+        if not found.stored.entry.body["before"]:  # a copy may have come since
+            self._births.refuse_copy()
         return found.result
 
     def _check(self) -> None:
-        """Refuse an empty directory where a root is not mounted: it would forget what it accepted."""
+        """Refuse an empty register where no root is mounted, or a copy is: it would forget what it accepted."""
         check_identity(self._storage, Address(self.root, self._storage.url))
-
-    def _identity(self, sequence: int) -> str:
-        return str(self._storage.info(f"{self.directory}/{paths.entry_name(sequence)}").identity)
+        self._births.refuse_copy()
 
     def _refuse_copy(self, stored: Stored) -> None:
-        before = stored.entry.body["before"]
-        if not before:
-            return
-        try:
-            found = self._identity(stored.sequence - 1)
-        except FileNotFoundError:
-            if self._journal.newest() != stored:  # others went on, and trimmed
-                return
-            found = "nothing"
-        if found != before:
-            raise ReplicaNotAvailableError(
-                f"{self._storage.url}/{self.directory}: record {stored.sequence} was put after another file "
-                f"{stored.sequence - 1} than is there: the root was restored from a copy, and may have forgotten what "
-                "it accepted. It does not count; recover from the others"
-            )
+        if stored.entry.body["before"]:
+            refuse_copy(self._storage, self._journal, self.directory, stored)
+        else:
+            self._births.refuse_copy()
 
 
 def _register(stored: Stored) -> Register:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
 from pyspark_commitlog.replicas.ballots import majority
+from pyspark_commitlog.replicas.births import Births
 from pyspark_commitlog.replicas.roots import Address, Roots, check_identity
 from pyspark_commitlog.storage import Storage
 
@@ -55,6 +56,8 @@ def names_at(roots: Roots, ids: Sequence[str], directory: str) -> list[str]:
         try:
             storage = roots.open(root)
             check_identity(storage, Address(root, storage.url))  # one that is not mounted has no names, and no marker
+            if len(ids) > 1:
+                Births(storage).refuse_copy()
             found.update(storage.names(directory))
             answered += 1
         except (CommitLogError, OSError) as error:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format import paths
+from pyspark_commitlog.replicas.births import Births
 from pyspark_commitlog.replicas.roots import MAX_ROOTS, Address, Listed, Roots, distinct, root_id
 from pyspark_commitlog.storage import Storage
 
@@ -32,6 +33,8 @@ def make_roots(data: Sequence[Storage], metadata: Sequence[Storage], make: Calla
         _refuse_alone(storage)
     for storage in every:
         make(storage)
+    for storage in metadata if len(metadata) > 1 else ():
+        Births(storage).put()
     ids = [root_id(storage) for storage in every]
     distinct(every, ids)
     addresses = {s.url: Address(found, s.url) for s, found in zip(every, ids, strict=True)}

@@ -15,6 +15,7 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.journal import no_sides
 from pyspark_commitlog.replicas import sets
+from pyspark_commitlog.replicas.births import Births
 from pyspark_commitlog.replicas.joining import begun_at, refuse_same_place
 from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.replicas.replicating import of_each
@@ -74,6 +75,7 @@ def begin(roots: Roots, old: Address, new: Storage, make: Callable[[Storage], No
         )
     begun_at(new, listed)
     make(new)
+    Births(new).put()
     Roots.of(new).change(listed)  # run again, this one is recognized
     return Address(root_id(new), new.url)
 
