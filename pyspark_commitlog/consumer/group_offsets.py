@@ -84,5 +84,5 @@ class GroupOffsets:
         except (ConflictError, OutcomeUnknownError, StorageError, LookupError) as error:
             if not isinstance(error, CommitLogError) or isinstance(error, StorageDeniedError):
                 raise
-            log.warning("group %r: nothing was committed, it is tried again: %s", self._handle.name, error)
+            log.warning("group %r: a commit of offsets failed, and is tried again: %s", self._handle.name, error)
         return True

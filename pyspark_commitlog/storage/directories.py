@@ -99,8 +99,8 @@ def sync_names(root: str | Path, below: str, path: str, unique: str, *, fresh: b
     except OSError as error:
         if error.errno in READ_ONLY:
             raise StorageReadOnlyError(
-                f"cannot write in the directory {directory}, to make it durable: {error.strerror}. Nothing was "
-                f"committed; {make_writable(error)}."
+                f"cannot write in the directory {directory}, to make it durable: {error.strerror}; "
+                f"{make_writable(error)}"
             ) from error
         raise SyncFailedError(
             f"cannot change the directory {path}, which its sync needs after one that failed, or may have: "

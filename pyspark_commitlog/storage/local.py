@@ -201,7 +201,7 @@ class LocalStorage(Storage):
             if _has_no_links(error, home):
                 raise UnsupportedError(
                     f"cannot write {path} under {self._root}: the filesystem has no hard links ({error.strerror}), on "
-                    "which every commit rests. Nothing was committed; use a local disk, NFS, or a bucket as s3://…, "
+                    "which every commit rests: use a local disk, NFS, or a bucket as s3://…, "
                     "gs://… or az://…"
                 ) from error
             if error.errno in FULL | READ_ONLY:
@@ -363,7 +363,7 @@ class LocalStorage(Storage):
             except OSError as error:
                 _doubted_files.add(name)
                 raise SyncFailedError(
-                    f"fsync of {path} failed ({error.strerror}): it may not survive power loss; nothing was committed"
+                    f"fsync of {path} failed ({error.strerror}): it may not survive power loss"
                 ) from error
         _doubted_files.discard(name)
 

@@ -85,7 +85,7 @@ class LocalOutputFile:
         try:
             os.fsync(self._file.fileno())
         except OSError as error:
-            raise SyncFailedError(f"fsync of {self._path} failed ({error.strerror}); nothing was committed") from error
+            raise SyncFailedError(f"fsync of {self._path} failed ({error.strerror}): it was not written") from error
 
     def close(self, *, durable: bool = True) -> tuple[int, int]:
         """Sync, rename, sync the directory; only rename where it need not be durable."""

@@ -38,15 +38,18 @@ class explained:  # noqa: N801 read as a function; a generator would cost each l
 
 
 def explain(error: OSError, root: Path, action: str) -> StorageError:
-    """Return our error for an OSError: what was tried, where, and what to do next."""
+    """Return our error for an OSError: what was tried, where, and what to do next.
+
+    Whether something was committed, only the caller knows: it may be a settler's write, after the commit.
+    """
     reason = os.strerror(error.errno) if error.errno else str(error)
     where = f"{action} under {root}"
     if error.errno in FULL:
-        return StorageFullError(f"cannot {where}: {reason}. Nothing was committed; free space and run again.")
+        return StorageFullError(f"cannot {where}: {reason}; free space and run again")
     if error.errno in READ_ONLY and action.startswith(_READING):
         return StorageUnreadableError(f"cannot {where}: {reason}; make it readable for this user")
     if error.errno in READ_ONLY:
-        return StorageReadOnlyError(f"cannot {where}: {reason}. Nothing was committed; {make_writable(error)}.")
+        return StorageReadOnlyError(f"cannot {where}: {reason}; {make_writable(error)}")
     return StorageError(f"cannot {where}: {reason}")
 
 

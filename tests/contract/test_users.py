@@ -74,7 +74,7 @@ def test_who_may_not_write_is_told_and_changes_nothing(open_root: World, act: Ac
         told = outcome(open_root, act, beside)
     assert isinstance(told, str)
     assert told.startswith("StorageReadOnlyError: cannot ")
-    assert "Permission denied. Nothing was committed; make it writable for this user." in told
+    assert "Permission denied; make it writable for this user" in told
     assert content(open_root) == before
 
 

@@ -166,7 +166,7 @@ FAULTS = {
 }
 
 READABLE = r"cannot (read|list) \S+ under {root}\S*: Permission denied; make it readable for this user"
-WRITABLE = r"cannot [^:]*{root}[^:]*: {why}\. Nothing was committed; {do}\."
+WRITABLE = r"cannot [^:]*{root}[^:]*: {why}; {do}"
 TOLD = {
     "may not read": ("StorageUnreadableError", READABLE),
     "may not write": (

@@ -132,6 +132,8 @@ def test_a_disk_without_room_for_it_publishes_nothing_and_fails_no_commit(
         with caplog.at_level(logging.WARNING):
             assert settle_after_commit(topic, topic_id) == Settled(None)
     assert "committed, but settling failed" in caplog.text
+    assert "othing was committed" not in caplog.text
+    assert "No space left on device; free space and run again" in caplog.text
     assert topic.settled(topic_id)[1].partition(0).end_offset == settled
     assert numbers(world) == list(range(settled + 1))
     settle(topic, topic_id)

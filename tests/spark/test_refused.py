@@ -79,8 +79,8 @@ NO_ROOT = "there is no commit log at {root}: check the path, and that its disk i
 #: (the root's name, the topic, what is told); what "reads" is told of what nobody may write is nothing.
 FAULTS = {
     "may not read": ("may-not-read", "orders", DENIED),
-    "may not write": ("may-not-write", "orders", "Permission denied. Nothing was committed; make it writable"),
-    "read-only mount": ("read-only-mount", "orders", "Read-only file system. Nothing was committed; mount it writable"),
+    "may not write": ("may-not-write", "orders", "Permission denied; make it writable"),
+    "read-only mount": ("read-only-mount", "orders", "Read-only file system; mount it writable"),
     "below a file": ("root/commitlog.json/root", "orders", NO_ROOT),
     "no root": ("nothing", "orders", NO_ROOT),
     "no topic": ("root", "ordres", r"unknown topic 'ordres' in {root} \(did you mean 'orders'\?\): create it with"),
