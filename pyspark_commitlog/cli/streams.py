@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import select
 import sys
-from typing import TYPE_CHECKING, BinaryIO, TextIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, cast
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
@@ -17,13 +17,15 @@ class WaitingFile(io.RawIOBase):
     O_NONBLOCK belongs to the open file, which other processes share: it may come at any time, and is theirs to change.
 
     Args:
-        raw: the file; writing to it may return None.
+        stream: on the file, which it would close if nobody held it.
     """
 
-    def __init__(self, raw: io.RawIOBase) -> None:
-        self._raw = raw
+    def __init__(self, stream: io.TextIOWrapper) -> None:
+        self._stream = stream
+        buffer: Any = stream.buffer
+        self._raw: io.RawIOBase = getattr(buffer, "raw", buffer)  # with PYTHONUNBUFFERED it is raw already
         self._room = select.poll()
-        self._room.register(raw.fileno(), select.POLLOUT)
+        self._room.register(stream.fileno(), select.POLLOUT)
 
     def writable(self) -> bool:
         return True
@@ -55,8 +57,6 @@ def _waiting(stream: TextIO) -> TextIO:
     """Return a standard stream on a ``WaitingFile``; as it is where it is closed (None) or no file."""
     if not isinstance(stream, io.TextIOWrapper):
         return stream
-    encoding, by_line = stream.encoding, stream.line_buffering
-    buffer = stream.detach()
-    raw = buffer.detach() if isinstance(buffer, io.BufferedWriter) else buffer  # PYTHONUNBUFFERED: it is raw already
-    file = cast(BinaryIO, WaitingFile(raw))  # without a buffer, which after an error would fail at the end once more
-    return io.TextIOWrapper(file, encoding, "backslashreplace", line_buffering=by_line)
+    stream.flush()
+    file = cast(BinaryIO, WaitingFile(stream))  # without a buffer, which after an error would fail at the end once more
+    return io.TextIOWrapper(file, stream.encoding, "backslashreplace", line_buffering=stream.line_buffering)
