@@ -26,6 +26,7 @@ and time-index checks come out right. Its headers are the frame's identity, unde
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -77,6 +78,8 @@ _KNOWN_KINDS = (DENSE, SPARSE)
 #: Record headers that are parsed, and made, once for all the frames that have them: so many, of so many bytes.
 _KEPT = 256
 _KEPT_BYTES = 1024
+#: Name of the header that says a frame's chunk, the last one of those that we make, as it is encoded.
+_CHUNK = varint.encode(len("chunk-uuid")) + b"chunk-uuid"
 #: To copy a message of so many bytes costs more than to write the pieces of its frame one by one.
 _LARGE_BYTES = 2**16
 
@@ -313,7 +316,7 @@ def open_payload(frame: Frame) -> Payload:
         raise CorruptionError(f"frame at offset {frame.base_offset}: CRC-32C is {crc:08x}, expected {frame.crc:08x}")
     try:
         message, headers = _parse_record(frame.buffer)
-        identity = _identity(headers) if len(headers) <= _KEPT_BYTES else _identity.__wrapped__(headers)
+        identity = _identity(headers) if len(headers) <= _KEPT_BYTES else _parsed.__wrapped__(headers, 0)
         return Payload(identity, message)
     except (ValueError, KeyError, IndexError) as error:
         raise CorruptionError(f"frame at offset {frame.base_offset}: its record does not parse ({error})") from error
@@ -347,11 +350,26 @@ def _length(data: bytes | memoryview, position: int) -> tuple[int, int]:
     return size, position
 
 
+def _identity(headers: bytes) -> Identity:
+    """Return what a record's headers say; those that differ in their chunk only are parsed once."""
+    at = headers.rfind(_CHUNK)
+    if at >= 0:
+        with suppress(ValueError, KeyError):  # what looks like it is a part of another header
+            chunk, end = _text(headers, at + len(_CHUNK))
+            if end == len(headers):
+                rest = _parsed(headers[:at], 1)
+                return Identity(
+                    rest.topic_id, rest.partition, rest.codec, rest.kind, rest.schema, rest.base_offset, chunk
+                )
+    return _parsed(headers, 0)
+
+
 @lru_cache(_KEPT)
-def _identity(data: bytes) -> Identity:
+def _parsed(data: bytes, fewer: int) -> Identity:
+    """Return what headers say of which there are so many fewer than their count."""
     count, position = varint.decode(data, 0)
     headers: dict[str, str] = {}
-    for _ in range(count):
+    for _ in range(count - fewer):
         name, position = _text(data, position)
         headers[name], position = _text(data, position)
     if position != len(data):

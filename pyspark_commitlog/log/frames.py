@@ -147,7 +147,7 @@ def _walk(storage: Storage, span: Span, ahead: Windows | None) -> Iterator[Locat
     position, expected = span.start, span.base_offset
     window, inside = pa.py_buffer(b""), 0
     while position < span.end:
-        frame = _parse(window, inside, span, position)
+        frame = _parse(window, inside, span, position) if inside < window.size else None
         if frame is None:  # after the window's last whole frame: go on from here
             window, inside = _window_for(storage, span, position, ahead), 0
             frame = _parse(window, inside, span, position)

@@ -262,11 +262,15 @@ class TopicLog:
 
     def extents(self, entry: Entry) -> tuple[Extent, ...]:
         """Return where an entry's records lie: none for an entry that appended nothing."""
-        rows = self._table(entry, "extents", Extents)
+        return read_extents(self.extent_rows(entry))
+
+    def extent_rows(self, entry: Entry) -> Sequence[Sequence[int]]:
+        """Return the rows of an entry's extents, checked."""
+        rows: Sequence[Sequence[int]] = self._table(entry, "extents", Extents)
         if rows:
             chunks, partitions = len(self._table(entry, "chunks", Chunks)), len(entry.body["state"]["logEnd"])
             check_extents(rows, chunks, partitions, f"entry {entry.sequence} of {self.name!r}")
-        return read_extents(rows)
+        return rows
 
     def chunks(self, entry: Entry) -> tuple[ChunkRef, ...]:
         """Return the chunks that an entry names."""

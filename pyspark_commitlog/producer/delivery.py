@@ -35,6 +35,7 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format.columns import Ints, instants
 from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.settling.waiting import weight
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import RECENT_SECONDS, TopicLog
 from pyspark_commitlog.log.write.commit import Committed, commit, storage_error
@@ -322,7 +323,7 @@ class Delivery:
         self._identity.last = bundle.batch.last
         with self.calling():
             _acknowledge(bundle, ranges)
-        self._settler.committed(topic_id, sum(extent.length for task in bundle.staged for extent in task.extents))
+        self._settler.committed(topic_id, weight(extent.length for task in bundle.staged for extent in task.extents))
 
     @contextmanager
     def _asking(self) -> Iterator[None]:

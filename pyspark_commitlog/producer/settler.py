@@ -40,7 +40,7 @@ class Settler:
 
         Args:
             topic_id: whose commit it was.
-            size_bytes: of its frames.
+            size_bytes: the ``weight`` of its extents.
         """
         if not is_look_due(self._storage, topic_id, size_bytes):
             return

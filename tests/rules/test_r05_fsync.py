@@ -257,7 +257,7 @@ def test_whatever_settling_meets_the_commit_stands(world: World, error: Exceptio
     """R5: its failure never fails the commit, not even an error that nobody thought of."""
     topic = world.create(config=_EAGER)
     append(topic, batch_of([b"a"]))
-    slow = world.handle(on_path(".chunk", "map", raising(error)))
+    slow = world.handle(on_path(".chunk", "read", raising(error), times=2))
     assert settle_after_commit(slow, topic.newest()[1].topic_id).sequence is None
     assert world.values() == [b"a"]
 
@@ -308,7 +308,7 @@ def test_no_partition_waits_for_ever_behind_a_busy_one(world: World) -> None:
     topic_id = topic.newest()[1].topic_id
 
     def slow_disk(operation: str, path: str, moment: str) -> None:
-        if moment == "before" and operation in ("open_append", "map"):
+        if moment == "before" and operation in ("open_append", "map", "read"):
             world.clock.advance(201)
 
     for number in range(4):

@@ -144,7 +144,7 @@ def test_a_short_file_is_looked_at_again_before_it_is_an_error(world: World) -> 
         world.maintain()
         os.truncate(world.path / chunk, 30)
 
-    slow = world.handle(on_path(".chunk", "map", once(settled_and_gone)))
+    slow = world.handle(on_path(".chunk", "info", once(settled_and_gone)))
     assert [record.value for record in read_partition(slow, 0)] == many(10)
 
 

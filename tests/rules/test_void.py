@@ -372,7 +372,7 @@ def test_a_reader_in_the_middle_goes_on_behind_the_void(world: World) -> None:
         lost.unlink()
         world.log().void("t")
 
-    reader = world.handle(on_path(lost.name, "map", give_up))
+    reader = world.handle(on_path(lost.name, "info", give_up))
     assert [r.offset for r in read_partition(reader, 0)] == [0, 1, 2, 6, 7, 8]
 
 

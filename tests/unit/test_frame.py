@@ -69,10 +69,25 @@ def test_holds_one_record_at_the_last_offset_with_the_largest_timestamp() -> Non
 
 
 def test_long_headers_are_read_and_not_kept() -> None:
-    kept = frame._identity.cache_info().currsize
+    kept = frame._parsed.cache_info().currsize
     long = Identity("t" * 2000, 7, "lz4")
     assert frame.open_payload(parse(with_record(record(headers=long.encode())))).identity == long
-    assert frame._identity.cache_info().currsize == kept
+    assert frame._parsed.cache_info().currsize == kept
+
+
+@pytest.mark.parametrize("chunk", [None, "9b", "\x14chunk-uuid\x04ab"])
+@pytest.mark.parametrize("topic", ["t", "t\x14chunk-uuid\x04ab", "\x14chunk-uuid"])
+def test_an_identity_is_what_its_headers_say_whatever_they_look_like(topic: str, chunk: str | None) -> None:
+    """Headers that differ in their last one only, the chunk, are parsed once."""
+    for partition in (7, 8, 7):
+        written = Identity(topic, partition, "\x14chunk-uuid\x02a", chunk=chunk)
+        assert frame.open_payload(parse(with_record(record(headers=written.encode())))).identity == written
+
+
+def test_nothing_comes_after_the_chunk() -> None:
+    headers = Identity("t", 7, "lz4", chunk="9b").encode()
+    with pytest.raises(CorruptionError, match="its headers end 1 bytes before it"):
+        frame.open_payload(parse(with_record(record(headers=headers + b"x"))))
 
 
 def test_the_record_headers_are_the_identity() -> None:

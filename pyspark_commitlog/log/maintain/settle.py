@@ -23,7 +23,7 @@ from pyspark_commitlog.log.segments.writer import SegmentWriter
 from pyspark_commitlog.log.settle_state import Sealed, SettledPartition, SettleState
 from pyspark_commitlog.log.settling.merger import Merger, append_unsettled
 from pyspark_commitlog.log.settling.run import Budget, Rests, Settled, SettleRun
-from pyspark_commitlog.log.settling.waiting import MOST_REST_SECONDS, Due, Waiting, waiting_of
+from pyspark_commitlog.log.settling.waiting import MOST_REST_SECONDS, Due, Waiting, waiting_of, weight
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Holder
@@ -231,8 +231,8 @@ def waits_in(topic: TopicLog, newest: Stored, state: TopicState, settled: Settle
 
 
 def _unsettled_bytes(topic: TopicLog, newest: Stored, entries: int) -> int:
-    """Return an estimate: the newest entry's bytes times the entries (streams write batches of like size)."""
-    return entries * sum(extent.length for extent in topic.extents(newest.entry))
+    """Return an estimate: the newest entry's ``weight`` times the entries (streams write batches of like size)."""
+    return entries * weight(length for _, _, _, length, *_ in topic.extent_rows(newest.entry))
 
 
 def _settle_locked(

@@ -29,6 +29,7 @@ from pyspark_commitlog.log.frames import Located, Span, check, segment_span, wal
 from pyspark_commitlog.log.lost import elected_away, gaps
 from pyspark_commitlog.log.parted import parted
 from pyspark_commitlog.log.read.coming import Coming, Lies
+from pyspark_commitlog.log.read.neighbours import neighbours_of
 from pyspark_commitlog.log.read.parts import part_of
 from pyspark_commitlog.log.read.unsettled import (
     AT_ONCE,
@@ -180,8 +181,10 @@ class PartitionReader:
                 return
             span, before = self._resolve(position, stop, coming), position
             self._meet_lost(position, end)  # it may have looked again
+            storage = self._topic.storage
+            ahead = coming.ahead or (None if failed else neighbours_of(storage, span))
             try:
-                for located in walk(self._topic.storage, span, coming.ahead):
+                for located in walk(storage, span, ahead):
                     if located.next_offset > position:
                         yield from self._decode(located, span, position, stop)
                         position, looks = min(located.next_offset, stop), 0
@@ -427,8 +430,9 @@ class PartitionReader:
             raise FileNotFoundError(f"entry {entry.head.sequence} does not hold offset {offset}")
         extent = entry.extents[at]
         source = Source(entry.head, extent, None if extent.chunk == INLINE else entry.chunks[extent.chunk])
-        span = replace(span_of(self._topic, self._id, source, self._stored), end_offset=extent.end_offset)
-        if overlaps(self._view.topic.voids_of(self._partition), extent.base_offset, extent.end_offset):
+        span = span_of(self._topic, self._id, source, self._stored, extent.end_offset)
+        voids = self._view.topic.voids_of(self._partition)
+        if voids and overlaps(voids, extent.base_offset, extent.end_offset):
             span = self._behind_damage(source, span, offset)
         if entry.head.sequence not in self._genuine:
             self._check_genuine(entry.head.sequence)
@@ -494,7 +498,7 @@ class PartitionReader:
         self._known[sequence] = _Unsettled(
             head=pending.entry,
             log_end=pending.log_end[self._partition] if self._partition < len(pending.log_end) else 0,
-            extents=tuple(e for e in pending.extents if e.partition == self._partition),
+            extents=pending.extents.of_partition(self._partition),
             chunks=pending.chunks,
             why=pending.why,
         )

@@ -15,11 +15,11 @@ import numpy as np
 from pyspark_commitlog.errors import TopicChangedError
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, OffsetEntry, decode_offset
 from pyspark_commitlog.format.segment_object import INDEX
+from pyspark_commitlog.log.read.extents import ExtentTable, shared_tables
 from pyspark_commitlog.log.read.parts import part_of
 from pyspark_commitlog.log.read.reader import View, read_view
 from pyspark_commitlog.log.read.unsettled import AT_ONCE, read_many
 from pyspark_commitlog.log.settle_state import Active, Sealed
-from pyspark_commitlog.log.state import Extent
 from pyspark_commitlog.log.topic import TopicLog
 
 #: Entries of an offset index that are looked at: a 256th of a segment is near enough for a limit.
@@ -74,7 +74,7 @@ class StoredSizes:
 
     def __init__(self, topic: TopicLog, topic_id: str) -> None:
         self._topic, self._id = topic, topic_id
-        self._extents: dict[int, tuple[Extent, ...]] = {}
+        self._extents: dict[int, ExtentTable] = {}
         self._view: View | None = None
 
     def look(self) -> None:
@@ -90,7 +90,8 @@ class StoredSizes:
         for first in range(
             0, len(missing), AT_ONCE
         ):  # what is settled meanwhile, or lost, is missing: no limit rests on it
-            for sequence, pending in read_many(self._topic, missing[first : first + AT_ONCE], inline=False).items():
+            some = missing[first : first + AT_ONCE]
+            for sequence, pending in read_many(self._topic, some, shared_tables, inline=False).items():
                 self._extents[sequence] = pending[0].extents
 
     def between(self, partition: int, start: int, end: int) -> int:
@@ -122,8 +123,8 @@ class StoredSizes:
             yield Stretch(sealed.base_offset, sealed.end_offset, sealed.length, sealed)
         yield Stretch(row.active.base_offset, row.end_offset, row.active.length, row.active)
         for sequence in sorted(self._extents):
-            for extent in self._extents[sequence]:
-                if extent.partition == partition and extent.end_offset > row.end_offset:
+            for extent in self._extents[sequence].of_partition(partition):
+                if extent.end_offset > row.end_offset:
                     yield Stretch(extent.base_offset, extent.end_offset, extent.length)
 
     def _closer(self, partition: int, stretch: Stretch) -> list[Stretch]:

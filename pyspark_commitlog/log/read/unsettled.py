@@ -7,7 +7,7 @@ operator has voided is passed over; any other is an error, and nothing after it 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -21,6 +21,8 @@ from pyspark_commitlog.format.paths import chunk_id
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import Span, check_whole, crc_of, walk
 from pyspark_commitlog.log.read.damage import Fragment, fragments_of
+from pyspark_commitlog.log.read.extents import NO_EXTENTS, EntryTables, ExtentTable, read_tables, shared_tables
+from pyspark_commitlog.log.read.neighbours import neighbours_of
 from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
@@ -70,26 +72,32 @@ class Pending:
     log_end: tuple[int, ...]
     starts: tuple[int, ...]
     entry: Entry | None = None
-    extents: tuple[Extent, ...] = ()
+    extents: ExtentTable = NO_EXTENTS
     chunks: tuple[ChunkRef, ...] = ()
     why: str = ""
     leader_epoch: int = 0
 
 
-def load_pending(topic: TopicLog, entry: Entry) -> Pending:
+def load_pending(
+    topic: TopicLog, entry: Entry, tables: Callable[[TopicLog, Entry], EntryTables] = read_tables
+) -> Pending:
     """Return an entry with its tables; without them, and with the reason, where they can't be read.
 
     Its body and lineage are left out, which say all of the topic: thousands of entries may be held at a time.
+
+    Args:
+        topic, entry: whose.
+        tables: ``read_tables``, or ``shared_tables`` for readers.
     """
     ends, epoch = tuple(entry.body["state"]["logEnd"]), entry.body["state"]["leaderEpoch"]
     try:
-        extents, chunks = topic.extents(entry), topic.chunks(entry)
+        extents, chunks = tables(topic, entry)
     except (FileNotFoundError, CorruptionError) as error:
         why = f"a table of journal entry {entry.sequence} is lost ({error})"
         return Pending(entry.sequence, entry.write_id, entry.prev, ends, ends, why=why, leader_epoch=epoch)
     starts = list(ends)
-    for extent in extents:
-        starts[extent.partition] -= extent.rows
+    for partition, rows in extents.counts().items():
+        starts[partition] -= rows
     lean = replace(entry, body={key: entry.body[key] for key in _KEPT if key in entry.body}, lineage=NO_LINEAGE)
     return Pending(
         entry.sequence, entry.write_id, entry.prev, ends, tuple(starts), lean, extents, chunks, leader_epoch=epoch
@@ -105,11 +113,11 @@ class Entries:
 
     def read(self, sequence: int, entry: Entry | None) -> Pending:
         """Return an entry, from ``entry`` if that was read already. Raises as ``Journal.read`` does."""
-        return load_pending(self._topic, entry or self._topic.journal.read(sequence).entry)
+        return load_pending(self._topic, entry or self._topic.journal.read(sequence).entry, shared_tables)
 
     def read_many(self, sequences: Sequence[int]) -> dict[int, Pending]:
         """Return entries that were read at once, with what is inline in them; without those that can't be read."""
-        found, self._read_ahead = read_many(self._topic, sequences), {}
+        found, self._read_ahead = read_many(self._topic, sequences, shared_tables), {}
         for _, inline in found.values():
             self._read_ahead |= inline
         return {sequence: pending for sequence, (pending, _) in found.items()}
@@ -125,12 +133,16 @@ class Entries:
 
 
 def read_many(
-    topic: TopicLog, sequences: Sequence[int], *, inline: bool = True
+    topic: TopicLog,
+    sequences: Sequence[int],
+    tables: Callable[[TopicLog, Entry], EntryTables] = read_tables,
+    *,
+    inline: bool = True,
 ) -> dict[int, tuple[Pending, dict[str, bytes]]]:
     """Return entries by number, each with its inline bytes by write id; without those that can't be read.
 
     At most ``AT_ONCE`` of them, several at a time where each is a request or two. Inline bytes that would take much
-    memory are left out.
+    memory are left out. ``tables``: see ``load_pending``.
     """
     found: dict[int, tuple[Pending, dict[str, bytes]]] = {}
     alone = topic.storage.can_append
@@ -138,7 +150,7 @@ def read_many(
     def read(sequence: int) -> None:
         own = topic if alone else TopicLog(topic.storage, topic.name)  # a handle is for one thread at a time
         try:
-            pending = load_pending(own, own.journal.read(sequence).entry)
+            pending = load_pending(own, own.journal.read(sequence).entry, tables)
             entry = pending.entry
             few = inline and entry is not None and entry.inline is not None and entry.inline.length <= _INLINE_BYTES
             found[sequence] = pending, {entry.write_id: own.journal.inline(entry)} if entry and few else {}
@@ -221,7 +233,7 @@ def _put_here(topic: TopicLog, newest: Entry, oldest: int) -> dict[int, Entry]:
     return own
 
 
-def needed_chunks(extents: Sequence[Extent], settled: SettleState) -> set[int]:
+def needed_chunks(extents: Iterable[Extent], settled: SettleState) -> set[int]:
     """Return which chunks of an entry hold something that is not settled, ``INLINE`` for the entry itself (pure)."""
     return {extent.chunk for extent in extents if extent.end_offset > settled.partition(extent.partition).end_offset}
 
@@ -323,7 +335,7 @@ def _frames(topic: TopicLog, topic_id: str, source: Source, from_offset: int, en
     try:
         if source.chunk is not None:
             span = replace(span, data=entries.chunk(source.chunk))
-        for located in walk(topic.storage, span):
+        for located in walk(topic.storage, span, neighbours_of(topic.storage, span)):
             offset = located.next_offset
             if located.base_offset >= from_offset:
                 payload, decoded = check_whole(located, span)
@@ -363,8 +375,14 @@ def _with_voids(
             yield Unsettled(fragment.located.frame, payload, start, decoded, source.leader_epoch)
 
 
-def span_of(topic: TopicLog, topic_id: str, source: Source, entries: Entries | None = None) -> Span:
+def span_of(
+    topic: TopicLog, topic_id: str, source: Source, entries: Entries | None = None, end_offset: int | None = None
+) -> Span:
     """Return the frames of an extent; ``entries`` reads inline bytes (None: this topic's own journal).
+
+    Args:
+        topic, topic_id, source, entries: see above.
+        end_offset: see ``Span``.
 
     Raises:
         CorruptionError: inline bytes are damaged.
@@ -385,6 +403,7 @@ def span_of(topic: TopicLog, topic_id: str, source: Source, entries: Entries | N
         partition=extent.partition,
         chunk=None if source.chunk is None else chunk_id(source.chunk.name),
         data=buffer,
+        end_offset=end_offset,
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from threading import Lock
 
@@ -38,9 +39,18 @@ _DELETED_BY_ONE = 4
 _MOST_PATIENCE = 3.0
 
 
+#: What an extent counts beside its bytes: to find and open one takes a reader as long as to read so many.
+EXTENT_BYTES = 4096
+
+
+def weight(lengths: Iterable[int]) -> int:
+    """Return what extents of so many bytes count for when it is decided what is due to be settled (pure)."""
+    return sum(length + EXTENT_BYTES for length in lengths)
+
+
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Whether a commit should settle: unsettled bytes, entries and age (ms) against the topic's config."""
+    """Whether a commit should settle: ``weight`` of what waits, entries and age (ms) against the topic's config."""
 
     bytes: int
     entries: int
@@ -212,6 +222,10 @@ def is_look_due(storage: Storage, topic_id: str, size_bytes: int) -> bool:
     """Count a commit of this process; return whether it should look what there is to settle, or to collect.
 
     Where files can be appended to a look costs little: every commit may have one.
+
+    Args:
+        storage, topic_id: whose.
+        size_bytes: the ``weight`` of the commit's extents.
     """
     if storage.can_append:
         return True

@@ -28,7 +28,7 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format.paths import check_topic_name
 from pyspark_commitlog.log.maintain.settle import settle_after_commit
-from pyspark_commitlog.log.settling.waiting import is_look_due
+from pyspark_commitlog.log.settling.waiting import is_look_due, weight
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.partitioner import Partitioner
@@ -173,7 +173,7 @@ class _Writing:
         topic, topic_id = log.topic(name, Operation.WRITE), staged[0].topic_id
         durable, acks_all = self._options.durable, self._options.acks_all
         if not commit(topic, topic_id, staged, writer, durable=durable, acks_all=acks_all).skipped:
-            size = sum(extent.length for task in staged for extent in task.extents)
+            size = weight(extent.length for task in staged for extent in task.extents)
             if is_look_due(topic.storage, topic_id, size):
                 settle_after_commit(topic, topic_id)
 
