@@ -8,6 +8,7 @@ from itertools import count
 from pyspark import TaskContext
 
 from pyspark_commitlog.storage.process import keep_freed_memory
+from pyspark_commitlog.storage.sockets import acknowledge_between_tasks
 
 _tasks = 0
 #: Numbers of tasks where the engine gives none.
@@ -24,7 +25,8 @@ def enter_task() -> int:
     the next task waits for it: most of a small task's time goes into walking modules that never change. So what is
     there when the second task starts (the first one's garbage is collected by then) is left out from then on.
 
-    The memory of a batch that came from Spark is kept for the next one.
+    The memory of a batch that came from Spark is kept for the next one. Spark's socket, where it is one of TCP,
+    acknowledges at once from the next task on.
     """
     global _tasks
     context = TaskContext.get()
@@ -33,6 +35,7 @@ def enter_task() -> int:
     _tasks += 1
     if _tasks == 1:
         keep_freed_memory()
+        acknowledge_between_tasks()
     if _tasks == 2:
         gc.freeze()
     return int(context.partitionId())
