@@ -11,6 +11,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from history import TOPIC, unsynced
@@ -73,17 +74,45 @@ def row(root: Path, tasks: int, partitions: int, *, each: bool) -> str:
     return f"| {tasks} x {partitions} | {tasks * partitions:,} | {figures} |"
 
 
+def by_spark(root: Path, tasks: int, partitions: int) -> str:
+    """Return the same of reads by Spark, in a session as ``configure`` makes it; the first of each kind in brackets."""
+    from pyspark.sql import SparkSession
+
+    from pyspark_commitlog import configure
+
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    spark = configure(builder.config("spark.ui.showConsoleProgress", "false")).getOrCreate()
+
+    def read(where: Path) -> float:
+        began = time.perf_counter()
+        source = spark.read.format("commitlog").option("subscribe", TOPIC).load(str(where))
+        source.write.format("noop").mode("overwrite").save()
+        return time.perf_counter() - began
+
+    wide_commit(root / "warm-up", 2, 8)
+    for _ in range(3):
+        read(root / "warm-up")
+    log, times = wide_commit(root / "log", tasks, partitions), list[list[float]]()
+    times.append([read(root / "log") for _ in range(4)])
+    settling = cpu_seconds(lambda: settle(log.topic(TOPIC), log.topic(TOPIC).newest()[1].topic_id))
+    times.append([read(root / "log") for _ in range(4)])
+    unsettled, settled = (f"{min(each):.2f} ({each[0]:.2f})" for each in times)
+    return f"| {tasks} x {partitions} | {tasks * partitions:,} | {unsettled} | {settling:.2f} | {settled} |"
+
+
 def main() -> None:
     """Print a row for each shuffle."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--each", action="store_true", help="a handle for each partition, as Spark's tasks have")
+    parser.add_argument("--spark", action="store_true", help="wall seconds of Spark's reads instead")
     parser.add_argument("--most", type=int, default=25_000, help="extents of the largest shuffle")
     given = parser.parse_args()
+    measured = by_spark if given.spark else partial(row, each=given.each)
     print("| tasks x partitions | extents | unsettled, s | settling, s | settled, s |\n|---|---:|---:|---:|---:|")
     for tasks, partitions in SHUFFLES:
         if tasks * partitions <= given.most:
             with tempfile.TemporaryDirectory() as directory:
-                print(row(Path(directory), tasks, partitions, each=given.each))
+                print(measured(Path(directory), tasks, partitions), flush=True)
 
 
 if __name__ == "__main__":
