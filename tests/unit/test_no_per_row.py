@@ -188,6 +188,7 @@ ALLOWED = {
     ("log/read/extents.py", "of_partition"): "one partition's extents of an entry",
     ("log/read/extents.py", "counts"): "one number per partition of an entry",
     ("log/write/records.py", "_partitions"): "the two bounds of a batch",
+    ("spark/write/local_times.py", "_instants"): "one answer for a batch: whether a change of the clocks skips any",
     ("log/write/staging.py", "_split"): "one number per partition that the batch has records for",
     ("log/write/staging.py", "split_topics"): "one name per topic that the batch has records for",
 }

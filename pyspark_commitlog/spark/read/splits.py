@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from pyspark_commitlog.model import OffsetRange, TopicPartition
+from pyspark_commitlog.model import OffsetRange
 
 #: Returns where the frame that holds an offset starts and ends; None where nobody knows.
 FrameOf = Callable[[int], tuple[int, int] | None]
@@ -71,12 +71,12 @@ def longest_first(parts: Sequence[OffsetRange]) -> list[OffsetRange]:
     Args:
         parts: those of one topic-partition by offset.
     """
-    longest: dict[TopicPartition, int] = {}
+    longest: dict[tuple[str, int], int] = {}
     for part in parts:
-        place = TopicPartition(part.topic, part.partition)
-        longest[place] = max(longest.get(place, 0), part.end - part.start)
-    order = {place: at for at, place in enumerate(sorted(longest, key=lambda place: -longest[place]))}
-    return sorted(parts, key=lambda part: order[TopicPartition(part.topic, part.partition)])
+        place, size = (part.topic, part.partition), part.end - part.start
+        if place not in longest or longest[place] < size:
+            longest[place] = size
+    return sorted(parts, key=lambda part: (-longest[part.topic, part.partition], part.topic, part.partition))
 
 
 def cuts(start: int, end: int, parts: int, max_records: int | None, frame_of: FrameOf) -> Iterator[int]:
