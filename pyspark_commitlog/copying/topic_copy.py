@@ -186,9 +186,16 @@ class _Round:
         if self._before is None or self._before.state.deleted:
             check_stands_alone(self._to.storage, [self._from.name])
             self._begun = make_home(self._to, state)
+            state = self._look_after(self._begun)
         start = starts(self._begun, self._before, state)
         check_starts(start, state, self._from.name, self._to.storage.url)
         return start
+
+    def _look_after(self, begun: Sequence[int]) -> TopicState:
+        """Return the source's state, of after another copy said that it begins above what this one saw."""
+        if any(first > end for first, end in zip(begun, self._source.state.log_end, strict=False)):
+            self._source = self._look()
+        return self._source.state
 
     def _stage(self, start: Sequence[int], partitions: Collection[int] | None = None) -> list[Piece] | None:
         """Stage what is missing; None where retention was faster."""
@@ -270,7 +277,10 @@ class _Round:
         source = self._source.state
         if found is not None and not found.state.deleted and found.stored.sequence > source.lineage.sequence:
             return Unchanged(_Step.AGAIN)  # a newer look at the source shows whose entry that is
-        check_destination(found, source, self._from.name, self._to.storage.url)
+        try:
+            check_destination(found, source, self._from.name, self._to.storage.url)
+        except LogTruncationError:  # another copy looked later, or the source was restored: the next look shows which
+            return Unchanged(_Step.AGAIN)
         if found is not None and found.stored.sequence == source.lineage.sequence and not found.state.deleted:
             return Unchanged(_Step.DONE)
         if starts(self._begun, found, source) != tuple(start) or slot.sequence > source.lineage.sequence:

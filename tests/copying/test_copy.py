@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -574,6 +575,42 @@ def test_a_copy_that_began_earlier_and_ends_in_between(locals_: Pair) -> None:
     assert earlier.run() is not None
     assert later.run() is None, "it has to look again"
     assert locals_.there.values() == [b"a", b"b", b"c", b"d"]
+    locals_.copy()
+    locals_.check()
+
+
+def test_a_copy_that_looked_earlier_than_another_does_not_find_its_source_restored(locals_: Pair) -> None:
+    """The other one has put a number of which a newer look shows no mark, and this one's look still does."""
+    locals_.copy()
+    for _ in range(10):
+        locals_.put(b"d")
+    earlier = _Round(locals_.source.handle(), locals_.there.handle(), silent)
+    for _ in range(30):
+        locals_.put(b"e")
+    begun = locals_.states()[1].lineage.sequence
+    puts = count(1)
+
+    def ended(operation: str, path: str, moment: str) -> None:
+        if (operation, moment) == ("put_if_absent", "before") and "t/journal" in path and next(puts) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        locals_.copy(hook=ended)
+    assert locals_.states()[1].lineage.sequence == begun + 2
+    assert earlier.run() is None, "it has to look again"
+    locals_.copy()
+    locals_.check()
+
+
+def test_a_first_copy_that_looked_before_another_began_further_on_looks_again(locals_: Pair) -> None:
+    """All that it saw is deleted meanwhile: the place begins above that."""
+    locals_.there.log().make_root()
+    earlier = _Round(locals_.source.handle(), locals_.there.handle(), silent)
+    locals_.put(b"d", b"e")
+    locals_.source.log().delete_records("t", {0: 5})
+    stage_ahead(locals_.source.handle(), locals_.there.handle(), [])
+    assert earlier.run() is not None
+    assert locals_.states()[1].log_start == (5, 0)
     locals_.copy()
     locals_.check()
 
