@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog import CommitLog, Producer
+from pyspark_commitlog import CommitLog, Producer, metadata
 from pyspark_commitlog.errors import ReplicaNotAvailableError, TopicExistsError
 from pyspark_commitlog.replicas.births import Births
 from pyspark_commitlog.storage.local import LocalStorage
@@ -160,3 +160,17 @@ def test_a_copy_of_an_empty_metadata_root_is_told(tmp_path: Path) -> None:
         Births(LocalStorage(tmp_path / "copy")).refuse_copy()
     Births(LocalStorage(tmp_path / "m")).refuse_copy()
     assert roots.log().topics() == []
+
+
+def test_a_copy_of_a_root_that_is_to_replace_another_is_told(
+    roots: Replicated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(metadata, "move", killed)
+    with pytest.raises(KeyboardInterrupt):
+        roots.log().replace_metadata(str(roots.path / "m"), str(roots.path / "p"))
+    shutil.copytree(roots.path / "p", roots.path / "copy")
+    with pytest.raises(ReplicaNotAvailableError, match=COPIED):
+        Births(LocalStorage(roots.path / "copy")).refuse_copy()

@@ -431,7 +431,7 @@ def killed_at(roots: Replicated, number: int) -> bool:
 
 
 #: Puts of a replacement of all that the fixture makes, at most: each of them is a place to be killed at.
-PUTS = 70
+PUTS = 100
 EVERY = [*range(1, PUTS, 9), *(pytest.param(n, marks=pytest.mark.long) for n in range(1, PUTS) if n % 9 != 1)]
 
 
