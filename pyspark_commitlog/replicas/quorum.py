@@ -34,6 +34,8 @@ _TRIES = 200
 #: How often what is decided may be collected while it is read.
 _LOOKS = 5
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.5
+#: How often seats may fail to accept what a majority promised, while nobody else decides, before that is an error.
+_FRUITLESS = 10
 
 
 #: What was sent and may be decided yet: number -> write id -> what it comes to.
@@ -86,6 +88,7 @@ class Quorum(SeatedJournal):
     ) -> None:
         super().__init__(seats, unit, check, is_last, many)
         self._former = before
+        self._failed: list[str] = []
 
     # --- the head ----------------------------------------------------------------------------------------
 
@@ -131,7 +134,7 @@ class Quorum(SeatedJournal):
         Args:
             end: have it be the last that is decided here, if it is anything.
         """
-        pause = _FIRST_PAUSE
+        pause, fruitless = _FIRST_PAUSE, 0
         for _ in range(_TRIES):
             shown = self._ask(lambda seat: seat.acceptor.read())
             found = ballots.decided(list(shown.values()), self._many)
@@ -146,8 +149,18 @@ class Quorum(SeatedJournal):
                 last = replace(highest, ended=end or highest.ended)
                 if self._again(ballot, last, promised):
                     return last
+                fruitless = fruitless + 1 if self._failed else 0
+                self._check_fruitless(fruitless, last.value)
             pause = self._pause(pause)
         raise ConflictError(f"{self._directory}: others decide all the time; try again later")
+
+    def _check_fruitless(self, times: int, value: Value) -> None:
+        if times >= _FRUITLESS:
+            raise ReplicaNotAvailableError(
+                f"{self._directory}: no majority of the metadata roots takes entry {value.number}, which one of them "
+                f"has accepted: {'; '.join(self._failed)}. Where one was restored from a copy, others may have decided "
+                "without what it had forgotten; what the roots with data have can be read"
+            )
 
     # --- sets that follow one another --------------------------------------------------------------------
 
@@ -238,6 +251,7 @@ class Quorum(SeatedJournal):
                 failed.append(error)
 
         share_out(one, [seat for seat in self.seats if of is None or seat.acceptor.root in of], self._many)
+        self._failed = [] if refused else [str(error) for error in failed]
         if len(shown) + len(refused) < (ballots.majority(self._many) if least is None else least):
             raise ReplicaNotAvailableError(
                 f"{self._directory}: {len(shown)} of {self._many} metadata roots answer, no majority: nothing can be "
@@ -252,6 +266,7 @@ class Quorum(SeatedJournal):
             CommitLogError, OSError: one that had it does not answer any more.
         """
         failures = list[Exception]()
+        self._failed = []
         for seat in self.seats:
             if promised.get(seat.acceptor.root, Register()).accepted != register.accepted:
                 continue

@@ -13,6 +13,9 @@ import pytest
 
 from pyspark_commitlog import CommitLog, Producer, metadata
 from pyspark_commitlog.errors import ReplicaNotAvailableError, TopicExistsError
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.replicas import births
+from pyspark_commitlog.replicas.acceptor import Acceptor
 from pyspark_commitlog.replicas.births import Births
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.support.replicas import Replicated, commit_offset, committed_offset, once_at
@@ -125,7 +128,10 @@ def test_a_copy_of_the_moment_when_a_register_had_one_record_does_not_count(root
     shutil.rmtree(roots.path / "m")
     (roots.path / "copy").rename(roots.path / "m")
     roots.take_away("n")
-    assert len(list((roots.path / "m" / "topics" / "t" / "acceptor-0").glob("*.json"))) == 1
+    register = paths.acceptor_of(paths.journal("t"))
+    assert len(list((roots.path / "m" / register).glob("*.json"))) == 1
+    with pytest.raises(ReplicaNotAvailableError, match=COPIED):
+        Acceptor(roots.id_of("m"), LocalStorage(roots.path / "m"), register).read()
     with pytest.raises(ReplicaNotAvailableError, match=COPIED):
         roots.log().create_topic("t", 1, if_not_exists=True)
 
@@ -143,6 +149,24 @@ def test_a_copy_that_comes_while_a_register_begins_does_not_count(roots: Replica
     roots.hooks["m"] = once_at("put_if_absent", "t/acceptor-0", comes_back)
     with pytest.raises(ReplicaNotAvailableError, match=COPIED):
         roots.log().create_topic("t", 1)
+
+
+def test_two_histories_that_were_decided_end_in_an_error(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an earlier release let a copy decide: no retry brings them together."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Births, "refuse_copy", lambda births: None)
+        patch.setattr(births, "refuse_copy", lambda *given: None)
+        restored(roots, lambda: makes_topic(roots))
+        roots.log().create_topic("t", 1)
+        roots.give_back("n")
+    for act in (
+        lambda: roots.log().replace_metadata(str(roots.path / "m"), str(roots.path / "p")),
+        lambda: roots.log().create_topic("t", 1, if_not_exists=True),
+        lambda: roots.write(b"x"),
+    ):
+        with pytest.raises(ReplicaNotAvailableError, match="no majority of the metadata roots takes entry"):
+            act()
+    assert roots.values("a") == [b"0", b"1", b"2"]
 
 
 def test_a_topic_is_made_while_a_metadata_root_is_away(roots: Replicated) -> None:
