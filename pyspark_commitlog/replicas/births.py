@@ -8,6 +8,7 @@ the root has other files, and one that was restored in place lacks the newest bi
 from __future__ import annotations
 
 from typing import Annotated
+from weakref import WeakKeyDictionary
 
 from msgspec import Meta
 
@@ -15,7 +16,7 @@ from pyspark_commitlog.errors import OutcomeUnknownError, ReplicaNotAvailableErr
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.shape import Shape, check
-from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, no_sides
+from pyspark_commitlog.journal import Draft, Journal, Known, Slot, Stored, no_sides
 from pyspark_commitlog.storage import Storage
 
 
@@ -44,9 +45,16 @@ class Births:
             ReplicaNotAvailableError: it is; what it lacks says nothing.
             CommitLogError, OSError: it does not answer, or a birth is damaged.
         """
+        checked = _checked.get(self._storage)
+        if checked is not None:
+            self._journal.go_on_from(checked)
         stored = self._journal.newest()
-        if stored is not None:  # roots that an earlier release made have none until a register begins
-            refuse_copy(self._storage, self._journal, paths.BIRTHS, stored)
+        if stored is None or (checked is not None and stored == checked.anchor):
+            return  # roots that an earlier release made have none until a register begins
+        refuse_copy(self._storage, self._journal, paths.BIRTHS, stored)
+        known = self._journal.known()
+        if known is not None and known.anchor == stored:
+            _checked[self._storage] = known
 
     def put(self) -> None:
         """Put a birth, two where there is none: the second one names the first.
@@ -66,6 +74,10 @@ class Births:
             return Draft("birth", "", {"before": ""}, result=None)
         refuse_copy(self._storage, self._journal, paths.BIRTHS, base)
         return Draft("birth", "", {"before": identity(self._storage, paths.BIRTHS, base.sequence)}, result=None)
+
+
+#: The newest birth of each root that was checked last, as that very file: the one before it is not looked at again.
+_checked: WeakKeyDictionary[Storage, Known] = WeakKeyDictionary()
 
 
 def identity(storage: Storage, directory: str, sequence: int) -> str:
