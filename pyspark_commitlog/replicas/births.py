@@ -1,4 +1,4 @@
-"""Births: a metadata root notes each register that begins there, so that a copy of the root is recognized.
+"""Births: a metadata root notes each register that begins there, so that a copy of the root is recognised.
 
 An empty register looks the same at a root that has voted for nothing, and at a copy of before it voted. So a birth is
 put before a register's first record; it names the file of the birth before it, by what storage says of that. A copy of

@@ -3,7 +3,7 @@
 What is modelled
     One unit, by its register at m, n, o; m is copied at some time, and comes back as that copy: with files of its own, or in
     place, where the files that were there before stay. Two proposers decide the first entry, a reader asks whether there
-    is one. What comes back in place was copied before the unit's birth at m. Each root has births, a journal of which the newest two records are kept: a file is told by its number and
+    is one. What comes back in place was copied before the unit's birth at m. Each root has births, a journal of which the newest two records are kept: a file is known by its number and
     life, and each record names the file of the one before it, in births and registers alike.
 
 What is checked
@@ -158,7 +158,7 @@ class Me(NamedTuple):
 
 
 class Round(NamedTuple):
-    """A ballot, what it carries ("" while it is prepared), and who has promised or accepted it."""
+    """A ballot, what it carries ("" while it is prepared), and the roots that have promised or accepted it."""
 
     number: int
     value: str = ""
