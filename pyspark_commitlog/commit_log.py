@@ -9,10 +9,18 @@ from datetime import datetime
 from typing import TYPE_CHECKING, overload
 
 from pyspark_commitlog.access import Operation
-from pyspark_commitlog.config import ALL, MAX_PARTITIONS, check_config, check_names, check_together
+from pyspark_commitlog.config import (
+    ALL,
+    REPLICATION_FACTOR,
+    check_config,
+    check_names,
+    check_together,
+    partition_count,
+    replication_factor,
+    truth_value,
+)
 from pyspark_commitlog.errors import (
     CommitLogError,
-    ConfigError,
     CorruptionError,
     StorageDeniedError,
     StorageError,
@@ -45,7 +53,7 @@ from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp, find_max_t
 from pyspark_commitlog.log.repair.verify import Report, RootReport, verify
 from pyspark_commitlog.log.repair.void import GivenUp
 from pyspark_commitlog.log.state import TopicState
-from pyspark_commitlog.log.topic import TopicLog, check_partition, no_topic
+from pyspark_commitlog.log.topic import TopicLog, check_partition, nothing_to_delete
 from pyspark_commitlog.log.write.writers import former_queries
 from pyspark_commitlog.model import (
     PartitionDescription,
@@ -53,10 +61,8 @@ from pyspark_commitlog.model import (
     Record,
     TopicDescription,
     Watched,
-    as_whole,
     silent,
     watched,
-    whole_number,
 )
 from pyspark_commitlog.replicas.deciders import Deciders
 from pyspark_commitlog.replicas.making import make_roots
@@ -72,8 +78,6 @@ from pyspark_commitlog.storage.write_once import CLOCK
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: A config at creation: on how many roots a topic lives (Kafka).
-REPLICATION_FACTOR = "replication.factor"
 #: How often a root's marker is put where no answer comes.
 _MARKER_TRIES = 5
 
@@ -269,10 +273,10 @@ class CommitLog(ReplicatedRoot):
 
     def _create_topic(self, name: str, partitions: int, config: Mapping[str, object]) -> None:
         paths.check_topic_name(name)
-        partitions = _partition_count(partitions)
+        partitions = partition_count(partitions)
         config = dict(config)
-        unsafe = _flag(UNSAFE_SINGLE_WRITER, config.pop(UNSAFE_SINGLE_WRITER, False))
-        factor = _factor(config.pop(REPLICATION_FACTOR, None))
+        unsafe = truth_value(UNSAFE_SINGLE_WRITER, config.pop(UNSAFE_SINGLE_WRITER, False))
+        factor = replication_factor(config.pop(REPLICATION_FACTOR, None))
         checked = check_config(config)
         self._check_together(checked)
         self.make_root(unsafe)
@@ -439,7 +443,7 @@ class CommitLog(ReplicatedRoot):
         Raises:
             UsageError: ``total`` is not above the present number.
         """
-        total = _partition_count(total)
+        total = partition_count(total)
 
         def change(state: TopicState) -> TopicState:
             if total <= state.partitions:
@@ -540,10 +544,7 @@ class CommitLog(ReplicatedRoot):
         _, state = topic.newest()
         for partition in times:
             check_partition(name, state, partition)
-        return {
-            partition: find_time(topic, state.topic_id, partition, whole_number("timestamp", at))
-            for partition, at in times.items()
-        }
+        return {partition: find_time(topic, state.topic_id, partition, at) for partition, at in times.items()}
 
     def max_timestamps(
         self, name: str, partitions: Iterable[int] | None = None
@@ -632,10 +633,7 @@ class CommitLog(ReplicatedRoot):
         try:
             _, before = topic.newest()
         except UnknownTopicError:
-            url, gone = topic.storage.url, no_topic(topic.storage, name)
-            raise UnknownTopicError(f"{gone}: all that there are: ").advising(
-                f"CommitLog({url!r}).topics()", f"commitlog topics list {url}"
-            ) from None
+            raise nothing_to_delete(topic.storage, name) from None
 
         def plan(base: Stored | None, slot: Slot) -> Draft[None]:
             _, state = topic.newest_at(base, before.topic_id)
@@ -789,23 +787,3 @@ class CommitLog(ReplicatedRoot):
             UnknownTopicError: there is no such topic.
         """
         return verify(self.topic(name), progress)
-
-
-def _flag(name: str, value: object) -> bool:
-    if str(value).lower() not in ("true", "false"):
-        raise ConfigError(f"{name}={value!r} is not allowed: it takes true or false")
-    return str(value).lower() == "true"
-
-
-def _factor(value: object) -> int | None:
-    try:
-        return None if value is None else int(str(value))
-    except ValueError:
-        raise ConfigError(f"{REPLICATION_FACTOR}={value!r} is not allowed: it takes a whole number") from None
-
-
-def _partition_count(partitions: int) -> int:
-    count = as_whole(partitions)
-    if count is None or not 1 <= count <= MAX_PARTITIONS:
-        raise UsageError(f"partitions={partitions!r} is not allowed: it takes 1 to {MAX_PARTITIONS}")
-    return count

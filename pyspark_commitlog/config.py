@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from pyspark_commitlog.errors import ConfigError
+from pyspark_commitlog.errors import ConfigError, UsageError
+from pyspark_commitlog.model import as_whole
 from pyspark_commitlog.text import did_you_mean, similar_names
 
 LONG_MAX = 2**63 - 1
@@ -20,6 +21,8 @@ COMPRESSIONS = ("none", "lz4", "zstd")
 #: The value of ``compression.type`` that leaves it to the writer.
 PRODUCERS = "producer"
 FLAG = ("false", "true")
+#: A config at creation: on how many roots a topic lives (Kafka).
+REPLICATION_FACTOR = "replication.factor"
 #: The environment variable that names the principal of a client to which none was given.
 PRINCIPAL_VARIABLE = "COMMITLOG_PRINCIPAL"
 #: Stands for every principal, and for every topic, in an access rule.
@@ -342,3 +345,38 @@ class TopicConfig:
     def resolved(self) -> dict[str, str]:
         """Return every config with its value, defaults included."""
         return {name: self.stored.get(name, key.default) for name, key in KEYS.items()}
+
+
+def truth_value(name: str, value: object) -> bool:
+    """Return a config that is true or false.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if str(value).lower() not in FLAG:
+        raise ConfigError(f"{name}={value!r} is not allowed: it takes true or false")
+    return str(value).lower() == "true"
+
+
+def replication_factor(value: object) -> int | None:
+    """Return on how many roots a new topic is to live; None if that is not said.
+
+    Raises:
+        ConfigError: it is no whole number.
+    """
+    try:
+        return None if value is None else int(str(value))
+    except ValueError:
+        raise ConfigError(f"{REPLICATION_FACTOR}={value!r} is not allowed: it takes a whole number") from None
+
+
+def partition_count(partitions: int) -> int:
+    """Return how many partitions a topic is to have.
+
+    Raises:
+        UsageError: it is no whole number, or none that is allowed.
+    """
+    count = as_whole(partitions)
+    if count is None or not 1 <= count <= MAX_PARTITIONS:
+        raise UsageError(f"partitions={partitions!r} is not allowed: it takes 1 to {MAX_PARTITIONS}")
+    return count

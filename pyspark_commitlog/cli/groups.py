@@ -123,14 +123,12 @@ def reset(
             "--from-file": from_file,
         }
         scopes = (topic is not None) + all_topics + (from_file is not None)
-        faults = [
+        _refuse(
             _group_fault(group, all_groups),
             "" if scopes == 1 else "give one of --topic, --all-topics and --from-file",
             "give one of --execute and --dry-run" if execute and dry_run else "",
             target_fault(targets),
-        ]
-        if any(faults):
-            raise UsageError("; ".join(filter(None, faults)))
+        )
         names = _named(log, group, all_groups)
         to = "earliest" if to_earliest else "latest" if to_latest else "current" if to_current else None
         filed = None if from_file is None else parse_offsets(_text(from_file), from_file, group)
@@ -150,14 +148,18 @@ def reset(
             )
             if as_json:
                 print_lines(json.dumps({"group": name, **asdict(row)}) for row in moved)
+            elif export:
+                print_lines(exported_lines(moved, name if all_groups else None))
             else:
-                print_lines(
-                    exported_lines(moved, name if all_groups else None)
-                    if export
-                    else moved_lines(name, moved, execute=execute)
-                )
+                print_lines(moved_lines(name, moved, execute=execute))
 
         _each(names if filed is None else filed, move, all_groups=all_groups)
+
+
+def _refuse(*faults: str) -> None:
+    """Refuse a command line with all that is wrong with it; empty texts are none."""
+    if any(faults):
+        raise UsageError("; ".join(filter(None, faults)))
 
 
 def _group_fault(group: str | None, all_groups: bool) -> str:
@@ -166,8 +168,7 @@ def _group_fault(group: str | None, all_groups: bool) -> str:
 
 def _named(log: CommitLog, group: str | None, all_groups: bool) -> Sequence[str]:
     """Return the groups that a command is for: one, or all."""
-    if fault := _group_fault(group, all_groups):
-        raise UsageError(fault)
+    _refuse(_group_fault(group, all_groups))
     return log.groups.list() if group is None else [group]
 
 

@@ -28,12 +28,15 @@ class WaitingFile(io.RawIOBase):
         self._room.register(stream.fileno(), select.POLLOUT)
 
     def writable(self) -> bool:
+        """Return that it is."""
         return True
 
     def fileno(self) -> int:
+        """Return the descriptor."""
         return self._raw.fileno()
 
     def isatty(self) -> bool:
+        """Return whether it is a terminal."""
         return self._raw.isatty()
 
     def write(self, data: Buffer) -> int:

@@ -683,12 +683,19 @@ class TopicLog:
 def unknown_topic(storage: Storage, name: str) -> UnknownTopicError:
     """Return the error for a topic that a root does not have; it names one that is spelled much like it."""
     url = storage.url
-    return UnknownTopicError(f"{no_topic(storage, name)}: create it with ").advising(
+    return UnknownTopicError(f"{_no_topic(storage, name)}: create it with ").advising(
         f"CommitLog({url!r}).create_topic({name!r}, partitions=…)", f"commitlog topics create {url} {name}"
     )
 
 
-def no_topic(storage: Storage, name: str) -> str:
+def nothing_to_delete(storage: Storage, name: str) -> UnknownTopicError:
+    """Return the error for a topic to be deleted that a root does not have."""
+    return UnknownTopicError(f"{_no_topic(storage, name)}: all that there are: ").advising(
+        f"CommitLog({storage.url!r}).topics()", f"commitlog topics list {storage.url}"
+    )
+
+
+def _no_topic(storage: Storage, name: str) -> str:
     """Return that a root does not have a topic, and which one has a similar name."""
     return f"unknown topic {name!r} in {storage.url}{did_you_mean(_similar_topic(storage, name))}"
 

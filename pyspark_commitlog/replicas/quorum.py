@@ -149,18 +149,24 @@ class Quorum(SeatedJournal):
                 last = replace(highest, ended=end or highest.ended)
                 if self._again(ballot, last, promised):
                     return last
-                fruitless = fruitless + 1 if self._failed else 0
-                self._check_fruitless(fruitless, last.value)
+                fruitless = self._fruitless_rounds(fruitless, last.value)
             pause = self._pause(pause)
         raise ConflictError(f"{self._directory}: others decide all the time; try again later")
 
-    def _check_fruitless(self, times: int, value: Value) -> None:
+    def _fruitless_rounds(self, before: int, value: Value) -> int:
+        """Return how many rounds in a row a root failed to take what another has accepted.
+
+        Raises:
+            ReplicaNotAvailableError: that is not going to end.
+        """
+        times = before + 1 if self._failed else 0
         if times >= _FRUITLESS:
             raise ReplicaNotAvailableError(
                 f"{self._directory}: no majority of the metadata roots takes entry {value.number}, which one of them "
                 f"has accepted: {'; '.join(self._failed)}. Where one was restored from a copy, others may have decided "
                 "without what it had forgotten; what the roots with data have can be read"
             )
+        return times
 
     # --- sets that follow one another --------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ TOGETHER_BYTES = 64 * 2**10
 SMALL_BYTES = TOGETHER_BYTES // 4
 
 
-class _Piece(NamedTuple):
+class _Window(NamedTuple):
     """Bytes of a file from ``start`` on, and the file's identity by ``FileInfo``."""
 
     identity: str
@@ -30,7 +30,7 @@ class _Piece(NamedTuple):
 
 
 #: By root and path, the piece read last of each file; of all readers of the process.
-_pieces: Shelf[tuple[str, str], _Piece] = Shelf()
+_pieces: Shelf[tuple[str, str], _Window] = Shelf()
 
 
 class Neighbours:
@@ -49,7 +49,7 @@ class Neighbours:
         piece = _pieces.get(key)
         known = piece is not None and (piece.identity, piece.size) == (info.identity, info.size)
         if piece is None or not known or not piece.start <= position <= end <= piece.start + len(piece.data):
-            piece = _Piece(info.identity, info.size, position, self._read(path, position, end))
+            piece = _Window(info.identity, info.size, position, self._read(path, position, end))
             _pieces.put(key, piece, len(piece.data))
         return pa.py_buffer(piece.data[position - piece.start : end - piece.start])
 

@@ -22,6 +22,7 @@ from pyspark_commitlog.log.read.parts import part_of
 from pyspark_commitlog.log.read.reader import PartitionReader, Rows, read_view
 from pyspark_commitlog.log.settle_state import Active, Sealed
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.model import whole_number
 
 _TRIES = 3
 _US_PER_MS = 1000
@@ -41,8 +42,10 @@ def find_time(topic: TopicLog, topic_id: str, partition: int, timestamp_ms: int)
     Raises:
         CorruptionError: the frames that would tell are damaged.
         TopicChangedError: the topic was deleted or made again.
+        UsageError: ``timestamp_ms`` is no whole number.
     """
-    return _searched(topic, partition, lambda: _Search(topic, topic_id, partition, timestamp_ms).run())
+    at = whole_number("timestamp", timestamp_ms)
+    return _searched(topic, partition, lambda: _Search(topic, topic_id, partition, at).run())
 
 
 def find_max_timestamp(topic: TopicLog, topic_id: str, partition: int) -> OffsetAndTimestamp | None:

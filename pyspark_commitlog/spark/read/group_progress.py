@@ -30,7 +30,7 @@ from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.read.source_offset import GroupMark, SourceOffset, share_of
-from pyspark_commitlog.spark.read.source_options import QueryGroup
+from pyspark_commitlog.spark.read.topic_selection import QueryGroup
 from pyspark_commitlog.storage.caches import Reported
 
 log = logging.getLogger("pyspark_commitlog.spark")

@@ -23,7 +23,7 @@ from pyspark_commitlog.format.shape import Id, Position, Shape, TopicName, Whole
 from pyspark_commitlog.model import TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.spark.read.source_options import QueryGroup
+    from pyspark_commitlog.spark.read.topic_selection import QueryGroup
 
 TOPIC_IDS = "__topic_ids"
 LINEAGES = "__lineages"

@@ -16,7 +16,7 @@ from pyspark_commitlog.format.given_json import RepeatedKeyError, parse_json
 from pyspark_commitlog.format.paths import check_group_name
 from pyspark_commitlog.spark.common.given_options import PATH_ADVICE, GivenOptions, instant_ms
 from pyspark_commitlog.spark.read.splits import Split
-from pyspark_commitlog.spark.read.topic_selection import TopicSelection, by_name, by_partition, by_pattern
+from pyspark_commitlog.spark.read.topic_selection import QueryGroup, TopicSelection, by_name, by_partition, by_pattern
 from pyspark_commitlog.spark.read.trigger_limits import MAX_TRIGGER_DELAY_MS, TriggerLimits
 from pyspark_commitlog.storage import environment
 from pyspark_commitlog.storage.pace import DEFAULT_PER_HOUR, LEAST_PER_HOUR
@@ -58,14 +58,6 @@ class Timestamps:
         if isinstance(self.at, int):
             return dict.fromkeys(range(partitions), self.at)
         return dict(self.at.get(topic, {}))
-
-
-@dataclass(frozen=True, slots=True)
-class QueryGroup:
-    """The group that a query belongs to, and its share: the partitions whose number leaves ``k`` - 1, divided by n."""
-
-    name: str
-    share: tuple[int, int] = (1, 1)
 
 
 #: Where to start or end: one of EARLIEST and LATEST for all partitions, or an offset (or one of them) for some.

@@ -15,6 +15,14 @@ _OF_JAVA = re.compile(r"\[\^?\]?[^]]*?(?:\[|&&)")
 
 
 @dataclass(frozen=True, slots=True)
+class QueryGroup:
+    """The group that a query belongs to, and its share: the partitions whose number leaves ``k`` - 1, divided by n."""
+
+    name: str
+    share: tuple[int, int] = (1, 1)
+
+
+@dataclass(frozen=True, slots=True)
 class TopicSelection:
     """What a query reads (Spark: ``ConsumerStrategy``).
 

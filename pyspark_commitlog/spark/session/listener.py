@@ -19,9 +19,9 @@ from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.log.read.fetch import fetch
 from pyspark_commitlog.log.read.sizes import StoredSizes
+from pyspark_commitlog.spark.common.given_options import UPDATE_ADVICE
 from pyspark_commitlog.spark.session.lag import PartitionLag, QueryLag, lag_of, prometheus
 from pyspark_commitlog.spark.session.live import POINTS, Live, draw, svg
-from pyspark_commitlog.spark.write.sink_options import UPDATE_ADVICE
 
 log = logging.getLogger("pyspark_commitlog.spark")
 

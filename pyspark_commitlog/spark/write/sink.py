@@ -36,11 +36,12 @@ from pyspark_commitlog.log.write.records import check_columns
 from pyspark_commitlog.log.write.staging import Staged, Stager, TopicStagers, split_topics
 from pyspark_commitlog.log.write.writers import QUERY, Transaction
 from pyspark_commitlog.spark.common.elsewhere import tried_elsewhere
+from pyspark_commitlog.spark.common.given_options import UPDATE_ADVICE
 from pyspark_commitlog.spark.common.opening import OpenRoot, opened
 from pyspark_commitlog.spark.common.worker import enter_task
 from pyspark_commitlog.spark.write.local_times import as_instants, session_zone
 from pyspark_commitlog.spark.write.messages import StagedMessage, check_messages
-from pyspark_commitlog.spark.write.sink_options import UPDATE_ADVICE, SinkOptions, sink_options
+from pyspark_commitlog.spark.write.sink_options import SinkOptions, sink_options
 
 if TYPE_CHECKING:
     from pyspark_commitlog.root import Root

@@ -13,12 +13,6 @@ from pyspark_commitlog.storage import environment
 
 #: How the sink places records without a key (``log.write.partitioner``).
 PARTITIONERS = ("sticky", "roundrobin")
-#: What to do in place of the output modes that no Python sink has.
-UPDATE_ADVICE = (
-    "outputMode('update') with foreachBatch, which writes each batch's rows: rows.write.format('commitlog')"
-    ".mode('append').option('txnAppId', <query id>).option('txnVersion', <batch id>) "
-    "(docs/how-to/from-kafka.md)"
-)
 _ASYNC = "asyncProgressTrackingEnabled"
 #: A writer id has 4,096 characters at most (``log.write.commit``), of which some are ours.
 _MAX_APP_ID = 4000
