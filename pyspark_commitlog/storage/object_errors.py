@@ -24,6 +24,12 @@ _WORDS = 300
 _CONNECT = re.compile(
     r'ConnectError\(\s*"([^"]+)",\s*([\[\]0-9a-fA-F.:]+),.{,80}?code: \d+,.{,120}?message: "([^"]+)"', re.DOTALL
 )
+_CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+)")
+#: What a store says if a bucket lies in another region than the request was signed for, and which one.
+_OTHER_REGION = re.compile(
+    r"AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraint|incorrectly configured region"
+)
+_REGION = re.compile(r"<Region>([a-z0-9-]+)</Region>|expecting '([a-z0-9-]+)'")
 #: Values of fewer characters than this may be parts of words.
 _LEAST_HIDDEN = 3
 #: A piece of a text that may be one of a secret.
@@ -68,6 +74,8 @@ def is_passing(error: BaseException) -> bool:
     if not isinstance(error, theirs.GenericError) and type(error) is not OSError:  # a writer's errors are bare ones
         return False
     status, text = status_of(error), str(error)
+    if _CERTIFICATE.search(text):
+        return False
     return status in _PASSING if status is not None else any(words in text for words in _NO_ANSWER)
 
 
@@ -179,6 +187,8 @@ def explain(error: Exception, url: str, action: str, *, worked: bool = False) ->
         return no_bucket(url, action)
     refused = isinstance(error, theirs.PermissionDeniedError | theirs.UnauthenticatedError)
     denied = StorageUnreadableError if reading else StorageReadOnlyError
+    if advice := _address_advice(error):
+        return denied(f"{where}: {advice}")
     if lacks_credentials(error) and (worked or _fails_to_give(error)):
         return (NotPutError if action.startswith("write ") else StorageError)(
             f"{where}: the service of this machine that gives credentials fails: {first_line(error)}. Try again; where "
@@ -199,6 +209,26 @@ def explain(error: Exception, url: str, action: str, *, worked: bool = False) ->
         said = f"{first_line(error)}{connect_cause(error)}"
         return StorageError(f"{where}: no answer: {said}. Check the endpoint and the network, or the proxy")
     return StorageError(f"{where}: {first_line(error)}")
+
+
+def _address_advice(error: Exception) -> str:
+    """Return what to change if the certificate is not trusted or the region is another one; empty otherwise."""
+    text = str(error)
+    if found := _CERTIFICATE.search(text):
+        return (
+            f"the certificate of {_host(text)} is not trusted ({found[1]}): name a file with the CA's certificate in "
+            "the environment variable SSL_CERT_FILE, of Spark's executors too (AWS_CA_BUNDLE is not read)"
+        )
+    if _OTHER_REGION.search(text):
+        region = _REGION.search(text)
+        expected = f", {region[1] or region[2]}," if region else ""
+        return f"the bucket lies in another region{expected} than the storage option region_name or AWS_REGION says"
+    return ""
+
+
+def _host(text: str) -> str:
+    found = re.search(r"https://(?:[^\s/@]+@)?([^\s/@,]+)", text)
+    return found[1] if found else "the endpoint"
 
 
 def no_bucket(url: str, action: str) -> StorageError:

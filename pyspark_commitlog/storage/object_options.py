@@ -122,6 +122,7 @@ def client_options(kind: str, options: Mapping[str, object]) -> tuple[dict[str, 
             flat |= inner
     for name, value in flat.items():
         _check_text(name, value)
+    _translate_botocore(flat)
     given = {name: flat.pop(name, None) for name in ("connect_timeout", "timeout", "read_timeout")}
     longest = "read_timeout" if given["timeout"] is None else "timeout"
     http: dict[str, Any] = {
@@ -137,6 +138,25 @@ def client_options(kind: str, options: Mapping[str, object]) -> tuple[dict[str, 
     if kind == "azure":
         store |= _connection(store.pop("connection_string", None))
     return store, http | {"allow_http": True}
+
+
+def _translate_botocore(flat: dict[str, Any]) -> None:
+    """Put s3fs's ``verify`` and ``signature_version`` under the library's names.
+
+    Raises:
+        UsageError: a value that the library can't follow.
+    """
+    verify = flat.pop("verify", None)
+    if str(verify).lower() == "false":
+        flat["allow_invalid_certificates"] = True
+    elif verify is not None and str(verify).lower() != "true":
+        raise UsageError(
+            "storage option verify: give true or false; name a file with a CA's certificate in the environment "
+            "variable SSL_CERT_FILE, of Spark's executors too"
+        )
+    version = flat.pop("signature_version", None)
+    if version is not None and version not in ("s3v4", "v4"):
+        raise UsageError("storage option signature_version: give s3v4, or anon for requests without a signature")
 
 
 def check_address(place: Location, store: Mapping[str, Any]) -> None:

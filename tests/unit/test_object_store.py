@@ -7,10 +7,15 @@ import os
 import pickle
 import signal
 import socket
+import ssl
+import subprocess
+import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import obstore
@@ -511,6 +516,124 @@ def test_an_endpoint_of_the_environment_is_refused_by_the_variable(monkeypatch: 
 def test_a_blank_in_an_address_is_refused(url: str, options: dict[str, object]) -> None:
     with pytest.raises(UsageError, match="blank"):
         open_storage(url, {"key": "K", "secret": "S"} | options).names("")
+
+
+@pytest.mark.parametrize(("value", "known"), [(False, {"allow_invalid_certificates": True}), ("true", {}), (True, {})])
+def test_verify_of_s3fs_is_taken(value: object, known: dict[str, object]) -> None:
+    assert client_options("s3", {"client_kwargs": {"verify": value}})[0] == known
+
+
+def test_a_signature_of_version_4_is_taken() -> None:
+    assert client_options("s3", {"config_kwargs": {"signature_version": "s3v4"}})[0] == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ({"verify": "/etc/ca.pem"}, "option verify: give true or false; .*SSL_CERT_FILE"),
+        ({"config_kwargs": {"signature_version": "s3"}}, "option signature_version: give s3v4"),
+    ],
+)
+def test_what_the_library_can_not_follow_is_refused_by_its_name(options: dict[str, object], advice: str) -> None:
+    with pytest.raises(UsageError, match=advice):
+        open_storage("s3://b/x", options).names("")
+
+
+CERTIFICATES = """
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ca.key -out ca.pem -subj /CN=ca
+openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout leaf.key -out leaf.csr -subj /CN=leaf
+openssl x509 -req -in leaf.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out leaf.pem -extfile names
+"""
+READ = """
+import sys
+from pyspark_commitlog.storage import open_storage
+options = {"key": "K", "secret": "S", "endpoint_url": sys.argv[1], **dict(each.split("=") for each in sys.argv[2:])}
+try:
+    print(open_storage("s3://b/x", options).read("1"))
+except Exception as error:
+    print(f"{type(error).__name__}: {error}")
+"""
+
+
+class _Absent(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_error(404)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def private_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """An HTTPS endpoint that has nothing, and the certificate of the CA that it is signed by."""
+    place = tmp_path_factory.mktemp("ca")
+    (place / "names").write_text("subjectAltName=IP:127.0.0.1\nbasicConstraints=CA:FALSE\n")
+    for command in CERTIFICATES.strip().splitlines():
+        subprocess.run(command.split(), cwd=place, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(place / "leaf.pem", place / "leaf.key")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Absent)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"https://127.0.0.1:{server.server_port}", place / "ca.pem"
+    server.shutdown()
+    server.server_close()
+
+
+def answer_of(endpoint: str, *options: str, **environment: str) -> str:
+    """Return what a process of its own gets: the library reads SSL_CERT_FILE once."""
+    return subprocess.run(
+        [sys.executable, "-c", READ, endpoint, *options],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+def test_a_certificate_that_is_not_trusted_is_named(private_endpoint: tuple[str, Path]) -> None:
+    endpoint, _ = private_endpoint
+    answer = answer_of(endpoint)
+    assert answer.startswith("StorageUnreadableError: ")
+    assert f"the certificate of {endpoint.removeprefix('https://')} is not trusted (UnknownIssuer)" in answer
+    assert "SSL_CERT_FILE" in answer
+
+
+def test_a_certificate_that_is_not_trusted_fails_at_the_first_try(
+    monkeypatch: pytest.MonkeyPatch, storage: ObjectStorage
+) -> None:
+    said = "Error performing GET https://h/b - HTTP error: error sending request\nInvalidCertificate(\n UnknownIssuer,"
+    failing(monkeypatch, "get_range", theirs.GenericError(said))
+    failing(monkeypatch, "get", theirs.GenericError(said))
+    with pytest.raises(StorageUnreadableError, match="certificate of h is not trusted"):
+        storage.read("1")
+
+
+@pytest.mark.parametrize("option", ["verify=false", "allow_invalid_certificates=true"])
+def test_certificates_need_not_be_checked(private_endpoint: tuple[str, Path], option: str) -> None:
+    assert answer_of(private_endpoint[0], option).startswith("FileNotFoundError: ")
+
+
+def test_a_private_ca_is_trusted_by_ssl_cert_file(private_endpoint: tuple[str, Path]) -> None:
+    endpoint, ca = private_endpoint
+    assert answer_of(endpoint, SSL_CERT_FILE=str(ca)).startswith("FileNotFoundError: ")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "400 Bad Request: <Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region></Error>",
+        "400 Bad Request: <Code>AuthorizationHeaderMalformed</Code>the region 'us-east-1' is wrong; expecting 'eu-west-1'",
+    ],
+)
+def test_another_region_is_named(said: str) -> None:
+    error = explain(theirs.GenericError(f"Server returned non-2xx status code: {said}"), "s3://b/x", "read 1")
+    assert "the bucket lies in another region, eu-west-1, than the storage option region_name" in str(error)
+
+
+def test_a_redirect_to_another_region_is_explained() -> None:
+    said = "Received redirect without LOCATION, this normally indicates an incorrectly configured region"
+    assert "lies in another region than" in str(explain(theirs.GenericError(said), "s3://b/x", "read 1"))
 
 
 def test_a_dead_proxy_is_named() -> None:
