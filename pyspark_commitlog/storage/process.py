@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import resource
 import socket
 import sys
 import time
@@ -29,6 +30,9 @@ _MALLOC_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
 #: Of malloc.h: M_TRIM_THRESHOLD, free bytes at the heap's end that are kept, and M_MMAP_THRESHOLD, at its most: larger
 #: blocks go back to the kernel at once.
 _MALLOC_LIMITS = {-1: 64 * 2**20, -3: 32 * 2**20}
+#: M_ARENA_MAX: each further one reserves 64 MiB of address space for the threads that use it.
+_ONE_ARENA = {-8: 1}
+_ARENA_VARIABLES = ("MALLOC_ARENA_MAX",)
 
 
 def process_id() -> int:
@@ -110,17 +114,27 @@ def is_same(path: str, other: str) -> bool:
     return Path(path).resolve() == Path(other).resolve()
 
 
+def address_space() -> int | None:
+    """Return the bytes of address space that this process may take at most; None if there is no limit."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
 def keep_freed_memory() -> None:
     """Have glibc's allocator keep some dozen MiB that were given back to it; nothing where there is another.
+
+    If address space is limited it reserves none for threads instead.
 
     If nothing is said it returns them to the kernel whenever they are more than twice as much as the largest block so
     far, which clears other pages for the next ones. What the user set (``MALLOC_…``) stays.
     """
-    if any(name in os.environ for name in _MALLOC_VARIABLES):
+    limited = address_space() is not None
+    variables, options = (_ARENA_VARIABLES, _ONE_ARENA) if limited else (_MALLOC_VARIABLES, _MALLOC_LIMITS)
+    if any(name in os.environ for name in variables):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        for parameter, limit in _MALLOC_LIMITS.items():
+        for parameter, limit in options.items():
             mallopt(parameter, limit)
 
 

@@ -6,8 +6,13 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
+
+from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.spark.common import worker
 
 _BEGIN = """
 import gc, resource, sys
@@ -34,6 +39,31 @@ for _ in range(10):
     del held
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - began)
 """
+#: Prints the bytes of address space that four threads take, beside what they hold.
+_THREADS = """
+import threading
+resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))
+enter_task()
+threading.stack_size(2**18)
+
+def space():
+    return int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+
+begun, held, ended = threading.Barrier(5), [], threading.Event()
+
+def hold():
+    held.append(bytes(2000))
+    begun.wait()
+    ended.wait()
+
+before = space()
+for _ in range(4):
+    threading.Thread(target=hold).start()
+begun.wait()
+print(space() - before)
+ended.set()
+"""
+_ARENA_BYTES = 64 * 2**20
 _BATCHES_PAGES = 4 * 2**23 // os.sysconf("SC_PAGESIZE")
 
 
@@ -62,3 +92,27 @@ def test_memory_that_batches_gave_back_is_kept() -> None:
     (otherwise,) = told(_BATCHES, "in Spark", MALLOC_TRIM_THRESHOLD_="131072")
     assert int(kept) < _BATCHES_PAGES // 10
     assert int(otherwise) > _BATCHES_PAGES // 2
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc's allocator")
+def test_threads_reserve_no_address_space_that_is_limited() -> None:
+    """``spark.executor.pyspark.memory`` limits it."""
+    (taken,) = told(_THREADS, "in Spark")
+    assert int(taken) < _ARENA_BYTES
+
+
+def test_memory_that_is_used_up_names_spark_s_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "address_space", lambda: 384 * 2**20)
+    with pytest.raises(OptionError, match=r"384 MiB of address space \(spark.executor.pyspark.memory\).*Give 512m"):
+        list(worker.read_explained(_used_up()))
+
+
+def test_memory_that_nothing_limits_is_an_error_of_python_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "address_space", lambda: None)
+    with pytest.raises(MemoryError):
+        list(worker.read_explained(_used_up()))
+
+
+def _used_up() -> Iterator[int]:
+    yield 1
+    raise pa.ArrowMemoryError("malloc of size 10800000 failed")

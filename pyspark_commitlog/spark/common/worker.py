@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
+from typing import TypeVar
 
 from pyspark import TaskContext
 
-from pyspark_commitlog.storage.process import keep_freed_memory
+from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.storage.process import address_space, keep_freed_memory
 from pyspark_commitlog.storage.sockets import acknowledge_between_tasks
+
+_Rows = TypeVar("_Rows")
+#: As spark.executor.pyspark.memory: writes and reads of rows of 1 KB in batches of 10,000 passed with it.
+MEMORY_NEEDED = "512m"
 
 _tasks = 0
 #: Numbers of tasks where the engine gives none.
@@ -39,3 +47,28 @@ def enter_task() -> int:
     if _tasks == 2:
         gc.freeze()
     return int(context.partitionId())
+
+
+@contextmanager
+def memory_explained() -> Iterator[None]:
+    """Name Spark's setting if the task's memory was used up that it limits.
+
+    Raises:
+        OptionError: the setting, its value and a larger one.
+    """
+    try:
+        yield
+    except MemoryError as error:
+        limit = address_space()
+        if limit is None:
+            raise
+        raise OptionError(
+            f"a task's Python process may take {limit >> 20} MiB of address space (spark.executor.pyspark.memory), and "
+            f"these are used up: Python and Arrow alone take about 340. Give {MEMORY_NEEDED} or more, or unset it"
+        ) from error
+
+
+def read_explained(rows: Iterator[_Rows]) -> Iterator[_Rows]:
+    """Yield the rows that a task reads; raises what ``memory_explained`` does."""
+    with memory_explained():
+        yield from rows

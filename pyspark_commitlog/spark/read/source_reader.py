@@ -228,7 +228,7 @@ class SourceReader:
         """Yield the records of a range, in Arrow; runs in a task."""
         from pyspark_commitlog.log.read.lossy import read_kept
         from pyspark_commitlog.log.read.reader import read_range
-        from pyspark_commitlog.spark.common.worker import enter_task
+        from pyspark_commitlog.spark.common.worker import enter_task, read_explained
         from pyspark_commitlog.spark.read.failover import read_on
         from pyspark_commitlog.spark.read.spark_rows import SparkRows, wanted_columns
 
@@ -244,7 +244,8 @@ class SourceReader:
         else:
             read = read_range if self._options.fail_on_data_loss else read_kept
             rows = read_on(self._to_read, wanted, lambda topic, part: read(topic, part, names))
-        return SparkRows(self._schema, wanted.topic, wanted.partition).convert(self._enough(rows))
+        converted = SparkRows(self._schema, wanted.topic, wanted.partition).convert(self._enough(rows))
+        return read_explained(converted)
 
     def _check_access(self, names: Collection[str]) -> None:
         """Ask now and then whether the principal may still read: tasks that have anchors don't."""

@@ -38,7 +38,7 @@ from pyspark_commitlog.log.write.writers import QUERY, Transaction
 from pyspark_commitlog.spark.common.elsewhere import tried_elsewhere
 from pyspark_commitlog.spark.common.given_options import UPDATE_ADVICE
 from pyspark_commitlog.spark.common.opening import OpenRoot, opened
-from pyspark_commitlog.spark.common.worker import enter_task
+from pyspark_commitlog.spark.common.worker import enter_task, memory_explained
 from pyspark_commitlog.spark.write.local_times import as_instants, session_zone
 from pyspark_commitlog.spark.write.messages import StagedMessage, check_messages
 from pyspark_commitlog.spark.write.sink_options import SinkOptions, sink_options
@@ -107,10 +107,11 @@ class _Writing:
         stagers = TopicStagers(lambda name: self._opened_stager(log, name, task))
         zone = session_zone()
         try:
-            for batch in iterator:
-                for name, rows in self._by_topic(as_instants(batch, zone)):
-                    stagers.add(name, rows)
-            return StagedMessage(stagers.finish(), self._query_id())
+            with memory_explained():
+                for batch in iterator:
+                    for name, rows in self._by_topic(as_instants(batch, zone)):
+                        stagers.add(name, rows)
+                return StagedMessage(stagers.finish(), self._query_id())
         finally:
             stagers.discard()
 
