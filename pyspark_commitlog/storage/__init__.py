@@ -98,7 +98,9 @@ def open_storage(root: str | os.PathLike[str], storage_options: Mapping[str, obj
     root = root_text(root)
     if not root:
         raise UsageError("no root given: name the directory of the commit log, for example /data/commitlog")
-    if len(several := split_roots(root)) > 1:
+    several = split_roots(root)
+    _refuse_other_names(root, several)
+    if len(several) > 1:
         from pyspark_commitlog.storage.limited import limited
 
         return _first(several, lambda each: limited(open_peer(each, storage_options, storage_options)))
@@ -139,7 +141,6 @@ def _open(root: str, storage_options: Mapping[str, object] | None) -> Storage:
 
     if "://" not in root and not root.startswith("file:"):
         _refuse_addresses(root)
-        _refuse_other_names(root)
         if storage_options and not os.path.isdir(os.path.join(root, REPLICAS_JOURNAL)):
             raise UsageError(
                 f"storage options {', '.join(sorted(storage_options))} are for the filesystem of a URL, and {root!r} "
@@ -188,22 +189,30 @@ def _local_path(url: str) -> str:
     return unquote(path)
 
 
-def _refuse_other_names(root: str) -> None:
+def _refuse_other_names(root: str, several: Sequence[str]) -> None:
     """Refuse what a shell or another program would have resolved, unless there is a directory of that name.
+
+    Args:
+        root: all of what was given: what is no root by itself is no part of another one's name either.
+        several: the roots that it names.
 
     Raises:
         UsageError: says how the root is written.
     """
     if os.path.isdir(root):
         return
-    if _HOME.match(root):
-        raise UsageError(f"{root!r}: ~ is resolved by shells alone: write {os.path.expanduser(root)}, or ./{root}")
-    if shortened := _SHORT_URL.match(root):
-        protocol, rest = shortened.groups()
-        raise UsageError(
-            f"{root!r} is no URL: write {protocol.lower()}://{rest}, as text (a path object loses a slash); a "
-            f"directory of that very name: ./{root}"
-        )
+    for part in root.split(","):
+        if _HOME.match(part):
+            raise UsageError(f"{part!r}: ~ is resolved by shells alone: write {os.path.expanduser(part)}, or ./{part}")
+        if "://" not in part and (shortened := _SHORT_URL.match(part)):
+            protocol, rest = shortened.groups()
+            raise UsageError(
+                f"{part!r} is no URL: write {protocol.lower()}://{rest}, as text (a path object loses a slash); a "
+                f"directory of that very name: ./{part}"
+            )
+    for each in several:
+        if each.startswith("file:"):
+            _local_path(each)
 
 
 def split_roots(path: str) -> list[str]:

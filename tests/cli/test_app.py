@@ -53,6 +53,14 @@ def test_a_command_line_that_is_wrong_ends_with_2_and_all_else_with_1(root: str,
         assert "Traceback" not in told
 
 
+def test_a_root_that_would_name_another_directory_is_refused(root: str) -> None:
+    for command in (["topics", "list"], ["topics", "create"], ["cat"]):
+        words = [] if command[1:] == ["list"] else ["orders"]
+        answer = run(*command, "s3:/b", *words, code=2)[1]
+        assert answer.startswith("error: 's3:/b' is no URL: write s3://b")
+        assert "error: '~/log': ~ is resolved by shells alone" in run(*command, f"{root},~/log", *words, code=2)[1]
+
+
 def test_a_topic_and_a_root_that_are_swapped(root: str, tmp_path: Path) -> None:
     here = str(tmp_path / "orders")
     for command in (["cat"], ["topics", "describe"], ["offsets"]):

@@ -825,7 +825,11 @@ def test_the_address_of_a_broker_is_no_directory(root: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    "root", [None, b"/data/log", Path("s3://b/p"), "s3:/b/p", "~/log", "file://host/p", "file:log"]
+    "root",
+    [
+        *[None, b"/data/log", Path("s3://b/p"), "s3:/b/p", "~/log", "file://host/p", "file:log"],
+        *["a,s3:/b", "./a,~/log", "memory://a,~/log", "./a,file://host/p"],
+    ],
 )
 def test_a_root_that_would_name_another_directory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: Any
@@ -841,6 +845,13 @@ def test_a_path_object_and_the_url_it_makes_of_itself_are_one_root(tmp_path: Pat
     place = tmp_path / "a b"
     urls = [place, place.as_uri(), f"file://localhost{place}"]
     assert [open_storage(each).url for each in urls] == [str(place)] * 3
+
+
+def test_each_root_of_a_list_is_checked_though_the_first_answers(tmp_path: Path) -> None:
+    CommitLog(str(tmp_path)).create_topic("t", 1)
+    for other in ("s3:/b", "~/log", "file://host/p"):
+        with pytest.raises(UsageError, match=f"'{other}'.* write "):
+            open_storage(f"{tmp_path},{other}")
 
 
 def test_a_root_must_be_named() -> None:

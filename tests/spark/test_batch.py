@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -145,6 +147,30 @@ def test_wall_time_is_refused_if_tasks_do_not_know_the_zone(spark: SparkSession,
     finally:
         spark.conf.set("spark.sql.session.timeZone", TIME_ZONE)
     assert ends(log, TOPIC) == [0]
+
+
+def test_wall_time_that_is_not_kept_needs_no_zone(spark: SparkSession, root: str, log: CommitLog) -> None:
+    log.create_topic(TOPIC, 1, {"message.timestamp.type": "LogAppendTime"})
+    before = int(time.time() * 1000)
+    spark.conf.unset("spark.sql.session.timeZone")
+    try:
+        write(spark.sql("SELECT 'a' AS value, timestamp_ntz'2024-07-01 12:00:00' AS timestamp"), root, TOPIC)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", TIME_ZONE)
+    (record,) = log.read(TOPIC, 0, 0, max_records=9)
+    assert record.timestamp >= before
+
+
+@pytest.mark.parametrize("path", ["s3:/b", "~/log", "/x,~/log"])
+def test_a_path_that_would_name_another_directory_is_refused(
+    spark: SparkSession, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PySparkException, match=r"UsageError: .* write "):
+        write(spark.sql("SELECT 'a' AS value"), path, TOPIC)
+    with pytest.raises(PySparkException, match=r"UsageError: .* write "):
+        read(spark, path, TOPIC).collect()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_a_timestamp_a_record_has_the_time_of_its_write(spark: SparkSession, root: str, log: CommitLog) -> None:

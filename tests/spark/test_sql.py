@@ -64,6 +64,19 @@ def test_inserts_append_and_never_overwrite(spark: SparkSession, root: str, row:
     assert values(spark.sql(f"SELECT value FROM t {given(root)}")) == ["a", "b", "first", "second"]
 
 
+def test_wall_time_that_is_inserted_is_that_of_the_session_s_zone(
+    spark: SparkSession, root: str, log: CommitLog, row: DataFrame
+) -> None:
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.sql("CREATE TABLE timed (value STRING, timestamp TIMESTAMP_NTZ) USING commitlog")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        spark.sql(f"INSERT INTO timed {given(root, topic='topic')} VALUES ('a', timestamp_ntz'2024-07-01 12:00:00')")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    assert [record.timestamp for record in log.read(TOPIC, 0, 0, max_records=9)][-1] == 1719849600000
+
+
 def test_tables_made_by_a_write_have_its_records(spark: SparkSession, root: str, row: DataFrame) -> None:
     row.writeTo("made").using("commitlog").options(path=root, topic=TOPIC).create()
     row.write.format("commitlog").mode("append").options(path=root, topic=TOPIC).saveAsTable("saved")

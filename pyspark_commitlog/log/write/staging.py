@@ -284,6 +284,11 @@ class Stager:
             self._finished_bytes += data.size - size
 
     @property
+    def stamps_records(self) -> bool:
+        """Return whether the records' own timestamps are not kept: the topic has LogAppendTime."""
+        return self._limits.log_append_time
+
+    @property
     def held(self) -> int:
         """Return about how many bytes it takes that are not in its chunk yet."""
         batches = len(self._gathered) + self._slices
@@ -357,11 +362,16 @@ class TopicStagers:
         self._stagers: dict[str, Stager] = {}
         self._held = 0
 
-    def add(self, name: str, batch: pa.RecordBatch) -> None:
-        """Take a batch of a topic's records; raises what ``begin`` and ``Stager.add`` raise."""
+    def of(self, name: str) -> Stager:
+        """Return the stager of a topic; raises what ``begin`` raises."""
         stager = self._stagers.get(name)
         if stager is None:
             stager = self._stagers[name] = self._begin(name)
+        return stager
+
+    def add(self, name: str, batch: pa.RecordBatch) -> None:
+        """Take a batch of a topic's records; raises what ``begin`` and ``Stager.add`` raise."""
+        stager = self.of(name)
         self._held -= stager.held
         stager.add(batch)
         self._held += stager.held

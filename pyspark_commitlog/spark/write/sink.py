@@ -109,8 +109,8 @@ class _Writing:
         try:
             with memory_explained():
                 for batch in iterator:
-                    for name, rows in self._by_topic(as_instants(batch, zone)):
-                        stagers.add(name, rows)
+                    for name, rows in self._by_topic(batch):
+                        stagers.add(name, rows if stagers.of(name).stamps_records else as_instants(rows, zone))
                 return StagedMessage(stagers.finish(), self._query_id())
         finally:
             stagers.discard()
