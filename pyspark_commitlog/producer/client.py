@@ -51,8 +51,8 @@ class Producer(Gathering):
         delivery_timeout_ms: upper bound from ``send`` to completion of its future; transient storage errors are retried
             until then (what the system refuses this user fails at once), and what storage has not answered by then
             fails. At least ``linger_ms + request_timeout_ms``.
-        max_block_ms: how long ``send`` waits for room in the buffer; it does not bound the look-up of a topic that
-            its first ``send`` does.
+        max_block_ms: how long ``send`` waits for room in the buffer; and the first one to a topic for a root that
+            was there and is not. It does not bound a look-up that storage does not answer.
         metadata_max_age_ms: how often access rules are asked again.
         principal: in whose name to write, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
         storage_options: for a URL, under the names of fsspec's filesystems (docs/how-to/object-stores.md).
@@ -164,6 +164,7 @@ class Producer(Gathering):
 
         Raises:
             UnknownTopicError: there is no such topic.
+            RootNotAvailableError: it is the first one to this topic, and the root was away for ``max_block_ms``.
             InvalidRecordError: a value of the wrong type, or more than 2 GiB.
             BufferExhaustedError: no room for ``max_block_ms``; nothing was taken.
             ProducerClosedError: closed, or another process'.

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark_commitlog.access import Operation
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.config import MAX_PARTITION
-from pyspark_commitlog.errors import CommitLogError, InvalidRecordError, ProducerClosedError
+from pyspark_commitlog.errors import CommitLogError, InvalidRecordError, ProducerClosedError, RootNotAvailableError
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.producers import init_producer
 from pyspark_commitlog.log.write.records import MAX_COLUMN_BYTES, narrowed
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from pyspark_commitlog.producer.waiting import AppendOrder
 
 _MS_US = 1000
+#: Between two looks for a root that is away (Kafka: retry.backoff.ms).
+_RETRY_SECONDS = 0.1
 _T = TypeVar("_T")
 #: Value, key, headers, timestamp (µs), partition, and the bytes that it counts for.
 Record = tuple[bytes | None, bytes | None, HeaderList | None, int, int | None, int]
@@ -159,15 +161,27 @@ class Gathering:
         return kept.append_column("partition", pa.array(chosen, pa.int64()))
 
     def _opened(self, topic: str) -> RecordAccumulator:
-        """Return a topic's accumulator; the first use of a topic looks it up and opens the producer's id there."""
+        """Return a topic's accumulator; the first use of a topic looks it up and opens the producer's id there.
+
+        A root that was there, and is not, is waited for ``max_block_ms``, as Kafka waits for metadata.
+        """
         self._check_process()
         accumulator = self._accumulators.get(topic)
         if accumulator is not None:
             return accumulator
         if self._opening._is_owned():  # type: ignore[attr-defined]
             raise interrupted()
-        with self._opening:
-            return self._accumulators.get(topic) or self._open(topic)
+        clock = self._storage.clock
+        until = clock.monotonic() + self._options.max_block_ms / 1000
+        while True:
+            try:
+                with self._opening:
+                    return self._accumulators.get(topic) or self._open(topic)
+            except RootNotAvailableError:
+                left = until - clock.monotonic()
+                if left <= 0:
+                    raise
+            clock.sleep(min(left, _RETRY_SECONDS))
 
     def _open(self, topic: str) -> RecordAccumulator:
         self._buffer.check_open()

@@ -10,20 +10,23 @@ from threading import Timer
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pyspark_commitlog import Consumer, Producer
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.consumer import poller
-from pyspark_commitlog.errors import RootNotAvailableError, StorageError
+from pyspark_commitlog.errors import RootNotAvailableError, RootNotFoundError, StorageError, UnknownTopicError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.spark.source import DefaultSource
 from pyspark_commitlog.storage import NotPutError
 from pyspark_commitlog.storage.local import LocalStorage
+from tests.spark.driver import Checkpoint, Driver
 from tests.support.consumers import DEFAULTS, values
 from tests.support.records import append, batch_of
 from tests.support.world import World
 
+EARLIEST = {"startingOffsets": "earliest"}
 _ENTRY = "topics/t/journal/00000000000000000001.json"
 
 
@@ -172,6 +175,26 @@ def test_a_producer_tries_again_until_the_root_is_back(disk: Disk, settings: dic
         assert producer.send("t", b"e").result(30).offset == 24
 
 
+def test_a_first_send_waits_for_a_root_that_is_away(disk: Disk) -> None:
+    CommitLog(str(disk.root)).create_topic("u")
+    with Producer(str(disk.root)) as producer:
+        producer.send("t", b"d").result(30)
+        timer = disk.away_for(0.3)
+        assert producer.send("u", b"e").result(30).offset == 0
+        timer.join()
+        with pytest.raises(UnknownTopicError, match="unknown topic 'none'"):
+            producer.send("none", b"f")
+
+
+def test_a_first_send_says_that_the_root_stays_away(disk: Disk) -> None:
+    CommitLog(str(disk.root)).create_topic("u")
+    with Producer(str(disk.root), max_block_ms=250) as producer:
+        producer.send("t", b"d").result(30)
+        with disk.away(), pytest.raises(RootNotAvailableError, match="there is no commit log at"):
+            producer.send("u", b"e")
+        assert producer.send("u", b"e").result(30).offset == 0
+
+
 @pytest.mark.parametrize("settings", [{}, {"group_id": "g"}], ids=["plain", "of a group"])
 def test_a_consumer_waits_for_a_root_that_is_away(
     disk: Disk, settings: dict[str, Any], caplog: pytest.LogCaptureFixture
@@ -227,3 +250,37 @@ def test_a_query_does_not_take_a_topic_for_deleted_as_the_root_is_away(disk: Dis
         with disk.away(), pytest.raises(StorageError, match="Checkpoints and committed offsets are fine: mount it"):
             each.latestOffset(start, each.getDefaultReadLimit())
     assert reader.latestOffset(start, reader.getDefaultReadLimit())
+
+
+def test_a_query_that_ends_with_what_is_there_goes_on_when_its_root_is_back(disk: Disk) -> None:
+    """``Trigger.AvailableNow`` asks what is there before Spark says that there is a checkpoint."""
+    source, checkpoint = DefaultSource({"path": str(disk.root), "subscribe": "t", **EARLIEST}), Checkpoint()
+    batches: list[list[bytes]] = []
+
+    def run() -> None:
+        Driver(
+            source, checkpoint, lambda _, rows: batches.append([v for b in rows for v in b["value"].to_pylist()])
+        ).run()
+
+    with disk.away(), pytest.raises(RootNotFoundError, match=r"check the path, .* or make it with"):
+        run()
+    run()
+    with (
+        disk.away(),
+        pytest.raises(RootNotAvailableError, match="Checkpoints and committed offsets are fine: mount it"),
+    ):
+        run()
+    append(TopicLog(LocalStorage(disk.root), "t"), batch_of([b"d"]))
+    run()
+    assert batches == [[b"a", b"b", b"c"], [b"d"]]
+
+
+def test_a_root_that_comes_back_as_a_query_starts_is_read_as_far_as_it_is_then(disk: Disk) -> None:
+    source = DefaultSource({"path": str(disk.root), "subscribe": "t", **EARLIEST})
+    start = source.streamReader(source.schema()).initialOffset()
+    reader = source.streamReader(source.schema())
+    with disk.away():
+        reader.prepareForTriggerAvailableNow()
+    first = reader.latestOffset(start, ReadAllAvailable())
+    append(TopicLog(LocalStorage(disk.root), "t"), batch_of([b"d"]))
+    assert first["t"] == reader.latestOffset(first, ReadAllAvailable())["t"] == {"0": 3}

@@ -100,7 +100,7 @@ class SinkDriver:
         messages: list[Any] = [None] * len(tasks)
         try:
             for number, rows in enumerate(tasks):
-                with in_task(self._query, number):
+                with in_task(self._query, batch, number):
                     messages[number] = sent_over(sent_over(writer).write(iter(rows)))
             self._writer().commit(messages, batch)
         except Exception:
@@ -112,10 +112,11 @@ class SinkDriver:
 
 
 @contextmanager
-def in_task(query: str, number: int) -> Iterator[None]:
+def in_task(query: str, batch: int, number: int) -> Iterator[None]:
     """Be in a task of a streaming query, as Spark's Python worker makes it known."""
     context = TaskContext._getOrCreate()
-    context._partitionId, context._localProperties = number, {"sql.streaming.queryId": query}
+    context._partitionId = number
+    context._localProperties = {"sql.streaming.queryId": query, "streaming.sql.batchId": str(batch)}
     try:
         yield
     finally:

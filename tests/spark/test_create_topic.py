@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import lit
 from pyspark.sql.types import StringType, StructType
 
 from pyspark_commitlog import CommitLog, CommitLogListener, DefaultSource
@@ -95,6 +96,35 @@ def test_of_two_writers_that_make_a_topic_at_once_both_write_to_the_one_that_was
         writer.join()
     topic_id = log.describe(TOPIC).topic_id
     assert [part.topic_id for message in staged for part in message.staged] == [topic_id, topic_id]
+
+
+@pytest.mark.parametrize("first", [["a"], []], ids=["with records", "without"])
+@pytest.mark.parametrize("topic", [TOPIC, None], ids=["option", "column"])
+def test_a_stream_makes_the_root_in_its_first_batch_alone(
+    spark: SparkSession, root: str, incoming: Path, tmp_path: Path, topic: str | None, first: list[str]
+) -> None:
+    """A later batch that finds none has to do with a disk that is not mounted: an empty directory is left there."""
+
+    def run_once() -> None:
+        df = lines(spark, incoming).where("value <> ''")
+        df = df if topic else df.withColumn("topic", lit(TOPIC))
+        run(df, root, topic, tmp_path / "checkpoint", **CREATE)
+
+    put_lines(incoming, "0", first or [""])
+    run_once()
+    disk, aside = Path(root), tmp_path / "aside"
+    disk.rename(aside)
+    disk.mkdir()
+    put_lines(incoming, "1", ["b"])
+    with pytest.raises(
+        StreamingQueryException, match=r"there is no commit log at .*heckpoints and .* are fine: mount it"
+    ):
+        run_once()
+    assert list(disk.iterdir()) == []
+    disk.rmdir()
+    aside.rename(disk)
+    run_once()
+    assert values(read(spark, root, TOPIC)) == [*first, "b"]
 
 
 def test_a_batch_write_makes_a_deleted_topic_again_and_a_stream_does_not(root: str, log: CommitLog) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os  # noqa: TID251 to end the process, not for files
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from pyspark_commitlog.errors import CommitLogError, OptionError
+from pyspark_commitlog.errors import CommitLogError, OptionError, RootNotFoundError
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.log.parted import Parted, parted
 from pyspark_commitlog.log.state import TopicState
@@ -45,6 +46,7 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         if options.newest_per_key:
             raise OptionError("option 'view' is for batch reads; a stream has every record, in order")
         self._target: dict[TopicPartition, int] | None = None
+        self._is_available_now = False
         self._bounds = Bounds(options.ending, options.selection, self._topic)
         self._throttle = Throttle(options.limits, self._topic)
         self._initial: dict[str, Any] | None = None
@@ -105,8 +107,13 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         return self._options.limits.for_spark()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Remember what is there now: the query ends when it is read."""
-        self._target = high_watermarks(self._states({}, all_there=False), self._options.selection)
+        """Remember what is there now: the query ends when it is read.
+
+        Where there is no root, ``latestOffset`` says so, which knows whether the query has a checkpoint.
+        """
+        self._is_available_now = True
+        with suppress(RootNotFoundError):
+            self._target = high_watermarks(self._states({}, all_there=False), self._options.selection)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next micro-batch ends: all that is committed, or a fair share of the limits.
@@ -124,6 +131,8 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
             report_each(before, report)
             mark = self._follow(begin)
         ends, ids = dict(to_read.ends), to_read.topic_ids
+        if self._target is None and self._is_available_now:  # the root came back since
+            self._target = high_watermarks(states, selection)
         if self._target is not None:
             ends = up_to(self._target, begin, ends)
             ids = {name: ids[name] for name in {place.topic for place in ends}}

@@ -20,13 +20,14 @@ from pyspark_commitlog.access import Operation
 from pyspark_commitlog.errors import (
     InvalidRecordError,
     OptionError,
+    RootNotAvailableError,
     RootNotFoundError,
     TopicChangedError,
     TopicExistsError,
     UnknownTopicError,
     UsageError,
 )
-from pyspark_commitlog.format.paths import check_topic_name
+from pyspark_commitlog.format.paths import ROOT_MARKER, check_topic_name
 from pyspark_commitlog.log.maintain.settle import settle_after_commit
 from pyspark_commitlog.log.settling.waiting import is_look_due, weight
 from pyspark_commitlog.log.topic import TopicLog
@@ -215,22 +216,40 @@ class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
         if self._options.txn:
             raise OptionError("options 'txnAppId' and 'txnVersion' are for batch writes; a stream has its query id")
 
+    def _check(self, schema: pa.Schema) -> None:
+        """Fail before the job starts; whether a root that is missing may be made, is known in a batch."""
+        try:
+            super()._check(schema)
+        except RootNotFoundError:
+            if self._options.create is None:
+                raise
+
     def _may_make(self, log: Root, name: str) -> bool:
-        """A stream makes topics that never were: one that is gone may be gone under this very query."""
+        """A stream makes topics that never were: one that is gone may be gone under this very query.
+
+        Raises:
+            RootNotAvailableError: there is no root, and this is not the query's first batch.
+        """
         if not super()._may_make(log, name):
             return False
         try:
             return log.topic(name, Operation.WRITE).journal.newest() is None
-        except RootNotFoundError:
+        except RootNotFoundError as error:
+            batch = _local_property("streaming.sql.batchId")
+            if batch is None:
+                raise
+            if int(batch) > 0:
+                raise RootNotAvailableError.at(log.url) from error
             return True
 
     def _query_id(self) -> str | None:
-        context = TaskContext.get()
-        return context.getLocalProperty("sql.streaming.queryId") if context else None
+        return _local_property("sql.streaming.queryId")
 
     def commit(self, messages: list[StagedMessage | None], batchId: int) -> None:  # type: ignore[override]
         """Make the micro-batch visible; a batch that landed before is skipped."""
         check_messages(messages, self._options.topic)
+        if batchId == 0:
+            self._make_root()
         ids = {message.query_id for message in messages if message and message.staged}
         if not ids:
             return
@@ -242,3 +261,17 @@ class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
     def abort(self, messages: list[StagedMessage | None], batchId: int) -> None:  # type: ignore[override]
         """See ``_abort``."""
         self._abort()
+
+    def _make_root(self) -> None:
+        """Make the root after a first batch without records: a later batch makes none."""
+        create, log = self._options.create, self._log()
+        if create is not None and not log.storage.exists(ROOT_MARKER):
+            from pyspark_commitlog.commit_log import CommitLog
+
+            CommitLog.of(log).make_root()
+
+
+def _local_property(name: str) -> str | None:
+    """Return what Spark says of the streaming query of this task; None in the driver."""
+    context = TaskContext.get()
+    return context.getLocalProperty(name) if context else None
