@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_commitlog.errors import OffsetOutOfRangeError
+from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.read.reader import PartitionReader, read_view
 from pyspark_commitlog.testing.faults import on_path
@@ -94,3 +94,35 @@ def test_one_commit_is_seen_whole_or_not_at_all_whatever_is_settled(world: World
     settled = topic.settled(topic_id)[1]
     assert settled.partition(0).end_offset != settled.partition(1).end_offset
     assert len(world.values()) == 12
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_writer_refuses_a_journal_that_is_older_than_the_segments(world: World, lost: int) -> None:
+    """R12: what it commits would have the offsets of settled records, and these are what readers see there."""
+    topic = world.create()
+    for number in range(4):
+        append(topic, batch_of([b"%d" % number]))
+    world.maintain()
+    entries, end = world.entries(), 4 - lost
+    for sequence in entries[-lost:]:
+        (world.path / topic.journal._path(sequence)).unlink()
+    for handle in (world.handle(), topic):
+        with pytest.raises(
+            CorruptionError, match="entries up to 5 are in its segments, and its newest entry is [34]: "
+        ):
+            append(handle, batch_of([b"new"]))
+    assert world.entries() == entries[:-lost]
+    assert world.values() == [b"%d" % number for number in range(end)]
+
+
+def test_what_settles_while_a_commit_is_planned_is_not_taken_for_an_older_journal(world: World) -> None:
+    topic = world.create()
+    append(topic, batch_of(many(3)))
+    world.maintain()
+
+    def more() -> None:
+        append(world.handle(), batch_of([b"other"]))
+        world.maintain()
+
+    append(world.handle(on_path("/settle", "names", once(more))), batch_of([b"own"]))
+    assert world.values()[3:] == [b"other", b"own"]

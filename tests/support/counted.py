@@ -46,9 +46,9 @@ class CountedStorage(LocalStorage):
         self.requests.clear()
         return spent
 
-    def _stamp(self, path: Path) -> None:
+    def _stamp(self, name: str, home: int) -> None:
         now = self.server.now_ms() // 1000 * 1_000_000_000
-        os.utime(path, ns=(now, now))
+        os.utime(name, ns=(now, now), dir_fd=home, follow_symlinks=False)
 
     def _known(self, path: str) -> FileInfo:
         name = Path(self._name(path))

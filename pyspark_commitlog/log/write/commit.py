@@ -259,6 +259,8 @@ def commit(
         if planned is None:
             return Unchanged(Committed(None, batch.rows), acks_all)
         check_damaged(_damaged(topic, topic_id, state), planned.partitions, topic.name)
+        if not state.is_replicated:  # else each root settles by its own
+            _check_journal_is_whole(topic, topic_id, stored)
         _check_keys(topic, state, batch)
         if not state.is_replicated:  # else it is looked at each replica where they are
             _find_chunks(topic, topic_id, planned.chunks)
@@ -271,6 +273,28 @@ def commit(
     if stored is not None:
         _warn_of_old(topic, topic_id, sum(task.old for task in staged), every.rows)
     return committed
+
+
+def _check_journal_is_whole(topic: TopicLog, topic_id: str, newest: Stored) -> None:
+    """Refuse to commit where newer entries were settled than there are: readers would take their records for these.
+
+    Raises:
+        CorruptionError: the newest entry was deleted, or a copy of the root was not of one instant.
+    """
+    known = topic.settle_journal(topic_id).known()  # ``damaged`` has just looked
+    if known is None:
+        return
+    through: int = known.anchor.entry.body["through"][0]
+    if through <= newest.sequence:
+        return
+    there = topic.journal.newest()  # it may have been put, and settled, since ``newest`` was
+    if there is not None and there.sequence <= newest.sequence:
+        raise CorruptionError(
+            f"topic {topic.name!r}: entries up to {through} are in its segments, and its newest entry is "
+            f"{newest.sequence}: newer ones were deleted, or the root is a copy whose journal is older than its "
+            "segments. Nothing was committed, as readers would not see it: restore the journal, or the whole "
+            "root from a copy of one instant"
+        )
 
 
 def _draft(
