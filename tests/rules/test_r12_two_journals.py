@@ -108,7 +108,7 @@ def test_a_writer_refuses_a_journal_that_is_older_than_the_segments(world: World
         (world.path / topic.journal._path(sequence)).unlink()
     for handle in (world.handle(), topic):
         with pytest.raises(
-            CorruptionError, match="entries up to 5 are in its segments, and its newest entry is [34]: "
+            CorruptionError, match=r"entries up to 5 are in its segments, and its newest entry is [34]: "
         ):
             append(handle, batch_of([b"new"]))
     assert world.entries() == entries[:-lost]

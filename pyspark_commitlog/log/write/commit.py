@@ -292,8 +292,8 @@ def _check_journal_is_whole(topic: TopicLog, topic_id: str, newest: Stored) -> N
         raise CorruptionError(
             f"topic {topic.name!r}: entries up to {through} are in its segments, and its newest entry is "
             f"{newest.sequence}: newer ones were deleted, or the root is a copy whose journal is older than its "
-            "segments. Nothing was committed, as readers would not see it: restore the journal, or the whole "
-            "root from a copy of one instant"
+            "segments. Nothing was committed, as readers would not see it: restore the journal, or take what is there "
+            "to another root with `commitlog copy`"
         )
 
 
