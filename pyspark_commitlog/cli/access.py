@@ -37,7 +37,7 @@ def list_rules(root: Root, as_json: AsJson = False) -> None:
 def _print_rules(log: CommitLog) -> None:
     for rule in log.access.rules():
         row = {"principal": rule.principal, "operation": rule.operation.value, "topic": rule.topic}
-        typer.echo(json.dumps(row))
+        print_lines([json.dumps(row)])
 
 
 @access.command()

@@ -288,7 +288,7 @@ def _root_faults(log: CommitLog, *, as_json: bool) -> bool:
     except Exception as error:  # noqa: BLE001 a fault: the topics are checked all the same
         faults, unnamed = (f"error: {fault_of(error, 'the root')}",), ()
     if (faults or unnamed) and as_json:
-        typer.echo(json.dumps({"topic": None, "faults": faults, "unnamed": unnamed}))
+        print_lines([json.dumps({"topic": None, "faults": faults, "unnamed": unnamed})])
     elif faults or unnamed:
         for fault in (*faults, *(f"nothing refers to {file}" for file in unnamed)):
             complain(fault)
@@ -333,7 +333,7 @@ def probe(
     for finding in findings:
         mark = "ok" if finding.held else "NO" if finding.safe else "UNSAFE"
         line = f"{mark:<6}  {finding.what:<13}  {finding.told}"  # codespell:ignore told
-        typer.echo(json.dumps(asdict(finding)) if as_json else line)
+        print_lines([json.dumps(asdict(finding)) if as_json else line])
     raise typer.Exit(0 if all(finding.safe for finding in findings) else 1)
 
 
@@ -350,7 +350,7 @@ def dump(
 
             for row in dump_file(*beside(path)):
                 damaged = damaged or "fault" in row
-                typer.echo(json.dumps(row) if as_json else dumped_line(row))
+                print_lines([json.dumps(row) if as_json else dumped_line(row)])
         except FileNotFoundError:
             raise NotFoundError(f"there is no file {path}") from None
     raise typer.Exit(1 if damaged else 0)

@@ -249,6 +249,6 @@ def delete(
                 log.groups.delete(name)
             done: dict[str, Any] = {"group": name, "deleted": topic or "all"}
             what = f"its offsets of {', '.join(topic)}" if topic else "the group"
-            typer.echo(json.dumps(done) if as_json else f"{name}: deleted {what}")
+            print_lines([json.dumps(done) if as_json else f"{name}: deleted {what}"])
 
         _each(_named(log, group, all_groups), remove, all_groups=all_groups)

@@ -24,6 +24,7 @@ from pyspark_commitlog.cli.shared import (
     beside,
     opened,
     principal,
+    print_lines,
     progress_bars,
     said,
     unescape,
@@ -328,7 +329,7 @@ class _Sent:
                 self._partitions.add(number)
                 if self._prints_offsets:
                     row = {"topic": self._topic, "partition": number, "start": start, "end": end}
-                    typer.echo(json.dumps(row))
+                    print_lines([json.dumps(row)])
 
     def summary(self) -> str:
         """Return what was sent, in one line."""

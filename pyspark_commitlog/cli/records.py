@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_commitlog.cli.shared import AsJson, EachAlone, Root, Topic, Topics, instant_of, opened, parse_partitions
+from pyspark_commitlog.cli.shared import (
+    AsJson,
+    EachAlone,
+    Root,
+    Topic,
+    Topics,
+    instant_of,
+    opened,
+    parse_partitions,
+    print_lines,
+)
 from pyspark_commitlog.model import PartitionDescription
 
 if TYPE_CHECKING:
@@ -41,7 +51,7 @@ def offsets(
         for name in topic or log.topics():
             for partition, offset in (each.ask(lambda name: _offsets(log, name, time), name) or {}).items():
                 row = {"topic": name, "partition": partition, "offset": offset}
-                typer.echo(json.dumps(row) if as_json else f"{name}:{partition}:{'' if offset is None else offset}")
+                print_lines([json.dumps(row) if as_json else f"{name}:{partition}:{'' if offset is None else offset}"])
         raise typer.Exit(each.code)
 
 
@@ -87,4 +97,4 @@ def delete_records(
     with opened(root) as log:
         for partition, low in log.delete_records(topic, parse_partitions(offset, "--offset")).items():
             row = {"topic": topic, "partition": partition, "lowWatermark": low}
-            typer.echo(json.dumps(row) if as_json else f"{topic}:{partition} low_watermark: {low}")
+            print_lines([json.dumps(row) if as_json else f"{topic}:{partition} low_watermark: {low}"])

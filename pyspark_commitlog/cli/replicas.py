@@ -175,7 +175,7 @@ def elect(
         replication = log.describe(topic).replication
         where = replication.leader_url if replication is not None and replication.leader == leader else "another root"
         if as_json:
-            typer.echo(json.dumps({"topic": topic, "leader": leader, "leader_url": where}))
+            print_lines([json.dumps({"topic": topic, "leader": leader, "leader_url": where})])
         else:
             print_lines([f"{topic}: {where} ({leader}) leads"])
 

@@ -209,8 +209,14 @@ def opened(root: str) -> Iterator[CommitLog]:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines."""
+    """Print lines, control characters in them as escapes.
+
+    Raises:
+        UsageError: there are some, and the standard output is closed.
+    """
     for line in lines:
+        if sys.stdout is None:
+            raise UsageError("the standard output is closed")
         typer.echo(visible(line))
 
 

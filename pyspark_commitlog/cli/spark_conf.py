@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pyspark_commitlog.cli.shared import ended_by_errors
+from pyspark_commitlog.cli.shared import ended_by_errors, print_lines
 from pyspark_commitlog.errors import UnsupportedError
 from pyspark_commitlog.spark.session.configure import (
     CHECKPOINTS,
@@ -47,7 +47,7 @@ def spark_conf(
             path = quick_python()
             if path is None:
                 raise UnsupportedError("quick-python is not installed as a program: install the package with pip")
-            typer.echo(path)
+            print_lines([path])
         elif submit:
             typer.echo(" ".join(f"--conf {shlex.quote(f'{name}={value}')}" for name, value in settings().items()))
         else:

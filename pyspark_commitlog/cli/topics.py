@@ -65,7 +65,7 @@ def create(
 
 def _report(log: CommitLog, topic: str, outcome: str, *, as_json: bool) -> None:
     """Print what was done, or the topic as it is now."""
-    typer.echo(json.dumps(asdict(log.describe(topic))) if as_json else outcome)
+    print_lines([json.dumps(asdict(log.describe(topic))) if as_json else outcome])
 
 
 @topics.command("list")
@@ -225,4 +225,4 @@ def delete(
                 raise
             deleted = False
         outcome = f"deleted topic {topic}" if deleted else f"topic {topic} is not there"
-        typer.echo(json.dumps({"topic": topic, "deleted": deleted}) if as_json else outcome)
+        print_lines([json.dumps({"topic": topic, "deleted": deleted}) if as_json else outcome])

@@ -107,9 +107,11 @@ def test_what_the_output_has_no_letters_for_is_escaped(root: str) -> None:
         (["produce", "ROOT", "orders"], "<&-", 2, "error: the standard input is closed\n"),
         (["produce", "ROOT", "orders", "--file", "FILE"], "<&-", 0, "orders: sent 1 record to 1 partition\n"),
         (["cat", "ROOT", "orders", "-e"], ">&-", 2, "error: the standard output is closed\n"),
-        (["topics", "list", "ROOT"], ">&-", 0, ""),
+        (["topics", "list", "ROOT"], ">&-", 2, "error: the standard output is closed\n"),
+        (["topics", "list", "ROOT", "--json"], ">&-", 2, "error: the standard output is closed\n"),
+        (["offsets", "ROOT"], ">&-", 2, "error: the standard output is closed\n"),
     ],
-    ids=["produce", "produce a file", "cat", "list"],
+    ids=["produce", "produce a file", "cat", "list", "list as JSON", "offsets"],
 )
 def test_a_stream_that_is_closed_is_no_traceback(
     root: str, tmp_path: Path, words: list[str], closed: str, code: int, told: str
