@@ -87,7 +87,6 @@ class Root:
             UnsupportedError: made by another format version.
         """
         data = self._marker()
-        self._storage.expect_root()
         where = f"{self._storage.url}/{paths.ROOT_MARKER}"
         marker = checked_json(data, dict[str, object], where)
         check_version(marker, where)
@@ -100,7 +99,9 @@ class Root:
         self._unsafe = self._storage.single_writer = marker.get(UNSAFE_SINGLE_WRITER) is True
         self._is_one_of_several = marker.get(REPLICAS) is True
         if self._is_one_of_several:
-            Roots.of(self._storage)  # what is put at this root is decided with others
+            Roots.of(self._storage)  # what is put at this root is decided with others, which notice that it is away
+        else:
+            self._storage.expect_root()
 
     def _marker(self) -> bytes:
         """Return the marker; where several roots were named, of the first that answers, which is used from now on."""

@@ -209,7 +209,7 @@ def test_watch_goes_on_where_its_root_is_away_for_a_while(
     assert done.exit_code == 0, done.stderr
     assert [json.loads(line)["topic"] for line in done.stdout.splitlines()] == ["t"] * 3
     away, refused = done.stderr.splitlines()
-    assert away.startswith(f"error: there is no commit log at {b} now: ")
+    assert away.startswith(f"error: there is no commit log at {b}: ")
     assert refused == "error: the disk is mounted read-only"
 
 

@@ -13,6 +13,7 @@ Interleavings:
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -116,14 +117,14 @@ def test_what_lies_on_a_bad_sector_is_fetched(roots: Replicated, monkeypatch: py
     bad = chunk(roots, "b") if what == "chunk" else entry(roots, "b", newest - 1)
     inode = bad.stat().st_ino
 
-    opened = LocalStorage._open
+    opened = LocalStorage._opened
 
-    def _open(self: LocalStorage, path: str, act: Callable[[int], Any]) -> Any:
+    def _opened(self: LocalStorage, path: str, act: Callable[[int, os.stat_result], Any]) -> Any:
         if self._root / path == bad and bad.stat().st_ino == inode and "info" not in act.__qualname__:
             raise OSError(errno.EIO, "injected: a bad sector", path)
         return opened(self, path, act)
 
-    monkeypatch.setattr(LocalStorage, "_open", _open)
+    monkeypatch.setattr(LocalStorage, "_opened", _opened)
     done = roots.log("b").repair("t")
     assert (done.files, done.left) == ((str(bad.relative_to(roots.path / "b")),), ())
     assert roots.values("b") == [LARGE[0], b"1"]

@@ -31,6 +31,7 @@ ELSEWHERE = {"docs/how-to/sail.md": "tests/sail"}
 PARTS = {
     "docs/explanation/groups.md",
     "docs/how-to/access.md",
+    "docs/how-to/from-kafka.md",
     "docs/how-to/maintenance.md",
     "docs/how-to/move-to-a-bucket.md",
     "docs/how-to/object-stores.md",

@@ -106,6 +106,7 @@ class Ended:
 
     def __init__(self, query: str) -> None:
         self.id = query
+        self.exception = None
 
 
 def test_prometheus_keeps_queries_that_have_ended_the_newest_of_them() -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import count
 from threading import Lock, RLock
 from typing import NamedTuple
 
-from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError, TopicChangedError
+from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError, TopicChangedError, UnknownTopicError
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.lineage import Lineage, Verdict, compare
 from pyspark_commitlog.format.paths import journal
@@ -221,6 +222,7 @@ class SharedTopic:
         self._history, self._listings = next(_HISTORIES), 0
         self._stored: Stored | None = None
         self._view: View | None = None
+        self._unknown: UnknownTopicError | None = None
         self._checked = self._looked = 0.0
         self._pace = Pace()
         self._lock = RLock()
@@ -280,7 +282,9 @@ class SharedTopic:
 
     def _seen(self) -> View:
         if self._view is None:
-            raise unknown_topic(self.storage, self.name)
+            if self._unknown is None:  # to find a similar name is a request
+                self._unknown = unknown_topic(self.storage, self.name)
+            raise copy(self._unknown)
         return self._view
 
     def doubt(self) -> None:
