@@ -667,7 +667,9 @@ class Cache:
         monkeypatch.setattr(os, "unlink", self.unlink)
 
     def open(self, path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
-        if flags & os.O_DIRECTORY:
+        if flags & os.O_DIRECTORY and not flags & getattr(
+            os, "O_PATH", 0
+        ):  # a client does not ask for one passed through
             self.is_stale = False
         self.answer(path)
         return self._open(path, flags, *args, **kwargs)
