@@ -370,8 +370,12 @@ class LocalStorage(Storage):
     def sync_directory(self, directory: str, *, fresh: bool = False) -> None:
         """See ``Storage.sync_directory``."""
         self._name(directory)
-        with self._needing(directory):
-            sync_names(self.url, directory, directory, self.new_id(), fresh=fresh)
+        try:
+            with self._needing(directory):
+                sync_names(self.url, directory, directory, self.new_id(), fresh=fresh)
+        except RootNotAvailableError:  # or another process has just made the directory
+            with self._needing(directory):
+                sync_names(self.url, directory, directory, self.new_id(), fresh=fresh)
 
     def delete(self, path: str) -> None:
         """See ``Storage.delete``."""

@@ -12,7 +12,7 @@ import pytest
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.log.maintain.settle import settle_after_commit
 from pyspark_commitlog.log.read.extents import EntryTables, ExtentTable
-from pyspark_commitlog.log.read.neighbours import TOGETHER_BYTES, Neighbours, _Piece
+from pyspark_commitlog.log.read.neighbours import TOGETHER_BYTES, Neighbours, _Window
 from pyspark_commitlog.log.read.reader import read_range
 from pyspark_commitlog.log.state import Extent
 from pyspark_commitlog.log.topic import TopicLog
@@ -130,7 +130,7 @@ def test_what_is_remembered_stays_within_the_limit_of_the_process(
         wanted = OffsetRange("t", state.topic_id, partition, 0, state.log_end[partition])
         for _ in read_range(world.handle(), wanted):
             held = [value for value, _ in of_process()._items.values()]
-            pieces = sum(len(value.data) for value in held if isinstance(value, _Piece))
+            pieces = sum(len(value.data) for value in held if isinstance(value, _Window))
             tables = sum(value.extents.rows.nbytes for value in held if isinstance(value, EntryTables))
             peak = max(peak, pieces + tables)
     assert TOGETHER_BYTES < peak <= most
