@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from pyspark_commitlog.errors import RootNotAvailableError, RootNotFoundError, S
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.spark.source import DefaultSource
-from pyspark_commitlog.storage import NotPutError
+from pyspark_commitlog.storage import NotPutError, local
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.spark.driver import Checkpoint, Driver
 from tests.support.consumers import DEFAULTS, values
@@ -284,3 +285,22 @@ def test_a_root_that_comes_back_as_a_query_starts_is_read_as_far_as_it_is_then(d
     first = reader.latestOffset(start, ReadAllAvailable())
     append(TopicLog(LocalStorage(disk.root), "t"), batch_of([b"d"]))
     assert first["t"] == reader.latestOffset(first, ReadAllAvailable())["t"] == {"0": 3}
+
+
+def test_a_directory_that_another_process_has_just_made_is_no_root_that_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first look finds no directory, the second one does: the root was there all the time."""
+    log = CommitLog(str(tmp_path / "root"))
+    log.create_topic("t")
+    assert log.topics() == ["t"]  # the root's marker was seen
+    sync = local.sync_names
+
+    def too_early(*_: object, **__: object) -> None:
+        monkeypatch.setattr(local, "sync_names", sync)
+        (tmp_path / "root/config").mkdir()
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+    monkeypatch.setattr(local, "sync_names", too_early)
+    log.storage.sync_directory("config")
+    assert local.sync_names is sync
