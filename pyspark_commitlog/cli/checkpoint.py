@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_commitlog.cli.groups import chosen_partitions, target_fault
+from pyspark_commitlog.cli.groups import chosen_partitions, refuse, target_fault
 from pyspark_commitlog.cli.shared import AsJson, Root, ended_by_errors, instant_of, opened, print_lines
 from pyspark_commitlog.cli.storage_options import storage_at
-from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.text import table
 
 if TYPE_CHECKING:
@@ -82,8 +81,7 @@ def set_offsets(
             "--to-datetime": to_datetime,
             "--shift-by": shift_by,
         }
-        if fault := target_fault(targets):
-            raise UsageError(fault)
+        refuse(target_fault(targets))
         way = "earliest" if to_earliest else "latest" if to_latest else None
         at = None if to_datetime is None else instant_of("--to-datetime", to_datetime)
         target = target_of(way, to_offset, at, shift_by, None, 0)

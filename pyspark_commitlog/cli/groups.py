@@ -123,7 +123,7 @@ def reset(
             "--from-file": from_file,
         }
         scopes = (topic is not None) + all_topics + (from_file is not None)
-        _refuse(
+        refuse(
             _group_fault(group, all_groups),
             "" if scopes == 1 else "give one of --topic, --all-topics and --from-file",
             "give one of --execute and --dry-run" if execute and dry_run else "",
@@ -156,7 +156,7 @@ def reset(
         _each(names if filed is None else filed, move, all_groups=all_groups)
 
 
-def _refuse(*faults: str) -> None:
+def refuse(*faults: str) -> None:
     """Refuse a command line with all that is wrong with it; empty texts are none."""
     if any(faults):
         raise UsageError("; ".join(filter(None, faults)))
@@ -168,7 +168,7 @@ def _group_fault(group: str | None, all_groups: bool) -> str:
 
 def _named(log: CommitLog, group: str | None, all_groups: bool) -> Sequence[str]:
     """Return the groups that a command is for: one, or all."""
-    _refuse(_group_fault(group, all_groups))
+    refuse(_group_fault(group, all_groups))
     return log.groups.list() if group is None else [group]
 
 

@@ -22,6 +22,7 @@ from pyspark_commitlog.cli.shared import (
     SignalledError,
     Topic,
     beside,
+    complain,
     opened,
     principal,
     print_lines,
@@ -32,7 +33,7 @@ from pyspark_commitlog.cli.shared import (
 from pyspark_commitlog.cli.storage_options import storage_options
 from pyspark_commitlog.config import MAX_PARTITION
 from pyspark_commitlog.errors import CommitLogError, InvalidRecordError, UsageError
-from pyspark_commitlog.text import counted, visible
+from pyspark_commitlog.text import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,9 +125,9 @@ def produce(
             longest = _longest(log, topic, form, -1 if producer_id is None else producer.last_sequence(topic))
             batches = _file_batches(file, stop) if file else _line_batches(form, end, stop, longest)
             error = sent.send(batches)
-    typer.echo(sent.summary(), err=True)
+    complain(sent.summary())
     if error is not None:
-        typer.echo(visible(f"error: {said(error)}"), err=True)
+        complain(f"error: {said(error)}")
     raise typer.Exit(1 if error is not None else stop.exit_code)
 
 

@@ -49,9 +49,8 @@ def plan_compaction(
     """
     if not config.has_policy("compact"):
         return None
-    first_dirty = max(log_start, row.cleaned)
-    clean = tuple(s for s in sealed if log_start < s.end_offset <= first_dirty)
-    dirty = _old_enough([s for s in sealed if s.end_offset > first_dirty], config, now_ms)
+    clean, uncompacted = _clean_and_dirty(sealed, row, log_start)
+    dirty = _old_enough(uncompacted, config, now_ms)
     dirty_bytes = sum(s.length for s in dirty)
     if not dirty_bytes:
         return None
@@ -66,17 +65,25 @@ def idle_reason(
     sealed: Sequence[Sealed], row: SettledPartition, *, log_start: int, config: TopicConfig, now_ms: int
 ) -> str:
     """Return why ``plan_compaction`` finds nothing to compact in these sealed segments (pure)."""
-    first_dirty = max(log_start, row.cleaned)
-    dirty = [s for s in sealed if s.end_offset > first_dirty]
+    clean, dirty = _clean_and_dirty(sealed, row, log_start)
     if not dirty:
         sizes = ", ".join(f"{name}={config.number(name)}" for name in ("segment.bytes", "segment.ms"))
         return f"no segment was sealed since the last compaction; the active one is never compacted ({sizes})"
     old = sum(s.length for s in _old_enough(dirty, config, now_ms))
     if not old:
         return f"its records are younger than min.compaction.lag.ms={config.number('min.compaction.lag.ms')}"
-    share = old / (old + sum(s.length for s in sealed if log_start < s.end_offset <= first_dirty))
+    share = old / (old + sum(s.length for s in clean))
     limit = config.ratio("min.cleanable.dirty.ratio")
     return f"the dirty ratio is {share:.2f}, and min.cleanable.dirty.ratio={limit}"
+
+
+def _clean_and_dirty(
+    sealed: Sequence[Sealed], row: SettledPartition, log_start: int
+) -> tuple[tuple[Sealed, ...], tuple[Sealed, ...]]:
+    """Return the segments above the log start offset: those compacted before, and those after them."""
+    first_dirty = max(log_start, row.cleaned)
+    clean = tuple(s for s in sealed if log_start < s.end_offset <= first_dirty)
+    return clean, tuple(s for s in sealed if s.end_offset > first_dirty)
 
 
 def is_overdue(oldest_ms: int | None, config: TopicConfig, now_ms: int) -> bool:

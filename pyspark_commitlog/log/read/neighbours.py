@@ -29,8 +29,8 @@ class _Window(NamedTuple):
     data: bytes
 
 
-#: By root and path, the piece read last of each file; of all readers of the process.
-_pieces: Shelf[tuple[str, str], _Window] = Shelf()
+#: By root and path, the window read last of each file; of all readers of the process.
+_windows: Shelf[tuple[str, str], _Window] = Shelf()
 
 
 class Neighbours:
@@ -46,12 +46,12 @@ class Neighbours:
     def window(self, path: str, position: int, needed: int, end: int) -> pa.Buffer:
         """Return the bytes of a file from ``position`` to ``end``, or as far as it goes; see ``ReadAhead.window``."""
         key, info = (self._storage.url, path), self._storage.info(path)
-        piece = _pieces.get(key)
-        known = piece is not None and (piece.identity, piece.size) == (info.identity, info.size)
-        if piece is None or not known or not piece.start <= position <= end <= piece.start + len(piece.data):
-            piece = _Window(info.identity, info.size, position, self._read(path, position, end))
-            _pieces.put(key, piece, len(piece.data))
-        return pa.py_buffer(piece.data[position - piece.start : end - piece.start])
+        window = _windows.get(key)
+        known = window is not None and (window.identity, window.size) == (info.identity, info.size)
+        if window is None or not known or not window.start <= position <= end <= window.start + len(window.data):
+            window = _Window(info.identity, info.size, position, self._read(path, position, end))
+            _windows.put(key, window, len(window.data))
+        return pa.py_buffer(window.data[position - window.start : end - window.start])
 
     def _read(self, path: str, position: int, end: int) -> bytes:
         try:

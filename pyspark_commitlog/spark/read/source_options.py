@@ -21,9 +21,10 @@ from pyspark_commitlog.spark.read.trigger_limits import MAX_TRIGGER_DELAY_MS, Tr
 from pyspark_commitlog.storage import environment
 from pyspark_commitlog.storage.pace import DEFAULT_PER_HOUR, LEAST_PER_HOUR
 
-log = logging.getLogger("pyspark_commitlog.spark")
 if TYPE_CHECKING:
     from pyspark_commitlog.spark.read.source_offset import SourceOffset
+
+log = logging.getLogger("pyspark_commitlog.spark")
 
 EARLIEST, LATEST = -2, -1
 #: Start where the group is.
