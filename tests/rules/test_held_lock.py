@@ -59,6 +59,14 @@ def test_whoever_does_not_get_the_lock_learns_who_has_it(world: World) -> None:
     assert (done.busy, done.busy_ms) == (None, 0)
 
 
+def test_a_compaction_that_was_left_to_the_holder_is_not_said_to_be_idle(world: World) -> None:
+    topic = world.create(config={**CHUNKS, "cleanup.policy": "compact"})
+    with world.storage().try_lock(lock(topic)) as held:
+        assert held
+        assert world.maintain().not_compacted == {}
+    assert list(world.maintain().not_compacted.values()) == [1]
+
+
 def test_a_vain_try_does_not_take_the_note_away(world: World) -> None:
     topic = world.create()
     holder = me(world)

@@ -78,7 +78,9 @@ def _maintain(topic: TopicLog, progress: Progress) -> Maintained:
     retained = steps.run("retain", lambda: retain(topic, topic_id), Retained({}))
     rebuilt = steps.run("check indexes", lambda: recover(topic, topic_id), 0)
     compacted = steps.run("compact", lambda: compact(topic, topic_id, progress=steps.progress), list[Compacted]())
-    idle = {} if compacted else steps.run("compact", lambda: idle_reasons(topic, topic_id), dict[str, int]())
+    idle = dict[str, int]()
+    if not (compacted or topic.busy):
+        idle = steps.run("compact", lambda: idle_reasons(topic, topic_id), idle)
     swept = steps.run("sweep", lambda: sweep(topic, topic_id), 0)
     files = steps.run("sweep files", lambda: _sweep_files(topic, topic_id), 0)
     collected = steps.run("collect", lambda: collect(topic, topic_id, thorough=True), Collected())
