@@ -81,8 +81,6 @@ class Settler:
     def join(self, seconds: float) -> bool:
         """Look now, and wait until all is settled that is due; return whether that is so."""
         self._joined = True
-        if self._topic_id is not None:
-            self._ask(0.0)
         return self._pool.wait(self, seconds)
 
     def rest(self) -> None:

@@ -212,7 +212,10 @@ class Pool:
             return bool(self._put_off.get(job.root)) or next(late, None) is not None
 
     def wait(self, job: Job, seconds: float) -> bool:
-        """Wait until a job neither is done nor will be; return whether that is so."""
+        """Have a job done now if it is due later; wait until nothing of it is left, and return whether that is so."""
+        with suppress(RuntimeError):  # a thread at work does it, or the wait is in vain
+            if job in self._when:
+                self.schedule(job)
         with self._ended:
             return self._ended.wait_for(lambda: job not in self._running and job not in self._when, seconds)
 

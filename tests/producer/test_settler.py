@@ -54,13 +54,14 @@ def test_much_is_looked_at_at_once(settler: tuple[Settler, Asked]) -> None:
     assert asked.seconds == [LOOK_SECONDS, 0.0]
 
 
-def test_it_is_looked_before_the_producer_closes(settler: tuple[Settler, Asked]) -> None:
-    made, asked = settler
-    made.join(1)
-    assert asked.seconds == []
+def test_it_is_looked_before_the_producer_closes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is looked at together with later commits waits for none."""
+    monkeypatch.setattr(settling, "LOOK_SECONDS", 3600.0)
+    made, looked = Settler(LocalStorage(tmp_path), "t"), list[str]()
+    monkeypatch.setattr(settling, "settle_after_commit", lambda topic, topic_id, hurries: looked.append(topic_id))
     made.committed("id", 1)
-    made.join(1)
-    assert asked.seconds == [LOOK_SECONDS, 0.0]
+    assert made.join(20)
+    assert looked == ["id"]
 
 
 def test_what_was_to_be_looked_at_is_looked_at_where_the_leader_is_now(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future
-from threading import Event
+from threading import Event, Thread
 
 import pytest
 
 from pyspark_commitlog.errors import DeliveryTimeoutError, NotSentError, OutcomeUnknownError
 from pyspark_commitlog.producer import pools
-from pyspark_commitlog.producer.batches import RecordMetadata
+from pyspark_commitlog.producer.batches import Item, RecordMetadata
 from pyspark_commitlog.storage import NotPutError
 from pyspark_commitlog.storage.limits import limits
 from pyspark_commitlog.storage.pool import Pool
@@ -192,3 +192,31 @@ def test_what_has_time_left_waits_on_for_a_thread_to_try_it_again(
         wait_until(lambda: producer._buffer._used == 0)
     found = [record.value for record in read_topic(world.handle(name="f"))]
     assert found == ([b"0"] if all_ends else [b"0", b"2"])
+
+
+def test_what_a_thread_took_before_it_was_due_keeps_no_close_waiting(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread has begun, for nothing any more, when the first record is sent, which lingers: it takes that with it."""
+    world.create(1)
+    producer = producer_on(world, linger_ms=3_600_000, delivery_timeout_ms=4_000_000)
+    accumulator = producer._opened("t")
+    begun, sent, real = Event(), Event(), accumulator._next
+
+    def held() -> list[Item]:
+        begun.set()
+        assert sent.wait(60)
+        return real()
+
+    monkeypatch.setattr(accumulator, "_next", held)
+    pools.of_process().senders.schedule(accumulator)
+    assert begun.wait(60)
+    future = producer.send("t", b"v")
+    sent.set()
+    assert future.result(60).offset == 0
+
+    closing = Thread(target=producer.close, daemon=True)
+    closing.start()
+    closing.join(20)
+    assert not closing.is_alive()
+    assert world.values() == [b"v"]
