@@ -33,7 +33,8 @@ from pyspark_commitlog.errors import (
     UsageError,
 )
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.format.entry import FORMAT_VERSION, Json, seal
+from pyspark_commitlog.format.entry import FORMAT_VERSION, REPLICAS, Json, seal
+from pyspark_commitlog.format.marker import UNSAFE_SINGLE_WRITER
 from pyspark_commitlog.format.shape import checked_json
 from pyspark_commitlog.groups.consumer_groups import Groups
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
@@ -67,10 +68,10 @@ from pyspark_commitlog.model import (
 from pyspark_commitlog.replicas.deciders import Deciders
 from pyspark_commitlog.replicas.making import make_roots
 from pyspark_commitlog.replicas.replicating import have_new_ones_join
-from pyspark_commitlog.replicas.roots import UNSAFE_SINGLE_WRITER, Roots
+from pyspark_commitlog.replicas.roots import Roots
 from pyspark_commitlog.replicas.settings import spread
 from pyspark_commitlog.replication import ReplicatedRoot
-from pyspark_commitlog.root import REPLICAS, Root
+from pyspark_commitlog.root import Root
 from pyspark_commitlog.storage import NotPutError, Storage, open_peer
 from pyspark_commitlog.storage.race import DIRECTORY as PROBES
 from pyspark_commitlog.storage.write_once import CLOCK

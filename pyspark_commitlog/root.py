@@ -13,21 +13,15 @@ from typing import TYPE_CHECKING, Self
 from pyspark_commitlog.access import Access, Operation
 from pyspark_commitlog.errors import RootNotFoundError
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.format.entry import check_seal, check_version
-from pyspark_commitlog.format.shape import checked_json
+from pyspark_commitlog.format.marker import MARKER_BYTES, UNSAFE_SINGLE_WRITER, decode_marker
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.replicas.deciders import Deciders
-from pyspark_commitlog.replicas.roots import UNSAFE_SINGLE_WRITER, Roots
+from pyspark_commitlog.replicas.roots import Roots
 from pyspark_commitlog.replicas.settings import spread
 from pyspark_commitlog.storage import Storage, first_that_answers, open_storage
 
 if TYPE_CHECKING:
     from pyspark_commitlog.groups.state.group_log import GroupLog
-
-#: A member of the marker: the root is one of several, which ``replicas/journal`` lists.
-REPLICAS = "replicas"
-#: More than the marker of any format version takes; a longer one is cut off, and is no JSON.
-_MARKER_BYTES = 2**16
 
 
 class Root:
@@ -85,19 +79,17 @@ class Root:
         Raises:
             RootNotFoundError: there is no root here.
             UnsupportedError: made by another format version.
+            CorruptionError: its marker is damaged.
         """
         data = self._marker()
-        where = f"{self._storage.url}/{paths.ROOT_MARKER}"
-        marker = checked_json(data, dict[str, object], where)
-        check_version(marker, where)
-        check_seal(data, where)
-        if self._unsafe is None and marker.get(UNSAFE_SINGLE_WRITER) is True:
+        marker = decode_marker(data, f"{self._storage.url}/{paths.ROOT_MARKER}")
+        if self._unsafe is None and marker.unsafe_single_writer:
             logging.getLogger("pyspark_commitlog").warning(
                 "%s was made with %s=true: a second process that writes destroys what the first one committed",
                 self._storage.url, UNSAFE_SINGLE_WRITER,
             )  # fmt: skip
-        self._unsafe = self._storage.single_writer = marker.get(UNSAFE_SINGLE_WRITER) is True
-        self._is_one_of_several = marker.get(REPLICAS) is True
+        self._unsafe = self._storage.single_writer = marker.unsafe_single_writer
+        self._is_one_of_several = marker.replicas
         if self._is_one_of_several:
             Roots.of(self._storage)  # what is put at this root is decided with others, which notice that it is away
         else:
@@ -106,7 +98,7 @@ class Root:
     def _marker(self) -> bytes:
         """Return the marker; where several roots were named, of the first that answers, which is used from now on."""
         try:
-            return self._storage.read(paths.ROOT_MARKER, 0, _MARKER_BYTES)
+            return self._storage.read(paths.ROOT_MARKER, 0, MARKER_BYTES)
         except (FileNotFoundError, NotADirectoryError):
             if not self._storage.others:
                 raise self._no_root() from None
@@ -114,7 +106,7 @@ class Root:
             if not self._storage.others:
                 raise
         self._storage = first_that_answers(self._storage)
-        return self._storage.read(paths.ROOT_MARKER, 0, _MARKER_BYTES)
+        return self._storage.read(paths.ROOT_MARKER, 0, MARKER_BYTES)
 
     def _no_root(self) -> RootNotFoundError:
         url = self._storage.url

@@ -47,8 +47,8 @@ class Shape(msgspec.Struct, rename="camel"):
     """An object of JSON; its members are named as here, in camelCase."""
 
 
-class Row(msgspec.Struct, array_like=True):
-    """An array of JSON with a member for each field; those with a default may be missing at its end."""
+class Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """An array of JSON with a member for each field and no more; those with a default may be missing at its end."""
 
 
 def decode(data: bytes, kind: Any, where: str) -> Any:

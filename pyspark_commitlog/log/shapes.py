@@ -26,7 +26,7 @@ from pyspark_commitlog.format.shape import (
     check,
     damage,
 )
-from pyspark_commitlog.replicas.state import check_replicas
+from pyspark_commitlog.replicas.state import check_replicated
 
 Partition = Annotated[int, Meta(ge=0, lt=MAX_PARTITIONS)]
 PerPartition = Annotated[tuple[Whole, ...], Meta(min_length=1, max_length=MAX_PARTITIONS)]
@@ -61,8 +61,13 @@ class Writer(Row):
     sequence: Whole
     at_ms: Whole
     checksum: Annotated[str, Meta(pattern="^[0-9a-f]{16}$")] | None
-    epoch: OrNone = -1
-    ranges: tuple[tuple[Whole, Whole], ...] = ()
+    epoch: OrNone | None = None
+    ranges: tuple[tuple[Whole, Whole], ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a producer's row that is cut off."""
+        if (self.epoch is None) != (self.ranges is None):
+            raise ValueError("Expected an epoch with ranges")
 
 
 WriterRows = dict[Text, Writer]
@@ -97,6 +102,7 @@ class Topic(Shape):
     writers: WritersTable
     staged_floor: Whole
     leader_epoch: Whole
+    schemas: dict[str, object]
     marks: tuple[tuple[Whole, Whole], ...]
     former_ids: tuple[tuple[Id, Whole], ...]
     former_queries: tuple[Text, ...]
@@ -228,8 +234,7 @@ def check_topic_entry(body: Json, where: str) -> None:
         if row.entry > body["sequence"]:
             expected = f"at most the entry's own number, {body['sequence']}"
             raise damage(where, f"state.lost[{number}][0]", row.entry, expected)
-    if state.replicas is not None:
-        check_replicas(state.replicas, body["sequence"], where, "state.replicas")
+    check_replicated(state.replicas, body, where)
     check_topic_config(state.config, where)
 
 

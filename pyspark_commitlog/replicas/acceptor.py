@@ -15,10 +15,10 @@ from msgspec import Meta
 
 from pyspark_commitlog.errors import OutcomeUnknownError
 from pyspark_commitlog.format.entry import Json
-from pyspark_commitlog.format.shape import Id, Shape, Whole, check
+from pyspark_commitlog.format.shape import Id, Shape, Whole, check, damage
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged, no_sides
 from pyspark_commitlog.replicas import ballots
-from pyspark_commitlog.replicas.ballots import NO_BALLOT, Ballot, Register, Value
+from pyspark_commitlog.replicas.ballots import NO_BALLOT, NO_VALUE, Ballot, Register, Value
 from pyspark_commitlog.replicas.births import Births, identity, refuse_copy
 from pyspark_commitlog.replicas.roots import Address, check_identity
 from pyspark_commitlog.storage import Storage
@@ -37,7 +37,10 @@ class _RecordShape(Shape):
 
 
 def _check_record(body: Json, where: str) -> None:
-    check(body, _RecordShape, where)
+    record, has_file = check(body, _RecordShape, where), "inline" in body
+    if has_file != (Value(*record.value) != NO_VALUE):
+        expected = "the file of the entry that value names" if record.value[0] else "none, as value names no entry"
+        raise damage(where, "inline", body.get("inline"), expected)
 
 
 class RefusedBallotError(Exception):

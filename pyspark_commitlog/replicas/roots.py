@@ -27,19 +27,16 @@ from pyspark_commitlog.errors import (
     UsageError,
 )
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.format.entry import Json, check_seal, check_version
-from pyspark_commitlog.format.shape import Id, Shape, Text, Whole, check, checked_json, damage
+from pyspark_commitlog.format.entry import Json
+from pyspark_commitlog.format.marker import MARKER_BYTES, decode_marker
+from pyspark_commitlog.format.shape import Id, Shape, Text, Whole, check, damage
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged, no_sides
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.limited import limited
 from pyspark_commitlog.storage.process import after_fork
 
-#: A config at creation, and a member of the marker: the store is not tried, and one process alone may write.
-UNSAFE_SINGLE_WRITER = "unsafe.single.writer"
 #: Roots that may belong together.
 MAX_ROOTS = 16
-#: More than the marker of any format version takes.
-_MARKER_BYTES = 2**16
 #: Between two questions to others whether they list a root that is not known here.
 _ASKED_SECONDS = 1.0
 
@@ -436,12 +433,6 @@ def check_identity(storage: Storage, address: Address) -> None:
         )
 
 
-class _Marker(Shape):
-    """The part of a root's marker by which a root is known."""
-
-    root_id: Annotated[str, Meta(min_length=1, pattern="^[0-9a-zA-Z-]{1,64}$")]
-
-
 def root_id(storage: Storage) -> str:
     """Return the id in a root's marker, and note at its door whether that says that one process alone may write.
 
@@ -449,13 +440,10 @@ def root_id(storage: Storage) -> str:
         FileNotFoundError: there is no root.
         CorruptionError, UnsupportedError: the marker is damaged, or of another format version.
     """
-    data = storage.read(paths.ROOT_MARKER, 0, _MARKER_BYTES)
-    where = f"{storage.url}/{paths.ROOT_MARKER}"
-    marker = checked_json(data, dict[str, object], where)
-    check_version(marker, where)
-    check_seal(data, where)
-    storage.single_writer = marker.get(UNSAFE_SINGLE_WRITER) is True
-    return check(marker, _Marker, where).root_id
+    data = storage.read(paths.ROOT_MARKER, 0, MARKER_BYTES)
+    marker = decode_marker(data, f"{storage.url}/{paths.ROOT_MARKER}")
+    storage.single_writer = marker.unsafe_single_writer
+    return marker.root_id
 
 
 def distinct(storages: Sequence[Storage], ids: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from pyspark_commitlog.format.entry import Json
+from pyspark_commitlog.format.entry import REPLICAS, Json
 from pyspark_commitlog.format.shape import Id, OrNone, Shape, Whole, check, damage
 
 #: Replicas of a topic, and roots of a metadata set, at most.
@@ -167,6 +167,21 @@ class ReplicasShape(Shape):
     elected_ms: OrNone
     why: Annotated[str, Meta(max_length=MAX_WHY)]
     learned: PerRoot
+
+
+def check_replicated(data: object, body: Json, where: str) -> None:
+    """Check the state of replicas in an entry, which is there exactly if its features say so; see ``check_replicas``.
+
+    Args:
+        data: ``state.replicas``; None if there is none.
+        body: the entry's, its envelope checked.
+        where: the entry's file, for the error.
+    """
+    if (REPLICAS in body["readFeatures"]) != (data is not None):
+        expected = "what readFeatures names" if data is None else "none, as readFeatures names none"
+        raise damage(where, "state.replicas", data, expected)
+    if data is not None:
+        check_replicas(data, body["sequence"], where, "state.replicas")
 
 
 def check_replicas(data: object, number: int, where: str, field: str = "state.replication") -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import cycle, islice
 from pathlib import Path
@@ -18,45 +18,10 @@ from pyspark_commitlog.errors import CommitLogError, CorruptionError
 from pyspark_commitlog.format.entry import to_json_bytes
 from pyspark_commitlog.log import tables as side_tables
 from pyspark_commitlog.replicas.roots import root_id
+from tests.support.crafted import ABSURD, Change, change_entry, leaves, sealed
 from tests.support.entries import rewrite
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, World, many
-
-Change = Callable[[dict[str, Any]], object]
-#: What no field can be, or hardly any.
-ABSURD = (
-    None,
-    True,
-    -1,
-    -(2**63),
-    10**9,
-    2**63,
-    2**70,
-    1.5,
-    "x",
-    "../../x",
-    "",
-    [],
-    [[]],
-    {},
-    {"file": "../x"},
-    [None] * 3,
-)
-
-
-def sealed(body: dict[str, Any]) -> bytes:
-    """Return an entry's line with a CRC that is right."""
-    covered = json.dumps(
-        {name: value for name, value in body.items() if name != "crc"}, separators=(",", ":")
-    ).encode()[:-1]
-    return covered + b',"crc":"%08x"}\n' % crc32c(covered)
-
-
-def change_entry(path: Path, change: Change) -> None:
-    line, _, inline = path.read_bytes().partition(b"\n")
-    body = json.loads(line)
-    change(body)
-    path.write_bytes(sealed(body) + inline)
 
 
 def newest(world: World, part: str) -> Path:
@@ -107,7 +72,14 @@ JOURNAL, SETTLE, GROUP = "topics/t/journal/", "/settle/", "groups/g/journal/"
         (JOURNAL, lambda b: b.update(inline={"length": 10**15, "crc": "00000000"}), r"\$.inline.length is 10+", "<= 1048576"),
         (JOURNAL, lambda b: b.update(readFeatures=5), r"\$.readFeatures is 5", "array"),
         (JOURNAL, lambda b: b["state"]["writers"].update(rows={"w": [1, 2]}), r"\$.state.writers.rows", "length"),
+        (JOURNAL, lambda b: b["state"]["writers"].update(rows={"w": [1, 1, 1, 1, None, 0]}), r"writers.rows", "an epoch with"),
+        (JOURNAL, lambda b: b["state"].pop("schemas"), r"\$.state", "schemas"),
+        (JOURNAL, lambda b: b["state"].update(replicas={}), "state.replicas is {}", "none, as readFeatures names none"),
+        (JOURNAL, lambda b: b.update(readFeatures=["replicas"]), "state.replicas is None", "what readFeatures names"),
+        (SETTLE, lambda b: b["partitions"][0].extend([0, 0, 0]), r"\$.partitions\[0\]", "at most length 6"),
+        (SETTLE, lambda b: b["partitions"][0][2].append(0), r"\$.partitions\[0\]\[2\]", "at most length 13"),
         (SETTLE, lambda b: b.update(through=[1]), r"\$.through", "length 2"),
+        (SETTLE, lambda b: b.update(damaged=[[0, 1]]), r"\$.damaged\[0\]", "length 3"),
         (SETTLE, lambda b: b["partitions"][0].__setitem__(0, -5), r"\$.partitions\[0\]\[0\] is -5", ">= 0"),
         (SETTLE, lambda b: b["partitions"][0][2].__setitem__(3, 2**32), r"\$.partitions\[0\]\[2\]\[3\]", "<= 4294967295"),
         (SETTLE, lambda b: b["partitions"][0][1].__setitem__(0, "../x"), r"\$.partitions\[0\]\[1\]\[0\] is '../x'", "regex"),
@@ -191,14 +163,6 @@ def test_tables_beside_entries_are_checked_too(world: World, kind: str, monkeypa
     assert any(path.name in fault for fault in report.faults), report.faults
 
 
-def leaves(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the place of everything in a JSON value."""
-    yield at
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, each in items:
-        yield from leaves(each, (*at, key))
-
-
 def read_all(world: World) -> None:
     list(world.log().read("t", 0, 0, 200))
 
@@ -232,29 +196,6 @@ def test_nothing_but_errors_of_ours_comes_of_any_absurd_value_anywhere(world: Wo
             failed += sum(not answers(world, act) for act in ACTS[part])
     assert failed > 5
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 64 * 1024, "KiB"
-
-
-@pytest.mark.parametrize("part", ACTS)
-def test_nothing_but_errors_of_ours_comes_of_any_missing_member(world: World, part: str) -> None:
-    """Each member of the newest entry left out in turn, its CRC right: told, or harmless."""
-    path = newest(world, part)
-    line, _, inline = path.read_bytes().partition(b"\n")
-    body, failed = json.loads(line), set()
-    del body["crc"]
-    for place in leaves(body):
-        changed = copy.deepcopy(body)
-        target = changed
-        for step in place[:-1]:
-            target = target[step]
-        if not place or not isinstance(target, dict):
-            continue
-        del target[place[-1]]
-        path.write_bytes(sealed(changed) + inline)
-        told = [answers(world, act) for act in ACTS[part]]
-        if not all(told):
-            failed.add(place[0])
-    envelope = {"readFeatures", "writeFeatures", "kind", "topicId", "writeId", "prev", "lineage"}
-    assert failed >= ({"state"} if part == GROUP else envelope)  # a group is described as damaged
 
 
 def test_a_marker_without_its_id_is_damage(world: World) -> None:

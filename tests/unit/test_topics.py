@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,14 @@ def test_a_damaged_root_marker_is_named(log: CommitLog, root: Path) -> None:
     log.create_topic("t")
     (root / "commitlog.json").write_text("{")
     with pytest.raises(CorruptionError, match=r"commitlog\.json"):
+        log.topics()
+
+
+def test_a_marker_that_says_another_id_than_its_crc_covers_is_damaged(log: CommitLog, root: Path) -> None:
+    log.create_topic("t")
+    marker = root / "commitlog.json"
+    marker.write_text(re.sub('"rootId":"[^"]*"', '"rootId":"another"', marker.read_text()))
+    with pytest.raises(CorruptionError, match=r"commitlog\.json: CRC-32C is "):
         log.topics()
 
 

@@ -11,7 +11,7 @@ from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.shape import Id, OrNone, Position, Shape, Text, TopicName, Whole, check, damage
 from pyspark_commitlog.groups.member_config import MAX_SESSION_MS, MIN_SESSION_MS
 from pyspark_commitlog.log.shapes import Partition, Side
-from pyspark_commitlog.replicas.state import check_replicas
+from pyspark_commitlog.replicas.state import check_replicated
 
 Session = Annotated[int, Meta(ge=MIN_SESSION_MS, le=MAX_SESSION_MS)]
 #: A generation that counts resets: with room for all that can come.
@@ -84,6 +84,7 @@ class Table(Shape):
 class File(MemberFields):
     """A member's file."""
 
+    format_version: Whole
     topics: tuple[str, ...]
     generation: OrNone
 
@@ -95,8 +96,7 @@ def check_group_entry(body: Json, where: str) -> None:
         CorruptionError: names the field, what was found and what was expected.
     """
     state = check(body, GroupEntry, where).state
-    if state.replicas is not None:
-        check_replicas(state.replicas, body["sequence"], where, "state.replicas")
+    check_replicated(state.replicas, body, where)
     members = state.members
     if members is None:
         return
