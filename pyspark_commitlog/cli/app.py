@@ -6,8 +6,6 @@ Exit codes: 0 all is well, 1 something is wrong with a topic or the root, 2 the 
 from __future__ import annotations
 
 import json
-import logging
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -37,6 +35,7 @@ from pyspark_commitlog.cli.shared import (
     complain,
     complain_of,
     ended_by_errors,
+    log_to_stderr,
     opened,
     print_lines,
     progress_bars,
@@ -111,9 +110,7 @@ def _commands(
     """Kafka's commit log without brokers."""
     ask_as(principal)
     use_storage_options(storage_option)
-    if verbose:
-        logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-        logging.getLogger("pyspark_commitlog").setLevel(logging.DEBUG)
+    log_to_stderr(verbose=verbose)
 
 
 @app.command()

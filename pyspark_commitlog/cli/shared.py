@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -110,6 +110,29 @@ def progress_bars() -> Bars:
 def complain(text: str) -> None:
     """Say on standard error what is wrong, in one line."""
     typer.echo(visible(text), err=True)
+
+
+class LogFormatter(logging.Formatter):
+    """Formats records as one line each, control characters as escapes, and tracebacks below them, indented."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 logging's name
+        """Return the line."""
+        return visible(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 logging's name
+        """Return the traceback: no line of an error's text begins one on the terminal."""
+        return "\n".join(f"  {visible(line)}" for line in super().formatException(ei).split("\n"))
+
+
+def log_to_stderr(*, verbose: bool) -> None:
+    """Have the library's log go to standard error: warnings, or all with times and names."""
+    if logging.lastResort is not None:  # what prints warnings where no handler is set
+        logging.lastResort.setFormatter(LogFormatter())
+    if verbose:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logging.basicConfig(handlers=[handler])
+        logging.getLogger("pyspark_commitlog").setLevel(logging.DEBUG)
 
 
 def said(error: CommitLogError) -> str:
