@@ -1,7 +1,7 @@
-"""The first batch of a query is the same whenever it is played, whatever happened since it was planned.
+"""The first batch of a query, and of a topic, is the same whenever it is played, whatever happened since it was planned.
 
 Spark asks a source where a new query starts, and writes down where each batch ends, not where the first one starts:
-before it plays that one again it asks anew.
+before it plays that one again it asks anew. A topic that is new in a later batch is in no end before that one.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from tests.support.records import append, batch_of
 from tests.support.restores import Copy
 
 TOPIC = "orders"
+#: A topic that is made after a query's first batch.
+NEW = "orders-new"
+PATTERN = {"subscribePattern": "orders.*"}
 #: Of the first records, in µs; each is a second after the one before.
 DAY = 1_577_836_800_000_000
 
@@ -39,18 +42,31 @@ def log(log: CommitLog) -> CommitLog:
     return log
 
 
-def put(log: CommitLog, count: int) -> None:
+def put(log: CommitLog, count: int, topic: str = TOPIC) -> None:
     """Append values that say their offsets."""
-    first = log.describe(TOPIC).partitions[0].high_watermark
+    first = log.describe(topic).partitions[0].high_watermark
     numbers = range(first, first + count)
     rows = batch_of([b"%d" % n for n in numbers], timestamp=[DAY + 1_000_000 * n for n in numbers])
-    append(log.topic(TOPIC), rows)
+    append(log.topic(topic), rows)
+
+
+def make(log: CommitLog, count: int, topic: str = NEW) -> None:
+    """Make a topic with as many records."""
+    log.create_topic(topic, config={"retention.ms": "-1"})
+    put(log, count, topic)
+
+
+def given(root: str, **options: Any) -> dict[str, str]:
+    """Return options of a query: of the topic, if they name none."""
+    topics = {} if "subscribePattern" in options else {"subscribe": TOPIC}
+    return {
+        name: str(value) for name, value in ({"path": root, "startingOffsets": "earliest"} | topics | options).items()
+    }
 
 
 def reader(root: str, **options: Any) -> CommitLogStreamReader:
     """Return the reader of a process that Spark starts."""
-    given = {"path": root, "subscribe": TOPIC, "startingOffsets": "earliest"} | options
-    source = DefaultSource({name: str(value) for name, value in given.items()})
+    source = DefaultSource(given(root, **options))
     return source.streamReader(source.schema())
 
 
@@ -64,6 +80,16 @@ def planned(of: CommitLogStreamReader) -> dict[str, Any]:
     return through(of.latestOffset(through(of.initialOffset()), ReadAllAvailable()))
 
 
+def following(of: CommitLogStreamReader, end: dict[str, Any]) -> dict[str, Any]:
+    """Return where a batch ends that starts at the end of another one."""
+    return through(of.latestOffset(end, ReadAllAvailable()))
+
+
+def spans(of: CommitLogStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[str, int, int]]:
+    """Return what a batch reads: topics with their first and next offsets."""
+    return [(part.value.topic, part.value.start, part.value.end) for part in of.partitions(start, end)]
+
+
 def again(of: CommitLogStreamReader, end: dict[str, Any]) -> list[tuple[int, int]]:
     """Return what a first batch reads that a process plays which has not planned it."""
     return [(part.value.start, part.value.end) for part in of.partitions(through(of.initialOffset()), end)]
@@ -73,12 +99,12 @@ class Query:
     """A query in the driver without Spark."""
 
     def __init__(self, root: str, **options: Any) -> None:
-        self.options = {"path": root, "subscribe": TOPIC, "startingOffsets": "earliest"} | options
+        self.options = given(root, **options)
         self.checkpoint = Checkpoint()
         self.batches: list[list[bytes]] = []
 
     def run(self, *, crash: bool = False) -> None:
-        """Run what is available; the sink gives up in the first batch."""
+        """Run what is available; the sink gives up in the first batch of the run."""
 
         def sink(batch: int, rows: list[pa.RecordBatch]) -> None:
             if crash:
@@ -226,6 +252,127 @@ def test_a_checkpoint_without_a_start_is_played_from_where_a_new_query_starts(ro
     assert again(reader(root), end) == [(0, 4)]
 
 
+# --- a topic that is new in a later batch -----------------------------------------------------------------
+
+
+def test_the_start_of_a_batch_does_not_count_for_another_one(root: str, log: CommitLog) -> None:
+    """Spark plans no batch that ends where it starts; others do."""
+    query = reader(root, **PATTERN)
+    first = planned(query)
+    make(log, 4)
+    second = following(query, first)
+    assert [spans(query, start, second) for start in (first, second)] == [[(NEW, 0, 4)], []]
+    assert spans(query, first, first) == []
+
+
+@pytest.mark.parametrize("now", [PATTERN, {"subscribe": f"{TOPIC},{NEW}"}], ids=["matches", "is named"])
+def test_what_was_deleted_of_a_new_topic_s_first_batch_is_an_error(
+    root: str, log: CommitLog, now: dict[str, str]
+) -> None:
+    """The batch is planned; the process dies; retention takes some of it; the batch is played again."""
+    query = Query(root)
+    query.run()
+    make(log, 4)
+    query.options = given(root, **now)
+    query.run(crash=True)
+    log.delete_records(NEW, {0: 3})
+    with pytest.raises(OffsetOutOfRangeError, match="orders-new partition 0: offsets 0 to 2, 3 of them, were deleted"):
+        query.run()
+    assert query.batches == [[b"0", b"1", b"2", b"3"]]
+
+
+def test_what_is_deleted_of_a_new_topic_between_a_plan_and_its_tasks_is_an_error(root: str, log: CommitLog) -> None:
+    """No process dies."""
+    query = reader(root, **PATTERN)
+    first = planned(query)
+    query.partitions(through(query.initialOffset()), first)
+    make(log, 4)
+    second = following(query, first)
+    log.delete_records(NEW, {0: 3})
+    with pytest.raises(OffsetOutOfRangeError, match="orders-new partition 0: offsets 0 to 2, 3 of them, were deleted"):
+        query.partitions(first, second)
+
+
+def test_what_was_deleted_of_a_topic_that_was_made_again_is_told(
+    root: str, log: CommitLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its id is new to the query, its name is not."""
+    query = Query(root, failOnDataLoss="false")
+    query.run()
+    log.delete_topic(TOPIC)
+    make(log, 5, TOPIC)
+    query.run(crash=True)
+    log.delete_records(TOPIC, {0: 3})
+    with caplog.at_level(logging.WARNING):
+        query.run()
+    assert "orders partition 0: offsets 0 to 2, 3 of them, were deleted" in caplog.text
+    assert query.batches[1:] == [[b"3", b"4"]]
+
+
+def test_a_topic_that_is_made_between_the_two_questions_of_a_new_query_has_a_start(root: str, log: CommitLog) -> None:
+    first = reader(root, **PATTERN, startingOffsets="latest")
+    start = through(first.initialOffset())
+    make(log, 4)
+    end = through(first.latestOffset(start, ReadAllAvailable()))
+    log.delete_records(NEW, {0: 3})
+    then = reader(root, **PATTERN, startingOffsets="latest")
+    with pytest.raises(OffsetOutOfRangeError, match="orders-new partition 0: offsets 0 to 2, 3 of them, were deleted"):
+        again(then, end)
+
+
+def test_a_new_topic_s_first_batch_has_no_more_records_where_its_log_start_went_back(
+    root: str, log: CommitLog, tmp_path: Path
+) -> None:
+    """The root was put back from a copy of before records were deleted: the batch was planned without them."""
+    first = planned(reader(root))
+    make(log, 6)
+    copy = Copy(Path(root), tmp_path / "aside")
+    log.delete_records(NEW, {0: 3})
+    both = {"subscribe": f"{TOPIC},{NEW}"}
+    second = following(reader(root, **both), first)
+    copy.copied()
+    assert CommitLog(root).describe(NEW).partitions[0].log_start_offset == 0
+    assert spans(reader(root, **both), first, second) == [(NEW, 3, 6)]
+
+
+def test_only_the_batch_in_which_a_topic_is_new_has_a_start(root: str, log: CommitLog) -> None:
+    query = Query(root, **PATTERN, maxOffsetsPerTrigger="4")
+    query.run()
+    make(log, 6)
+    query.run()
+    assert query.batches[1:] == [[b"0", b"1", b"2", b"3"], [b"4", b"5"]]
+    _, second, third = map(json.loads, query.checkpoint.planned)
+    start = second["__start"]
+    assert (start[TOPIC], start[NEW]) == ({"0": 4}, {"0": 0})
+    assert (start["__topic_ids"], "__start" in start) == (second["__topic_ids"], False)
+    assert "__start" not in third
+
+
+def test_a_batch_with_a_new_topic_that_starts_where_a_new_query_would_has_its_records_once(
+    root: str, log: CommitLog
+) -> None:
+    """The new topic is gone before the batch is played again: nothing tells the batch from a query's first by its start."""
+    options = {"startingOffsets": "latest", "failOnDataLoss": "false"} | PATTERN
+    first = planned(reader(root, **options))
+    make(log, 2)
+    put(log, 1)
+    del first["__start"]
+    second = following(reader(root, **options), first)
+    log.delete_topic(NEW)
+    then = reader(root, **options)
+    then.initialOffset()
+    assert spans(then, first, second) == [(TOPIC, 4, 5)]
+
+
+def test_a_batch_with_a_new_topic_of_an_earlier_release_is_played_from_the_log_start(root: str, log: CommitLog) -> None:
+    first = planned(reader(root, **PATTERN))
+    make(log, 4)
+    second = following(reader(root, **PATTERN), first)
+    del second["__start"]
+    log.delete_records(NEW, {0: 1})
+    assert spans(reader(root, **PATTERN), first, second) == [(NEW, 1, 4)]
+
+
 # --- in Spark ---------------------------------------------------------------------------------------------
 
 
@@ -264,3 +411,23 @@ def test_spark_plays_an_empty_first_batch_again_and_goes_on_behind_it(
     assert seen.run(stream(spark, root, TOPIC, **latest)) == [[], ["4", "5"]]
     put(log, 1)
     assert seen.run(stream(spark, root, TOPIC, **latest)) == [["6"]]
+
+
+def test_spark_plays_a_new_topic_s_first_batch_as_it_was_planned(
+    spark: SparkSession, root: str, log: CommitLog, tmp_path: Path
+) -> None:
+    def matching(**options: str) -> DataFrame:
+        return spark.readStream.format("commitlog").options(**given(root, **PATTERN, **options)).load()
+
+    seen = Seen(tmp_path / "checkpoint")
+    assert seen.run(matching()) == [["0", "1", "2", "3"]]
+    make(log, 4)
+    crashed(matching(), seen)
+    put(log, 2, NEW)
+    log.delete_records(NEW, {0: 3})
+    with pytest.raises(
+        StreamingQueryException, match="orders-new partition 0: offsets 0 to 2, 3 of them, were deleted"
+    ):
+        seen.run(matching())
+    assert seen.run(matching(failOnDataLoss="false")) == [["3"], ["4", "5"]]
+    assert seen.run(matching()) == []

@@ -133,6 +133,27 @@ def up_to(
     }
 
 
+def batch_start(
+    begin: SourceOffset, reached: SourceOffset, starts: Mapping[TopicPartition, int], *, is_first: bool
+) -> SourceOffset | None:
+    """Return the start of a planned batch if the end before does not say it; else None.
+
+    Args:
+        begin: that end; of the first batch the start of the query.
+        reached: the end of the batch.
+        starts: of its partitions.
+        is_first: whether it is the first batch of the query.
+    """
+    new = {name for name, topic_id in reached.topic_ids.items() if begin.topic_ids.get(name) != topic_id}
+    if not is_first and not new:
+        return None
+    return SourceOffset(
+        {place: starts[place] if place.topic in new else begin.offsets.get(place, 0) for place in reached.offsets},
+        reached.topic_ids,
+        lineages={**begin.lineages, **{name: reached.lineages[name] for name in new}},
+    )
+
+
 def ranges(
     begin: SourceOffset,
     until: SourceOffset,

@@ -6,8 +6,9 @@ because Spark compares the JSON as a string. The topic ids mark a topic that was
 Those are newer where some offset moved, so whether there is something to read never depends on them. A query with a
 group adds ``"__group": {"id": "…", "generation": 0, "share": "1/1"}``.
 
-Where the first batch ends says where it starts, too, in the same form: ``"__start": {"flights": {"0": 0, "1": 0}, …}``.
-Spark keeps the ends of batches only, and would ask again before it plays the first one again.
+The end of the first batch, and of one in which a topic is new, has the batch's start, too, of all topics and in the
+same form: ``"__start": {"flights": {"0": 0, "1": 0}, …}``. Spark keeps the ends of batches only: it asks for the start
+of a query again before it plays the first one again, and no end before says where a new topic starts.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class GroupMark:
 class SourceOffset:
     """How far each partition was read, in which incarnation of its topic and which history (``Lineage.position``).
 
-    ``start`` is where the batch starts that ends here, if it is the query's first.
+    ``start`` is that of the batch that ends here, if it is the query's first, or a topic is new in it.
     """
 
     offsets: Mapping[TopicPartition, int]
@@ -89,6 +90,14 @@ class SourceOffset:
     group: GroupMark | None = None
     lineages: Mapping[str, str] = field(default_factory=dict, compare=False)
     start: SourceOffset | None = field(default=None, compare=False)
+
+    def extends(self, begin: SourceOffset) -> bool:
+        """Return whether it is at no other offset than ``begin``, except of topics made again."""
+        return all(
+            self.offsets.get(place, offset) == offset
+            for place, offset in begin.offsets.items()
+            if self.topic_ids.get(place.topic) == begin.topic_ids[place.topic]
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the form for Spark's checkpoint, keys in stable order."""

@@ -23,7 +23,15 @@ from pyspark_commitlog.spark.common.opening import OpenRoot
 from pyspark_commitlog.spark.read.bounds import Bounds
 from pyspark_commitlog.spark.read.election_losses import lost_ahead, lost_before, report_each
 from pyspark_commitlog.spark.read.paced import PacedLooks
-from pyspark_commitlog.spark.read.progress import high_watermarks, lineages, ranges, topic_ids, unread, up_to
+from pyspark_commitlog.spark.read.progress import (
+    batch_start,
+    high_watermarks,
+    lineages,
+    ranges,
+    topic_ids,
+    unread,
+    up_to,
+)
 from pyspark_commitlog.spark.read.source_offset import TOPIC_IDS, GroupMark, SourceOffset, check_share
 from pyspark_commitlog.spark.read.source_options import EARLIEST, LATEST, SourceOptions
 from pyspark_commitlog.spark.read.source_reader import SourceReader
@@ -150,7 +158,7 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         there = {name: state for name, state in states.items() if ids.get(name) == state.topic_id}
         gone = {name: lineage for name, lineage in begin.lineages.items() if ids.get(name) == begin.topic_ids.get(name)}
         reached = replace(reached, group=mark, lineages={**gone, **lineages(there)})  # it may be put back from a copy
-        return self._answer(replace(reached, start=replace(begin, group=None)) if first else reached)
+        return self._answer(replace(reached, start=batch_start(begin, reached, to_read.starts, is_first=first)))
 
     def _is_new(self, start: dict[str, Any]) -> bool:
         """Return whether it is a new query that starts here: where one would, an old one may have come to."""
@@ -186,11 +194,10 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return one range per topic-partition with new records.
 
-        A first batch that is played again starts where it was planned from, not where a new query would start now.
+        A batch that is played again starts where it was planned from, not where a query or a topic would start now.
         """
         until = self._offset(end)
-        planned = until.start if start == self._initial else None
-        begin = self._offset(start) if planned is None else planned
+        begin = self._planned_start(start, until)
         self._has_planned = True
         with self._losses() as report:
             states = self._states(until.topic_ids)
@@ -199,6 +206,13 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
             spans = ((TopicPartition(of.topic, of.partition), of.start, of.end) for of in readable)
             report_each(lost_ahead(spans, states), report)
         return self._parts(readable)
+
+    def _planned_start(self, start: dict[str, Any], until: SourceOffset) -> SourceOffset:
+        """Return the start that the end of a batch has, unless that is of another batch; else ``start``."""
+        if until.start is not None and start == self._initial:
+            return until.start
+        begin = self._offset(start)
+        return until.start if until.start is not None and until.start.extends(begin) else begin
 
     def _restored(self, reached: SourceOffset, states: Mapping[str, TopicState]) -> dict[str, Parted]:
         """Return which topics were restored from a copy since an offset was reached."""
