@@ -281,6 +281,36 @@ def test_what_was_deleted_of_a_new_topic_s_first_batch_is_an_error(
     assert query.batches == [[b"0", b"1", b"2", b"3"]]
 
 
+def test_what_was_deleted_of_a_topic_before_a_pattern_found_it_is_an_error_once(
+    root: str, log: CommitLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The query was away while the topic was made and retention took some of it, as with Spark's Kafka source."""
+    query = Query(root, **PATTERN)
+    query.run()
+    make(log, 4)
+    log.delete_records(NEW, {0: 3})
+    with pytest.raises(OffsetOutOfRangeError, match="orders-new partition 0: offsets 0 to 2, 3 of them, were deleted"):
+        query.run()
+    query.options = given(root, **PATTERN, failOnDataLoss="false")
+    query.run()
+    assert "orders-new partition 0: offsets 0 to 2, 3 of them, were deleted" in caplog.text
+    put(log, 1, NEW)
+    query.options = given(root, **PATTERN)
+    query.run()
+    assert query.batches[1:] == [[b"3"], [b"4"]]
+
+
+def test_a_topic_that_is_named_later_starts_at_its_log_start(root: str, log: CommitLog) -> None:
+    """It may be older than the query, which never asked for what is gone."""
+    query = Query(root)
+    query.run()
+    make(log, 4)
+    log.delete_records(NEW, {0: 3})
+    query.options = given(root, subscribe=f"{TOPIC},{NEW}")
+    query.run()
+    assert query.batches[1:] == [[b"3"]]
+
+
 def test_what_is_deleted_of_a_new_topic_between_a_plan_and_its_tasks_is_an_error(root: str, log: CommitLog) -> None:
     """No process dies."""
     query = reader(root, **PATTERN)

@@ -53,6 +53,15 @@ def test_an_added_partition_starts_at_0_a_new_topic_at_its_log_start() -> None:
     assert [line.split(" (")[0] for line in told] == ["t partition 1: offsets 0 to 1, 2 of them, were deleted"]
 
 
+def test_a_topic_that_came_to_match_a_pattern_lost_what_was_deleted_of_it() -> None:
+    """It was made since the query looked last: nobody but the query's silence says that it read the records."""
+    losses: list[Loss] = []
+    states = {"t": state((2, 9)), "u": state((7, 9), (0, 3))}
+    got = unread(at(t=[3]), states, by_pattern("t|u"), losses.append, unknown)
+    assert {(*place,): start for place, start in got.starts.items()} == {("t", 0): 3, ("u", 0): 7, ("u", 1): 0}
+    assert [loss.what.split(" (")[0] for loss in losses] == ["u partition 0: offsets 0 to 6, 7 of them, were deleted"]
+
+
 def test_what_retention_took_is_told_and_passed_over() -> None:
     spans, (told,) = found(at(t=[2]), {"t": state((5, 9))})
     assert spans == {("t", 0): (5, 9)}

@@ -93,9 +93,10 @@ def unread(
     """Return what is there to read after ``begin``.
 
     A partition that was added since starts at 0, or what retention took from it would go unnoticed; those of a topic
-    that is new to the query, or was made again, start at their log start offset. A deleted topic stays where it is: it
-    may be made again. One that was ``restored`` goes on where the histories parted, or, where nobody can tell, where
-    the query was. A partition that an older copy lacks is left out, and starts at 0 when it is there again.
+    that is new to the query, or was made again, start at their log start offset. What retention took before a pattern
+    found a topic is a loss. A deleted topic stays where it is: it may be made again. One that was ``restored`` goes on
+    where the histories parted, or, where nobody can tell, where the query was. A partition that an older copy lacks is
+    left out, and starts at 0 when it is there again.
     """
     states = {name: state for name, state in states.items() if selection.takes(name)}
     ends = high_watermarks(states, selection)
@@ -104,6 +105,8 @@ def unread(
         place: _start(begin, place, states[place.topic], report, over, restored.get(place.topic)) for place in ends
     }
     ids = topic_ids(states)
+    if selection.pattern is not None:  # a topic that is named may be older than the query
+        _tell_missed({place: start for place, start in starts.items() if place.topic not in begin.topic_ids}, report)
     for place, offset in sorted(begin.offsets.items()):
         former = begin.topic_ids[place.topic]
         if place.topic not in states and selection.takes(place.topic):
@@ -255,6 +258,13 @@ def _start(
         report(_deleted_records(place, start, low, low))
         return low
     return start
+
+
+def _tell_missed(starts: Mapping[TopicPartition, int], report: ReportLoss) -> None:
+    """Report what was deleted of new topics before the query found them (Spark: ``KafkaOffsetReader``)."""
+    for place, low in starts.items():
+        if low > 0:
+            report(_deleted_records(place, 0, low, low))
 
 
 def _name(place: TopicPartition) -> str:
