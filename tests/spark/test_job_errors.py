@@ -129,6 +129,24 @@ def test_a_missing_root_is_told_and_not_made(spark: SparkSession, root: str, whe
     assert not Path(root).exists()
 
 
+@pytest.mark.parametrize("where", ["read", "write", "stream read", "stream write"])
+def test_a_relative_path_after_a_change_of_directory_is_told_as_the_one_that_spark_looked_at(
+    spark: SparkSession, log: CommitLog, root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Spark's processes stay in the directory in which the session began: this one's root is another."""
+    began, name = spark._jvm.System.getProperty("user.dir"), "in-the-new-directory"  # type: ignore[union-attr]
+    log.create_topic(TOPIC)
+    monkeypatch.chdir(tmp_path)
+    CommitLog(name).create_topic(TOPIC)
+    source, sink = (name, root) if "read" in where else (root, name)
+    with refused(f"there is no commit log at {began}/{name}: "):
+        if "stream" in where:
+            run(stream(spark, source, TOPIC), sink, TOPIC, tmp_path / "checkpoint")
+        else:
+            write(read(spark, source, TOPIC), sink, TOPIC)
+    assert not Path(began, name).exists()
+
+
 def test_a_schema_without_columns_is_refused(spark: SparkSession, root: str, topic: TopicDescription) -> None:
     """Spark would count no rows."""
     with refused("schema: it has no column; name at least one of key, value, topic"):
