@@ -339,6 +339,21 @@ def test_what_was_deleted_of_a_topic_that_was_made_again_is_told(
     assert query.batches[1:] == [[b"3", b"4"]]
 
 
+def test_what_was_deleted_of_the_first_batch_of_a_partition_that_was_added_is_an_error(
+    root: str, log: CommitLog
+) -> None:
+    """It has no start in the checkpoint and needs none: that is 0, whatever was deleted before the query found it."""
+    query = Query(root)
+    query.run()
+    log.add_partitions(TOPIC, 2)
+    append(log.topic(TOPIC), batch_of([b"a", b"b", b"c"], partition=[1] * 3))
+    query.run(crash=True)
+    assert "__start" not in json.loads(query.checkpoint.planned[-1])
+    log.delete_records(TOPIC, {1: 2})
+    with pytest.raises(OffsetOutOfRangeError, match="orders partition 1: offsets 0 to 1, 2 of them, were deleted"):
+        query.run()
+
+
 def test_a_topic_that_is_made_between_the_two_questions_of_a_new_query_has_a_start(root: str, log: CommitLog) -> None:
     first = reader(root, **PATTERN, startingOffsets="latest")
     start = through(first.initialOffset())
