@@ -1,6 +1,6 @@
 """From a module of the package to its tests: the tables in tests/README.md, made from the code and the list of guards.
 
-    .venv/bin/python -m tests.modules --docs        # write them; `python -m tests.mutants --docs` does so too
+    .venv/bin/python -m tests.modules --docs        # write them
 
 A module's rules are those (I1, R5, …, of ARCHITECTURE.md) that its text or one of its guards cites. Its tests are the
 files whose tests fail without one of its guards, most guards first, then those named like it, then those that import

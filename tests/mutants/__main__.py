@@ -1,6 +1,6 @@
-"""``python -m tests.mutants [--workers N] [--docs] [WORD …]``: run the mutants that have one of the words in their entry.
+"""``python -m tests.mutants [--workers N] [--list] [WORD …]``: run the mutants that have one of the words in their entry.
 
-Exit code 1 when one of them is not killed. ``--docs`` writes docs/explanation/guards.md and the tables of tests/README.md instead, and runs nothing.
+Exit code 1 when one of them is not killed. ``--list`` prints them instead: guard, place, change, rule and test.
 """
 
 from __future__ import annotations
@@ -8,34 +8,38 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import astuple
 
-from tests import modules
-from tests.mutants.listed import DOCUMENT, document, load
+from tests.mutants.listed import Mutant, load
 from tests.mutants.running import Outcome, run_all
 
 
 def main() -> int:
-    """Run what was asked for, print a table, and return the exit code."""
+    """Run or print what was asked for, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description="Take guards out, one at a time.")
     parser.add_argument("words", nargs="*", metavar="WORD", help="only entries that have one of these anywhere")
     parser.add_argument("--workers", type=int, default=2, help="how many at a time (2)")
-    parser.add_argument("--docs", action="store_true", help="write docs/explanation/guards.md instead of running")
+    parser.add_argument("--list", action="store_true", help="print them instead of running them")
     asked = parser.parse_args()
-    mutants = load()
-    if asked.docs:
-        DOCUMENT.write_text(document(mutants))
-        modules.write()
+    mutants = [
+        each for each in load() if not asked.words or any(word in "\n".join(astuple(each)) for word in asked.words)
+    ]
+    if asked.list:
+        for each in mutants:
+            print(f"{each.guard}\n    {each.at}  {each.change}  {each.rule}\n    {each.node_id}")
         return 0
-    if asked.words:
-        mutants = [each for each in mutants if any(word in "\n".join(astuple(each)) for word in asked.words)]
+    return _run(mutants, asked.workers)
+
+
+def _run(mutants: Sequence[Mutant], workers: int) -> int:
     began, killed = time.monotonic(), 0
-    for result in run_all(mutants, asked.workers):
+    for result in run_all(mutants, workers):
         mutant = result.mutant
         killed += result.outcome is Outcome.KILLED
         print(f"{result.outcome.value:8} {result.seconds:5.1f} s  {mutant.at}  {mutant.guard}")
         if result.outcome is not Outcome.KILLED:
-            print(f"         {mutant.text!r} -> {mutant.put!r}: {result.why}\n         {mutant.node_id}")
+            print(f"         {mutant.change}: {result.why}\n         {mutant.node_id}")
         sys.stdout.flush()
     print(f"{killed} of {len(mutants)} killed in {time.monotonic() - began:.0f} s")
     return 0 if killed == len(mutants) > 0 else 1

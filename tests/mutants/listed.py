@@ -1,55 +1,42 @@
-"""The list of mutants: what the files here say, where each applies, and the table in docs/explanation/guards.md. Runs nothing."""
+"""The list of mutants: what the files here say, and where each applies. Runs nothing."""
 
 from __future__ import annotations
 
 import ast
-import textwrap
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate
 from pathlib import Path
+
+from tests.mutants.changes import NotApplicableError, Place, changed
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 PACKAGE = "pyspark_commitlog"
-_Span = tuple[int, int]
-DOCUMENT = REPOSITORY / "docs/explanation/guards.md"
-
-_HEAD = """# Guards, and the tests that hold them
-
-Each line is a guard of the code: a comparison, a bound, an order, an fsync, a second look. `make mutants` takes them out
-one at a time, in a copy, and runs the test that stands beside it: the test must fail. The list is
-[tests/mutants](../../tests/mutants/README.md), this table is made of it.
-"""
-
-
-class NotApplicableError(ValueError):
-    """A mutant does not fit the code: its place or its text is not there, or not once."""
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_KEYS = {"guard", "rule", "red"}
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One guard, and what takes it out.
+    """One guard, and the change that takes it out.
 
     Attributes:
         room: the file of the list, without its suffix.
-        guard: what the guard does, one line.
-        rule: the rule or invariant of ARCHITECTURE.md that it serves, or the document that says it; may be empty.
         at: ``module:qualname``, the module without ``pyspark_commitlog.``; a function, a class, or a module's constant.
-        text: what stands there exactly once.
-        put: what stands there instead.
+        change: see ``tests.mutants.changes``.
+        guard: what the guard does, one line.
         red: the test that must fail, a pytest node id below ``tests/``.
+        rule: the rule or invariant of ARCHITECTURE.md that it serves, or the document that says it; may be empty.
     """
 
     room: str
-    guard: str
-    rule: str
     at: str
-    text: str
-    put: str
+    change: str
+    guard: str
     red: str
+    rule: str = ""
 
     @property
     def path(self) -> str:
@@ -61,65 +48,64 @@ class Mutant:
         """Return the test's pytest node id, below the repository."""
         return f"tests/{self.red}"
 
-    def applied(self, source: str) -> str:
-        """Return a module's source with the guard taken out.
+    def check(self, source: str) -> None:
+        """Check that the change fits the module's source.
 
         Raises:
-            NotApplicableError: the place or the text is not there, or the text not exactly once, or nothing changes.
+            NotApplicableError: the definition or the node is not there, or nothing changes.
+        """
+        changed(self._place(_parsed(source)).node, self.change)
+
+    def applied(self, source: str) -> str:
+        """Return a module's source, without its comments, with the guard taken out.
+
+        Raises:
+            NotApplicableError: as ``check``.
             SyntaxError: what comes of it is no Python.
         """
-        (start, end), (outer, outer_end) = _span(source, self.at.partition(":")[2])
-        found = source[start:end].count(self.text)
-        if found != 1:
-            raise NotApplicableError(f"{self.at} has {self.text!r} {found} times, expected once")
-        if self.text == self.put:
-            raise NotApplicableError(f"{self.at}: {self.text!r} is replaced by itself")
-        position = source.index(self.text, start)
-        rest = position + len(self.text)
-        changed = textwrap.dedent(source[outer:position] + self.put + source[rest:outer_end])
-        compile(changed, self.path, "exec", dont_inherit=True)
-        return source[:position] + self.put + source[rest:]
+        module = ast.parse(source)
+        place = self._place(module)
+        place.put(changed(place.node, self.change))
+        text = ast.unparse(module)
+        compile(text, self.path, "exec", dont_inherit=True)
+        return text
 
-
-def _span(source: str, qualname: str) -> tuple[_Span, _Span]:
-    """Return where a definition begins and ends in a module's source, in characters, and the outermost one around it."""
-    places, names = _places(source), qualname.split(".")
-    for count, name in enumerate(names, 1):
-        found = places.get(".".join(names[:count]), [])
-        if len(found) != 1:
-            raise NotApplicableError(f"{qualname}: {name} is defined {len(found)} times, expected once")
-    return places[qualname][0], places[names[0]][0]
+    def _place(self, module: ast.Module) -> Place:
+        return _definition(module, self.at.partition(":")[2])
 
 
 @cache  # a module has many guards
-def _places(source: str) -> dict[str, list[_Span]]:
-    """Return where each name of a module is defined."""
-    starts = [0, *accumulate(map(len, source.splitlines(keepends=True)))]
-    found: dict[str, list[_Span]] = {}
-
-    def walk(body: Sequence[ast.stmt], above: str) -> None:
-        for node in _each(body):
-            decorators = getattr(node, "decorator_list", [])
-            first = min([node.lineno, *(each.lineno for each in decorators)])
-            for name in _names(node):
-                found.setdefault(above + name, []).append((starts[first - 1], starts[node.end_lineno or first]))
-                walk(getattr(node, "body", []), f"{above}{name}.")
-
-    walk(ast.parse(source).body, "")
-    return found
+def _parsed(source: str) -> ast.Module:
+    return ast.parse(source)
 
 
-def _each(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements of a body and of the blocks in it, without those of definitions."""
-    for node in body:
-        yield node
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            for name in ("body", "orelse", "finalbody"):
-                yield from _each(getattr(node, name, []))
+def _definition(tree: ast.AST, qualname: str) -> Place:
+    """Return the place of a definition in a module, or in a part of one.
+
+    Raises:
+        NotApplicableError: it is not there, or more than once.
+    """
+    place = None
+    for name in qualname.split("."):
+        found = [each for each in _definitions(tree if place is None else place.node) if name in _names(each.node)]
+        if len(found) != 1:
+            raise NotApplicableError(f"{qualname}: {name} is defined {len(found)} times, expected once")
+        place = found[0]
+    assert place is not None
+    return place
 
 
-def _names(node: ast.stmt) -> list[str]:
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+def _definitions(tree: ast.AST) -> Iterator[Place]:
+    """Yield the places of the statements of a definition, those in its blocks included, not those of definitions in it."""
+    for field in ("body", "handlers", "orelse", "finalbody"):
+        for index, node in enumerate(getattr(tree, field, [])):
+            yield Place(tree, field, index)
+            if not isinstance(node, _Definition):
+                yield from _definitions(node)
+
+
+def _names(node: ast.AST) -> list[str]:
+    if isinstance(node, _Definition):
         return [node.name]
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
     return [target.id for target in targets if isinstance(target, ast.Name)]
@@ -129,29 +115,21 @@ def load(directory: Path = HERE) -> list[Mutant]:
     """Return all mutants, room by room.
 
     Raises:
-        ValueError: an entry lacks a key, or has one that is not known; or two guards have the same words.
+        ValueError: an entry lacks a key, or has one that is not known; or two guards have the same words, or are one.
     """
-    expected = {field.name for field in fields(Mutant)} - {"room"}
     mutants = []
     for path in sorted(directory.glob("*.toml")):
-        for entry in tomllib.loads(path.read_text())["mutant"]:
-            if set(entry) | {"rule"} != expected:
-                raise ValueError(f"{path.name}: {entry} must have the keys {sorted(expected)}")
-            mutants.append(Mutant(room=path.stem, **{"rule": "", **entry}))
-    words = [mutant.guard for mutant in mutants]
-    if twice := {each for each in words if words.count(each) > 1}:
-        raise ValueError(f"described twice: {sorted(twice)}")
+        for module, guards in tomllib.loads(path.read_text()).items():
+            for key, entry in guards.items():
+                if set(entry) | {"rule"} != _KEYS:
+                    raise ValueError(f"{path.name}: {module}, {key!r}: {entry} must have the keys {sorted(_KEYS)}")
+                name, _, change = key.partition(": ")
+                mutants.append(Mutant(path.stem, f"{module}:{name}", change, **entry))
+    _check_distinct([mutant.guard for mutant in mutants], "described")
+    _check_distinct([f"{mutant.at} {mutant.change}" for mutant in mutants], "listed")
     return mutants
 
 
-def document(mutants: Sequence[Mutant]) -> str:
-    """Return the text of docs/explanation/guards.md."""
-    lines = [_HEAD]
-    for room in dict.fromkeys(mutant.room for mutant in mutants):
-        lines += [f"## {room}\n", "| guard | where | rule | test |", "|---|---|---|---|"]
-        for mutant in mutants:
-            if mutant.room == room:
-                cells = (mutant.guard, f"`{mutant.at}`", mutant.rule, f"`{mutant.red}`")
-                lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-        lines.append("")
-    return "\n".join(lines)
+def _check_distinct(words: Sequence[str], how: str) -> None:
+    if twice := {each for each in words if words.count(each) > 1}:
+        raise ValueError(f"{how} twice: {sorted(twice)}")

@@ -19,7 +19,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from tests.mutants.listed import PACKAGE, REPOSITORY, Mutant, NotApplicableError
+from tests.mutants.changes import NotApplicableError
+from tests.mutants.listed import PACKAGE, REPOSITORY, Mutant
 
 #: How long one test may take, in seconds; what takes longer counts as not killed.
 TIMEOUT = 300

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.mutants.listed import DOCUMENT, REPOSITORY, Mutant, NotApplicableError, document, load
+from tests.mutants.changes import NotApplicableError
+from tests.mutants.listed import REPOSITORY, Mutant, load
 from tests.mutants.running import Outcome, not_green, run_all, verdict
 
 MUTANTS = load()
@@ -29,7 +30,7 @@ class A:
 
 def mutant(**changed: str) -> Mutant:
     """Return a mutant of SOURCE."""
-    given = {"room": "r", "guard": "g", "rule": "", "at": "m:A.f", "text": "<", "put": "<=", "red": "t.py::test_a"}
+    given = {"room": "r", "at": "m:A.f", "change": "Compare 1: <=", "guard": "g", "red": "t.py::test_a"}
     return Mutant(**{**given, **changed})
 
 
@@ -37,8 +38,13 @@ def mutant(**changed: str) -> Mutant:
 
 
 @pytest.mark.parametrize("each", MUTANTS, ids=lambda each: f"{each.room}: {each.guard}")
-def test_a_guards_text_stands_once_where_it_is_looked_for(each: Mutant) -> None:
-    each.applied((REPOSITORY / each.path).read_text())
+def test_the_change_that_takes_a_guard_out_fits_its_code(each: Mutant) -> None:
+    each.check(_source(each.path))
+
+
+@cache  # a module holds many guards
+def _source(path: str) -> str:
+    return (REPOSITORY / path).read_text()
 
 
 def test_the_tests_that_hold_guards_exist() -> None:
@@ -56,11 +62,6 @@ def _names(module: str) -> set[str]:
     return {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
 
 
-def test_the_document_has_the_list() -> None:
-    """Else: ``python -m tests.mutants --docs``."""
-    assert DOCUMENT.read_text() == document(MUTANTS)
-
-
 @pytest.mark.long
 def test_each_guard_is_held_by_its_test() -> None:
     alive = [result for result in run_all(MUTANTS, 2) if result.outcome is not Outcome.KILLED]
@@ -70,27 +71,28 @@ def test_each_guard_is_held_by_its_test() -> None:
 # --- the harness ------------------------------------------------------------------------------------------
 
 
-def test_a_guard_is_taken_out_of_the_place_that_is_named_only() -> None:
-    assert mutant().applied(SOURCE) == SOURCE.replace("1 < 2", "1 <= 2", 1)
+def test_a_guard_is_taken_out_of_the_definition_that_is_named_only() -> None:
+    plain = ast.unparse(ast.parse(SOURCE))
+    assert mutant().applied(SOURCE) == plain.replace("1 < 2", "1 <= 2", 1)
     inner = mutant(at="m:A.g.inner").applied(SOURCE)
-    assert inner.splitlines()[9].strip() == "return 1 <= 2"
+    assert "def inner():\n            return 1 <= 2" in inner
     assert inner.count("<=") == 1
-    assert "LIMIT = 4" in mutant(at="m:LIMIT", text="3", put="4").applied(SOURCE)
+    assert mutant(at="m:LIMIT", change="Constant 1: 4").applied(SOURCE) == plain.replace("3", "4")
 
 
 @pytest.mark.parametrize(
     "changed",
-    [{"text": "absent"}, {"at": "m:A.g"}, {"at": "m:A.h"}, {"at": "m:B"}, {"put": "<"}],
-    ids=["not there", "twice", "no such function", "no such class", "nothing changes"],
+    [{"at": "m:A.h"}, {"at": "m:B"}, {"change": "Compare 2: <="}, {"change": "Compare 1: <"}],
+    ids=["no such function", "no such class", "no such node", "nothing changes"],
 )
 def test_a_mutant_that_does_not_fit_is_refused(changed: dict[str, str]) -> None:
     with pytest.raises(NotApplicableError):
-        mutant(**changed).applied(SOURCE)
+        mutant(**changed).check(SOURCE)
 
 
 def test_a_mutant_that_is_no_python_is_refused() -> None:
-    with pytest.raises(SyntaxError):
-        mutant(put=")").applied(SOURCE)
+    with pytest.raises(SyntaxError, match="not properly in loop"):
+        mutant(change="Return 1: continue").applied(SOURCE)
 
 
 def phase(name: str = "call", outcome: str = "passed", *raised: str, test: str = "t.py::test_a") -> dict[str, Any]:
@@ -130,13 +132,17 @@ def test_a_test_that_was_not_seen_green_is_named() -> None:
     assert not_green(None, ["t.py::test_a"]) == {"t.py::test_a": "they took too long together"}
 
 
-def test_a_list_with_a_wrong_key_or_the_same_words_twice_is_refused(tmp_path: Path) -> None:
-    entry = '[[mutant]]\nguard = "g"\nat = "m:f"\ntext = "a"\nput = "b"\nred = "t.py::test_a"\n'
+def test_a_list_with_a_wrong_key_or_the_same_guard_twice_is_refused(tmp_path: Path) -> None:
+    entry = '["m"]\n"A.f: Compare 1: <=" = { guard = "g", red = "t.py::test_a" }\n'
     (tmp_path / "room.toml").write_text(entry)
-    assert load(tmp_path) == [Mutant("room", "g", "", "m:f", "a", "b", "t.py::test_a")]
-    (tmp_path / "other.toml").write_text(entry)
+    assert load(tmp_path) == [Mutant("room", "m:A.f", "Compare 1: <=", "g", "t.py::test_a")]
+    other = tmp_path / "other.toml"
+    other.write_text(entry.replace("<=", "<"))
     with pytest.raises(ValueError, match="described twice"):
         load(tmp_path)
-    (tmp_path / "other.toml").write_text(entry.replace("put", "with"))
+    other.write_text(entry.replace('"g"', '"h"'))
+    with pytest.raises(ValueError, match="listed twice"):
+        load(tmp_path)
+    other.write_text(entry.replace("red", "test"))
     with pytest.raises(ValueError, match="must have the keys"):
         load(tmp_path)
