@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import shutil
 from abc import ABC, abstractmethod
+from itertools import count
+from pathlib import Path
 from typing import ClassVar
 from unittest import mock
 
@@ -551,6 +555,26 @@ class ResetGroup(CommitGroup):
         world.clock.advance(DELAY_MS)
         self.act(world)
         assert len([path for path in world.files(root="groups") if ".tmp-" not in path]) == 2
+
+
+class Prepared:
+    """A scene that is prepared once, and copied for each step at which its operation is cut off.
+
+    Args:
+        name: of the scene.
+        path: an empty directory.
+    """
+
+    def __init__(self, name: str, path: Path) -> None:
+        self._scene, self._world, self._copies = copy.copy(SCENES[name]), World(path / "before"), count()
+        self._scene.prepare(self._world)
+
+    def copy(self) -> tuple[Scene, World]:
+        """Return the scene and a copy of its world, times included."""
+        world = World(self._world.path.with_name(str(next(self._copies))))
+        shutil.copytree(self._world.path, world.path)
+        world.clock.advance(self._world.clock.now_ms() - world.clock.now_ms())
+        return copy.copy(self._scene), world
 
 
 SCENES: dict[str, Scene] = {

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 import errno
+import shutil
 from pathlib import Path
 
 import pytest
 
 from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError, StorageError
 from pyspark_commitlog.testing.faults import MUTATING, at_call, io_error
-from tests.crash.scenes import NEVER, SCENES, Scene
+from tests.crash.scenes import NEVER, SCENES, Prepared
 from tests.support.steps import every_step, first_step
 from tests.support.syscalls import telling
-from tests.support.world import World, raising
+from tests.support.world import raising
 
 pytestmark = pytest.mark.slow
-
-
-def prepared(name: str, path: Path) -> tuple[Scene, World]:
-    """Return a scene of its own, and its world."""
-    scene, world = copy.copy(SCENES[name]), World(path)
-    scene.prepare(world)
-    return scene, world
 
 
 @pytest.mark.parametrize("name", SCENES)
@@ -34,10 +27,10 @@ def prepared(name: str, path: Path) -> tuple[Scene, World]:
 @every_step
 def test_a_disk_that_fails_at_any_call(name: str, code: int, forever: bool, every: int, fast_path: Path) -> None:
     """I1–I6: the n-th changing call fails, perhaps all after it: a typed error, a legal state, safe to run again."""
-    number, failed = first_step(every, name, code) - every, True
+    prepared, number, failed = Prepared(name, fast_path), first_step(every, name, code) - every, True
     while failed:
         number, failed = number + every, False
-        scene, world = prepared(name, fast_path / str(number))
+        scene, world = prepared.copy()
         left = number
 
         def tell(call: str, path: str) -> None:
@@ -55,6 +48,7 @@ def test_a_disk_that_fails_at_any_call(name: str, code: int, forever: bool, ever
             except CommitLogError:
                 assert failed
         scene.check(world)
+        shutil.rmtree(world.path)
     assert number > 3
 
 
@@ -64,10 +58,10 @@ def test_a_disk_that_fails_at_any_call(name: str, code: int, forever: bool, ever
 @every_step
 def test_a_reply_that_is_lost(name: str, when: str, only: tuple[str, ...], every: int, fast_path: Path) -> None:
     """I4, I5: the n-th operation was done, or not, and answers with an error of the network."""
-    number, lost = first_step(every, name, when, only) - every, [True]
+    prepared, number, lost = Prepared(name, fast_path), first_step(every, name, when, only) - every, [True]
     while lost:
         number, lost = number + every, []
-        scene, world = prepared(name, fast_path / str(number))
+        scene, world = prepared.copy()
 
         def act(lost: list[bool] = lost) -> None:
             lost.append(True)
@@ -80,15 +74,16 @@ def test_a_reply_that_is_lost(name: str, when: str, only: tuple[str, ...], every
         except OSError:  # the faulty storage's own error, of an operation that promises nothing
             assert only == MUTATING
         scene.check(world)
+        shutil.rmtree(world.path)
 
 
 @pytest.mark.parametrize("name", ["commit", "inline", "settle", "collect", "sweep", "create"])
 def test_a_read_that_fails(name: str, fast_path: Path) -> None:
     """I4, I5: the n-th read, listing or stat fails: never told as "certainly not put" when it was."""
-    number, failed = 0, [True]
+    prepared, number, failed = Prepared(name, fast_path), 0, [True]
     while failed:
         number, failed = number + 1, []
-        scene, world = prepared(name, fast_path / str(number))
+        scene, world = prepared.copy()
 
         def act(failed: list[bool] = failed) -> None:
             failed.append(True)
@@ -102,4 +97,5 @@ def test_a_read_that_fails(name: str, fast_path: Path) -> None:
         except OutcomeUnknownError:
             pass
         scene.check(world)
+        shutil.rmtree(world.path)
     assert number > 3
