@@ -196,7 +196,7 @@ check: $(INSTALLED) ## Check style, formatting, types, the direction of imports 
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 	.venv/bin/codespell
-	-@.venv/bin/python scripts/measure_code.py
+	@.venv/bin/python scripts/measure_code.py --check
 
 clean: ## Remove the environments, caches and build output
 	rm -rf .venv .venv-compat .venv-connect .venv-sail .venv-upserts build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -42,24 +42,37 @@ def source_tree(path: Path, **files: str) -> Path:
     return path
 
 
-def test_complexity_counts_decisions_and_leaves_out_functions_inside(measure: ModuleType, tmp_path: Path) -> None:
-    found = measure.measures(source_tree(tmp_path, a=DECIDES))
-    # decides: 1 + if + and + or + comprehension + its condition; inner: 1 + the conditional expression
-    assert found["complexity of a function: p50 / p90 / max"] == "2 / 6 / 6"
-    assert found["lines of a function: p50 / p90 / max"] == "2 / 6 / 6"
+def test_complexity_counts_decisions_and_leaves_out_functions_inside(measure: ModuleType) -> None:
+    outer, inner = measure.Module(Path("a.py"), DECIDES).functions
+    assert measure.complexity(outer) == 6, "1 + if + and + or + comprehension + its condition"
+    assert measure.complexity(inner) == 2, "1 + the conditional expression"
 
 
-def test_variables_and_arguments_that_say_nothing_are_counted_once_a_function(
-    measure: ModuleType, tmp_path: Path
-) -> None:
-    found = measure.measures(source_tree(tmp_path, a=DECIDES))
-    assert [found[f"functions with a variable `{name}`"] for name in ("found", "each", "told")] == ["1", "1", "0"]
+def values(measure: ModuleType, root: Path) -> dict[str, int]:
+    """Return the figures of a source tree."""
+    return {name: figure.value for name, figure in measure.measures(root).items()}
 
 
-def test_names_that_occur_twice_are_counted(measure: ModuleType, tmp_path: Path) -> None:
-    one = "class Read:\n    def f(self): pass\n\nclass Other: pass\n"
-    found = measure.measures(source_tree(tmp_path, log__read=one, spark__read="class Read: pass\n"))
-    assert (found["class names that occur twice"], found["file names that occur twice"]) == ("1", "1")
+def test_names_that_occur_twice_or_say_nothing_are_counted(measure: ModuleType, tmp_path: Path) -> None:
+    one = "class Read:\n    def _again(self): pass\n\nclass Left: pass\n"
+    found = values(
+        measure, source_tree(tmp_path, log__read=one, spark__read="class Read: pass\ndef read_again(): pass\n")
+    )
+    assert (found["class names that occur twice"], found["file names that occur twice"]) == (1, 1)
+    assert (found["functions whose name says nothing"], found["classes whose name says nothing"]) == (1, 1)
+
+
+def test_the_largest_are_found(measure: ModuleType, tmp_path: Path) -> None:
+    found = values(measure, source_tree(tmp_path, a=DECIDES, log__b=SIX, log__c="def f():\n    pass\n"))
+    assert found["files of the fullest room"] == 2
+    assert found["lines of the longest file"] == 7
+    assert found["lines of the longest function"] == 6
+
+
+def test_handlers_that_catch_everything_are_counted(measure: ModuleType, tmp_path: Path) -> None:
+    handlers = ("except Exception:", "except BaseException as error:", "except:", "except OSError:")
+    text = "".join(f"try: pass\n{handler} pass\n" for handler in handlers)
+    assert values(measure, source_tree(tmp_path, a=text))["broad `except`"] == 3
 
 
 def test_arrows_and_circles_of_imports_are_found(measure: ModuleType, tmp_path: Path) -> None:
@@ -70,29 +83,60 @@ def test_arrows_and_circles_of_imports_are_found(measure: ModuleType, tmp_path: 
         log__state=f"def g():\n    from {package}.log.read import a\n",
         storage__disk="import pyarrow\n",
     )
-    found = measure.measures(root)
+    found = values(measure, root)
     # log/read -> log, log -> log/read, log/read -> storage
-    assert found["arrows between rooms"] == "3"
-    assert found["arrows within log/, a directory as one"] == "2"
-    assert found["circles of imports"] == "1"
+    assert found["arrows between rooms"] == 3
+    assert found["rooms that import each other, in pairs"] == 1
+    assert found["circles of imports"] == 1
 
 
-def test_public_names_without_a_docstring_are_found(measure: ModuleType, tmp_path: Path) -> None:
-    text = '"""M."""\ndef f(): pass\ndef g():\n    """G."""\ndef _h(): pass\nclass A:\n    """A."""\n'
-    assert measure.measures(source_tree(tmp_path, a=text))["public names that are documented"] == "75.0%"
+def test_docstrings_are_weighed_against_the_code(measure: ModuleType, tmp_path: Path) -> None:
+    text = '"""M."""\ndef f(): pass\ndef g():\n    """Two words."""\ndef _h(): pass\nclass A:\n    """A."""\n'
+    found = values(measure, source_tree(tmp_path, a=text))
+    assert found["public names without a docstring"] == 1
+    assert found["lines of code"] == 4
+    assert found["words of docstrings per 100 lines of code"] == 100
+
+
+def test_words_for_users_are_told_apart(measure: ModuleType, tmp_path: Path) -> None:
+    root = source_tree(tmp_path, a=SIX)
+    for name, text in {"how-to/a.md": "one two", "explanation/b.md": "three"}.items():
+        (root / "docs" / name).parent.mkdir(parents=True)
+        (root / "docs" / name).write_text(text)
+    found = values(measure, root)
+    assert (found["words in docs/"], found["words in docs/ that are not for users"]) == (3, 1)
 
 
 def test_lines_that_stand_twice_are_counted_in_both_places(measure: ModuleType, tmp_path: Path) -> None:
-    found = measure.measures(source_tree(tmp_path, a=SIX + "def f(): pass\n", b=f"# other\nx = 1\n{SIX}"))
-    assert found["lines that stand twice, 6 or more in a row"] == "12 of 14"
+    found = values(measure, source_tree(tmp_path, a=SIX + "def f(): pass\n", b=f"# other\nx = 1\n{SIX}"))
+    assert found["lines that stand twice, 6 or more in a row"] == 12
 
 
-def test_the_document_keeps_its_column_before(measure: ModuleType) -> None:
-    document = f"# Title\n{measure.BEGIN}{measure.END}more\n"
-    first = measure.replaced(document, measure.table({}, {"a": "1", "b": "2 / 3"}))
-    assert measure.kept(first) == {"a": "", "b": ""}
-    second = measure.replaced(document, measure.table({"a": "9"}, {"a": "1"}))
-    third = measure.replaced(second, measure.table(measure.kept(second), {"a": "5"}))
-    assert "| a | 9 | 5 |" in third
-    assert third.startswith("# Title\n")
-    assert third.endswith("more\n")
+def test_a_figure_that_is_worse_is_refused_and_a_better_one_is_written(
+    measure: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = tmp_path / "measures.md"
+    document.write_text(f"# Title\n{measure.BEGIN}{measure.END}more\n")
+    monkeypatch.setattr(measure, "DOCUMENT", document)
+    figures = {"a": measure.Figure(1_005, 0), "b": measure.Figure(1, 9, held=False)}
+    monkeypatch.setattr(measure, "measures", lambda root: figures)
+
+    def run(argument: str) -> int:
+        monkeypatch.setattr("sys.argv", ["measure_code.py", argument])
+        return int(measure.main())
+
+    assert run("--docs") == 0
+    text = document.read_text()
+    assert text.startswith("# Title\n")
+    assert text.endswith("more\n")
+    assert measure.kept(text) == {"a": 1_005, "b": 1}
+    assert run("--check") == 0
+    figures["a"] = measure.Figure(1_006, 0)
+    capsys.readouterr()
+    assert (run("--docs"), run("--check")) == (1, 1)
+    assert "a: 1,006, and was 1,005" in capsys.readouterr().err
+    assert document.read_text() == text
+    figures |= {"a": measure.Figure(3, 0), "b": measure.Figure(2, 9, held=False)}
+    assert run("--check") == 1, "the document is of another state"
+    assert run("--docs") == 0
+    assert run("--check") == 0
