@@ -30,15 +30,25 @@ def enter_namespace(module: str, arguments: list[str]) -> None:
     """
     if os.environ.get(INSIDE):
         return
+    unshare = namespace_command()
+    os.environ[INSIDE] = "1"
+    os.execvp(unshare[0], [*unshare, sys.executable, "-m", module, *arguments])
+
+
+def namespace_command() -> list[str]:
+    """Return the words before a command that run it in a mount namespace of its own.
+
+    Raises:
+        SystemExit: neither root nor a user namespace may mount here.
+    """
     unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--user", "--map-root-user"]
     tried = subprocess.run([*unshare, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True, text=True)
     if tried.returncode != 0:
         sys.exit(
-            "The nemesis needs file systems of its own, and can't mount any here: run it as root, or allow user "
+            "This needs file systems of its own, and can't mount any here: run it as root, or allow user "
             f"namespaces (`{' '.join(unshare)} mount -t tmpfs tmpfs /mnt` says: {tried.stderr.strip()})"
         )
-    os.environ[INSIDE] = "1"
-    os.execvp(unshare[0], [*unshare, sys.executable, "-m", module, *arguments])
+    return unshare
 
 
 class Disk:

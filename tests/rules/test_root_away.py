@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +25,9 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.spark.source import DefaultSource
 from pyspark_commitlog.storage import NotPutError, local
 from pyspark_commitlog.storage.local import LocalStorage
+from tests.nemesis import disks
 from tests.spark.driver import Checkpoint, Driver
+from tests.support.commands import COMMAND, cat
 from tests.support.consumers import DEFAULTS, values
 from tests.support.records import append, batch_of
 from tests.support.world import World
@@ -34,7 +39,7 @@ _ENTRY = "topics/t/journal/00000000000000000001.json"
 class Disk:
     """The disk of a root, which goes and comes back; ``mount_point``: an empty directory is left where it was."""
 
-    def __init__(self, root: Path, mount_point: bool) -> None:
+    def __init__(self, root: Path, mount_point: bool = False) -> None:
         self.root, self._mount_point, self._aside = root, mount_point, root.with_name("aside")
 
     def goes(self) -> None:
@@ -66,11 +71,42 @@ class Disk:
         return timer
 
 
-@pytest.fixture(params=[False, True], ids=["moved", "unmounted"])
-def disk(world: World, request: pytest.FixtureRequest) -> Disk:
+class MountedDisk(Disk):
+    """A file system that is unmounted while processes have files open on it, and mounted again."""
+
+    def __init__(self, root: Path, mount_point: Path) -> None:
+        super().__init__(root)
+        self._place = mount_point
+        self._mounted = disks.Disk(mount_point.parent, mount_point.name)
+
+    def goes(self) -> None:
+        self._mounted.take_away()
+
+    def comes(self) -> None:
+        below = list(self._place.iterdir())
+        self._mounted.give_back()
+        assert below == [], "it would be hidden now"
+
+
+#: Where a disk may be mounted, these tests run again on one: see the last of them.
+_DISKS: dict[str, Callable[[Path], Disk]] = {
+    "moved": Disk,
+    "unmounted": lambda root: Disk(root, mount_point=True),
+}
+_MOUNTED: dict[str, Callable[[Path], Disk]] = {
+    "mounted at the root": lambda root: MountedDisk(root, root),
+    "mounted above it": lambda root: MountedDisk(root, root.parent),
+}
+
+
+@pytest.fixture(params=_MOUNTED if disks.INSIDE in os.environ else _DISKS)
+def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Disk:
     """The disk of a root with a topic of three records."""
+    world = World(tmp_path / "disk/root")
+    world.path.parent.mkdir()
+    disk = {**_DISKS, **_MOUNTED}[request.param](world.path)
     append(world.create(), batch_of([b"a", b"b", b"c"]))
-    return Disk(world.path, request.param)
+    return disk
 
 
 _LOOKS: dict[str, Callable[[LocalStorage], object]] = {
@@ -304,3 +340,37 @@ def test_a_directory_that_another_process_has_just_made_is_no_root_that_is_away(
     monkeypatch.setattr(local, "sync_names", too_early)
     log.storage.sync_directory("config")
     assert local.sync_names is sync
+
+
+def test_produce_and_cat_go_on_after_two_seconds_without_their_root(disk: Disk) -> None:
+    """Lines come before it goes, while it is away, and after it is back; each is in the log once."""
+    root, lines = str(disk.root), [b"%d\n" % number for number in range(60)]
+    with (
+        subprocess.Popen([*COMMAND, "cat", root, "t"], stdout=subprocess.PIPE) as reader,
+        subprocess.Popen([*COMMAND, "produce", root, "t"], stdin=subprocess.PIPE, bufsize=0) as writer,
+    ):
+        assert writer.stdin is not None
+        assert reader.stdout is not None
+        writer.stdin.write(b"".join(lines[:20]))
+        read = [reader.stdout.readline() for _ in range(23)]
+        with disk.away():
+            for line in lines[20:40]:
+                writer.stdin.write(line)
+                time.sleep(0.1)
+        writer.stdin.write(b"".join(lines[40:]))
+        writer.stdin.close()
+        assert writer.wait(60) == 0
+        read += [reader.stdout.readline() for _ in range(40)]
+        reader.terminate()
+        assert reader.wait(60) == 0
+    assert read == [b"a\n", b"b\n", b"c\n", *lines]
+    assert cat(root, "t", "-e").splitlines(keepends=True) == read
+
+
+@pytest.mark.long
+def test_all_of_this_holds_of_a_file_system_that_is_unmounted(tmp_path: Path) -> None:
+    """In a mount namespace that goes with the tests; where nobody may have one this test fails and says so."""
+    command = [*disks.namespace_command(), sys.executable, "-m", "pytest", __file__, "-m", "not long"]
+    arguments = ["-q", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "inside")]
+    done = subprocess.run([*command, *arguments], env={**os.environ, disks.INSIDE: "1"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-8000:]
