@@ -168,19 +168,28 @@ def look_at(left: Left, order: Order) -> Found | None:
             return found
         head = heads[found.root]
         try:
-            found.gone = _gone(order.places.at(found.root), order.places, head)
-        except (CommitLogError, OSError) as error:
-            if not _is_damage(error):
-                raise
+            with _report_damage():
+                found.gone = _gone(order.places.at(found.root), order.places, head)
+        except _DamagedError as error:
             where = order.places.at(found.root).storage.url
             damaged[found.root] = _Damage(heads.pop(found.root).sequence, f"{where}: {error}")
         else:
             return found
 
 
-def _is_damage(error: CommitLogError | OSError) -> bool:
-    """Return whether one unit alone can't go on: what was put of it is lost, changed or can't be read (pure)."""
-    return isinstance(error, CorruptionError | NowhereError | RestoredError) or is_eio(error)
+class _DamagedError(Exception):
+    """One unit alone can't go on: what was put of it is lost, changed or can't be read."""
+
+
+@contextmanager
+def _report_damage() -> Iterator[None]:
+    """Raise ``_DamagedError`` for damage; a root that does not answer may have more than others, and keeps all."""
+    try:
+        yield
+    except (CommitLogError, OSError) as error:
+        if isinstance(error, CorruptionError | NowhereError | RestoredError) or is_eio(error):
+            raise _DamagedError(str(error)) from error
+        raise
 
 
 def _heads(left: Left, places: Places) -> tuple[dict[str, Stored], dict[str, _Damage]]:
@@ -190,10 +199,9 @@ def _heads(left: Left, places: Places) -> tuple[dict[str, Stored], dict[str, _Da
         check_identity(left.roots.open(address.id), address)
         replica = places.at(address.id)
         try:
-            newest = replica.learned()
-        except (CommitLogError, OSError) as error:
-            if not _is_damage(error):
-                raise
+            with _report_damage():
+                newest = replica.learned()
+        except _DamagedError as error:
             number = max(replica.journal.sequences(), default=0)
             damaged[address.id] = _Damage(number, f"{replica.storage.url}: {error}")
             continue
@@ -208,12 +216,11 @@ def _goes_on(left: Left, places: Places, heads: Mapping[str, Stored], damaged: M
         return False
     journal = _next_at(left, places).journal
     try:
-        newest = journal.newest()
-        if newest is None or not newest.entry.features or journal.before_gap() is not None:
-            return False
-    except (CommitLogError, OSError) as error:
-        if not _is_damage(error):
-            raise
+        with _report_damage():
+            newest, gap = journal.newest(), journal.before_gap()
+    except _DamagedError:
+        return False
+    if newest is None or not newest.entry.features or gap is not None:
         return False
     is_last = all(_rank(newest) >= _rank(head) for head in heads.values())
     is_last = is_last and all(newest.sequence >= each.number for each in damaged.values())
@@ -284,12 +291,9 @@ def _has(replica: Replica, places: Places, base: Stored) -> set[int]:
 
 def _settled(replica: Replica, places: Places, base: Stored) -> int:
     """Return up to which entry a root has settled all; 0 where that is damaged: chunks are needed then."""
-    try:
+    with suppress(_DamagedError), _report_damage():
         return places.unit.files.settled(replica.storage, base.entry.topic_id)
-    except (CommitLogError, OSError) as error:
-        if not _is_damage(error):
-            raise
-        return 0
+    return 0
 
 
 # --- Going on ----------------------------------------------------------------------------------------------------
@@ -366,12 +370,9 @@ def _below_damage(left: Left, places: Places) -> dict[str, Stored]:
         return found
     for replica in (places.at(address.id) for address in left.data):
         for number in reversed(replica.journal.sequences()):
-            try:
+            with suppress(_DamagedError), _report_damage():
                 found[replica.id] = replica.journal.read(number)
                 break
-            except (CommitLogError, OSError) as error:
-                if not _is_damage(error):
-                    raise
     return found
 
 
@@ -379,10 +380,9 @@ def _below_damage(left: Left, places: Places) -> dict[str, Stored]:
 def _of_this_unit(found: Found, at: Storage) -> Iterator[None]:
     """Have damage at a root be the fault of a unit, which keeps no other one."""
     try:
-        yield
-    except (CommitLogError, OSError) as error:
-        if not _is_damage(error):
-            raise
+        with _report_damage():
+            yield
+    except _DamagedError as error:
         found.fault = found.fault or f"{at.url}: {error}. {_REMEDY}"
 
 
@@ -394,12 +394,11 @@ class _AtNextError(Exception):
 def _next_touched() -> Iterator[None]:
     """Tell damage at the next metadata root from that of others."""
     try:
-        yield
-    except NowhereError:
-        raise
-    except (CommitLogError, OSError) as error:
-        if not _is_damage(error):
-            raise
+        with _report_damage():
+            yield
+    except _DamagedError as error:
+        if isinstance(error.__cause__, NowhereError):
+            raise error.__cause__ from None
         raise _AtNextError(str(error)) from error
 
 
@@ -456,10 +455,9 @@ def _bring(left: Left, places: Places, source: Replica, newest: Stored) -> None:
     with _next_touched():
         left.storage.make_directory(places.unit.directory)
     try:
-        _copy(source, target, donors, newest)
-    except (CommitLogError, OSError) as error:
-        if not _is_damage(error):
-            raise
+        with _report_damage():
+            _copy(source, target, donors, newest)
+    except _DamagedError as error:
         logger.warning("%s: begun with entry %s: %s", places.unit.directory, newest.sequence, error)
         _copy_from(source, target, donors, None, newest, newest.sequence)
     with _next_touched():

@@ -7,6 +7,7 @@
 4. A table is damaged, at the root that is taken or at all.
 5. An entry below the newest one is lost, at one root or at all.
 6. What can't be read there can't be written either: it is the next metadata root that fails.
+7. A server that is away, at whichever step, is no damage: it may have more than others.
 """
 
 from __future__ import annotations
@@ -69,23 +70,87 @@ def on_a_bad_sector(roots: Replicated, root: str, name: str) -> None:
     roots.hooks[root] = hook
 
 
+def does_not_answer(roots: Replicated, root: str, part: str, *operations: str) -> None:
+    def hook(operation: str, path: str, moment: str) -> None:
+        if operation in operations and part in path:
+            raise OSError(errno.ESTALE, "injected: the server is away")
+
+    roots.hooks[root] = hook
+
+
 @pytest.mark.parametrize("root", ["a", "b", "c"])
 def test_a_root_that_does_not_answer_is_not_taken_for_damaged(roots: Replicated, root: str) -> None:
     """What it has learned alone would be given up, though it is there again a moment later."""
     roots.take_away("m")
-    name = entry(roots, root).name
-
-    def hook(operation: str, path: str, moment: str) -> None:
-        if operation in ("read", "fetch") and path.endswith(f"t/journal/{name}"):
-            raise OSError(errno.ESTALE, "injected: the server is away")
-
-    roots.hooks[root] = hook
+    does_not_answer(roots, root, f"t/journal/{entry(roots, root).name}", "read", "fetch")
     with pytest.raises((CommitLogError, OSError), match="the server is away"):
         recover(roots)
     assert not (roots.path / "n/topics/t").exists()
     del roots.hooks[root]
     found = recover(roots)["t"]
     assert (found.fault, dict(found.failed)) == (None, {})
+
+
+def longest_at_b(roots: Replicated) -> None:
+    """Have ``b`` alone have two records that were acknowledged with acks=1, and take the metadata away."""
+    elect(roots, "b")
+    roots.hooks = dict.fromkeys("ac", no_device)
+    for value in (b"1", b"2"):
+        roots.write(value, acks_all=False, topic=roots.topic("b"))
+    roots.hooks.clear()
+    assert not roots.order("m").pusher.push().failed
+    assert len(roots.state().on) == 2
+    roots.take_away("m")
+
+
+#: Operations of recover that meet a server which is away: root, part of the path (a number: of the entry at that place).
+_STEPS: dict[str, tuple[str, str | int, tuple[str, ...]]] = {
+    "above the high watermark": ("b", -2, ("read", "fetch")),
+    "settled": ("b", "/settle", ("names",)),
+    "put": ("b", "t/journal", ("put_if_absent",)),
+    "copied": ("b", 1, ("read", "fetch")),
+    "made at the next root": ("n", "topics/t", ("make_directory",)),
+    "decided at the next root": ("n", "t/journal", ("read", "fetch")),
+}
+
+
+@pytest.mark.parametrize("step", _STEPS)
+def test_a_server_that_is_away_at_a_step_keeps_all(roots: Replicated, step: str) -> None:
+    """It is no damage, by which one unit would be left with less than there is: nothing is concluded, and all run again."""
+    longest_at_b(roots)
+    root, part, operations = _STEPS[step]
+    if step.startswith("decided"):
+        recover(roots)
+    if isinstance(part, int):
+        part = f"t/journal/{entry(roots, root, part).name}"
+    does_not_answer(roots, root, part, *operations)
+    with pytest.raises((CommitLogError, OSError), match="the server is away") as raised:
+        recover(roots, execute=not step.startswith("decided"))
+    assert not isinstance(raised.value, ReplicaNotAvailableError), "as of damage"
+    del roots.hooks[root]
+    found = recover(roots)["t"]
+    assert (found.fault, dict(found.failed)) == (None, {})
+    after = at(roots, "b")
+    after.write(b"3", topic=roots.topic("b"))
+    assert roots.values("b") == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_server_that_is_away_is_not_passed_over_for_an_older_entry(roots: Replicated) -> None:
+    """The newest entry is damaged at all roots: the next metadata root begins with the one below, once that is read."""
+    roots.write(b"1")
+    roots.take_away("m")
+    whole = [spoil(entry(roots, root)) for root in "abc"]
+    below = entry(roots, "b", -2).name
+    does_not_answer(roots, "b", f"t/journal/{below}", "read", "fetch")
+    with pytest.raises(OSError, match="the server is away"):
+        recover(roots)
+    assert not (roots.path / "n/topics/t").exists()
+    del roots.hooks["b"]
+    assert recover(roots)["t"].fault
+    assert entry(roots, "n").name == below
+    for restore in whole:
+        restore()
+    assert recover(roots)["t"].fault is None
 
 
 @pytest.mark.parametrize("bad", ["a bit", "a sector"])
@@ -258,14 +323,7 @@ def test_an_entry_below_the_newest_one_keeps_nothing(roots: Replicated, where: s
 
 
 def test_a_root_with_damage_above_its_high_watermark_is_not_taken(roots: Replicated) -> None:
-    elect(roots, "b")
-    roots.hooks = dict.fromkeys("ac", no_device)
-    for value in (b"1", b"2"):
-        roots.write(value, acks_all=False, topic=roots.topic("b"))
-    roots.hooks.clear()
-    assert not roots.order("m").pusher.push().failed
-    assert len(roots.state().on) == 2
-    roots.take_away("m")
+    longest_at_b(roots)
     spoil(entry(roots, "b", -2))
     dry = recover(roots, execute=False)["t"]
     assert url(roots, "b") in dry.failed[at(roots, "b").id_of("b")]
