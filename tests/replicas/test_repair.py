@@ -108,8 +108,8 @@ def test_an_entry_is_fetched(roots: Replicated, damage: Callable[[Path, Random],
     assert roots.values("b") == [b"0", b"1", b"2", b"3"]
 
 
-@pytest.mark.parametrize("what", ["chunk", "entry"])
-def test_what_lies_on_a_bad_sector_is_fetched(roots: Replicated, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+def unreadable_at_b(roots: Replicated, what: str, monkeypatch: pytest.MonkeyPatch, code: int) -> Path:
+    """Have a chunk, or an entry below the newest one, fail to be read, until another file is in its place."""
     roots.create(config=SMALL)
     roots.write(LARGE[0], everywhere=True)
     roots.write(b"1")
@@ -121,13 +121,30 @@ def test_what_lies_on_a_bad_sector_is_fetched(roots: Replicated, monkeypatch: py
 
     def _opened(self: LocalStorage, path: str, act: Callable[[int, os.stat_result], Any]) -> Any:
         if self._root / path == bad and bad.stat().st_ino == inode and "info" not in act.__qualname__:
-            raise OSError(errno.EIO, "injected: a bad sector", path)
+            raise OSError(code, "injected", path)
         return opened(self, path, act)
 
     monkeypatch.setattr(LocalStorage, "_opened", _opened)
+    return bad
+
+
+@pytest.mark.parametrize("what", ["chunk", "entry"])
+def test_what_lies_on_a_bad_sector_is_fetched(roots: Replicated, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    bad = unreadable_at_b(roots, what, monkeypatch, errno.EIO)
     done = roots.log("b").repair("t")
     assert (done.files, done.left) == ((str(bad.relative_to(roots.path / "b")),), ())
     assert roots.values("b") == [LARGE[0], b"1"]
+
+
+@pytest.mark.parametrize("what", ["chunk", "entry"])
+def test_what_does_not_answer_is_not_replaced(roots: Replicated, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    bad = unreadable_at_b(roots, what, monkeypatch, errno.ETIMEDOUT)
+    inode = bad.stat().st_ino
+    with pytest.raises(OSError, match="injected"):
+        roots.log("b").repair("t")
+    assert bad.stat().st_ino == inode
+    monkeypatch.undo()
+    assert roots.log("b").repair("t").files == ()
 
 
 def test_inline_frames_are_fetched(roots: Replicated) -> None:

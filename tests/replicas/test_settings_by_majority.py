@@ -103,12 +103,12 @@ def changed_without_c(path: Path, metadata: str) -> Replicated:
     return made
 
 
-def on_bad_sectors(roots: Replicated, names: str) -> None:
+def on_bad_sectors(roots: Replicated, names: str, code: int = errno.EIO) -> None:
     """Have nobody be able to read rules at some roots."""
 
     def hook(operation: str, path: str, moment: str) -> None:
         if operation in ("read", "fetch") and path.startswith("access/journal/"):
-            raise OSError(errno.EIO, "injected: a bad sector")
+            raise OSError(code, "injected: it can not be read")
 
     roots.hooks.update(dict.fromkeys(names, hook))
 
@@ -138,6 +138,21 @@ def test_a_root_with_damage_of_its_own_is_mended(roots: Replicated) -> None:
     roots.log("b").replicate()
     assert newest(roots, "c").read_bytes() == whole
     assert principals(roots, "c") == ["*"]
+
+
+def test_a_metadata_root_that_does_not_answer_gets_no_entry_in_the_place_of_none(
+    fast_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It learns what is decided by itself, and only a damaged file is replaced there."""
+    roots = Replicated(fast_path, metadata="mno")
+    roots.create()
+    roots.log().access.allow("*", "admin")
+    roots.hooks["o"] = no_device
+    roots.log().access.allow("bob", "read")
+    on_bad_sectors(roots, "o", errno.ETIMEDOUT)
+    roots.log("b").replicate()
+    assert newest(roots, "o").name < newest(roots, "m").name
+    assert "access/journal yet" in caplog.text
 
 
 @pytest.mark.parametrize("bad", ["a bit", "a sector"])
