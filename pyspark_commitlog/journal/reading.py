@@ -474,16 +474,18 @@ class JournalReader:
 
     def faults(self) -> list[str]:
         """Return what is damaged of the entries that are there; not of those that are collected meanwhile."""
-        faults = []
-        for sequence in self.sequences():
+
+        def look(sequence: int) -> str | None:
             try:
                 self.inline(self.read(sequence).entry)
             except FileNotFoundError as error:
-                if sequence in self.sequences():
-                    faults.append(str(missing(error)))
+                return str(missing(error)) if sequence in self.sequences() else None
             except CommitLogError as error:
-                faults.append(str(error))
-        return faults
+                return str(error)
+            return None
+
+        found = results_of(look, self.sequences(), 1 if self._storage.can_append else REQUESTS_AT_ONCE)
+        return [fault for fault in found if fault is not None]
 
     def older_than(self, before_ms: int) -> int:
         """Return the newest entry that was stored at a time or before it, 0 for none, in few looks.

@@ -5,14 +5,15 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.errors import CorruptionError
-from pyspark_commitlog.format.paths import entry_name, object_name
+from pyspark_commitlog.format.paths import entry_name, group_journal, group_members, object_name
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.repair.objects import NamedObject, object_faults
@@ -246,6 +247,43 @@ def test_what_nobody_needs_any_more_is_looked_at_several_at_a_time(
     assert (report.faults, report.unnamed) == ((), ())
     assert set(began) == awaited
     assert len(awaited) == 2
+
+
+@pytest.mark.parametrize(
+    ("act", "operation", "awaited"),
+    [
+        (lambda log: log.verify_root().faults, "fetch", [f"config/journal/{entry_name(n)}" for n in (1, 2)]),
+        (lambda log: log.groups.verify(), "fetch", [f"{group_journal(group)}/{entry_name(1)}" for group in "gh"]),
+        (lambda log: log.groups.list()[2:], "fetch", [f"{group_journal(group)}/{entry_name(2)}" for group in "gh"]),
+        (lambda log: log.groups.unnamed(), "names", [group_members(group) for group in "gh"]),
+    ],
+    ids=["settings", "groups", "names of groups", "strays"],
+)
+def test_what_belongs_to_no_topic_is_looked_at_several_at_a_time(
+    unlocked: ObjectWorld,
+    monkeypatch: pytest.MonkeyPatch,
+    act: Callable[[CommitLog], Sequence[str]],
+    operation: str,
+    awaited: list[str],
+) -> None:
+    append(unlocked.create(1, CONFIG), batch_of([b"0"]))
+    log = unlocked.log()
+    for hours, to in ((24, "latest"), (48, "earliest")):
+        log.alter_defaults({"log.retention.hours": hours})
+        for group in "gh":
+            log.groups.reset(group, ["t"], to, dry_run=False)
+    own_writes.forget_all()
+    together, began, asked = threading.Barrier(2), set[str](), getattr(LocalStorage, operation)
+
+    def waiting(self: LocalStorage, path: str, *args: object) -> object:
+        if path in awaited and path not in began:
+            began.add(path)
+            together.wait(10)
+        return asked(self, path, *args)
+
+    monkeypatch.setattr(LocalStorage, operation, waiting)
+    assert not act(unlocked.log())
+    assert began == {*awaited}
 
 
 def test_what_is_inline_is_looked_at_once(unlocked: ObjectWorld) -> None:
