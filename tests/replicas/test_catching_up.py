@@ -23,9 +23,10 @@ import pytest
 from pyspark_commitlog.errors import ReplicaNotAvailableError
 from pyspark_commitlog.log.maintain import catch_up as copying
 from pyspark_commitlog.log.maintain.catch_up import TopicSegments
-from pyspark_commitlog.replicas.catching_up import catch_up
+from pyspark_commitlog.replicas import rules
+from pyspark_commitlog.replicas.catching_up import catch_up, learn_or_catch_up
 from pyspark_commitlog.replicas.entries import state_of
-from pyspark_commitlog.replicas.learning import learn
+from pyspark_commitlog.replicas.learning import Allowance, CollectedError, learn
 from pyspark_commitlog.replicas.replicating import replicate_late
 from tests.crash.conftest import fast_path as fast_path
 from tests.crash.processes import start
@@ -104,6 +105,17 @@ def test_a_round_of_all_topics_copies_segments(fast_path: Path, by: str) -> None
         getattr(roots.log("a"), name)()
     assert roots.isr() == "abc"
     whole(roots, expected())
+
+
+def test_a_root_that_joins_does_not_begin_later(fast_path: Path) -> None:
+    """High watermarks are stated by what it has learned; another process had it join since it was out of sync."""
+    roots = lagging(fast_path)
+    order, root = roots.order(), roots.id_of("c")
+    assert order.pusher.change("joining", lambda state, base: rules.joining(state, root))
+    before = sorted((fast_path / "c/topics/t/journal").iterdir())
+    with pytest.raises(CollectedError):
+        learn_or_catch_up(order.places, root, TopicSegments("t"), order.places.newest(), Allowance(roots.clock))
+    assert sorted((fast_path / "c/topics/t/journal").iterdir()) == before
 
 
 def test_the_time_that_copying_takes_is_none_of_learning(fast_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from pyspark_commitlog.errors import SyncFailedError
 from pyspark_commitlog.replicas.entries import state_of
 from pyspark_commitlog.replicas.learning import learn, put_bytes
 from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.testing.faults import io_error
 from tests.support.replicas import Replicated
 
 _WRITES = 30
@@ -63,6 +64,23 @@ def test_what_it_has_learned_counts_where_the_look_fails(roots: Replicated) -> N
     assert log.replicate("t").joined == (roots.id_of("c"),)
     assert len(failed) == 1
     assert len(put) > _WRITES
+    assert roots.values("c") == expected()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_put_without_a_reply_is_made_again(roots: Replicated, when: str) -> None:
+    """Each of the entries: it landed, or not."""
+    lost = set[str]()
+
+    def hook(operation: str, path: str, moment: str) -> None:
+        if (operation, moment) == ("put_if_absent", when) and "t/journal/" in path and path not in lost:
+            lost.add(path)
+            raise io_error()
+
+    log = roots.log()
+    roots.hooks["c"] = hook
+    assert log.replicate("t").joined == (roots.id_of("c"),)
+    assert len(lost) > _WRITES
     assert roots.values("c") == expected()
 
 

@@ -26,7 +26,7 @@ from pyspark_commitlog.replicas.entries import state_of
 from pyspark_commitlog.testing.faults import Hook
 from tests.replicas.lost import at, recover, url
 from tests.support.records import batch_of, stage
-from tests.support.replicas import CONFIG, Replicated, elect, no_device, once_at
+from tests.support.replicas import CONFIG, Replicated, elect, no_device, once_at, settle_at, takes_no_chunk
 
 LARGE = Random(1).randbytes(20_000)
 
@@ -135,6 +135,41 @@ def test_a_root_copies_what_it_had_learned_as_void_and_lives_now(roots: Replicat
     assert dict(recover(roots, "m").failed) == {}
     roots.take_away("a")
     assert roots.values("c") == [b"0", LARGE]
+
+
+def test_a_root_that_lacks_a_chunk_that_no_root_has_any_more_is_not_in_sync(roots: Replicated) -> None:
+    """It is to copy what it had learned as void, and lives now; the root that has it loses it first."""
+    roots.create()
+    roots.write(b"0")
+    roots.hooks["b"] = roots.hooks["c"] = no_device
+    roots.write(LARGE, acks_all=False)
+    roots.hooks.clear()
+    roots.order().pusher.push()
+    for root in "bc":
+        forget_large(roots, root)
+        roots.hooks[root] = takes_no_chunk
+    roots.take_away("m")
+    assert len(recover(roots, "m").failed) == 2
+    roots.hooks.clear()
+    forget_large(roots, "a")
+    after = at(roots, "b")
+    done = roots.log("b").replicate("t")
+    assert all("no root in sync can give it its segments" in done.failed[after.id_of(root)] for root in "bc")
+    assert after.isr() == "a"
+
+
+def test_a_chunk_whose_records_all_have_in_segments_is_not_needed(roots: Replicated) -> None:
+    """Collectors were killed between the chunk and its entry."""
+    roots.create()
+    roots.write(LARGE)
+    roots.write(b"1")
+    for root in "abc":
+        settle_at(roots, root)
+        forget_large(roots, root)
+    roots.take_away("m")
+    assert dict(recover(roots, "m").failed) == {}
+    assert at(roots, "b").isr() == "abc"
+    assert [roots.values(root) for root in "abc"] == [[LARGE, b"1"]] * 3
 
 
 def test_late_learner_that_is_first_is_gone_on_from(roots: Replicated) -> None:

@@ -26,7 +26,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from pyspark_commitlog.errors import NotLeaderError, StorageFullError
+from pyspark_commitlog.errors import NotLeaderError
 from pyspark_commitlog.log.write import commit as commit_module
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.replicas import rules
@@ -34,7 +34,7 @@ from pyspark_commitlog.replicas.staging import StagedOutput
 from pyspark_commitlog.storage import OutputFile
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.support.records import batch_of, stage
-from tests.support.replicas import CONFIG, LAG_MS, BoundedClock, Replicated, elect, once_at
+from tests.support.replicas import CONFIG, LAG_MS, BoundedClock, Replicated, elect, once_at, takes_no_chunk
 
 SMALL = {**CONFIG, "inline.max.bytes": 4096}
 LARGE = Random(1).randbytes(20_000)
@@ -46,12 +46,6 @@ def roots(tmp_path: Path) -> Replicated:
     roots.create(config=SMALL)
     roots.write(b"0")
     return roots
-
-
-def takes_no_chunk(operation: str, path: str, moment: str) -> None:
-    """A hook: the disk is full for chunks."""
-    if operation == "create" and "/staged/" in path:
-        raise StorageFullError("injected: no space is left")
 
 
 def test_a_leader_that_takes_no_chunks_for_the_lag_is_replaced(roots: Replicated) -> None:

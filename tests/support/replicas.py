@@ -12,6 +12,7 @@ import pytest
 
 from pyspark_commitlog import Consumer
 from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.errors import StorageFullError
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import Position
 from pyspark_commitlog.log.frames import check_whole, segment_span, walk
@@ -161,6 +162,12 @@ def takes_no_entry(operation: str, path: str, moment: str) -> None:
     """A hook: the disk is full for entries."""
     if operation == "put_if_absent" and "journal" in path:
         raise OSError(errno.ENOSPC, "injected")
+
+
+def takes_no_chunk(operation: str, path: str, moment: str) -> None:
+    """A hook: the disk is full for chunks."""
+    if operation == "create" and "/staged/" in path:
+        raise StorageFullError("injected: no space is left")
 
 
 def no_groups(operation: str, path: str, moment: str) -> None:
