@@ -142,7 +142,8 @@ def measures(root: Path) -> dict[str, Figure]:
     files = [module.path.name for module in modules if module.path.name != "__init__.py"]
     arrows = imports(modules)
     code = sum(sum(1 for _ in _code(module, with_imports=True)) for module in modules)
-    docs = {path: len(path.read_text().split()) for path in (root / "docs").rglob("*.md")}
+    pages = (path for path in (root / "docs").rglob("*.md") if path.name != DOCUMENT.name)
+    docs = {path: len(path.read_text().split()) for path in pages}
     mutants = sum(path.read_text().count("\n") for path in (root / "tests" / "mutants").glob("*.toml"))
     return {
         "class names that occur twice": Figure(_twice(node.name for node in classes), 1),
