@@ -1,4 +1,4 @@
-"""The slowest tests of a run, and what each is for: the table in tests/README.md.
+"""Where a run's time goes: seconds by directory, and the slowest tests with what each is for, for tests/README.md.
 
     make test ARGS=--junitxml=run.xml
     .venv/bin/python -m tests.slowest run.xml
@@ -12,6 +12,8 @@ from __future__ import annotations
 import ast
 import sys
 import xml.etree.ElementTree as ET
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -33,7 +35,8 @@ def table(report: Path) -> str:
     cases = list(ET.parse(report).iter("testcase"))
     slowest = sorted(cases, key=lambda case: -float(case.attrib["time"]))[:COUNT]
     lines = [
-        f"{len(cases):,} tests, {sum(float(case.attrib['time']) for case in cases):,.0f} s in two processes together.\n",
+        f"{len(cases):,} tests, {sum(float(case.attrib['time']) for case in cases):,.0f} s in two processes together:",
+        f"{by_directory(cases)}.\n",
         "| s | test | what it is for |",
         "|---:|---|---|",
     ]
@@ -45,6 +48,14 @@ def table(report: Path) -> str:
         told = purpose(REPOSITORY / file, name.partition("[")[0])
         lines.append(f"| {float(case.attrib['time']):.1f} | `{file.removeprefix('tests/')}::{name}` | {told} |")
     return "\n".join(lines) + "\n"
+
+
+def by_directory(cases: Sequence[ET.Element]) -> str:
+    """Return the seconds of each directory of tests, most first."""
+    seconds = Counter[str]()
+    for case in cases:
+        seconds[case.attrib["classname"].split(".")[1]] += float(case.attrib["time"])
+    return ", ".join(f"{name} {took:,.0f} s" for name, took in seconds.most_common())
 
 
 def put(report: Path) -> None:

@@ -36,11 +36,10 @@ def test_a_former_readme_is_refused(tmp_path: Path) -> None:
     assert set(refused(file)) == {"anew", "behind", "border", "tells", "told", "who"}
 
 
-@pytest.mark.parametrize("word", WORDS)
-def test_every_word_of_the_list_is_refused(word: str, tmp_path: Path) -> None:
+def test_every_word_of_the_list_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "a.md"
-    file.write_text(f"This {word} that.\n{word.capitalize()} it.\n")
-    assert refused(file) == [word, word]
+    file.write_text("".join(f"This {word} that.\n{word.capitalize()} it.\n" for word in WORDS))
+    assert refused(file) == [each for word in WORDS for each in (word, word)]
 
 
 @pytest.mark.parametrize(
