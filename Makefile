@@ -127,35 +127,35 @@ TWO_AT_A_TIME = --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test: export PYTEST_DEBUG_TEMPROOT = $(shell scripts/find_test_directory.sh)
 test: install classes ## Run the tests that take seconds
-	$(WITH_JAVA) .venv/bin/python -m pytest tests $(TWO_AT_A_TIME) -m 'not long and not kafka and not connect and not sail and not upserts and not object_stores and not cluster_bucket and not nfs and not hdfs' $(ARGS)
+	$(WITH_JAVA) .venv/bin/python -m pytest tests $(TWO_AT_A_TIME) -m 'not nightly and not external' $(ARGS)
 
 # Left out: Spark (half of the time), and of the rest what is marked slow: operations killed or failing at each step, all
 # states of the models, processes that race or are killed, loads of hundreds of topics and consumers.
 test-fast: $(INSTALLED) ## Run the tests that need neither Spark nor patience
-	.venv/bin/python -m pytest tests --ignore tests/spark $(TWO_AT_A_TIME) -m 'not slow and not long and not kafka and not connect and not sail and not upserts and not object_stores and not cluster_bucket and not nfs and not hdfs' $(ARGS)
+	.venv/bin/python -m pytest tests --ignore tests/spark $(TWO_AT_A_TIME) -m 'not slow and not nightly and not external' $(ARGS)
 
 # The models first: each scene takes a core, so two at a time. The others wait for disks, children and Spark, and measure some.
 test-long: install classes test-models ## Run the tests that take minutes
-	$(WITH_JAVA) .venv/bin/python -m pytest tests --ignore tests/model -m 'long and not object_stores' $(ARGS)
+	$(WITH_JAVA) .venv/bin/python -m pytest tests --ignore tests/model -m 'nightly and not external' $(ARGS)
 
 test-models: $(INSTALLED) ## Explore the larger scenes of the models of the protocols
-	.venv/bin/python -m pytest tests/model --numprocesses 2 --dist worksteal -m long
+	.venv/bin/python -m pytest tests/model --numprocesses 2 --dist worksteal -m nightly
 
 test-compat: export PYSPARK_PYTHON = $(CURDIR)/.venv-compat/bin/python
 test-compat: java $(COMPAT_INSTALLED) ## Run the Spark tests on the other supported PySpark, in .venv-compat
-	$(WITH_JAVA) .venv-compat/bin/python -m pytest tests/spark $(TWO_AT_A_TIME) -m 'not long and not kafka' $(ARGS)
+	$(WITH_JAVA) .venv-compat/bin/python -m pytest tests/spark $(TWO_AT_A_TIME) -m 'not nightly' $(ARGS)
 
 test-connect: export PYSPARK_PYTHON = $(CURDIR)/.venv-connect/bin/python
 test-connect: java $(CONNECT_INSTALLED) ## Run the Spark Connect tests, in .venv-connect
-	$(WITH_JAVA) .venv-connect/bin/python -m pytest tests/connect -m connect $(ARGS)
+	$(WITH_JAVA) .venv-connect/bin/python -m pytest tests/connect $(ARGS)
 
 test-sail: $(SAIL_INSTALLED) ## Run the tests on Sail, a Spark Connect server without a JVM, in .venv-sail
-	.venv-sail/bin/python -m pytest tests/sail -m sail $(ARGS)
+	.venv-sail/bin/python -m pytest tests/sail $(ARGS)
 
 test-upserts: export PYSPARK_PYTHON = $(CURDIR)/.venv-upserts/bin/python
 test-upserts: java $(UPSERTS_INSTALLED) ## Run the examples of upserts into Postgres and Delta, in .venv-upserts (apt, Maven)
 	@scripts/install_postgres.sh
-	$(WITH_JAVA) .venv-upserts/bin/python -m pytest tests/upserts -m upserts $(ARGS)
+	$(WITH_JAVA) .venv-upserts/bin/python -m pytest tests/upserts $(ARGS)
 
 # Each is started on loopback: versitygw (S3; Go: github.com/versity/versitygw), Azurite (Azure; npm: azurite),
 # fake-gcs-server (Google; Go: github.com/fsouza/fake-gcs-server), and moto's server (S3; in the extra dev).
@@ -173,10 +173,10 @@ test-nfs: $(INSTALLED) ## Run the tests on NFS: Linux's own server and two clien
 	tests/nfs/run.sh $(CURDIR)/.venv/bin/python $(ARGS)
 
 test-hdfs: java $(INSTALLED) ## Run the tests on HDFS: Hadoop's own name node and data node, by WebHDFS (Maven)
-	$(WITH_JAVA) .venv/bin/python -m pytest tests/hdfs -m hdfs $(ARGS)
+	$(WITH_JAVA) .venv/bin/python -m pytest tests/hdfs $(ARGS)
 
 test-kafka: install ## Run the tests against Kafka's own tools
-	$(WITH_JAVA) .venv/bin/python -m pytest tests/kafka -m kafka $(ARGS)
+	$(WITH_JAVA) .venv/bin/python -m pytest tests/kafka $(ARGS)
 
 mutants: install ## Take the guards of the list out, one at a time: each must turn its test red (tests/mutants/)
 	$(WITH_JAVA) .venv/bin/python -m tests.mutants $(ARGS)

@@ -18,7 +18,7 @@ pytest.register_assert_rewrite(
 )
 
 #: Seconds of tests that are marked so; others have ``timeout`` of pyproject.toml.
-_LONG = {"long": 7200, "kafka": 1800, "connect": 1800, "upserts": 1800, "object_stores": 1800}
+_LONG = {"nightly": 7200, "external": 1800}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -37,9 +37,9 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path / "root")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def moto_bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
-    """A bucket in a server that lives as long as the module's tests."""
+    """A bucket in a server that lives as long as the run; a test's root is below the name of its ``tmp_path``."""
     from tests.support.buckets import bucket_in_moto
 
     with bucket_in_moto(tmp_path_factory.mktemp("moto")) as bucket:

@@ -96,7 +96,7 @@ def test_records_of_one_side_alone_are_counted_where_the_topic_is_compacted() ->
 @pytest.mark.slow
 def test_a_topic_goes_to_a_bucket_and_back(moto_bucket: Bucket, tmp_path: Path) -> None:
     """Each verb that changes a topic has its way with the bucket's once it is switched; what was copied back is equal."""
-    source, url, back = str(tmp_path / "source"), f"{moto_bucket.url}/root", str(tmp_path / "back")
+    source, url, back = str(tmp_path / "source"), f"{moto_bucket.url}/{tmp_path.name}/root", str(tmp_path / "back")
     (tmp_path / "secret").write_text(SECRET_KEY)
 
     command = partial(run_on, moto_bucket, tmp_path / "secret")

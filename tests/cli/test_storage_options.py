@@ -43,7 +43,7 @@ def test_what_says_nothing_is_refused(pair: str, why: str) -> None:
 
 @pytest.mark.slow
 def test_every_verb_takes_a_url(moto_bucket: Bucket, tmp_path: Path) -> None:
-    url = f"{moto_bucket.url}/root"
+    url = f"{moto_bucket.url}/{tmp_path.name}/root"
     (tmp_path / "secret").write_text(f"{SECRET_KEY}\n")
 
     run = partial(run_on, moto_bucket, tmp_path / "secret")

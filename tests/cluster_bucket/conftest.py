@@ -17,7 +17,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests in this directory."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.cluster_bucket)
+            item.add_marker(pytest.mark.external)
 
 
 @pytest.fixture(scope="session")

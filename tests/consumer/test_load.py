@@ -28,7 +28,7 @@ def test_every_consumer_gets_all_of_its_partitions(tmp_path: Path, args: str, co
     assert found["handed out"] == copies * found["written"] > 0
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("args", "copies"),
     [("", 1000), ("--groups 10 --members --partitions 100 --records-as objects", 10)],

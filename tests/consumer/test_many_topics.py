@@ -89,7 +89,7 @@ def run(script: str, *args: str, **environment: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("cache_mib", [16, pytest.param(256, marks=pytest.mark.long)])
+@pytest.mark.parametrize("cache_mib", [16, pytest.param(256, marks=pytest.mark.nightly)])
 def test_300_topics_take_bounded_threads_files_and_caches(tmp_path: object, cache_mib: int) -> None:
     """Producer, consumers with and without a group, both codecs, and topics that are deleted."""
     out = run(_SCRIPT, str(tmp_path), COMMITLOG_MAX_CACHE_BYTES=str(cache_mib * 2**20))

@@ -96,7 +96,7 @@ def test_members_killed_and_stopped_at_random_read_every_record(
     play(tmp_path, strategy, processes, 5)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range", "roundrobin", "sticky"])
 def test_members_killed_and_stopped_at_random_for_minutes(
     tmp_path: Path, strategy: str, processes: dict[str, BaseProcess]

@@ -36,7 +36,7 @@ from tests.kafka.toolchain import Java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.kafka
+pytestmark = pytest.mark.external
 
 TOPIC = "orders"
 BARE = "orders-without-indexes"

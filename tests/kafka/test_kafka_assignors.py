@@ -27,7 +27,7 @@ from tests.kafka.make_assignments import text
 from tests.kafka.toolchain import Java
 from tests.support.rounds import MEMBERS, STORED, TOPICS, Round, answer, in_order
 
-pytestmark = pytest.mark.kafka
+pytestmark = pytest.mark.external
 
 HISTORIES = 300
 #: The last four have several partitions that could move back.

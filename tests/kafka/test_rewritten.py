@@ -20,7 +20,7 @@ from tests.kafka.frames import Frame
 from tests.kafka.scenes import Scene
 from tests.kafka.toolchain import Java
 
-pytestmark = pytest.mark.kafka
+pytestmark = pytest.mark.external
 
 ZEROS = "Found record size 0 smaller than minimum record overhead"
 

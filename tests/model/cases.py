@@ -87,7 +87,7 @@ class Weakened(Without):
 
 def by_size(wholes: Iterable[Any], most: int) -> list[Any]:
     """Return scenes as parameters of a test; those of more states are left to `make test-models`."""
-    return [pytest.param(w, marks=[pytest.mark.long] if w.at_least > most else [], id=str(w)) for w in wholes]
+    return [pytest.param(w, marks=[pytest.mark.nightly] if w.at_least > most else [], id=str(w)) for w in wholes]
 
 
 # --- For tests ----------------------------------------------------------------------------------------------------------

@@ -312,7 +312,7 @@ def test_a_weaker_rule_is_enough_in_a_kinder_world(whole: Whole, capsys: pytest.
     assert_nothing_breaks(whole, capsys)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("whole", MINUTES, ids=str)
 def test_with_all_rules_no_property_breaks_in_larger_stories(whole: Whole, capsys: pytest.CaptureFixture[str]) -> None:
     assert_nothing_breaks(whole, capsys)

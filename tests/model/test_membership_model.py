@@ -16,14 +16,14 @@ NO_END = 10**9
     "scenario",
     [
         Scenario(suspicions=0),
-        pytest.param(Scenario(suspicions=1, settle_every=40), marks=pytest.mark.long),
+        pytest.param(Scenario(suspicions=1, settle_every=40), marks=pytest.mark.nightly),
         Scenario(partitions=2, suspicions=0, settle_every=5),
         Scenario(partitions=2, suspicions=0, settle_every=5, assignor="range"),
-        pytest.param(Scenario(suspicions=1, settle_every=60, assignor="range"), marks=pytest.mark.long),
+        pytest.param(Scenario(suspicions=1, settle_every=60, assignor="range"), marks=pytest.mark.nightly),
         Scenario(suspicions=0, settle_every=20, processes=ONE_INSTANCE, max_admitted=3),
         pytest.param(
             Scenario(suspicions=1, settle_every=50, processes=ONE_INSTANCE, max_generation=2, max_admitted=3),
-            marks=pytest.mark.long,
+            marks=pytest.mark.nightly,
         ),
     ],
     ids=["two", "expiry", "cooperative", "eager", "eager-expiry", "static", "static-expiry"],

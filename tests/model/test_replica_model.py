@@ -37,7 +37,7 @@ pytestmark = pytest.mark.slow
 
 def either(cases: list[Any]) -> list[Any]:
     """The cases, those that take long marked so."""
-    return [pytest.param(each, marks=[pytest.mark.long] if each.long else [], id=str(each)) for each in cases]
+    return [pytest.param(each, marks=[pytest.mark.nightly] if each.long else [], id=str(each)) for each in cases]
 
 
 @pytest.mark.parametrize("whole", [*WHOLE, *COMPOSED, *DECIDING], ids=str)
@@ -45,7 +45,7 @@ def test_with_all_rules_no_property_breaks(whole: Whole, capsys: pytest.CaptureF
     assert_nothing_breaks(whole, capsys, bounds_of(whole.scenario()))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("whole", [*LARGE, *LARGE_COMPOSED, *LARGE_DECIDING], ids=str)
 def test_with_all_rules_no_property_breaks_in_larger_scenes(whole: Whole, capsys: pytest.CaptureFixture[str]) -> None:
     assert_nothing_breaks(whole, capsys, bounds_of(whole.scenario()))
@@ -55,7 +55,7 @@ def test_everything_at_once_breaks_nothing_in_random_schedules(capsys: pytest.Ca
     assert_nothing_breaks_at_random(wander(everything(ALL), runs=WALKS, seed=3), capsys)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_everything_at_once_breaks_nothing_in_many_random_schedules(capsys: pytest.CaptureFixture[str]) -> None:
     assert_nothing_breaks_at_random(wander(everything(ALL), runs=60 * WALKS, seed=2), capsys)
 
@@ -72,7 +72,7 @@ def test_metadata_that_moves_or_is_collected_breaks_nothing(whole: Whole, capsys
     assert_nothing_breaks(whole, capsys)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("whole", [*LARGE_FOLLOWING, *LARGE_BORN, *LARGE_COLLECTING], ids=str)
 def test_metadata_that_moves_or_is_collected_breaks_nothing_in_larger_scenes(
     whole: Whole, capsys: pytest.CaptureFixture[str]
@@ -95,7 +95,7 @@ def test_without_a_rule_that_is_not_forced_nothing_breaks(without: Without) -> N
     assert without.explored().broken is None
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_an_acceptor_that_is_rolled_back_below_its_files_can_break_the_chain() -> None:
     """What the page says is not covered: nothing on any root tells that the disk below one forgot its newest vote."""
     report = explore(rolled_back(STRICT))

@@ -32,7 +32,7 @@ def test_with_all_rules_no_property_breaks(whole: Whole, capsys: pytest.CaptureF
     assert_nothing_breaks(whole, capsys, bounds_of(whole.scenario()))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("whole", LARGE, ids=str)
 def test_with_all_rules_no_property_breaks_in_larger_scenes(whole: Whole, capsys: pytest.CaptureFixture[str]) -> None:
     assert_nothing_breaks(whole, capsys, bounds_of(whole.scenario()))
@@ -45,7 +45,7 @@ def test_everything_at_once_breaks_nothing_in_random_schedules(capsys: pytest.Ca
     assert report.reached >= {"Published", "Dropped", "Accepted", "Handed", "sweep_objects", "collect_one"}
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_everything_at_once_breaks_nothing_in_many_random_schedules() -> None:
     report = wander(everything(ALL), runs=10 * WALKS, seed=2)
     assert report.broken is None, str(report)

@@ -62,7 +62,7 @@ def _names(module: str) -> set[str]:
     return {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_each_guard_is_held_by_its_test() -> None:
     alive = [result for result in run_all(MUTANTS, 2) if result.outcome is not Outcome.KILLED]
     assert alive == []

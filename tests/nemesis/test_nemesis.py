@@ -8,7 +8,7 @@ import sys
 import pytest
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_everything_fails_for_three_minutes() -> None:
     """Nothing acknowledged is lost or twice, no offset changes its record, no high watermark goes back, roots are equal."""
     command = [sys.executable, "-m", "tests.nemesis", "--minutes", "3"]

@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave all of them to ``make test-nfs``."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.nfs)
+            item.add_marker(pytest.mark.external)
 
 
 @pytest.fixture(params=["4", "3"], ids=["NFS 4.2", "NFS 3"])

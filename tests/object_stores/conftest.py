@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         name = _server_of(item)
         if name and name not in _EVERYWHERE:
-            item.add_marker(pytest.mark.object_stores)
+            item.add_marker(pytest.mark.external)
 
 
 def _server_of(item: pytest.Item) -> str:

@@ -74,7 +74,7 @@ def test_killed_after_any_change(bucket: Bucket, through: Bucket, proxy: Proxy, 
     kill_anywhere(name, (bucket, through), proxy)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @on(Moto)
 @pytest.mark.parametrize("name", OTHERS)
 def test_killed_after_any_change_on_moto(bucket: Bucket, through: Bucket, proxy: Proxy, name: str) -> None:

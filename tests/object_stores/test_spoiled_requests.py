@@ -115,7 +115,7 @@ FOR_EVER: dict[Fault, str] = {
 
 
 @on(Versitygw, Moto)
-@pytest.mark.parametrize("verb", [".*", CONDITIONAL, pytest.param("PUT", marks=pytest.mark.long)])
+@pytest.mark.parametrize("verb", [".*", CONDITIONAL, pytest.param("PUT", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("fault", FOR_EVER, ids=faults.name_of)
 def test_a_store_that_never_answers(bucket: Bucket, through: Bucket, proxy: Proxy, fault: Fault, verb: str) -> None:
     """A bounded number of tries with pauses between them, an error that says what to do, and nothing half done."""

@@ -86,14 +86,14 @@ def test_small_commits_leave_few_objects_and_write_little(partitions: int) -> No
     check(partitions, 600, None)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("maintain_every", [None, 500])
 @pytest.mark.parametrize("partitions", [1, 10, 100])
 def test_five_thousand_small_commits(partitions: int, maintain_every: int | None) -> None:
     check(partitions, 5_000, maintain_every)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_hundred_thousand_commits_without_maintenance_stay_readable() -> None:
     storage, topic, _ = run(1, 100_000, maintain_every=None)
     assert len(topic.settled(topic.newest()[1].topic_id)[1].tail) <= 31 * 5

@@ -301,7 +301,7 @@ def _catch_up_and_die(roots: Replicated, number: int) -> None:
         roots.log().replicate("t")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("wiped", [False, True])
 def test_killed_before_any_change(fast_path: Path, wiped: bool) -> None:
     """What a reader of the root sees is right at every step, and the next process goes on."""

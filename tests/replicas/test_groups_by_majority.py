@@ -351,7 +351,7 @@ class Chaos:
 
 
 #: More of them in ``make test-long``.
-SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 40))]
+SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(2, 40))]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

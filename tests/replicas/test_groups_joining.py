@@ -172,7 +172,7 @@ def _grow_and_die(roots: Grown, number: int) -> None:
         add(roots, "b")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_killed_before_any_change(fast_path: Path) -> None:
     """A handle of before commits at every step, and the next run goes on."""
     for number in count(1):

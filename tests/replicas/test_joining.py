@@ -298,7 +298,7 @@ def _grow_and_die(roots: Grown, number: int) -> None:
         roots.log("a").set_replication_factor("t", 2)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_killed_before_any_change(fast_path: Path) -> None:
     """The root is whole at every step, for old handles too, and the next run goes on."""
     for number in count(1):
@@ -327,7 +327,7 @@ def _move_and_die(roots: Grown, number: int) -> None:
         roots.log("a").move_replicas(str(roots.path / "b"), str(roots.path / "c"))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_killed_before_any_change_of_a_move(fast_path: Path) -> None:
     """All is read and written at every step, and the next run goes on; the root that is moved leads."""
     for number in count(1):

@@ -49,7 +49,7 @@ def test_killed_at_some_steps(name: str, fast_path: Path) -> None:
     assert _killed(name, fast_path, range(5 + 3 * list(SCENES).index(name), 10_000, _STRIDE)) > 1
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SCENES)
 def test_killed_anywhere(name: str, fast_path: Path) -> None:
     """The same at each step."""
@@ -62,7 +62,7 @@ def test_a_rival_is_killed_at_some_steps(place: int, name: str, fast_path: Path)
     assert _raced(name, rivals[place % 2], fast_path, range(7 + 5 * place, 10_000, _STRIDE)) >= 1
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("rival", rivals)
 @pytest.mark.parametrize("name", SCENES)
 def test_a_rival_is_killed_anywhere(name: str, rival: str, fast_path: Path) -> None:

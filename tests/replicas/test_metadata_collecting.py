@@ -581,7 +581,7 @@ def maintain_without_replicating(roots: Replicated) -> None:
     collect_decided(roots.topic())
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 12))])
+@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 12))])
 def test_whatever_comes_they_converge_and_nothing_is_lost(fast_path: Path, seed: int) -> None:
     """One root at a time is away, processes are killed at any request, entries are put late where they were."""
     chance, roots, written, kept = Random(seed), Replicated(fast_path, metadata="mno"), 0, dict[str, bytes]()

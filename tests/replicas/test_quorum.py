@@ -410,7 +410,7 @@ def chain(places: Places) -> list[tuple[str, str]]:
 FIRST_SEEDS = 0, 17, 21
 SEEDS = [
     *FIRST_SEEDS,
-    *(pytest.param(seed, marks=pytest.mark.long) for seed in range(60) if seed not in FIRST_SEEDS),
+    *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(60) if seed not in FIRST_SEEDS),
 ]
 
 

@@ -432,7 +432,7 @@ def killed_at(roots: Replicated, number: int) -> bool:
 
 #: Puts of a replacement of all that the fixture makes, at most: each of them is a place to be killed at.
 PUTS = 100
-EVERY = [*range(1, PUTS, 9), *(pytest.param(n, marks=pytest.mark.long) for n in range(1, PUTS) if n % 9 != 1)]
+EVERY = [*range(1, PUTS, 9), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(1, PUTS) if n % 9 != 1)]
 
 
 @pytest.mark.parametrize("number", EVERY)
@@ -755,7 +755,7 @@ def write_id_of(file: Path) -> str:
     return str(json.loads(file.read_bytes().split(b"\n")[0])["writeId"])
 
 
-SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 200))]
+SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(4, 200))]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -16,7 +16,7 @@ def run(what: str, root: Path, keys: int, buffer_mb: int) -> str:
 
 @pytest.mark.parametrize(
     ("keys", "buffer_mb", "bound_mb"),
-    [(600_000, 4, 250), pytest.param(10_000_000, 128, 1000, marks=pytest.mark.long)],
+    [(600_000, 4, 250), pytest.param(10_000_000, 128, 1000, marks=pytest.mark.nightly)],
 )
 def test_a_topic_of_many_long_keys_is_compacted_in_bounded_memory(
     tmp_path: Path, keys: int, buffer_mb: int, bound_mb: int

@@ -367,10 +367,10 @@ def test_produce_and_cat_go_on_after_two_seconds_without_their_root(disk: Disk) 
     assert cat(root, "t", "-e").splitlines(keepends=True) == read
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_all_of_this_holds_of_a_file_system_that_is_unmounted(tmp_path: Path) -> None:
     """In a mount namespace that goes with the tests; where nobody may have one this test fails and says so."""
-    command = [*disks.namespace_command(), sys.executable, "-m", "pytest", __file__, "-m", "not long"]
+    command = [*disks.namespace_command(), sys.executable, "-m", "pytest", __file__, "-m", "not nightly"]
     arguments = ["-q", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "inside")]
     done = subprocess.run([*command, *arguments], env={**os.environ, disks.INSIDE: "1"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-8000:]

@@ -11,4 +11,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests in this directory."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.sail)
+            item.add_marker(pytest.mark.external)

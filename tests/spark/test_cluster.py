@@ -84,7 +84,7 @@ def test_a_worker_that_is_killed_in_a_write_a_stream_and_a_read_loses_and_double
     assert len(list((tmp_path / "log" / "topics" / "a").glob("*/staged/*.chunk"))) > TASKS
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_speculative_attempts_add_nothing(start: Start, tmp_path: Path) -> None:
     """Two attempts of a task stage the same records at the same time; the commit names one of them."""
     finish(start("speculative", **SPECULATION), tmp_path)

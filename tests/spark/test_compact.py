@@ -127,7 +127,7 @@ def written(topic: TopicLog, number: int) -> None:
     commit(topic, staged.topic_id, [staged], acks_all=True)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_example_runs_with_spark_submit(root: str, twins: tuple[CommitLog, CommitLog]) -> None:
     log, twin = twins
     assert "partition 1: " in submit("compact.py", "--root", root, "--topic", TOPIC)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pyarrow.dataset as ds
+import pytest
 
 from pyspark_commitlog import CommitLog
 from tests.spark.conftest import REPOSITORY
@@ -64,6 +65,7 @@ def test_every_page_with_python_is_run() -> None:
             compile(block, page, "exec")
 
 
+@pytest.mark.nightly
 def test_the_python_of_the_documents_runs(tmp_path: Path) -> None:
     blocks = [block for page in PAGES for block in _BLOCK.findall((REPOSITORY / page).read_text())]
     (orders,) = re.findall(r"```csv\n(.*?)```", (REPOSITORY / PAGES[-1]).read_text(), re.DOTALL)

@@ -85,6 +85,7 @@ def test_the_summary_gives_mean_delays_by_carrier_and_by_hour(ingested: Path) ->
     assert rows["1"] == ["1", "1", "(all", "cancelled)"]
 
 
+@pytest.mark.nightly
 def test_the_totals_of_an_update_query_are_those_of_all_flights(ingested: Path, tmp_path: Path) -> None:
     places = ("--root", ingested / "log", "--checkpoint", tmp_path / "checkpoint", "--topic", TOPIC)
     printed = submit("flights_totals.py", *places)
@@ -93,6 +94,7 @@ def test_the_totals_of_an_update_query_are_those_of_all_flights(ingested: Path, 
     assert CommitLog(str(ingested / "log")).describe("flights-totals").config["cleanup.policy"] == "compact"
 
 
+@pytest.mark.nightly
 def test_an_example_runs_by_the_path_of_its_interpreter_alone(ingested: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, EXAMPLES / "flights_summary.py", "--root", ingested / "log", "--topic", TOPIC],
@@ -108,7 +110,7 @@ def test_an_example_runs_by_the_path_of_its_interpreter_alone(ingested: Path, tm
 # --- the demo ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("root", ["demo", "s3"])
 def test_the_demo_kills_its_writer_and_finds_the_same_by_stream_and_by_batch(tmp_path: Path, root: str) -> None:
     done = subprocess.run(

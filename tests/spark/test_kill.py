@@ -50,12 +50,12 @@ def test_a_job_that_is_killed_twice_writes_every_record_once(tmp_path: Path) -> 
     kill_at_random(KilledJob(tmp_path, batches_for(2)), 2, seed=20131103)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_job_that_is_killed_twenty_times_writes_every_record_once(tmp_path: Path) -> None:
     kill_at_random(KilledJob(tmp_path, batches_for(20)), 20, seed=int(time.time()))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_copy_from_topic_to_topic_that_is_killed_twenty_times_is_equal(tmp_path: Path) -> None:
     """Partitions, offsets, keys and timestamps included: the source's offsets and the sink's batches go together."""
     kill_at_random(CopyJob(tmp_path, batches_for(20)), 20, seed=int(time.time()))
@@ -79,7 +79,7 @@ def kill_at(job: KilledJob, step: int, moment: str) -> bool:
     return True
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_killed_between_its_entry_and_sparks_commit_file_a_batch_is_not_written_again(tmp_path: Path) -> None:
     """The step right after the one commit point, before anything else can be done."""
     job = KilledJob(tmp_path, BATCHES)
@@ -93,7 +93,7 @@ def test_killed_between_its_entry_and_sparks_commit_file_a_batch_is_not_written_
     job.check()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_killed_at_any_step_of_its_commit_a_batch_is_written_once(tmp_path: Path) -> None:
     step, moments = 0, 0
     while True:

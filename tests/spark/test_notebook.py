@@ -14,9 +14,13 @@ from nbclient import NotebookClient
 from tests.spark.conftest import REPOSITORY
 
 NOTEBOOKS = sorted((REPOSITORY / "notebooks").glob("*.ipynb"))
+FIRST = "01-quickstart.ipynb"
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=path.name, marks=[] if path.name == FIRST else pytest.mark.nightly) for path in NOTEBOOKS],
+)
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
@@ -44,4 +48,4 @@ def test_a_notebook_is_stored_without_outputs(path: Path) -> None:
 
 
 def test_there_is_a_notebook() -> None:
-    assert "01-quickstart.ipynb" in [path.name for path in NOTEBOOKS]
+    assert FIRST in [path.name for path in NOTEBOOKS]

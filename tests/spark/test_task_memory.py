@@ -11,7 +11,7 @@ BOUND_MB = 300
 
 
 @pytest.mark.parametrize("partitions", [1, 1000])
-@pytest.mark.parametrize("megabytes", [400, pytest.param(2000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("megabytes", [400, pytest.param(2000, marks=pytest.mark.nightly)])
 def test_a_write_task_stays_small(root: str, log: CommitLog, partitions: int, megabytes: int) -> None:
     log.create_topic(TOPIC, partitions)
     peak, records = peak_mb("write", root, megabytes)
@@ -20,7 +20,7 @@ def test_a_write_task_stays_small(root: str, log: CommitLog, partitions: int, me
     assert peak < BOUND_MB
 
 
-@pytest.mark.parametrize("megabytes", [800, pytest.param(2000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("megabytes", [800, pytest.param(2000, marks=pytest.mark.nightly)])
 def test_a_write_task_stays_small_however_many_topics_it_writes_to(root: str, log: CommitLog, megabytes: int) -> None:
     peak, records = peak_mb("write_topics", root, megabytes)
     assert records * 1000 > megabytes * 0.95 * MB
@@ -29,7 +29,7 @@ def test_a_write_task_stays_small_however_many_topics_it_writes_to(root: str, lo
 
 
 @pytest.mark.parametrize(("compression", "settled"), [("lz4", True), ("none", False)])
-@pytest.mark.parametrize("megabytes", [400, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("megabytes", [400, pytest.param(1000, marks=pytest.mark.nightly)])
 def test_a_read_task_stays_small(root: str, log: CommitLog, compression: str, settled: bool, megabytes: int) -> None:
     log.create_topic(TOPIC, 1, {"compression.type": compression})
     _, written = peak_mb("write", root, megabytes)

@@ -56,6 +56,7 @@ class TestSqlite(UpsertStories):
     """The stories, in SQLite."""
 
 
+@pytest.mark.nightly
 def test_what_the_document_says_runs(tmp_path: Path) -> None:
     (commands,) = re.findall(
         r"## Try it\n+```\n(.*?)```", (REPOSITORY / "docs/how-to/upserts.md").read_text(), re.DOTALL
