@@ -183,7 +183,7 @@ class _Round:
 
     @property
     def is_hopeless(self) -> bool:
-        """Return whether no topic was maintained, and no other round will do it: there is no root, no permission…"""
+        """Return whether no topic was maintained, and no other round will do it: no root, no permission."""
         return self.code > 0 and not self._done and not self._mendable
 
     def run(self, only: list[str] | None) -> _Round:

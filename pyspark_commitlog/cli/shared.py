@@ -295,7 +295,7 @@ _ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"\\": b"\\"}
 
 
 def unescape(text: str, what: str) -> bytes:
-    """Return a text as UTF-8, ``\\n``, ``\\r``, ``\\t``, ``\\\\`` and ``\\xHH`` as the bytes they stand for (pure).
+    r"""Return a text as UTF-8, ``\n``, ``\r``, ``\t``, ``\\`` and ``\xHH`` as the bytes they stand for (pure).
 
     Raises:
         UsageError: another escape.

@@ -16,14 +16,14 @@ class ConsumerRebalanceListener:
     """Called, inside ``poll``, when a consumer loses or gets partitions (Kafka: ``ConsumerRebalanceListener``)."""
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        """Called before partitions are taken away: their positions can still be committed."""
+        """Handle partitions that are about to be revoked: their positions can still be committed."""
 
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
-        """Called when others have partitions already: their positions can't be committed. As revoked, by default."""
+        """Handle partitions that others have already: their positions can't be committed. As revoked, by default."""
         self.on_partitions_revoked(lost)
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        """Called when partitions were added: positions may be sought."""
+        """Handle partitions that were added: positions may be sought."""
 
 
 def changed(before: Places, now: Places) -> Assignment | None:

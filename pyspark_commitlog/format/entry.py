@@ -1,10 +1,10 @@
-"""A journal entry: one line of JSON that ends with its own CRC-32C, then the inline frames it names.
+r"""A journal entry: one line of JSON that ends with its own CRC-32C, then the inline frames it names.
 
 ::
 
     {"formatVersion":3,"readFeatures":[],"writeFeatures":[],"journal":"topic","kind":"append","topicId":"…",
      "sequence":7,"writeId":"…","prev":"…","lineage":"…",…,"inline":{"length":812,"crc":"…"},
-     "crc":"1c291ca3"}\\n<inline bytes>
+     "crc":"1c291ca3"}\n<inline bytes>
 
 The CRC covers every byte of the line before ``,"crc":``. Side files (tables too large for an entry) are JSON whose
 length and CRC stand in the entry.

@@ -1,5 +1,6 @@
-"""What a topic's entries need on a root that learns them, and what an election makes of a topic: the log's knowledge
-for ``replicas``, which knows of roots alone.
+"""What a topic's entries need on a root that learns them, and what an election makes of a topic.
+
+The log's knowledge for ``replicas``, which knows of roots alone.
 """
 
 from __future__ import annotations

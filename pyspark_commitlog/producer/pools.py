@@ -31,7 +31,7 @@ def of_process() -> Pools:
 
 
 def _begin_again() -> None:
-    """A forked child has none of these threads."""
+    """Make pools again in a forked child, which has none of these threads."""
     global _process
     _process = Pools()
 

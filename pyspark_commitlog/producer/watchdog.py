@@ -111,7 +111,7 @@ _process = _Watchdogs()
 
 
 def _begin_again() -> None:
-    """A forked child has no such thread."""
+    """Begin again in a forked child, which has no such thread."""
     global _process
     _process = _Watchdogs()
 

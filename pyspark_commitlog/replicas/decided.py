@@ -27,10 +27,10 @@ from pyspark_commitlog.replicas.unit import NoAppends, Unit
 
 
 class DecidedJournal(ReplicatedJournal):
-    """A journal that a majority decides; see ``ReplicatedJournal``. All of it raises, where no majority answers:
+    """A journal that a majority decides; see ``ReplicatedJournal``.
 
     Raises:
-        ReplicaNotAvailableError: nothing is known, and nothing can be decided.
+        ReplicaNotAvailableError: of all of it: no majority answers, so nothing is known, and nothing can be decided.
     """
 
     @property

@@ -408,7 +408,7 @@ def _make(call: _Call) -> None:
 
 
 def _begin_again() -> None:
-    """A forked child has none of these threads; a lock that one of them held is let go of by nobody."""
+    """Begin again in a forked child: it has none of these threads, and locks that they held are let go of by nobody."""
     global _idle, _lock
     _lock = threading.Lock()
     for calls in _known.values():

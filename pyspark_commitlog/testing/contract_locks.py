@@ -118,7 +118,7 @@ class _Other:
         assert self._process.exitcode == 0
 
     def kill(self) -> None:
-        """SIGKILL it. (With a time limit, ``join`` would wait for its children too.)"""
+        """SIGKILL it, and wait; with a time limit, ``join`` would wait for its children too."""
         self._process.kill()
         self._process.join()
 

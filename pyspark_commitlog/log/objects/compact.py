@@ -43,7 +43,6 @@ def publish_piece(
     Raises:
         StorageError, OutcomeUnknownError: it may be published.
     """
-
     manifests = Manifests(topic, topic_id)
 
     def swap(base: Stored, now: SettleState) -> Change | None:

@@ -1,5 +1,6 @@
-"""What a settler reads whole, several at a time: small chunks and inline bytes. Each is a request, and several
-partitions may have a share of it.
+"""Small chunks and inline bytes, which a settler reads whole, several at a time.
+
+Each is a request, and several partitions may have a share of it.
 """
 
 from __future__ import annotations

@@ -18,8 +18,10 @@ Row = dict[str, Any]
 
 
 def dump(storage: Storage, name: str) -> Iterator[Row]:
-    """Yield what a file holds: frames of a ``.log`` or ``.chunk``, entries of an index, JSON of a journal or manifest;
-    of a segment object each slice, and its frames.
+    """Yield the rows of a file.
+
+    Frames of a ``.log`` or ``.chunk``, entries of an index, JSON of a journal or manifest; of a segment object each
+    slice, and its frames.
 
     A frame that is damaged is shown as such; after a header that does not parse nothing can be found. Zeros to the end
     of a ``.log`` are shown as such: ``preallocate`` leaves them in an active segment.

@@ -150,6 +150,7 @@ def voided(state: TopicState, settle: SettleState, given_up: tuple[GivenUp, ...]
 
 @contextmanager
 def settling_stopped(topic: TopicLog, topic_id: str, done: str) -> Iterator[None]:
+    """Hold the settlers' lock; ``done`` says, for the error, what nothing was."""
     for _ in range(_LOCK_TRIES):
         with topic.settling(topic_id) as held:
             if held:

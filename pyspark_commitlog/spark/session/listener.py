@@ -71,7 +71,7 @@ class CommitLogListener(StreamingQueryListener):
         self.take(json.loads(event.progress.json))
 
     def onQueryIdle(self, event: Any) -> None:
-        """What was reported last holds."""
+        """Keep what was reported last."""
 
     def onQueryTerminated(self, event: Any) -> None:
         """Keep what was reported last of the query, for ``prometheus``; the rest goes, of the longest ended all.

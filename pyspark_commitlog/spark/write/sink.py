@@ -225,7 +225,7 @@ class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
                 raise
 
     def _may_make(self, log: Root, name: str) -> bool:
-        """A stream makes topics that never were: one that is gone may be gone under this very query.
+        """Return whether the topic never was: one that is gone may be gone under this very query.
 
         Raises:
             RootNotAvailableError: there is no root, and this is not the query's first batch.
