@@ -1,4 +1,4 @@
-"""Where a run's time goes: seconds by directory, and the slowest tests with what each is for, for tests/README.md.
+"""Print where a run's time went: seconds by directory, then the slowest tests with what each is for.
 
     make test ARGS=--junitxml=run.xml
     .venv/bin/python -m tests.slowest run.xml
@@ -13,13 +13,36 @@ import ast
 import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-DOCUMENT = REPOSITORY / "tests/README.md"
+#: Number of tests that are printed.
 COUNT = 50
-BEGIN, END = "<!-- slowest -->\n", "<!-- /slowest -->\n"
+
+
+def summary(report: Path) -> Iterator[str]:
+    """Yield the lines of a JUnit report's summary: the total, each directory's seconds, the slowest tests."""
+    cases = list(ET.parse(report).iter("testcase"))
+    by_directory = Counter[str]()
+    for case in cases:
+        by_directory[case.attrib["classname"].split(".")[1]] += float(case.attrib["time"])
+    yield f"{len(cases):,} tests, {by_directory.total():,.0f} s in all processes together\n"
+    for name, seconds in by_directory.most_common():
+        yield f"{seconds:7,.0f} s  {name}/"
+    yield ""
+    for case in sorted(cases, key=lambda case: -float(case.attrib["time"]))[:COUNT]:
+        file, name = file_of(case.attrib["classname"]), case.attrib["name"]
+        test = f"{file.relative_to(REPOSITORY / 'tests')}::{name}"
+        yield f"{float(case.attrib['time']):7.1f} s  {test}\n           {purpose(file, name.partition('[')[0])}"
+
+
+def file_of(classname: str) -> Path:
+    """Return the file of a report's class name, which may end with a class in it."""
+    file = classname.replace(".", "/")
+    while not (REPOSITORY / f"{file}.py").is_file():
+        file = file.rpartition("/")[0]
+    return REPOSITORY / f"{file}.py"
 
 
 def purpose(path: Path, name: str) -> str:
@@ -27,43 +50,9 @@ def purpose(path: Path, name: str) -> str:
     module = ast.parse(path.read_text())
     tests = (node for node in ast.walk(module) if isinstance(node, ast.FunctionDef) and node.name == name)
     told = next((ast.get_docstring(node) for node in tests if ast.get_docstring(node)), None)
-    return (told or ast.get_docstring(module) or "").partition("\n")[0].replace("|", "\\|")
-
-
-def table(report: Path) -> str:
-    """Return the slowest tests of a JUnit report as a Markdown table, with the time of all tests above it."""
-    cases = list(ET.parse(report).iter("testcase"))
-    slowest = sorted(cases, key=lambda case: -float(case.attrib["time"]))[:COUNT]
-    lines = [
-        f"{len(cases):,} tests, {sum(float(case.attrib['time']) for case in cases):,.0f} s in two processes together:",
-        f"{by_directory(cases)}.\n",
-        "| s | test | what it is for |",
-        "|---:|---|---|",
-    ]
-    for case in slowest:
-        file, name = case.attrib["classname"].replace(".", "/"), case.attrib["name"]
-        while not (REPOSITORY / f"{file}.py").is_file():  # a class in it
-            file = file.rpartition("/")[0]
-        file += ".py"
-        told = purpose(REPOSITORY / file, name.partition("[")[0])
-        lines.append(f"| {float(case.attrib['time']):.1f} | `{file.removeprefix('tests/')}::{name}` | {told} |")
-    return "\n".join(lines) + "\n"
-
-
-def by_directory(cases: Sequence[ET.Element]) -> str:
-    """Return the seconds of each directory of tests, most first."""
-    seconds = Counter[str]()
-    for case in cases:
-        seconds[case.attrib["classname"].split(".")[1]] += float(case.attrib["time"])
-    return ", ".join(f"{name} {took:,.0f} s" for name, took in seconds.most_common())
-
-
-def put(report: Path) -> None:
-    """Put the table of a report between the two marks of the document."""
-    before, _, rest = DOCUMENT.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    DOCUMENT.write_text(before + BEGIN + table(report) + END + after)
+    return (told or ast.get_docstring(module) or "").partition("\n")[0]
 
 
 if __name__ == "__main__":
-    put(Path(sys.argv[1]))
+    for line in summary(Path(sys.argv[1])):
+        print(line)

@@ -7,7 +7,9 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from tests import modules
+import pytest
+
+from tests import modules, slowest
 
 TESTS = Path(__file__).parents[1]
 FILES = sorted(TESTS.rglob("*.py"))
@@ -19,25 +21,85 @@ def imported(path: Path) -> set[str]:
 
 
 def test_readme_has_every_directory() -> None:
-    named = set(re.findall(r"`(\w+)/`", modules.DOCUMENT.read_text().partition("\n\n`make test-fast`")[0]))
+    named = set(re.findall(r"`(\w+)/`", (TESTS / "README.md").read_text().partition("\n\n`make test-fast`")[0]))
     assert named == {path.name for path in TESTS.iterdir() if path.is_dir() and not path.name.startswith("_")}
 
 
-def test_readme_has_the_rules_and_tests_of_every_module() -> None:
-    """Else: ``python -m tests.modules --docs``."""
-    text = modules.DOCUMENT.read_text()
-    assert text == modules.written(text)
+def test_without_arguments_every_module_is_listed_with_its_first_line(capsys: pytest.CaptureFixture[str]) -> None:
+    modules.main([])
+    rooms = [room.splitlines() for room in capsys.readouterr().out.split("\n\n")]
+    assert [line.split()[0] for room in rooms for line in room] == [str(path) for path in modules.modules()]
     assert len(modules.modules()) > 150
-    for path in modules.modules():
-        assert f"| `{path}` |" in text
+    for room in rooms:
+        assert len({Path(line.split()[0]).parent for line in room}) == 1
+    lines = dict(line.split(maxsplit=1) for room in rooms for line in room)
+    assert lines["format/paths.py"] == "Names of everything below a root, built and parsed in one place."
 
 
-def test_a_guard_s_tests_come_before_those_that_only_import_its_module() -> None:
-    guards = [guard for guard in modules.load() if guard.at.startswith("journal.putting:")]
-    files = modules.tests_of(Path("journal/putting.py"), guards)
-    most = Counter(guard.red.partition("::")[0] for guard in guards).most_common(1)[0][0]
-    assert files[0] == most
-    assert "R5" in modules.rules_of(Path("journal/putting.py"), guards)
+def test_files_are_described_by_their_rules_and_tests(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whichever way a file is named; the command at the end runs what guards any of them, most guards first."""
+    path = Path("journal/putting.py")
+    modules.main(["pyspark_commitlog/journal/putting.py", str(TESTS.parent / "pyspark_commitlog/format/varint.py")])
+    described, other, command = capsys.readouterr().out.split("\n\n")
+    assert described.startswith(f"{path}  Put an entry until its outcome is certain")
+    assert "R5" in modules.rules_of(path)
+    assert f"rules: {', '.join(modules.rules_of(path))}\n" in described
+    most = Counter(guard.red.partition("::")[0] for guard in modules.guards_of(path)).most_common(1)[0][0]
+    assert f"guarded by: {most}" in described
+    assert other.startswith("format/varint.py")
+    assert command.startswith(f".venv/bin/python -m pytest tests/{most} ")
+    assert "tests/unit/test_varint.py" in command.split()
+    assert all((TESTS.parent / file).is_file() for file in command.split()[3:])
+
+
+def test_tests_that_only_import_a_module_come_after_its_guards() -> None:
+    path = Path("log/maintain/retention.py")
+    guards, _, imports = modules.description(path).partition("imported by: ")
+    only = set(modules.importing(path)) - set(modules.guarding(path))
+    assert only
+    assert all(file in imports and file not in guards for file in only)
+    assert all(file in guards and file not in imports for file in modules.guarding(path))
+
+
+@pytest.mark.parametrize("name", ["consumer/guard.py", "log/segments/new_segment.py"])
+def test_a_module_without_tests_of_its_own_is_run_by_its_room_s_or_by_its_users(name: str) -> None:
+    path = Path(name)
+    assert modules.guarding(path) == modules.importing(path) == []
+    users = {test for user in modules.users_of(path) for test in modules.to_run(Path(user))}
+    assert users != set()
+    assert set(modules.to_run(path)) == ({"consumer"} if path.parts[0] == "consumer" else users)
+
+
+def test_there_is_something_to_run_for_every_module() -> None:
+    assert [path for path in modules.modules() if not modules.to_run(path)] == []
+
+
+def test_a_file_that_is_no_module_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        modules.main(["log/topic.py", "log/no_such.py"])
+    assert ended.value.code == 2
+    assert "no module of pyspark_commitlog with code: log/no_such.py" in capsys.readouterr().err
+
+
+def test_the_slowest_are_printed_after_the_seconds_of_each_directory(tmp_path: Path) -> None:
+    report = tmp_path / "run.xml"
+    cases = [
+        ("tests.unit.test_varint", "test_a[x]", 1.5),
+        ("tests.crash.test_faults.TestB", "test_b", 30.25),
+        ("tests.unit.test_tests", "test_files_are_described_by_their_rules_and_tests", 2000),
+    ]
+    written = "".join(f'<testcase classname="{of}" name="{name}" time="{time}"/>' for of, name, time in cases)
+    report.write_text(f"<testsuites><testsuite>{written}</testsuite></testsuites>")
+    total, *directories, empty, first, second, third = list(slowest.summary(report))
+    assert total == "3 tests, 2,032 s in all processes together\n"
+    assert directories == ["  2,002 s  unit/", "     30 s  crash/"]
+    assert empty == ""
+    assert first.splitlines() == [
+        " 2000.0 s  unit/test_tests.py::test_files_are_described_by_their_rules_and_tests",
+        "           Whichever way a file is named; the command at the end runs what guards any of them, most guards first.",
+    ]
+    assert second.startswith("   30.2 s  crash/test_faults.py::test_b")
+    assert third.startswith("    1.5 s  unit/test_varint.py::test_a[x]")
 
 
 def test_no_file_of_tests_has_the_name_of_another() -> None:
