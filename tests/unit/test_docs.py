@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
-from collections.abc import Iterator, Sequence
-from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
 
-import pyspark_commitlog
 from pyspark_commitlog.format.paths import TopicPaths
+from tests.modules import RULE
+from tests.mutants.listed import load
 
 REPOSITORY = Path(__file__).parents[2]
+PACKAGE = REPOSITORY / "pyspark_commitlog"
 PAGES = sorted(REPOSITORY.glob("docs/*/**/*.md"))
 DOCUMENTS = [*sorted(REPOSITORY.glob("*.md")), *sorted(REPOSITORY.glob("docs/**/*.md"))]
 
@@ -57,7 +56,6 @@ def test_readme_is_short() -> None:
 
 ARCHITECTURE = (REPOSITORY / "ARCHITECTURE.md").read_text()
 _STEP = re.compile(r"^\| \d+ \| `([\w.]+)` \|", re.MULTILINE)
-_PLACES = re.compile(r"^\| R\d+ [^|]*\| ([^|]*) \|", re.MULTILINE)
 
 
 def test_a_newcomer_s_walk_leads_to_ten_functions_that_say_what_they_do() -> None:
@@ -68,41 +66,36 @@ def test_a_newcomer_s_walk_leads_to_ten_functions_that_say_what_they_do() -> Non
         assert function.__doc__, step
 
 
-@cache
-def _modules() -> dict[str, set[str]]:
-    """Return what each module of the package defines, by its path; methods as ``Class.method`` too."""
-    package = Path(pyspark_commitlog.__file__).parent
-
-    def names(body: Sequence[ast.stmt], above: str = "") -> Iterator[str]:
-        for node in body:
-            if isinstance(node, ast.ClassDef | ast.FunctionDef):
-                yield above + node.name
-                yield from names(node.body, f"{node.name}.")
-
-    return {
-        f"{path.relative_to(package)}": set(names(ast.parse(path.read_text()).body)) for path in package.rglob("*.py")
-    }
+def test_every_rule_is_cited_by_tests_and_every_rule_that_is_cited_is_there() -> None:
+    """Invariants as `- **I1** …`, rules as rows of a table that say what breaks without them."""
+    rules = re.findall(r"^(?:- \*\*(I\d+)\*\* |\| (R\d+) [^|]+ \| [^|]+ \|$)", ARCHITECTURE, re.MULTILINE)
+    named = [invariant or rule for invariant, rule in rules]
+    assert named == [*(f"I{number}" for number in range(1, 9)), *(f"R{number}" for number in range(1, 16))]
+    cited = {path: _cited(path.read_text()) for path in REPOSITORY.glob("tests/**/*.py")}
+    listed = {rule for guard in load() for rule in _cited(guard.rule)}
+    assert set(named) - listed.union(*(cited[path] for path in cited if path.name.startswith("test_"))) == set()
+    for path in PACKAGE.rglob("*.py"):
+        cited[path] = _cited(path.read_text())
+    assert {str(path): unknown for path, rules in cited.items() if (unknown := rules - set(named))} == {}
+    assert listed <= set(named)
 
 
-def _exists(name: str) -> bool:
-    """Return whether a file, ``module.function``, ``Class.method`` or function is in the package."""
-    if name.endswith(".py"):
-        return any(f"/{path}".endswith(f"/{name}") for path in _modules())
-    first, _, rest = name.rpartition(".")
-    in_module = any(f"/{path}".endswith(f"/{first}.py") and rest in defined for path, defined in _modules().items())
-    return in_module or any(name in defined for defined in _modules().values())
-
-
-def test_the_places_of_rules_exist() -> None:
-    """In the table of rules, the second column; words that are no path and no name of two parts are prose."""
-    places = [name for cell in _PLACES.findall(ARCHITECTURE) for name in re.findall(r"`([\w/]+\.\w+)`", cell)]
-    assert len(places) > 30
-    assert [name for name in places if not _exists(name)] == []
+def _cited(text: str) -> set[str]:
+    return {kind + number for kind, number in RULE.findall(text)}
 
 
 def test_the_files_that_architecture_names_exist() -> None:
     named = set(re.findall(r"`([\w/]+\.py)`", ARCHITECTURE))
-    assert [name for name in named if not _exists(name)] == []
+    assert len(named) > 20
+    assert [name for name in named if not any((base / name).is_file() for base in (PACKAGE, REPOSITORY))] == []
+
+
+def test_every_room_is_named_and_every_file_beside_them() -> None:
+    rooms = ARCHITECTURE.partition("\n## Rooms\n")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`(?:\w+/)?(\w+)/`", rooms))
+    assert named == {path.name for path in PACKAGE.rglob("*/") if "__" not in path.name}
+    beside = {path.name for path in PACKAGE.glob("*.py")} - {"__init__.py"}
+    assert beside == set(re.findall(r"`(\w+\.py)`", rooms))
 
 
 def test_the_format_names_every_place_of_a_topic() -> None:
