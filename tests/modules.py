@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import ast
 import re
+import signal
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -181,4 +182,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it without a traceback
     main()
