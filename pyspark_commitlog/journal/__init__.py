@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from pyspark_commitlog.journal.appending import Journal
-from pyspark_commitlog.journal.entries import Appended, Draft, Landed, Plan, Result, Slot, Stored, Unchanged, no_sides
-from pyspark_commitlog.journal.reading import Known
+from pyspark_commitlog.journal.entries import (
+    Appended,
+    Draft,
+    LandedDraft,
+    Plan,
+    Result,
+    Slot,
+    Stored,
+    Unchanged,
+    no_sides,
+)
+from pyspark_commitlog.journal.reading import ReaderState
 
 __all__ = [
     "Appended",
     "Draft",
     "Journal",
-    "Known",
-    "Landed",
+    "LandedDraft",
     "Plan",
+    "ReaderState",
     "Result",
     "Slot",
     "Stored",

@@ -24,7 +24,17 @@ from pyspark_commitlog.errors import (
     StorageError,
     UsageError,
 )
-from pyspark_commitlog.journal.entries import Appended, Draft, Landed, Plan, Result, Slot, Stored, Unchanged, slot_of
+from pyspark_commitlog.journal.entries import (
+    Appended,
+    Draft,
+    LandedDraft,
+    Plan,
+    Result,
+    Slot,
+    Stored,
+    Unchanged,
+    slot_of,
+)
 from pyspark_commitlog.journal.putting import JournalPutter, UndecidedError
 
 _MAX_ATTEMPTS = 500
@@ -121,10 +131,10 @@ class Journal(JournalPutter):
             try:
                 stored = self._attempt(base, slot, answer)
             except UndecidedError as error:
-                known = self._known(plan, slot, answer)
-                if known is None:
+                landed = self._landed_answer(plan, slot, answer)
+                if landed is None:
                     raise self._unknown(slot, answer.kind, str(error)) from error
-                return Appended(None, known.result)
+                return Appended(None, landed.result)
             if stored is not None:
                 return Appended(stored, answer.result)
             self._back_off(attempt)
@@ -144,7 +154,9 @@ class Journal(JournalPutter):
         newest = self.newest()
         return newest is not None and base is not None and newest.entry is base.entry
 
-    def _known(self, plan: Plan[Result], slot: Slot, draft: Draft[Result]) -> Draft[Result] | Unchanged[Result] | None:
+    def _landed_answer(
+        self, plan: Plan[Result], slot: Slot, draft: Draft[Result]
+    ) -> Draft[Result] | Unchanged[Result] | None:
         """Return the answer that counts where the newest state shows that an undecided put landed; None where not.
 
         Where the plan can't be made any more (a chunk is collected, the disk does not answer) that proves nothing: if
@@ -159,7 +171,7 @@ class Journal(JournalPutter):
             if isinstance(answer, Draft):
                 return None
             self._acknowledge(newest)
-            return draft if isinstance(answer, Landed) else answer
+            return draft if isinstance(answer, LandedDraft) else answer
         except _UNCERTAIN as error:
             raise self._unknown(slot, draft.kind, str(error)) from error
 

@@ -66,7 +66,7 @@ class Unchanged(Generic[_Result]):
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
+class LandedDraft:
     """The answer of a plan that finds its own write id in the newest entry: its draft landed, whose result counts."""
 
 
@@ -91,7 +91,7 @@ def slot_of(entry: Entry) -> Slot:
 
 
 #: Plans the next entry on top of the newest one. Called once per attempt.
-Plan = Callable[[Stored | None, Slot], Draft[Result] | Unchanged[Result] | Landed]
+Plan = Callable[[Stored | None, Slot], Draft[Result] | Unchanged[Result] | LandedDraft]
 
 
 def no_sides(topic_id: str, file: str) -> str:

@@ -133,7 +133,7 @@ class JournalPutter(JournalReader):
             try:
                 reply, stored = self._storage.several(partial(self._put_once, base, entry, path, data), changes=True)
             except FileExistsError:
-                with self._landed(entry, ambiguous):
+                with self._report_unknown_outcome(entry, ambiguous):
                     if ambiguous:  # if it is ours, no try of ours came to its sync
                         self._storage.sync_directory(self._directory, fresh=True)
                     return self._read_back(base, entry, first, ambiguous)
@@ -149,7 +149,7 @@ class JournalPutter(JournalReader):
                     why = f"{tries} tries failed, the last with {error}"
                     raise self._unknown(slot_of(entry), entry.kind, why) from error
             else:
-                with self._landed(entry, True):
+                with self._report_unknown_outcome(entry, True):
                     if base is None or reply is None or began is None:
                         return self._confirmed(stored, entry, first)
                     return self._confirm_reply(base, entry, reply, began, ambiguous)
@@ -157,12 +157,12 @@ class JournalPutter(JournalReader):
     def _put_once(
         self, base: Stored | None, entry: Entry, path: str, data: bytes
     ) -> tuple[FileInfo | None, Stored | None]:
-        """Put; return the reply, and, where that does not say enough, the entry as found; see ``_found``."""
+        """Put; return the reply, and, where that does not say enough, the entry as found; see ``_anchored_entry``."""
         reply = self._storage.put_if_absent(path, data)
         if base is not None and reply is not None and self._storage.bills_requests:
             return reply, None
-        with self._landed(entry, True):
-            return reply, self._found(base, entry)
+        with self._report_unknown_outcome(entry, True):
+            return reply, self._anchored_entry(base, entry)
 
     def _pauses(self, tries: int, error: OSError, first: Moment | None) -> bool:
         """Wait before a put is tried again; return False where it is not.
@@ -182,8 +182,8 @@ class JournalPutter(JournalReader):
         return True
 
     @contextmanager
-    def _landed(self, entry: Entry, possible: bool) -> Iterator[None]:
-        """Turn a failure after a put that may have landed into "outcome unknown": it must not read as "not put"."""
+    def _report_unknown_outcome(self, entry: Entry, possible: bool) -> Iterator[None]:
+        """Raise ``OutcomeUnknownError`` for what fails after a put that may have landed."""
         try:
             yield
         except (CommitLogError, OSError) as error:
@@ -210,13 +210,13 @@ class JournalPutter(JournalReader):
 
     def _confirm(self, base: Stored | None, entry: Entry, first: Moment | None) -> Stored | None:
         """Return the entry just put, if its number had not been collected before (the anchor rule)."""
-        return self._confirmed(self._storage.several(partial(self._found, base, entry)), entry, first)
+        return self._confirmed(self._storage.several(partial(self._anchored_entry, base, entry)), entry, first)
 
     def _confirmed(self, found: Stored | None, entry: Entry, first: Moment | None) -> Stored | None:
         return self._search(entry) if found is None else self._acknowledged(found, first)
 
-    def _found(self, base: Stored | None, entry: Entry) -> Stored | None:
-        """Return an entry that was put as it is there; None where it, or its anchor, is gone."""
+    def _anchored_entry(self, base: Stored | None, entry: Entry) -> Stored | None:
+        """Return an entry as it was stored; None if it, or its anchor, is gone."""
         try:
             stored = Stored(entry, self._storage.info(self._path(entry.sequence)))
         except FileNotFoundError:
@@ -292,12 +292,12 @@ class JournalPutter(JournalReader):
         if link is not None and link.sequence == entry.sequence:
             return link if link.entry.write_id == entry.write_id else None
         while link is not None and link.sequence > entry.following:
-            link = self._before(link)
+            link = self._previous_entry(link)
         if link is None or link.sequence <= entry.sequence:
             raise UndecidedError("the entries around its number are collected already")
         return Stored(entry, link.info) if link.entry.prev == entry.write_id else None
 
-    def _before(self, link: Stored) -> Stored | None:
+    def _previous_entry(self, link: Stored) -> Stored | None:
         try:
             before = self.read(link.sequence - 1)
         except FileNotFoundError:

@@ -33,8 +33,8 @@ _TURN_SECONDS = 10.0
 _ROUNDS = 2
 
 
-class Known(NamedTuple):
-    """What a handle knows of a journal: its anchor, what it has made durable, whether no entry is missing."""
+class ReaderState(NamedTuple):
+    """State of a journal's reader: its anchor, what it has made durable, whether no entry is missing."""
 
     anchor: Stored
     newest_at: Moment | None
@@ -130,20 +130,20 @@ class JournalReader:
         """Go on from an entry that another process remembers, while it is there as the file of that identity."""
         self._others = sequence, identity
 
-    def known(self) -> Known | None:
-        """Return what another handle of this process may go on from; None where that is nothing yet."""
+    def reader_state(self) -> ReaderState | None:
+        """Return the state that another handle of this process may go on from; None if it has no anchor."""
         if self._anchor is None:
             return None
         complete = self._complete == self.listings
-        return Known(self._anchor, self._newest_at, self._own, self._synced, self._assured, complete)
+        return ReaderState(self._anchor, self._newest_at, self._own, self._synced, self._assured, complete)
 
-    def go_on_from(self, known: Known) -> None:
+    def go_on_from(self, state: ReaderState) -> None:
         """Go on from what another handle of this process knows of this journal: nothing is listed, nor synced again.
 
         As ever the anchor counts while it is there as that very file. Nothing, where this one knows something already.
         """
         if self._anchor is None:
-            self._anchor, self._newest_at, self._own, self._synced, self._assured, complete = known
+            self._anchor, self._newest_at, self._own, self._synced, self._assured, complete = state
             self._complete = self.listings if complete else -1
 
     def _remembered(self, sequence: int, identity: str) -> Stored | None:
@@ -174,14 +174,14 @@ class JournalReader:
         try:
             first = self.read(sequence)
         except CorruptionError:
-            furthest = self._furthest(sequence)
-            if furthest == sequence:
+            last = self._last_number(sequence)
+            if last == sequence:
                 raise
-            return self.read(furthest)
-        furthest = self._furthest(sequence)
-        return self.read(furthest) if furthest > sequence else first
+            return self.read(last)
+        last = self._last_number(sequence)
+        return self.read(last) if last > sequence else first
 
-    def _furthest(self, sequence: int) -> int:
+    def _last_number(self, sequence: int) -> int:
         """Return the last number from ``sequence`` on, found in few looks: in steps that double, then halve.
 
         While the anchor is there none of the numbers after it was ever deleted, so none is missing in between.
@@ -370,7 +370,7 @@ class JournalReader:
             raise CorruptionError(f"{path}: holds another entry than before; look again")
         return data
 
-    def whole(self, sequence: int) -> tuple[Entry, bytes]:
+    def read_whole(self, sequence: int) -> tuple[Entry, bytes]:
         """Return the entry at a number, and its file, both checked: one request. Several threads may call it at once.
 
         Raises:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from threading import Event, Lock
 
 from pyspark_commitlog.errors import CommitLogError
-from pyspark_commitlog.journal import Known
+from pyspark_commitlog.journal import ReaderState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.storage import Storage
@@ -38,7 +38,7 @@ class HighWatermark:
         self.root: object = storage.url
         self._storage, self._name = storage, name
         self._topic: TopicLog | None = None
-        self._handed: Mapping[str, Known] | None = None
+        self._handed: Mapping[str, ReaderState] | None = None
         self._pool, self._lock = of_process().watermarks, Lock()
         self._is_due = self._stating = self._committing = False
         self._since, self._pause = 0.0, _FIRST_PAUSE
@@ -48,7 +48,7 @@ class HighWatermark:
         """Take that a commit begins: it states what is due."""
         self._committing = True
 
-    def ends(self, *, committed: bool, known: Mapping[str, Known] | None = None) -> None:
+    def ends(self, *, committed: bool, known: Mapping[str, ReaderState] | None = None) -> None:
         """Take that it has ended; what it ``committed`` is due now. ``known`` is what its handle knows of the topic."""
         self._is_due, self._since = self._is_due or committed, monotonic()
         if self._topic is None:

@@ -16,7 +16,7 @@ from pyspark_commitlog.errors import OutcomeUnknownError, ReplicaNotAvailableErr
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.shape import Shape, check
-from pyspark_commitlog.journal import Draft, Journal, Known, Slot, Stored, no_sides
+from pyspark_commitlog.journal import Draft, Journal, ReaderState, Slot, Stored, no_sides
 from pyspark_commitlog.storage import Storage
 
 
@@ -52,9 +52,9 @@ class Births:
         if stored is None or (checked is not None and stored == checked.anchor):
             return  # roots that an earlier release made have none until a register begins
         refuse_copy(self._storage, self._journal, paths.BIRTHS, stored)
-        known = self._journal.known()
-        if known is not None and known.anchor == stored:
-            _checked[self._storage] = known
+        state = self._journal.reader_state()
+        if state is not None and state.anchor == stored:
+            _checked[self._storage] = state
 
     def put(self) -> None:
         """Put a birth, two where there is none: the second one names the first.
@@ -77,7 +77,7 @@ class Births:
 
 
 #: The newest birth of each root that was checked last, as that very file: the one before it is not looked at again.
-_checked: WeakKeyDictionary[Storage, Known] = WeakKeyDictionary()
+_checked: WeakKeyDictionary[Storage, ReaderState] = WeakKeyDictionary()
 
 
 def identity(storage: Storage, directory: str, sequence: int) -> str:

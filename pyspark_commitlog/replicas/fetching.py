@@ -78,9 +78,9 @@ def is_linked(entry: Entry, before: Entry | None, after: Entry | None) -> bool:
 
 
 def whole(own: Replica, sequence: int) -> Entry:
-    """Return an entry that is whole; raises as ``JournalReader.whole``. A sector that can't be read is damage."""
+    """Return an entry that is whole; raises as ``JournalReader.read_whole``. A sector that can't be read is damage."""
     try:
-        return own.journal.whole(sequence)[0]
+        return own.journal.read_whole(sequence)[0]
     except OSError as error:
         if not is_eio(error):
             raise
@@ -178,7 +178,7 @@ class Fetching:
     def _copies(self, sequence: int) -> Iterator[_Found]:
         for other in self._others:
             with suppress(CommitLogError, OSError):
-                yield _Found(*other.journal.whole(sequence))
+                yield _Found(*other.journal.read_whole(sequence))
 
     def _linked(self, copies: Sequence[tuple[_Found | None, Iterator[_Found]]]) -> list[_Found]:
         """Return those entries that are linked to what is there, or to the one before them in the list."""

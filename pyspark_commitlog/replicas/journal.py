@@ -12,8 +12,8 @@ from contextlib import suppress
 
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError
 from pyspark_commitlog.format.entry import Json
-from pyspark_commitlog.journal import Draft, Journal, Known, Slot, Stored, Unchanged
-from pyspark_commitlog.journal.entries import Appended, Landed, Plan, Result
+from pyspark_commitlog.journal import Draft, Journal, ReaderState, Slot, Stored, Unchanged
+from pyspark_commitlog.journal.entries import Appended, LandedDraft, Plan, Result
 from pyspark_commitlog.replicas.collecting import collectable
 from pyspark_commitlog.replicas.entries import NotReplicatedError, state_of
 from pyspark_commitlog.replicas.learning import Replica
@@ -47,17 +47,17 @@ class ReplicatedJournal(Journal):
         self._unit = unit
         self._order: Order | None = None
         self._shown: tuple[int, Stored] | None = None
-        self._handed: Mapping[str, Known] | None = None
+        self._handed: Mapping[str, ReaderState] | None = None
 
     # --- handles of one process --------------------------------------------------------------------------
 
-    def known_everywhere(self) -> Mapping[str, Known]:
+    def known_everywhere(self) -> Mapping[str, ReaderState]:
         """Return what this handle knows of the unit's journals, by the URLs of their roots: to tell another one."""
         known = dict(self._handed or {}) if self._order is None else self._order.places.known()
-        here = self.known()
+        here = self.reader_state()
         return known if here is None else {self._storage.url: here, **known}
 
-    def go_on_with(self, known: Mapping[str, Known]) -> None:
+    def go_on_with(self, known: Mapping[str, ReaderState]) -> None:
         """Go on from what another handle of this process knows, which has just done something with the unit."""
         self._handed = known
         if self._storage.url in known:
@@ -317,7 +317,7 @@ def _lacks_nothing(replica: Replica) -> bool:
 
 
 def _alone(plan: Plan[Result], decides: Callable[[], bool]) -> Plan[Result]:
-    def checked(base: Stored | None, slot: Slot) -> Draft[Result] | Unchanged[Result] | Landed:
+    def checked(base: Stored | None, slot: Slot) -> Draft[Result] | Unchanged[Result] | LandedDraft:
         if base is not None and (base.entry.features or not decides()):
             raise _DecidedElsewhereError
         return plan(base, slot)

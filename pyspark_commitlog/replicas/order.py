@@ -21,8 +21,8 @@ from pyspark_commitlog.errors import (
     ReplicaNotAvailableError,
 )
 from pyspark_commitlog.format.entry import Json
-from pyspark_commitlog.journal import Draft, Known, Slot, Stored, Unchanged
-from pyspark_commitlog.journal.entries import Appended, Landed, Plan, Result
+from pyspark_commitlog.journal import Draft, ReaderState, Slot, Stored, Unchanged
+from pyspark_commitlog.journal.entries import Appended, LandedDraft, Plan, Result
 from pyspark_commitlog.replicas import rules
 from pyspark_commitlog.replicas.choosing import assigned, candidates, how_many, resized
 from pyspark_commitlog.replicas.election import Elections
@@ -69,7 +69,11 @@ class Order:
     """
 
     def __init__(
-        self, roots: Roots, unit: Unit, check: Callable[[Json, str], object], known: Mapping[str, Known] | None = None
+        self,
+        roots: Roots,
+        unit: Unit,
+        check: Callable[[Json, str], object],
+        known: Mapping[str, ReaderState] | None = None,
     ) -> None:
         self._unit = unit
         self.places = Places(roots, unit, check, known)
@@ -104,7 +108,7 @@ class Order:
         answering, free = ((), ()) if before is None or is_new else self._resizing(before, factor)
         of = MetadataSet(listed.generation, decider.storage.new_id(), listed.deciding())
 
-        def created(base: Stored | None, slot: Slot) -> Draft[Result] | Unchanged[Result] | Landed:
+        def created(base: Stored | None, slot: Slot) -> Draft[Result] | Unchanged[Result] | LandedDraft:
             answer = plan(base, slot)
             if not isinstance(answer, Draft):
                 return answer
@@ -255,7 +259,7 @@ class Order:
         ) from cause
 
     def _deciding(self, plan: Plan[Result], attempt: _Attempt) -> Plan[Result]:
-        def decided(base: Stored | None, slot: Slot) -> Draft[Result] | Unchanged[Result] | Landed:
+        def decided(base: Stored | None, slot: Slot) -> Draft[Result] | Unchanged[Result] | LandedDraft:
             base = self.places.standing(base)
             state = state_of(base.entry)
             self._catch_up_home(state, base)

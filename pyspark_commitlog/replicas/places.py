@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from pyspark_commitlog.errors import CommitLogError, ConflictError, ReplicaNotAvailableError
 from pyspark_commitlog.format.entry import Json
-from pyspark_commitlog.journal import Draft, Known, Slot, Stored, Unchanged
-from pyspark_commitlog.journal.entries import Appended, Landed, Plan, Result
+from pyspark_commitlog.journal import Draft, ReaderState, Slot, Stored, Unchanged
+from pyspark_commitlog.journal.entries import Appended, LandedDraft, Plan, Result
 from pyspark_commitlog.replicas import sets
 from pyspark_commitlog.replicas.entries import state_of, with_state
 from pyspark_commitlog.replicas.learning import Replica
@@ -54,7 +54,11 @@ class Places:
     """
 
     def __init__(
-        self, roots: Roots, unit: Unit, check: Callable[[Json, str], object], known: Mapping[str, Known] | None = None
+        self,
+        roots: Roots,
+        unit: Unit,
+        check: Callable[[Json, str], object],
+        known: Mapping[str, ReaderState] | None = None,
     ) -> None:
         self.roots, self.unit, self._check = roots, unit, check
         self._at: dict[str, Replica] = {}
@@ -77,9 +81,9 @@ class Places:
             self._at[root] = made
         return self._at[root]
 
-    def known(self) -> dict[str, Known]:
+    def known(self) -> dict[str, ReaderState]:
         """Return what is known of the unit's journals, by the URLs of their roots."""
-        found = {replica.storage.url: replica.journal.known() for replica in self._at.values()}
+        found = {replica.storage.url: replica.journal.reader_state() for replica in self._at.values()}
         return {**self._known, **{url: known for url, known in found.items() if known is not None}}
 
     def decider(self) -> Replica:
@@ -183,7 +187,7 @@ class Places:
         by, of = decider.journal, self._quorum_of
         moved = of if of is not None and isinstance(by, Quorum) else None
 
-        def planned(base: Stored | None, slot: Slot) -> Draft[Result] | Unchanged[Result] | Landed:
+        def planned(base: Stored | None, slot: Slot) -> Draft[Result] | Unchanged[Result] | LandedDraft:
             if base is None or not base.entry.features:
                 return plan(base, slot)
             deciding, now = state_of(base.entry).set, self.deciding() if moved is None else moved.deciding()

@@ -128,7 +128,7 @@ def _whole(sources: Iterable[Storage], directory: str, number: int) -> _Entry:
     failures = []
     for source in sources:
         try:
-            return _Entry(directory, number, _journal(source, directory).whole(number)[1], source)
+            return _Entry(directory, number, _journal(source, directory).read_whole(number)[1], source)
         except FileNotFoundError:
             continue
         except (CommitLogError, OSError) as error:
@@ -148,7 +148,7 @@ def _copy(entry: _Entry, target: Storage, *, puts: bool = True) -> None:
     """Have a root have an entry whole; one that learns what is decided otherwise only in the place of a damaged one."""
     path = f"{entry.directory}/{paths.entry_name(entry.number)}"
     try:
-        _journal(target, entry.directory).whole(entry.number)
+        _journal(target, entry.directory).read_whole(entry.number)
     except FileNotFoundError:
         if puts:
             _put(path, entry.data, target)

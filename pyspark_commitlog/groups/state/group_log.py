@@ -40,7 +40,7 @@ from pyspark_commitlog.groups.state.group_state import (
     without_lost,
 )
 from pyspark_commitlog.groups.state.members import Members
-from pyspark_commitlog.journal import Draft, Landed, Slot, Stored, Unchanged
+from pyspark_commitlog.journal import Draft, LandedDraft, Slot, Stored, Unchanged
 from pyspark_commitlog.journal.entries import Appended, Plan, Result
 from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.maintain.collect import oldest_needed
@@ -379,10 +379,10 @@ class GroupLog:
     def apply(self, kind: str, change: Callable[[GroupState, Slot], Changed[Result]]) -> Changed[Result]:
         """Put what ``change`` makes of the newest state, as the method of that name; return that and its result."""
 
-        def plan(base: Stored | None, slot: Slot) -> Draft[Changed[Result]] | Unchanged[Changed[Result]] | Landed:
+        def plan(base: Stored | None, slot: Slot) -> Draft[Changed[Result]] | Unchanged[Changed[Result]] | LandedDraft:
             before = self.state_of(base)
             if before.last_reset == slot.write_id:
-                return Landed()
+                return LandedDraft()
             after, result = change(before, slot)
             if after is before:
                 return Unchanged(Changed(before, result))

@@ -281,10 +281,10 @@ def _check_journal_is_whole(topic: TopicLog, topic_id: str, newest: Stored) -> N
     Raises:
         CorruptionError: the newest entry was deleted, or a copy of the root was not of one instant.
     """
-    known = topic.settle_journal(topic_id).known()  # ``damaged`` has just looked
-    if known is None:
+    state = topic.settle_journal(topic_id).reader_state()  # ``damaged`` has just looked
+    if state is None:
         return
-    through: int = known.anchor.entry.body["through"][0]
+    through: int = state.anchor.entry.body["through"][0]
     if through <= newest.sequence:
         return
     there = topic.journal.newest()  # it may have been put, and settled, since ``newest`` was
