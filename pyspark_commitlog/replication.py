@@ -38,14 +38,14 @@ from pyspark_commitlog.replicas.joining import (
 from pyspark_commitlog.replicas.looking import fault_at
 from pyspark_commitlog.replicas.order import Order
 from pyspark_commitlog.replicas.recovering import (
-    Found,
-    Left,
+    SurvivingRoots,
+    UnitRecovery,
     begin,
     damaged_settings,
     finish,
-    left_of,
     look_at,
     recover,
+    surviving_roots,
 )
 from pyspark_commitlog.replicas.replicating import (
     Outcome,
@@ -263,7 +263,7 @@ class ReplicatedRoot(MetadataRoots):
             stopped: is asked after each entry, and before each frame, whether to leave the rest.
         """
 
-        def late(name: str) -> None:
+        def catch_up_topic(name: str) -> None:
             lagging = self._lagging.pop(name, {})
             if stopped():
                 return
@@ -279,7 +279,7 @@ class ReplicatedRoot(MetadataRoots):
                 self._copying.discard(name)
 
         while self._lagging:
-            of_each(late, sorted(self._lagging))
+            of_each(catch_up_topic, sorted(self._lagging))
 
     def keep_replicated(self, name: str) -> bool:
         """Replicate a topic whose segments ``catch_up`` copies, in another thread; return whether that is so.
@@ -396,34 +396,34 @@ class ReplicatedRoot(MetadataRoots):
         self._check_root()
         self._check_several()
         self._access.check(Operation.ADMIN, ALL)
-        left = left_of(Roots.of(self._storage), self._storage.peer(metadata), lost)
-        orders = self._left_orders(left)
+        survivors = surviving_roots(Roots.of(self._storage), self._storage.peer(metadata), lost)
+        orders = self._surviving_orders(survivors)
         if not execute:
-            seen = {name: look_at(left, order) for name, order in orders.items()}
-            return self._all_recovered(seen, {}, damaged_settings(left))
-        damaged = begin(left, self._make_one_of_several)
-        done = {name: recover(left, order) for name, order in orders.items()}
-        finish(left)
-        orders = self._left_orders(left)  # as the lists of the roots are now
+            seen = {name: look_at(survivors, order) for name, order in orders.items()}
+            return self._all_recovered(seen, {}, damaged_settings(survivors))
+        damaged = begin(survivors, self._make_one_of_several)
+        done = {name: recover(survivors, order) for name, order in orders.items()}
+        finish(survivors)
+        orders = self._surviving_orders(survivors)  # as the lists of the roots are now
         going_on = [name for name, found in done.items() if found is not None and found.fault is None]
-        failed = {name: self._caught_up(left, orders[name]) for name in going_on}
+        failed = {name: self._caught_up(survivors, orders[name]) for name in going_on}
         return self._all_recovered(done, failed, damaged)
 
-    def _left_orders(self, left: Left) -> dict[str, Order]:
+    def _surviving_orders(self, survivors: SurvivingRoots) -> dict[str, Order]:
         """Return what decides each topic, and group, that a root has which is left, deleted ones too."""
         orders = dict[str, Order]()
-        for name in _names_at(left, paths.TOPICS):
+        for name in _names_at(survivors, paths.TOPICS):
             with suppress(UsageError):  # no topic's directory
                 orders[name] = TopicLog(self._storage, name).journal.order()
-        for name in _names_at(left, paths.GROUPS):
+        for name in _names_at(survivors, paths.GROUPS):
             if (group := paths.parse_group(name)) is not None:
                 orders[f"group {group}"] = GroupLog(self._storage, group).journal.order()
         return orders
 
     @staticmethod
-    def _caught_up(left: Left, order: Order) -> dict[str, str]:
+    def _caught_up(survivors: SurvivingRoots, order: Order) -> dict[str, str]:
         try:
-            for root in left.given_up(state_of(order.places.newest().entry)):
+            for root in survivors.given_up(state_of(order.places.newest().entry)):
                 remove_replica(order, root)
             return replicate(order).failed
         except (CommitLogError, OSError) as error:
@@ -431,13 +431,13 @@ class ReplicatedRoot(MetadataRoots):
 
     @classmethod
     def _all_recovered(
-        cls, found: Mapping[str, Found | None], failed: Mapping[str, dict[str, str]], damaged: Mapping[str, str]
+        cls, found: Mapping[str, UnitRecovery | None], failed: Mapping[str, dict[str, str]], damaged: Mapping[str, str]
     ) -> tuple[Recovered, ...]:
         units = tuple(cls._recovered(name, each, failed.get(name)) for name, each in found.items())
         return units + tuple(Recovered(name, {}, fault=why) for name, why in damaged.items())
 
     @staticmethod
-    def _recovered(name: str, found: Found | None, failed: dict[str, str] | None = None) -> Recovered:
+    def _recovered(name: str, found: UnitRecovery | None, failed: dict[str, str] | None = None) -> Recovered:
         if found is None:
             return Recovered(name, {}, fault="it has no replicas, or is no topic")
         lacks = found.damaged if failed is None else failed
@@ -678,5 +678,5 @@ def _replicated(name: str, done: Outcome) -> Replicated:
     )
 
 
-def _names_at(left: Left, directory: str) -> list[str]:
-    return sorted(set[str]().union(*(left.roots.open(each.id).names(directory) for each in left.data)))
+def _names_at(survivors: SurvivingRoots, directory: str) -> list[str]:
+    return sorted(set[str]().union(*(survivors.roots.open(each.id).names(directory) for each in survivors.data)))

@@ -32,7 +32,7 @@ from pyspark_commitlog.log.state import (
     with_lost,
 )
 from pyspark_commitlog.log.tables import side_tables
-from pyspark_commitlog.replicas.unit import Limits, Needed, ReadSide, Uncleanly
+from pyspark_commitlog.replicas.unit import NeededFile, ReadSide, ReplicationLimits, UncleanElection
 from pyspark_commitlog.storage import Storage
 
 _APPEND = "append"
@@ -44,21 +44,21 @@ class TopicFiles:
     def __init__(self, storage: Storage, name: str) -> None:
         self._name, self._defaults = name, RootDefaults(storage)
 
-    def limits(self, entry: Entry) -> Limits:
+    def limits(self, entry: Entry) -> ReplicationLimits:
         """Return the configs that go with an entry."""
         config = TopicConfig({**self._defaults.by_topic_name(), **entry.body["state"]["config"]})
-        return Limits(
+        return ReplicationLimits(
             config.number("min.insync.replicas"),
             config.number("replica.lag.time.max.ms"),
             config.flag("unclean.leader.election.enable"),
         )
 
-    def tables(self, entry: Entry) -> Sequence[Needed]:
+    def tables(self, entry: Entry) -> Sequence[NeededFile]:
         """Return the side files that an entry names."""
         side = TopicPaths(self._name, entry.topic_id).side
-        return [Needed(f"{side}/{table['file']}", Checked.from_json(table)) for table in side_tables(entry)]
+        return [NeededFile(f"{side}/{table['file']}", Checked.from_json(table)) for table in side_tables(entry)]
 
-    def chunks(self, entry: Entry, newest: Entry, side: ReadSide) -> Sequence[Needed]:
+    def chunks(self, entry: Entry, newest: Entry, side: ReadSide) -> Sequence[NeededFile]:
         """Return the chunks that an entry names and that are not void by ``newest``.
 
         None of a topic that was deleted, and made again by then: nobody reads it, and what was void of it is forgotten.
@@ -68,7 +68,7 @@ class TopicFiles:
         rows = self._table(entry, "chunks", Chunks, side)
         return self._needed(entry.topic_id, rows)
 
-    def drafted(self, draft: Draft[Any]) -> Sequence[Needed]:
+    def drafted(self, draft: Draft[Any]) -> Sequence[NeededFile]:
         """Return the chunks that an append is to name."""
         if draft.kind != _APPEND:
             return []
@@ -77,9 +77,9 @@ class TopicFiles:
             rows = checked_json(draft.sides["chunks"], Chunks, f"chunks of an entry of topic {self._name!r}")
         return self._needed(draft.topic_id, rows)
 
-    def _needed(self, topic_id: str, rows: Sequence[Mapping[str, Any]]) -> list[Needed]:
+    def _needed(self, topic_id: str, rows: Sequence[Mapping[str, Any]]) -> list[NeededFile]:
         home = TopicPaths(self._name, topic_id)
-        return [Needed(home.chunk(c.name), Checked(c.length, c.crc)) for c in read_chunks(rows)]
+        return [NeededFile(home.chunk(c.name), Checked(c.length, c.crc)) for c in read_chunks(rows)]
 
     def _table(self, entry: Entry, kind: str, shape: Any, side: ReadSide) -> Any:
         table = entry.body.get(kind, ())
@@ -135,7 +135,7 @@ class TopicFiles:
         above: Sequence[int],
         voids: Sequence[int],
         journal: Journal,
-        uncleanly: Uncleanly | None = None,
+        election: UncleanElection | None = None,
     ) -> Json:
         """Return the body of the entry that makes appends void: their offsets, and what is remembered of writers."""
         state = TopicState.from_entry(base.topic_id, base.body, base.lineage)
@@ -146,8 +146,8 @@ class TopicFiles:
             ranges = [Void(extent.partition, extent.base_offset, extent.end_offset) for extent in gone]
             rows = _rows_back(state, _Tables(self._name, journal, entries), hw, above, voids)
             state = replace(state, voids=merged([*state.voids, *ranges]), writers=rows)
-            if uncleanly is not None:
-                lost = with_lost(state.lost, Lost(*uncleanly, ranges=tuple(ranges)), state.log_start)
+            if election is not None:
+                lost = with_lost(state.lost, Lost(*election, ranges=tuple(ranges)), state.log_start)
                 state = replace(state, lost=lost)
         return {"state": state.to_json()}
 

@@ -172,7 +172,7 @@ class TopicLog:
         Raises:
             ReplicaNotAvailableError: none does.
         """
-        return TopicLog(self.journal.elsewhere(), self.name)
+        return TopicLog(self.journal.fallback_root(), self.name)
 
     def at_leader(self) -> TopicLog:
         """Return a handle at the leader, itself where it is there; raises as ``placed``.

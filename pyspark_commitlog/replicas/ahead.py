@@ -17,46 +17,46 @@ from pyspark_commitlog.storage.process import after_fork
 _MOST = 1024
 
 #: A unit's register at a set of metadata roots: its directory, and the ids and URLs of the roots.
-Where = tuple[str, frozenset[tuple[str, str]]]
+RegisterKey = tuple[str, frozenset[tuple[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
-    """A ballot that all of a set have promised as they accepted ``value``; ``promised`` are their registers then."""
+class PromisedBallot:
+    """Ballot that all of a set promised as they accepted ``value``; ``promised`` has their registers then."""
 
     ballot: Ballot
     value: Value
     promised: Mapping[str, Register]
 
 
-class _Kept:
+class _BallotCache:
     def __init__(self) -> None:
-        self.lock, self.of = Lock(), OrderedDict[Where, Ahead]()
+        self.lock, self.of = Lock(), OrderedDict[RegisterKey, PromisedBallot]()
 
 
-_kept = _Kept()
+_cache = _BallotCache()
 
 
-def keep(where: Where, ahead: Ahead) -> None:
+def keep(key: RegisterKey, promised: PromisedBallot) -> None:
     """Keep a ballot until it is taken."""
-    with _kept.lock:
-        _kept.of[where] = ahead
-        _kept.of.move_to_end(where)
-        while len(_kept.of) > _MOST:
-            _kept.of.popitem(last=False)
+    with _cache.lock:
+        _cache.of[key] = promised
+        _cache.of.move_to_end(key)
+        while len(_cache.of) > _MOST:
+            _cache.of.popitem(last=False)
 
 
-def take(where: Where, base: Value) -> Ahead | None:
+def take(key: RegisterKey, base: Value) -> PromisedBallot | None:
     """Return the ballot for what follows an entry; None where there is none. It is gone then."""
-    with _kept.lock:
-        ahead = _kept.of.pop(where, None)
-    return ahead if ahead is not None and ahead.value == base else None
+    with _cache.lock:
+        found = _cache.of.pop(key, None)
+    return found if found is not None and found.value == base else None
 
 
 def forget() -> None:
     """Forget all of them, as a forked child has to, with the lock that another thread may hold."""
-    global _kept
-    _kept = _Kept()
+    global _cache
+    _cache = _BallotCache()
 
 
 after_fork(forget)

@@ -83,6 +83,6 @@ def following(ballot: Ballot, attempt: str) -> Ballot:
     return Ballot(ballot.number + 1, attempt)
 
 
-def above(registers: Iterable[Register], attempt: str) -> Ballot:
+def ballot_above(registers: Iterable[Register], attempt: str) -> Ballot:
     """Return a ballot of an attempt above all that these have promised."""
     return Ballot(1 + max((register.promised.number for register in registers), default=0), attempt)

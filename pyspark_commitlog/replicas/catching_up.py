@@ -33,8 +33,8 @@ logger = logging.getLogger("pyspark_commitlog.replicas")
 _TRIES = 5
 
 
-class SettledThere(Protocol):
-    """What a root has settled: the log as it is after an entry."""
+class SettledLog(Protocol):
+    """Log that a root has settled, up to an entry."""
 
     @property
     def sequence(self) -> int:
@@ -45,10 +45,10 @@ class SettledThere(Protocol):
         """Return its write id."""
 
 
-class Segments(Protocol):
-    """What a root has settled of a unit, and how another gets it; the log's knowledge."""
+class SegmentCopier(Protocol):
+    """Copies what a root has settled of a unit to another root; the log's knowledge."""
 
-    def settled(self, donor: Storage) -> SettledThere:
+    def settled(self, donor: Storage) -> SettledLog:
         """Settle at a root all that its readers see, and return that.
 
         Raises:
@@ -65,7 +65,9 @@ class Segments(Protocol):
         """
 
 
-def learn_or_catch_up(places: Places, root: str, segments: Segments | None, newest: Stored, allowed: Allowance) -> int:
+def learn_or_catch_up(
+    places: Places, root: str, segments: SegmentCopier | None, newest: Stored, allowed: Allowance
+) -> int:
     """Have a root that is not in sync learn up to an entry; where what it needs is collected, from segments first.
 
     Args:
@@ -104,7 +106,7 @@ def learn_or_catch_up(places: Places, root: str, segments: Segments | None, newe
 
 
 def catch_up(
-    places: Places, root: str, segments: Segments, newest: Stored, stopped: Callable[[], bool] = lambda: False
+    places: Places, root: str, segments: SegmentCopier, newest: Stored, stopped: Callable[[], bool] = lambda: False
 ) -> None:
     """Have a root begin at an entry up to which another root in sync has settled all.
 
@@ -162,7 +164,7 @@ def _drop_late(target: Replica) -> bool:
     return True
 
 
-def _begin(places: Places, donor: Replica, target: Replica, segments: Segments) -> int:
+def _begin(places: Places, donor: Replica, target: Replica, segments: SegmentCopier) -> int:
     there = segments.settled(donor.storage)
     stored, data = _decided(places, donor, there.sequence)
     target.journal.forget()
@@ -174,7 +176,7 @@ def _begin(places: Places, donor: Replica, target: Replica, segments: Segments) 
         )
     _bring_tables(places, donor, target, stored)  # while its entry names them
 
-    def moved(later: SettledThere) -> None:
+    def moved(later: SettledLog) -> None:
         nonlocal stored, data
         stored, data = _decided(places, donor, later.sequence)  # copying may take longer than it is kept
         _bring_tables(places, donor, target, stored)

@@ -167,7 +167,7 @@ def resized(state: ReplicaState, factor: int, answering: Container[str], free: I
         free: roots that may be replicas; they are not in sync yet.
     """
     for root in leaving(state, answering, len(state.replicas) - factor):
-        state = rules.left(state, root)
+        state = rules.without_replica(state, root)
     for root in free:
         if len(state.replicas) < factor and root not in state.replicas:
             state = rules.added(state, root)

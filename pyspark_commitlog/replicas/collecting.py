@@ -25,8 +25,8 @@ def collectable(places: Places, head: Stored, older: Callable[[], int]) -> int:
     """
     state = state_of(head.entry)
     learned = {**dict.fromkeys(state.set.roots, head.sequence), **state.learned}
-    unseen = rules.unseen(state)
-    learned |= {root: _learned(places, root) for root in (*unseen, *state.joining)}
+    below_hw = rules.roots_below_hw(state)
+    learned |= {root: _learned(places, root) for root in (*below_hw, *state.joining)}
     most = rules.collectable(state, learned)
     late = [root for root in state.replicas if root not in (*state.isr, *state.joining)]
     return min(most, max(older(), min(_learned(places, root) for root in late))) if late else most

@@ -26,8 +26,8 @@ class Deciders:
         """How many of them have to answer."""
         return majority(len(self._roots.listed().metadata))
 
-    def there(self) -> list[Storage]:
-        """Return those that answered once, in their order; they may have gone away since."""
+    def reachable_roots(self) -> list[Storage]:
+        """Return the roots that answered once, in their order; they may have gone away since."""
         found = list[Storage]()
         for address in self._roots.listed().metadata:
             try:

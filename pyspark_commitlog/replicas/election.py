@@ -13,7 +13,7 @@ from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.replicas.pushing import Pusher
 from pyspark_commitlog.replicas.rules import Reason, RefusedError
 from pyspark_commitlog.replicas.state import ReplicaState
-from pyspark_commitlog.replicas.unclean import UNCLEAN, uncleanly
+from pyspark_commitlog.replicas.unclean import UNCLEAN, draft_unclean_election
 from pyspark_commitlog.storage import Storage
 
 logger = logging.getLogger("pyspark_commitlog.replicas")
@@ -57,8 +57,8 @@ class Elections:
             f"{self._unit.directory}: no replica answers: {', '.join(map(str, self._places.addresses(state)))}"
         )
 
-    def another(self, away: Storage) -> Storage:
-        """Return a replica's root that answers, by the metadata root; raises as ``nearest``."""
+    def fallback_root(self, away: Storage) -> Storage:
+        """Return another replica's root that answers, by the metadata root; raises as ``nearest``."""
         state = state_of(self._places.newest().entry)
         for root in dict.fromkeys((state.leader, *state.isr, *state.replicas)):
             if self._places.roots.answers(root) and self._places.at(root).storage is not away:
@@ -96,10 +96,10 @@ class Elections:
             except NotLeaderError:
                 if not unclean and not self._unit.files.limits(base.entry).unclean:
                     raise
-                chosen, body, after, voids = uncleanly(self._places, base, slot.sequence, leader, why)
+                chosen, body, after, voids = draft_unclean_election(self._places, base, slot.sequence, leader, why)
                 lost.extend(voids)
                 return with_state(Draft(UNCLEAN, base.entry.topic_id, body, result=chosen), after)
-            return self._cleanly(base, slot, chosen, learned, why)
+            return self._draft_clean_election(base, slot, chosen, learned, why)
 
         self._pusher.push()  # what the next leader learns before is not lost
         stored, chosen = self._places.decide(plan)
@@ -116,7 +116,7 @@ class Elections:
             self._pusher.raise_hw(self._places.newest())
         return chosen
 
-    def _cleanly(self, base: Stored, slot: Slot, chosen: str, learned: int, why: str) -> Draft[str]:
+    def _draft_clean_election(self, base: Stored, slot: Slot, chosen: str, learned: int, why: str) -> Draft[str]:
         state = state_of(base.entry)
         try:
             lost = None if self._places.roots.answers(state.leader) else state.leader

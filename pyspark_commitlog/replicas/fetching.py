@@ -29,7 +29,7 @@ THREADS = 6
 _HELD = 32
 
 
-class Run(NamedTuple):
+class EntryRange(NamedTuple):
     """Numbers of entries that a root lacks, below ``stop``; ``fault`` of the first, where it is there."""
 
     start: int
@@ -37,15 +37,15 @@ class Run(NamedTuple):
     fault: str | None = None
 
 
-class _Found(NamedTuple):
-    """An entry at another root, its file, and the number of the one that links it, where that is fetched too."""
+class _EntryCopy(NamedTuple):
+    """Entry at another root, its file, and the number of the fetched one that links it, if any."""
 
     entry: Entry
     data: bytes
     by: int | None = None
 
 
-def damaged(looked: Mapping[int, int | str | None], first: int | None) -> list[Run]:
+def damaged(looked: Mapping[int, int | str | None], first: int | None) -> list[EntryRange]:
     """Return which entries are damaged, or missing between others (pure).
 
     Args:
@@ -53,17 +53,17 @@ def damaged(looked: Mapping[int, int | str | None], first: int | None) -> list[R
             where it was gone when it was read.
         first: the first number that is listed after that: what is gone before it was collected.
     """
-    numbers, runs = sorted(looked), list[Run]()
+    numbers, runs = sorted(looked), list[EntryRange]()
     following = numbers[0] if numbers else 0
     for at, number in enumerate(numbers):
         if following < number:
-            runs.append(Run(following, number))
+            runs.append(EntryRange(following, number))
         found = looked[number]
         if isinstance(found, int):
             following = found
         else:  # nobody knows what follows it
             following = numbers[at + 1] if at + 1 < len(numbers) else number + 1
-            runs.append(Run(number, following, found))
+            runs.append(EntryRange(number, following, found))
     return [run for run in runs if run.fault is not None or (first is not None and first < run.start)]
 
 
@@ -77,8 +77,8 @@ def is_linked(entry: Entry, before: Entry | None, after: Entry | None) -> bool:
     return bool(links) and all(links)
 
 
-def whole(own: Replica, sequence: int) -> Entry:
-    """Return an entry that is whole; raises as ``JournalReader.read_whole``. A sector that can't be read is damage."""
+def read_undamaged(own: Replica, sequence: int) -> Entry:
+    """Return an entry, checked as by ``JournalReader.read_whole``; a sector that can't be read is damage."""
     try:
         return own.journal.read_whole(sequence)[0]
     except OSError as error:
@@ -116,7 +116,7 @@ class Fetching:
         #: By the number of each entry that was fetched: the number that follows it.
         self.fetched: dict[int, int] = {}
 
-    def has(self, run: Run) -> bool:
+    def has(self, run: EntryRange) -> bool:
         """Return whether all entries of a run were fetched."""
         number = run.start
         while number < run.stop and number in self.fetched:
@@ -127,7 +127,7 @@ class Fetching:
         """Return the path of an entry, below the root."""
         return f"{self._places.unit.directory}/{paths.entry_name(sequence)}"
 
-    def fetch(self, runs: Sequence[Run], *, descending: bool = False) -> None:
+    def fetch(self, runs: Sequence[EntryRange], *, descending: bool = False) -> None:
         """Fetch what others have of some runs, as far as it is linked to what is there.
 
         Args:
@@ -158,50 +158,50 @@ class Fetching:
         files, newest = self._places.unit.files, self._newest()
         settled = {topic: files.settled(self._own.storage, topic) for topic in {each.entry.topic_id for each in linked}}
 
-        def bring_needed(found: _Found) -> bool:
-            return self._bring(found.entry, newest or found.entry, settled[found.entry.topic_id])
+        def bring_needed(copy: _EntryCopy) -> bool:
+            return self._bring(copy.entry, newest or copy.entry, settled[copy.entry.topic_id])
 
         lacking = set[int]()
-        for found, complete in zip(linked, by_threads(bring_needed, linked, self._own, self._others), strict=True):
-            number = found.entry.sequence
-            if complete and found.by not in lacking:
-                self._own.storage.write_once(self.path(number), found.data)
-                self.fetched[number] = found.entry.following
+        for copy, complete in zip(linked, by_threads(bring_needed, linked, self._own, self._others), strict=True):
+            number = copy.entry.sequence
+            if complete and copy.by not in lacking:
+                self._own.storage.write_once(self.path(number), copy.data)
+                self.fetched[number] = copy.entry.following
             else:
                 lacking.add(number)
 
-    def _first_copy(self, sequence: int) -> tuple[_Found | None, Iterator[_Found]]:
+    def _first_copy(self, sequence: int) -> tuple[_EntryCopy | None, Iterator[_EntryCopy]]:
         """Return an entry as the first root has it that has it whole; and as those after it have it."""
         copies = self._copies(sequence)
         return next(copies, None), copies
 
-    def _copies(self, sequence: int) -> Iterator[_Found]:
+    def _copies(self, sequence: int) -> Iterator[_EntryCopy]:
         for other in self._others:
             with suppress(CommitLogError, OSError):
-                yield _Found(*other.journal.read_whole(sequence))
+                yield _EntryCopy(*other.journal.read_whole(sequence))
 
-    def _linked(self, copies: Sequence[tuple[_Found | None, Iterator[_Found]]]) -> list[_Found]:
+    def _linked(self, copies: Sequence[tuple[_EntryCopy | None, Iterator[_EntryCopy]]]) -> list[_EntryCopy]:
         """Return those entries that are linked to what is there, or to the one before them in the list."""
-        linked = list[_Found]()
-        for found, more in copies:
-            while found is not None:
+        linked = list[_EntryCopy]()
+        for copy, more in copies:
+            while copy is not None:
                 last = linked[-1].entry if linked else None
-                before, by_last = self._beside(found.entry.sequence - 1, last)
-                after, after_last = self._beside(found.entry.following, last)
-                if is_linked(found.entry, before, after):
+                before, by_last = self._neighbour(copy.entry.sequence - 1, last)
+                after, after_last = self._neighbour(copy.entry.following, last)
+                if is_linked(copy.entry, before, after):
                     by = last.sequence if last is not None and (by_last or after_last) else None
-                    linked.append(found._replace(by=by))
+                    linked.append(copy._replace(by=by))
                     break
-                found = next(more, None)
+                copy = next(more, None)
         return linked
 
-    def _beside(self, sequence: int, last: Entry | None) -> tuple[Entry | None, bool]:
+    def _neighbour(self, sequence: int, last: Entry | None) -> tuple[Entry | None, bool]:
         """Return the entry at a number, where it is there or is the ``last`` one; and whether it is that."""
         if last is not None and last.sequence == sequence:
             return last, True
         if sequence in self._there or sequence in self.fetched:
             with suppress(FileNotFoundError, CorruptionError):
-                return whole(self._own, sequence), False
+                return read_undamaged(self._own, sequence), False
         return None, False
 
     def _newest(self) -> Entry | None:

@@ -271,12 +271,12 @@ def remove_replica(order: Order, root: str, may_go: Callable[[ReplicaState], boo
         order.elections.elect(why="its root is taken out")
     order.pusher.push()
 
-    def without(now: ReplicaState, base: Stored) -> ReplicaState:
+    def remove(now: ReplicaState, base: Stored) -> ReplicaState:
         if not may_go(now):
             raise RefusedError(Reason.LAGS, f"root {root} is needed")
-        return rules.left(now, root)
+        return rules.without_replica(now, root)
 
-    gone = order.pusher.change("replicas", without)
+    gone = order.pusher.change("replicas", remove)
     if not gone and root in state_of(places.newest().entry).replicas:
         raise NotLeaderError(
             f"{places.unit.directory}: root {root} leads, or others were taken out meanwhile: it was not; run it again"

@@ -53,7 +53,7 @@ class ReplicatedJournal(Journal):
 
     def known_everywhere(self) -> Mapping[str, ReaderState]:
         """Return what this handle knows of the unit's journals, by the URLs of their roots: to tell another one."""
-        known = dict(self._handed or {}) if self._order is None else self._order.places.known()
+        known = dict(self._handed or {}) if self._order is None else self._order.places.reader_states()
         here = self.reader_state()
         return known if here is None else {self._storage.url: here, **known}
 
@@ -230,7 +230,7 @@ class ReplicatedJournal(Journal):
         return self._append_alone(plan, repeatable)
 
     def _append_alone(self, plan: Plan[Result], repeatable: bool) -> Appended[Result]:
-        return super().append(_alone(plan, self._decides_alone), repeatable=repeatable)
+        return super().append(_plan_without_replicas(plan, self._decides_alone), repeatable=repeatable)
 
     def _decides_alone(self) -> bool:
         """Return whether entries without replicas may be put here: not at a root that learns them of another."""
@@ -274,8 +274,8 @@ class ReplicatedJournal(Journal):
             return self._storage if here else self._alone_at(order)
         return order.elections.nearest(state_of(head.entry), here=here)
 
-    def elsewhere(self) -> Storage:
-        """Return another root to read from, as this one does not answer.
+    def fallback_root(self) -> Storage:
+        """Return the root to read from while this one does not answer.
 
         Raises:
             ReplicaNotAvailableError: there is none.
@@ -283,7 +283,7 @@ class ReplicatedJournal(Journal):
         storage = first_that_answers(self._storage) if self._storage.others else None
         if storage is not None:
             return ReplicatedJournal(storage, self._unit, self._check).nearest()
-        return self.order().elections.another(self._storage)
+        return self.order().elections.fallback_root(self._storage)
 
     def learned_in_sync(self) -> int | None:
         """Return the newest entry that all replicas in sync, or joining, have learned, once that was pushed to them.
@@ -316,7 +316,7 @@ def _lacks_nothing(replica: Replica) -> bool:
     return False
 
 
-def _alone(plan: Plan[Result], decides: Callable[[], bool]) -> Plan[Result]:
+def _plan_without_replicas(plan: Plan[Result], decides: Callable[[], bool]) -> Plan[Result]:
     def checked(base: Stored | None, slot: Slot) -> Draft[Result] | Unchanged[Result] | LandedDraft:
         if base is not None and (base.entry.features or not decides()):
             raise _DecidedElsewhereError

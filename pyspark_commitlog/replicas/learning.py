@@ -29,7 +29,7 @@ from pyspark_commitlog.journal import Journal, Stored
 from pyspark_commitlog.replicas import synced
 from pyspark_commitlog.replicas.entries import state_of
 from pyspark_commitlog.replicas.roots import Address, check_identity
-from pyspark_commitlog.replicas.unit import Needed, Unit
+from pyspark_commitlog.replicas.unit import NeededFile, Unit
 from pyspark_commitlog.storage import Clock, FileInfo, NotPutError, Storage
 
 #: Bytes that are copied at a time.
@@ -305,14 +305,14 @@ def _provide(
         bring(needed, target.storage, donors)
 
 
-def bring(needed: Needed, target: Storage, donors: Iterable[Storage]) -> None:
+def bring(needed: NeededFile, target: Storage, donors: Iterable[Storage]) -> None:
     """Have a file at a root, durable, copied from the first of others that has it whole.
 
     Raises:
         NowhereError: none has it.
         CommitLogError, OSError: it can't be written.
     """
-    found = _found(needed, target)
+    found = _matching_info(needed, target)
     if found is not None:
         if not synced.has(target, needed.path, found):  # the process that put it may have been killed before it could
             target.sync_file(needed.path)
@@ -322,7 +322,7 @@ def bring(needed: Needed, target: Storage, donors: Iterable[Storage]) -> None:
     replace(needed, target, donors)
 
 
-def replace(needed: Needed, target: Storage, donors: Iterable[Storage]) -> None:
+def replace(needed: NeededFile, target: Storage, donors: Iterable[Storage]) -> None:
     """Copy a file to a root from the first of others that has it whole, whatever is there; raises as ``bring``."""
     failures = []
     for donor in donors:
@@ -368,12 +368,12 @@ class _DonorError(Exception):
     """A root has no such file, or does not answer."""
 
 
-def is_there(needed: Needed, storage: Storage) -> bool:
+def is_there(needed: NeededFile, storage: Storage) -> bool:
     """Return whether a root has a file in the length that was named."""
-    return _found(needed, storage) is not None
+    return _matching_info(needed, storage) is not None
 
 
-def _found(needed: Needed, storage: Storage) -> FileInfo | None:
+def _matching_info(needed: NeededFile, storage: Storage) -> FileInfo | None:
     try:
         found = storage.info(needed.path)
     except FileNotFoundError:
@@ -381,7 +381,7 @@ def _found(needed: Needed, storage: Storage) -> FileInfo | None:
     return found if found.size == needed.checked.length else None
 
 
-def is_whole(needed: Needed, storage: Storage) -> bool:
+def is_whole(needed: NeededFile, storage: Storage) -> bool:
     """Return whether a root has a file whole, by its CRC.
 
     Raises:
@@ -399,7 +399,7 @@ def is_whole(needed: Needed, storage: Storage) -> bool:
     return True
 
 
-def _copy(needed: Needed, donor: Storage, target: Storage) -> None:
+def _copy(needed: NeededFile, donor: Storage, target: Storage) -> None:
     """Copy a file; it appears when it is whole.
 
     Raises:
@@ -419,7 +419,7 @@ def _copy(needed: Needed, donor: Storage, target: Storage) -> None:
     output.close()
 
 
-def _pieces(needed: Needed, donor: Storage) -> Iterator[bytes]:
+def _pieces(needed: NeededFile, donor: Storage) -> Iterator[bytes]:
     """Yield a file's bytes; raises as ``_copy`` does, at the end for bytes that are not what was named.
 
     They are not mapped: a bad sector would be a SIGBUS.

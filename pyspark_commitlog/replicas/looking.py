@@ -36,29 +36,29 @@ class Lacking:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenReplica:
-    """A replica: the newest entry that it has learned, the one that its readers see, and what it lacks.
+class ReplicaStatus:
+    """Status of a replica: the newest entry it has learned, the newest one visible there, and what it lacks.
 
     ``fault`` says why it does not answer; then nothing is known of it. An empty root has learned no entry.
     """
 
     address: Address
     head: Stored | None = None
-    shown: Stored | None = None
+    visible: Stored | None = None
     lacks: Lacking | None = None
     fault: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A unit at all its roots: its replicas in their order, and the metadata roots, each with why it does not answer.
+class UnitStatus:
+    """Status of a unit at all its roots: its replicas in order, and the metadata roots with their faults.
 
     ``state`` is of the newest entry that a root that answers has: of the metadata root, where that does.
     """
 
     state: ReplicaState
     leader: Address
-    replicas: tuple[SeenReplica, ...]
+    replicas: tuple[ReplicaStatus, ...]
     metadata: tuple[tuple[Address, str | None], ...]
 
 
@@ -71,7 +71,7 @@ def fault_at(roots: Roots, address: Address) -> str | None:
     return None
 
 
-def look(places: Places) -> Seen:
+def look(places: Places) -> UnitStatus:
     """Look at a unit at all its roots, by the newest decided entry; without the metadata by the newest that is learned.
 
     Raises:
@@ -87,14 +87,14 @@ def look(places: Places) -> Seen:
     replicas = [_replica(places, address, heads, faults, source) for address in places.addresses(state)]
     metadata = tuple((address, faults.get(address.id)) for address in listed.metadata)
     leader = listed.address(state.leader) or Address(state.leader, "a root that is not listed")
-    return Seen(state, leader, tuple(replicas), metadata)
+    return UnitStatus(state, leader, tuple(replicas), metadata)
 
 
 def _heads(places: Places, addresses: list[Address]) -> tuple[dict[str, Stored], dict[str, str]]:
     """Return the newest entry at each root that has one, and why roots do not answer."""
     heads, faults = dict[str, Stored](), dict[str, str]()
 
-    def one(address: Address) -> None:
+    def read_head(address: Address) -> None:
         try:
             check_identity(places.roots.open(address.id), address)
             newest = places.at(address.id).journal.newest()
@@ -103,24 +103,24 @@ def _heads(places: Places, addresses: list[Address]) -> tuple[dict[str, Stored],
         except (CommitLogError, OSError) as error:
             faults[address.id] = str(error)
 
-    share_out(one, list({address.id: address for address in addresses}.values()), _AT_ONCE)
+    share_out(read_head, list({address.id: address for address in addresses}.values()), _AT_ONCE)
     return heads, faults
 
 
 def _replica(
     places: Places, address: Address, heads: dict[str, Stored], faults: dict[str, str], source: str
-) -> SeenReplica:
+) -> ReplicaStatus:
     if address.id in faults:
-        return SeenReplica(address, fault=faults[address.id])
+        return ReplicaStatus(address, fault=faults[address.id])
     try:
-        head, shown = _shown(places.unit, places.at(address.id), heads.get(address.id))
+        head, visible_entry = _head_and_visible(places.unit, places.at(address.id), heads.get(address.id))
         lacks = _lacking(places.at(source), places.unit, heads[source], head)
     except (CommitLogError, OSError) as error:
-        return SeenReplica(address, fault=str(error))
-    return SeenReplica(address, head, shown, lacks)
+        return ReplicaStatus(address, fault=str(error))
+    return ReplicaStatus(address, head, visible_entry, lacks)
 
 
-def _shown(unit: Unit, replica: Replica, head: Stored | None) -> tuple[Stored | None, Stored | None]:
+def _head_and_visible(unit: Unit, replica: Replica, head: Stored | None) -> tuple[Stored | None, Stored | None]:
     """Return the newest entry at a root, and the one at the high watermark that it states."""
     for _ in range(_TRIES):
         if head is None or not head.entry.features:  # of when the unit was on one root: all of it was seen there

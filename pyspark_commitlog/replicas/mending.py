@@ -18,11 +18,11 @@ from functools import partial
 
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.replicas.fetching import Fetching, Run, by_threads, damaged, donors_of, whole
+from pyspark_commitlog.replicas.fetching import EntryRange, Fetching, by_threads, damaged, donors_of, read_undamaged
 from pyspark_commitlog.replicas.learning import NowhereError, Replica, is_whole
 from pyspark_commitlog.replicas.learning import replace as replace_file
 from pyspark_commitlog.replicas.places import Places
-from pyspark_commitlog.replicas.unit import Needed
+from pyspark_commitlog.replicas.unit import NeededFile
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.os_errors import is_eio
 
@@ -65,7 +65,8 @@ def mend_journal(places: Places) -> MendedFiles:
     fetching = Fetching(places, own, others, there)
     fetching.fetch(runs)
     left = [
-        run.fault or f"{own.storage.url}/{fetching.path(run.start)} is missing" for run in _left(own, fetching, runs)
+        run.fault or f"{own.storage.url}/{fetching.path(run.start)} is missing"
+        for run in _unfetched_ranges(own, fetching, runs)
     ]
     below = _below(own)
     if below is not None:
@@ -79,37 +80,37 @@ def mend_journal(places: Places) -> MendedFiles:
     return MendedFiles(tuple(map(fetching.path, fetching.fetched)), tuple(left))
 
 
-def _left(own: Replica, fetching: Fetching, runs: Sequence[Run]) -> list[Run]:
+def _unfetched_ranges(own: Replica, fetching: Fetching, runs: Sequence[EntryRange]) -> list[EntryRange]:
     """Return the runs that no other root has, without what was collected meanwhile."""
-    left = [run for run in runs if not fetching.has(run)]
-    first = next(iter(own.journal.sequences()), None) if left else None
-    return [run for run in left if first is not None and first <= run.start]
+    unfetched = [run for run in runs if not fetching.has(run)]
+    first = next(iter(own.journal.sequences()), None) if unfetched else None
+    return [run for run in unfetched if first is not None and first <= run.start]
 
 
 def _looked(own: Replica, sequence: int) -> int | str | None:
     """Return the number that follows an entry; what is wrong with it, or None where it is gone."""
     try:
-        return whole(own, sequence).following
+        return read_undamaged(own, sequence).following
     except FileNotFoundError:
         return None
     except CorruptionError as error:
         return str(error)
 
 
-def _below(own: Replica) -> Run | None:
+def _below(own: Replica) -> EntryRange | None:
     """Return the numbers below its first entry that a root needs: a process deleted them while it was restored."""
     own.journal.forget()
     try:
         newest, sequences = own.journal.newest(), own.journal.sequences()
         if newest is None or not sequences or not own.data or own.unit.whole:
             return None
-        if not whole(own, sequences[0]).prev:  # the first of all, which a copied topic has at any number
+        if not read_undamaged(own, sequences[0]).prev:  # the first of all, which a copied topic has at any number
             return None
     except (CorruptionError, FileNotFoundError):  # it is named already, or was collected: then all below is settled
         return None
     files, entry = own.unit.files, newest.entry
     start = max(files.settled(own.storage, entry.topic_id) + 1, files.begins(entry))
-    return Run(start, sequences[0]) if start < sequences[0] else None
+    return EntryRange(start, sequences[0]) if start < sequences[0] else None
 
 
 def mend_named(places: Places, settled: int) -> MendedFiles:
@@ -128,7 +129,7 @@ def mend_named(places: Places, settled: int) -> MendedFiles:
 
     def mend(sequence: int) -> MendedFiles:
         try:
-            entry = whole(own, sequence)
+            entry = read_undamaged(own, sequence)
         except (FileNotFoundError, CorruptionError):
             return MendedFiles()
         done = _mend(files.tables(entry), own.storage, donors)
@@ -162,7 +163,7 @@ def other_places(places: Places) -> tuple[list[Replica], list[str]]:
     return found, away
 
 
-def _is_whole(needed: Needed, own: Storage) -> bool:
+def _is_whole(needed: NeededFile, own: Storage) -> bool:
     try:
         return is_whole(needed, own)
     except ReplicaNotAvailableError as error:
@@ -171,7 +172,7 @@ def _is_whole(needed: Needed, own: Storage) -> bool:
         return False
 
 
-def _mend(files: Sequence[Needed], own: Storage, donors: Sequence[Storage]) -> MendedFiles:
+def _mend(files: Sequence[NeededFile], own: Storage, donors: Sequence[Storage]) -> MendedFiles:
     mended, left = [], []
     for needed in files:
         if _is_whole(needed, own):

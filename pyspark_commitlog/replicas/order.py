@@ -33,7 +33,7 @@ from pyspark_commitlog.replicas.pushing import Pushed, Pusher
 from pyspark_commitlog.replicas.roots import Roots
 from pyspark_commitlog.replicas.rules import Ack, Reason, RefusedError
 from pyspark_commitlog.replicas.state import MetadataSet, ReplicaState
-from pyspark_commitlog.replicas.unit import Limits, Unit
+from pyspark_commitlog.replicas.unit import ReplicationLimits, Unit
 
 logger = logging.getLogger("pyspark_commitlog.replicas")
 
@@ -53,7 +53,7 @@ class _Attempt:
     appends: bool = False
     on_all: bool = False
     hw_later: bool = False
-    limits: Limits | None = None
+    limits: ReplicationLimits | None = None
 
 
 class Order:
@@ -63,7 +63,7 @@ class Order:
         roots: those that belong together.
         unit: what is decided.
         check: see ``Journal``.
-        known: see ``Places``.
+        reader_states: see ``Places``.
 
     Not safe for use by several threads at once.
     """
@@ -73,10 +73,10 @@ class Order:
         roots: Roots,
         unit: Unit,
         check: Callable[[Json, str], object],
-        known: Mapping[str, ReaderState] | None = None,
+        reader_states: Mapping[str, ReaderState] | None = None,
     ) -> None:
         self._unit = unit
-        self.places = Places(roots, unit, check, known)
+        self.places = Places(roots, unit, check, reader_states)
         self.pusher = Pusher(self.places)
         self.elections = Elections(self.places, self.pusher)
 
@@ -447,7 +447,7 @@ class _LackingError(Exception):
 
     def __init__(
         self, unit: str, reason: Reason, state: ReplicaState, base: Stored, on: Sequence[str],
-        failed: Mapping[str, Exception], limits: Limits,
+        failed: Mapping[str, Exception], limits: ReplicationLimits,
     ) -> None:  # fmt: skip
         super().__init__(f"{reason}: {'; '.join(map(str, failed.values()))}" if failed else str(reason))
         self.unit, self.reason, self.state, self.base, self.on, self.roots = unit, reason, state, base, on, failed

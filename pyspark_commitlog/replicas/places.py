@@ -48,7 +48,7 @@ class Places:
         roots: those that belong together.
         unit: what is there.
         check: see ``Journal``.
-        known: what other handles of this process know of its journals, by the URLs of their roots.
+        reader_states: what other handles of this process know of its journals, by the URLs of their roots.
 
     Not safe for use by several threads at once, but for ``at``.
     """
@@ -58,11 +58,11 @@ class Places:
         roots: Roots,
         unit: Unit,
         check: Callable[[Json, str], object],
-        known: Mapping[str, ReaderState] | None = None,
+        reader_states: Mapping[str, ReaderState] | None = None,
     ) -> None:
         self.roots, self.unit, self._check = roots, unit, check
         self._at: dict[str, Replica] = {}
-        self._known = dict(known or {})
+        self._reader_states = dict(reader_states or {})
         self._quorum: Quorum | None = None
         self._quorum_of: Listed | None = None
 
@@ -75,16 +75,16 @@ class Places:
         if root not in self._at:
             data = any(address.id == root for address in self.roots.listed().data)
             made = Replica.at(root, self.roots.open(root), self.unit, self._check, data=data)
-            known = self._known.pop(made.storage.url, None)  # once: a root that is opened again is asked again
-            if known is not None:
-                made.journal.go_on_from(known)
+            state = self._reader_states.pop(made.storage.url, None)  # once: a root that is opened again is asked again
+            if state is not None:
+                made.journal.go_on_from(state)
             self._at[root] = made
         return self._at[root]
 
-    def known(self) -> dict[str, ReaderState]:
-        """Return what is known of the unit's journals, by the URLs of their roots."""
+    def reader_states(self) -> dict[str, ReaderState]:
+        """Return the reader states of the unit's journals, by the URLs of their roots."""
         found = {replica.storage.url: replica.journal.reader_state() for replica in self._at.values()}
-        return {**self._known, **{url: known for url, known in found.items() if known is not None}}
+        return {**self._reader_states, **{url: state for url, state in found.items() if state is not None}}
 
     def decider(self) -> Replica:
         """Return the unit at the metadata root.
@@ -218,7 +218,7 @@ class Places:
                 raise
             self._quorum = None
             self._at.clear()
-            self._known.clear()
+            self._reader_states.clear()
             return self._where_decided(self._decided)
 
     def _decided(self) -> Stored | None:
@@ -292,7 +292,7 @@ class Places:
             f"{self.unit.directory}: the metadata root does not answer, and no root that has it: {'; '.join(failures)}"
         )
 
-    def beside(self, root: str, storage: Storage) -> Replica:
+    def unlisted_replica(self, root: str, storage: Storage) -> Replica:
         """Return the unit at a root that is not listed (yet)."""
         return Replica.at(root, storage, self.unit, self._check)
 
@@ -319,7 +319,7 @@ class Places:
         listed = self.roots.listed()
         return [listed.address(root) or Address(root, "a root that is not listed") for root in state.replicas]
 
-    def now(self) -> float:
+    def monotonic(self) -> float:
         """Return this process' monotonic time, seconds."""
         return self.decider().storage.clock.monotonic()
 

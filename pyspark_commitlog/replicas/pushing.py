@@ -49,7 +49,7 @@ class Pusher:
     def failed(self, root: str, *, chunks: bool = False) -> None:
         """Remember that a root did not take what was sent to it."""
         self._places.forget(root)
-        self._lag.failed(root, self._places.now(), chunks=chunks)
+        self._lag.failed(root, self._places.monotonic(), chunks=chunks)
 
     def took_chunks(self, root: str) -> None:
         """Remember that a root has the chunks of an append."""
@@ -123,7 +123,7 @@ class Pusher:
 
     def lags(self, root: str, at: Stored, *, chunks: bool = False) -> bool:
         """Return whether all pushes to a root have failed for ``replica.lag.time.max.ms``; or all ``chunks``."""
-        lag_ms, now = self._unit.files.limits(at.entry).lag_ms, self._places.now()
+        lag_ms, now = self._unit.files.limits(at.entry).lag_ms, self._places.monotonic()
         seconds = [self._lag.seconds(root, now, chunks=each) for each in (False, chunks)]
         return max(seconds) * 1000 >= lag_ms
 

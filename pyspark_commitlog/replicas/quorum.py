@@ -23,7 +23,7 @@ from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.journal import Appended, Draft, Plan, Result, Slot, Stored, Unchanged
 from pyspark_commitlog.replicas import ballots
 from pyspark_commitlog.replicas.acceptor import RefusedBallotError
-from pyspark_commitlog.replicas.ahead import Ahead, Where, keep, take
+from pyspark_commitlog.replicas.ahead import PromisedBallot, RegisterKey, keep, take
 from pyspark_commitlog.replicas.ballots import NO_BALLOT, NO_VALUE, Ballot, Register, Value
 from pyspark_commitlog.replicas.learning import Replica
 from pyspark_commitlog.replicas.seats import MovedError, Seat, SeatedJournal
@@ -70,7 +70,7 @@ class Quorum(SeatedJournal):
         many: how many belong to the set.
         unit: what is decided.
         check: see ``Journal``.
-        before: the same of the set before this one, while it may have units left; see ``newest``.
+        former: the same of the set before this one, while it may have units left; see ``newest``.
         is_last: whether no other set follows this one by now. What it has decided first of a unit, or that there is no
             such unit, counts only where that is so afterwards.
 
@@ -83,11 +83,11 @@ class Quorum(SeatedJournal):
         many: int,
         unit: Unit,
         check: Callable[[Json, str], object],
-        before: Callable[[], Quorum] | None = None,
+        former: Callable[[], Quorum] | None = None,
         is_last: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__(seats, unit, check, is_last, many)
-        self._former = before
+        self._former = former
         self._failed: list[str] = []
 
     # --- the head ----------------------------------------------------------------------------------------
@@ -140,14 +140,14 @@ class Quorum(SeatedJournal):
             found = ballots.decided(list(shown.values()), self._many)
             if found is not None and (found.ended or not end or found.value == NO_VALUE):
                 return found
-            ballot = ballots.above(shown.values(), self._storage.new_id())
+            ballot = ballots.ballot_above(shown.values(), self._storage.new_id())
             promised = self._promised(ballot)
             if promised is not None:
                 highest = ballots.highest(promised.values())
                 if highest.value == NO_VALUE:
                     return highest
                 last = replace(highest, ended=end or highest.ended)
-                if self._again(ballot, last, promised):
+                if self._accept_again(ballot, last, promised):
                     return last
                 fruitless = self._fruitless_rounds(fruitless, last.value)
             pause = self._pause(pause)
@@ -184,7 +184,7 @@ class Quorum(SeatedJournal):
             return False
         highest = ballots.highest(promised.values())
         if highest.value != NO_VALUE:
-            return self._again(ballot, highest, promised)
+            return self._accept_again(ballot, highest, promised)
         return self._accepted(ballot, value, data, promised)
 
     def teach(self, replica: Replica, newest: Stored) -> None:
@@ -224,15 +224,15 @@ class Quorum(SeatedJournal):
         """
         entry = self._decoded(data, value)
 
-        def one(seat: Seat) -> Register:
+        def accept(seat: Seat) -> Register:
             if entry.prev:
                 self._catch_up(seat.replica, entry.prev, until=entry.sequence)
             self._bring_tables(entry, seat.replica)
             return seat.acceptor.accept(ballot, value, data, ahead=ahead, ended=ended)
 
-        shown = self._ask(one, of=promised, least=0)
+        shown = self._ask(accept, of=promised, least=0)
         if ahead > ballot and len(shown) == self._many:
-            keep(self._register(), Ahead(ahead, value, shown))
+            keep(self._register(), PromisedBallot(ahead, value, shown))
         return len(shown) >= ballots.majority(self._many)
 
     def _ask(
@@ -248,7 +248,7 @@ class Quorum(SeatedJournal):
         """
         shown, refused, failed = dict[str, Register](), set[str](), list[Exception]()
 
-        def one(seat: Seat) -> None:
+        def ask(seat: Seat) -> None:
             try:
                 shown[seat.acceptor.root] = act(seat)
             except RefusedBallotError:
@@ -256,7 +256,7 @@ class Quorum(SeatedJournal):
             except (CommitLogError, OSError) as error:
                 failed.append(error)
 
-        share_out(one, [seat for seat in self.seats if of is None or seat.acceptor.root in of], self._many)
+        share_out(ask, [seat for seat in self.seats if of is None or seat.acceptor.root in of], self._many)
         self._failed = [] if refused else [str(error) for error in failed]
         if len(shown) + len(refused) < (ballots.majority(self._many) if least is None else least):
             raise ReplicaNotAvailableError(
@@ -265,7 +265,7 @@ class Quorum(SeatedJournal):
             )
         return shown
 
-    def _again(self, ballot: Ballot, register: Register, promised: dict[str, Register]) -> bool:
+    def _accept_again(self, ballot: Ballot, register: Register, promised: dict[str, Register]) -> bool:
         """Have the entry of a register that promised accepted once more; False where those that had it have gone on.
 
         Raises:
@@ -319,14 +319,14 @@ class Quorum(SeatedJournal):
         """Have the seats learn an entry, those that lack it alone; return which have, and why which failed."""
         learned, failed = set[str](), dict[str, str]()
 
-        def one(seat: Seat) -> None:
+        def learn(seat: Seat) -> None:
             try:
                 if self._takes(seat.replica, entry, data):
                     learned.add(seat.acceptor.root)
             except (CommitLogError, OSError) as error:
                 failed[seat.acceptor.root] = str(error)
 
-        share_out(one, self.seats, self._many)
+        share_out(learn, self.seats, self._many)
         return learned, failed
 
     def trim(self) -> None:
@@ -389,13 +389,13 @@ class Quorum(SeatedJournal):
         that acceptor answers nothing else may be.
         """
         expected = NO_VALUE if base is None else Value(base.sequence, base.entry.write_id)
-        ballot, promised = self._taken(expected) or self._prepared()
+        ballot, promised = self._take_ballot(expected) or self._prepared()
         if promised is None:
             return False
         highest = ballots.highest(promised.values())
         if highest.value != expected or highest.ended:  # nothing follows here what has ended this set
             if highest.value.number > expected.number or highest.ended:
-                self._again(ballot, highest, promised)
+                self._accept_again(ballot, highest, promised)
             return False
         own.setdefault(entry.sequence, {})[entry.write_id] = result
         ahead = ballots.following(ballot, self._storage.new_id())
@@ -404,15 +404,15 @@ class Quorum(SeatedJournal):
     def _prepared(self) -> tuple[Ballot, dict[str, Register] | None]:
         """Return a ballot above all that seats have promised, and those that promise it; see ``_promised``."""
         shown = self._ask(lambda seat: seat.acceptor.read())
-        ballot = ballots.above(shown.values(), self._storage.new_id())
+        ballot = ballots.ballot_above(shown.values(), self._storage.new_id())
         return ballot, self._promised(ballot)
 
-    def _taken(self, base: Value) -> tuple[Ballot, dict[str, Register]] | None:
+    def _take_ballot(self, base: Value) -> tuple[Ballot, dict[str, Register]] | None:
         """Return the ballot that all seats promised as they accepted the base, once; None where there is none."""
-        ahead = take(self._register(), base)
-        return None if ahead is None else (ahead.ballot, dict(ahead.promised))
+        found = take(self._register(), base)
+        return None if found is None else (found.ballot, dict(found.promised))
 
-    def _register(self) -> Where:
+    def _register(self) -> RegisterKey:
         """Return what is one register to all handles of this process."""
         seats = frozenset((seat.acceptor.root, seat.replica.storage.url) for seat in self.seats)
         return self.seats[0].acceptor.directory, seats

@@ -39,7 +39,7 @@ from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.replicas.roots import Address, Listed, Roots, check_identity, list_at, root_id
 from pyspark_commitlog.replicas.settings import JOURNALS, copy_damaged, copy_newest, damage_of
 from pyspark_commitlog.replicas.state import MetadataSet, ReplicaState
-from pyspark_commitlog.replicas.unclean import said
+from pyspark_commitlog.replicas.unclean import unclean_election_of
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.os_errors import is_eio
 
@@ -58,8 +58,8 @@ _TRIES = 5
 
 
 @dataclass
-class Left:
-    """The roots with data that are left, and where it is decided from now on."""
+class SurvivingRoots:
+    """Surviving roots with data, and the root that decides from now on."""
 
     roots: Roots
     data: tuple[Address, ...]
@@ -68,13 +68,13 @@ class Left:
 
     def given_up(self, state: ReplicaState) -> tuple[str, ...]:
         """Return the replicas that are not left: of a unit that went on already when they were given up, too."""
-        left = [address.id for address in self.data]
-        return tuple(root for root in state.replicas if root not in left)
+        ids = [address.id for address in self.data]
+        return tuple(root for root in state.replicas if root not in ids)
 
 
 @dataclass
-class Found:
-    """What is left of a unit; roots by their ids.
+class UnitRecovery:
+    """What is left of a unit, and how it goes on; roots by their ids.
 
     ``ends`` has the number of the newest entry that each root has learned; ``root`` the one that is taken. ``in_sync``:
     it was in sync by what it has learned. ``gone`` has the offsets whose records it lacks: (partition, start, end).
@@ -92,8 +92,8 @@ class Found:
     damaged: Mapping[str, str] = field(default_factory=dict)
 
 
-def left_of(roots: Roots, metadata: Storage, lost: Sequence[str]) -> Left:
-    """Return which roots are left.
+def surviving_roots(roots: Roots, metadata: Storage, lost: Sequence[str]) -> SurvivingRoots:
+    """Return the surviving roots.
 
     Args:
         roots: as the root that was opened lists them.
@@ -104,7 +104,7 @@ def left_of(roots: Roots, metadata: Storage, lost: Sequence[str]) -> Left:
         UsageError: one that is given up answers, or one that is not does not; or the metadata is not lost.
     """
     listed = roots.listed()
-    given_up = tuple(_named(listed, lost, begun=any(each.url == metadata.url for each in listed.metadata)))
+    given_up = tuple(_lost_addresses(listed, lost, begun=any(each.url == metadata.url for each in listed.metadata)))
     data = tuple(address for address in listed.data if address not in given_up)
     if not data:
         raise UsageError("no root with data is left: there is nothing to recover")
@@ -125,10 +125,10 @@ def left_of(roots: Roots, metadata: Storage, lost: Sequence[str]) -> Left:
             raise UsageError(f"{address} does not answer, and may have more than others: bring it back, or give it up")
     if any(address.url == metadata.url for address in given_up):
         raise UsageError(f"{metadata.url} is given up: it can't hold the metadata")
-    return Left(roots, data, metadata, there)
+    return SurvivingRoots(roots, data, metadata, there)
 
 
-def _named(listed: Listed, lost: Sequence[str], *, begun: bool) -> Iterator[Address]:
+def _lost_addresses(listed: Listed, lost: Sequence[str], *, begun: bool) -> Iterator[Address]:
     """Yield the roots that are given up; where an earlier run has changed the lists already, some are out of them."""
     for named in lost:
         found = next((each for each in listed.every() if named.rstrip("/") in (each.id, each.url)), None)
@@ -150,7 +150,7 @@ class _Damage(NamedTuple):
     why: str
 
 
-def look_at(left: Left, order: Order) -> Found | None:
+def look_at(survivors: SurvivingRoots, order: Order) -> UnitRecovery | None:
     """Return what is left of a unit, and what would be taken; None where there is no such unit with replicas.
 
     A root where something of it is damaged is left out, where another one has as much.
@@ -158,18 +158,18 @@ def look_at(left: Left, order: Order) -> Found | None:
     Raises:
         CommitLogError, OSError: a root that is left does not answer.
     """
-    heads, damaged = _heads(left, order.places)
-    if _goes_on(left, order.places, heads, damaged):
+    heads, damaged = _heads(survivors, order.places)
+    if _goes_on(survivors, order.places, heads, damaged):
         why = {root: each.why for root, each in damaged.items()}
-        return Found({root: head.sequence for root, head in heads.items()}, done=True, goes_on=True, damaged=why)
+        return UnitRecovery({root: head.sequence for root, head in heads.items()}, done=True, goes_on=True, damaged=why)
     while True:
-        found = _taken(left.metadata, heads, damaged)
+        found = _choose_root(survivors.metadata, heads, damaged)
         if found is None or found.root is None:
             return found
         head = heads[found.root]
         try:
             with _report_damage():
-                found.gone = _gone(order.places.at(found.root), order.places, head)
+                found.gone = _lost_offsets(order.places.at(found.root), order.places, head)
         except _DamagedError as error:
             where = order.places.at(found.root).storage.url
             damaged[found.root] = _Damage(heads.pop(found.root).sequence, f"{where}: {error}")
@@ -192,11 +192,11 @@ def _report_damage() -> Iterator[None]:
         raise
 
 
-def _heads(left: Left, places: Places) -> tuple[dict[str, Stored], dict[str, _Damage]]:
+def _heads(survivors: SurvivingRoots, places: Places) -> tuple[dict[str, Stored], dict[str, _Damage]]:
     """Return the newest entry at each root that has learned any, and where that one is damaged."""
     heads, damaged = dict[str, Stored](), dict[str, _Damage]()
-    for address in left.data:
-        check_identity(left.roots.open(address.id), address)
+    for address in survivors.data:
+        check_identity(survivors.roots.open(address.id), address)
         replica = places.at(address.id)
         try:
             with _report_damage():
@@ -210,11 +210,13 @@ def _heads(left: Left, places: Places) -> tuple[dict[str, Stored], dict[str, _Da
     return heads, damaged
 
 
-def _goes_on(left: Left, places: Places, heads: Mapping[str, Stored], damaged: Mapping[str, _Damage]) -> bool:
+def _goes_on(
+    survivors: SurvivingRoots, places: Places, heads: Mapping[str, Stored], damaged: Mapping[str, _Damage]
+) -> bool:
     """Return whether an earlier run ended, and the next metadata root has decided all that roots have learned."""
-    if left.metadata is None:
+    if survivors.metadata is None:
         return False
-    journal = _next_at(left, places).journal
+    journal = _next_at(survivors, places).journal
     try:
         with _report_damage():
             newest, gap = journal.newest(), journal.before_gap()
@@ -224,18 +226,20 @@ def _goes_on(left: Left, places: Places, heads: Mapping[str, Stored], damaged: M
         return False
     is_last = all(_rank(newest) >= _rank(head) for head in heads.values())
     is_last = is_last and all(newest.sequence >= each.number for each in damaged.values())
-    return is_last and state_of(newest.entry).set.roots == (left.metadata.id,)
+    return is_last and state_of(newest.entry).set.roots == (survivors.metadata.id,)
 
 
-def _taken(metadata: Address | None, heads: Mapping[str, Stored], damaged: Mapping[str, _Damage]) -> Found | None:
-    """Return which root is taken by the newest entries at those that are left (pure).
+def _choose_root(
+    metadata: Address | None, heads: Mapping[str, Stored], damaged: Mapping[str, _Damage]
+) -> UnitRecovery | None:
+    """Choose the root to go on with, by the newest entries at the surviving ones (pure).
 
     What is damaged counts by its number: where that is the highest, nobody can say what would be given up.
     """
     newest = max(heads.values(), key=_rank, default=None)
     if not damaged and (newest is None or not newest.entry.features):
         return None
-    found = Found({root: head.sequence for root, head in heads.items()})
+    found = UnitRecovery({root: head.sequence for root, head in heads.items()})
     found.damaged = {root: each.why for root, each in damaged.items()}
     state = state_of(newest.entry) if newest is not None and newest.entry.features else None
     if state is not None and metadata is not None and state.set.roots == (metadata.id,):
@@ -253,7 +257,7 @@ def _taken(metadata: Address | None, heads: Mapping[str, Stored], damaged: Mappi
     return found
 
 
-def _gone(replica: Replica, places: Places, head: Stored) -> tuple[tuple[int, int, int], ...]:
+def _lost_offsets(replica: Replica, places: Places, head: Stored) -> tuple[tuple[int, int, int], ...]:
     """Return the offsets whose records a root lacks: (partition, start, end)."""
     files, journal, has = places.unit.files, replica.journal, _has(replica, places, head)
     voids = [number for number in sorted(state_of(head.entry).on) if number not in has]
@@ -299,7 +303,7 @@ def _settled(replica: Replica, places: Places, base: Stored) -> int:
 # --- Going on ----------------------------------------------------------------------------------------------------
 
 
-def begin(left: Left, make: Callable[[Storage], None]) -> dict[str, str]:
+def begin(survivors: SurvivingRoots, make: Callable[[Storage], None]) -> dict[str, str]:
     """Make the root where it is decided from now on, where it is not one of those that are left.
 
     Returns:
@@ -308,67 +312,71 @@ def begin(left: Left, make: Callable[[Storage], None]) -> dict[str, str]:
     Raises:
         UsageError: something else is there.
     """
-    if left.metadata is None:
-        if left.storage.exists(paths.ROOT_MARKER):
-            theirs = list_at(left.storage)
-            begun = theirs is not None and any(each.url == left.storage.url for each in theirs.metadata)
-            if not begun and (theirs or left.storage.names(paths.TOPICS) or left.storage.names(paths.GROUPS)):
-                raise UsageError(f"there is a commit log at {left.storage.url} already: name an empty place")
-        make(left.storage)
-        left.metadata = Address(root_id(left.storage), left.storage.url)
-        Roots(left.storage).change(_after(left))
-    sources, damaged = [left.roots.open(address.id) for address in left.data], damaged_settings(left)
+    if survivors.metadata is None:
+        if survivors.storage.exists(paths.ROOT_MARKER):
+            theirs = list_at(survivors.storage)
+            begun = theirs is not None and any(each.url == survivors.storage.url for each in theirs.metadata)
+            if not begun and (theirs or survivors.storage.names(paths.TOPICS) or survivors.storage.names(paths.GROUPS)):
+                raise UsageError(f"there is a commit log at {survivors.storage.url} already: name an empty place")
+        make(survivors.storage)
+        survivors.metadata = Address(root_id(survivors.storage), survivors.storage.url)
+        Roots(survivors.storage).change(_after(survivors))
+    sources, damaged = [survivors.roots.open(address.id) for address in survivors.data], damaged_settings(survivors)
     for settings, name in JOURNALS.items():
         if name in damaged:
-            copy_damaged(sources, settings, left.storage)
+            copy_damaged(sources, settings, survivors.storage)
         else:
-            copy_newest(sources, settings, left.storage)
+            copy_newest(sources, settings, survivors.storage)
     return damaged
 
 
-def damaged_settings(left: Left) -> dict[str, str]:
+def damaged_settings(survivors: SurvivingRoots) -> dict[str, str]:
     """Return which settings no root that is left has whole, and why."""
-    sources = [left.roots.open(address.id) for address in left.data]
+    sources = [survivors.roots.open(address.id) for address in survivors.data]
     found = {name: damage_of(sources, settings) for settings, name in JOURNALS.items()}
     return {name: f"{why}. {_REMEDY_OF_SETTINGS}" for name, why in found.items() if why is not None}
 
 
-def _after(left: Left) -> Listed:
+def _after(survivors: SurvivingRoots) -> Listed:
     """Return the list of the roots that are left; it follows all that they have."""
-    assert left.metadata is not None
-    there = [list_at(storage) for storage in (*(left.roots.open(each.id) for each in left.data), left.storage)]
+    assert survivors.metadata is not None
+    there = [
+        list_at(storage) for storage in (*(survivors.roots.open(each.id) for each in survivors.data), survivors.storage)
+    ]
     seen = [each for each in there if each is not None]
-    return left.roots.listed().followed_by(left.data, (left.metadata,), seen, recovers=True)
+    return survivors.roots.listed().followed_by(survivors.data, (survivors.metadata,), seen, recovers=True)
 
 
-def recover(left: Left, order: Order) -> Found | None:
+def recover(survivors: SurvivingRoots, order: Order) -> UnitRecovery | None:
     """Have a unit go on at the next metadata root; return what was taken, as ``look_at`` says it.
 
     Raises:
         CommitLogError, OSError: a root does not answer; running it again is safe.
     """
-    found, places = look_at(left, order), order.places
+    found, places = look_at(survivors, order), order.places
     if found is None or found.goes_on or (found.fault is not None and not found.damaged):
         return found
     if found.root is not None:
         with _of_this_unit(found, places.at(found.root).storage):
-            _put(left, order, found.root)
-    heads, _ = _heads(left, places)
-    if heads := heads or _below_damage(left, places):
+            _put(survivors, order, found.root)
+    heads, _ = _heads(survivors, places)
+    if heads := heads or _below_damage(survivors, places):
         source = places.at(max(heads, key=lambda root: _rank(heads[root])))
-        with _of_next(left, found), _of_this_unit(found, source.storage):
-            _bring(left, places, source, heads[source.id])  # also what can't go on yet: it would be begun there as new
-    if found.fault is not None and not _next_at(left, places).journal.sequences():
-        raise ReplicaNotAvailableError(f"{left.storage.url} has nothing of {places.unit.directory}: {found.fault}")
+        with _of_next(survivors, found), _of_this_unit(found, source.storage):
+            _bring(
+                survivors, places, source, heads[source.id]
+            )  # also what can't go on yet: it would be begun there as new
+    if found.fault is not None and not _next_at(survivors, places).journal.sequences():
+        raise ReplicaNotAvailableError(f"{survivors.storage.url} has nothing of {places.unit.directory}: {found.fault}")
     return found
 
 
-def _below_damage(left: Left, places: Places) -> dict[str, Stored]:
+def _below_damage(survivors: SurvivingRoots, places: Places) -> dict[str, Stored]:
     """Return the newest entry at each root that is whole: what the next metadata root begins with that has nothing."""
     found = dict[str, Stored]()
-    if _next_at(left, places).journal.sequences():
+    if _next_at(survivors, places).journal.sequences():
         return found
-    for replica in (places.at(address.id) for address in left.data):
+    for replica in (places.at(address.id) for address in survivors.data):
         for number in reversed(replica.journal.sequences()):
             with suppress(_DamagedError), _report_damage():
                 found[replica.id] = replica.journal.read(number)
@@ -377,7 +385,7 @@ def _below_damage(left: Left, places: Places) -> dict[str, Stored]:
 
 
 @contextmanager
-def _of_this_unit(found: Found, at: Storage) -> Iterator[None]:
+def _of_this_unit(found: UnitRecovery, at: Storage) -> Iterator[None]:
     """Have damage at a root be the fault of a unit, which keeps no other one."""
     try:
         with _report_damage():
@@ -403,22 +411,22 @@ def _next_touched() -> Iterator[None]:
 
 
 @contextmanager
-def _of_next(left: Left, found: Found) -> Iterator[None]:
+def _of_next(survivors: SurvivingRoots, found: UnitRecovery) -> Iterator[None]:
     """Have damage at the next metadata root keep one unit where it has data; else it is no place to decide at."""
     try:
         yield
     except _AtNextError as error:
-        why = f"{left.storage.url}: {error}. "
-        if left.metadata not in left.data:
+        why = f"{survivors.storage.url}: {error}. "
+        if survivors.metadata not in survivors.data:
             raise ReplicaNotAvailableError(f"{why}Mend it and run this again, or name another place") from None
         found.fault = found.fault or why + _REMEDY
 
 
-def _put(left: Left, order: Order, root: str) -> None:
+def _put(survivors: SurvivingRoots, order: Order, root: str) -> None:
     """Put the entry on the longest journal, until it is there; a late learner may be first: it is judged again then."""
     places, files = order.places, order.places.unit.files
-    assert left.metadata is not None
-    replica, metadata = places.at(root), left.metadata
+    assert survivors.metadata is not None
+    replica, metadata = places.at(root), survivors.metadata
 
     def plan(base: Stored | None, slot: Slot) -> Draft[bool] | Unchanged[bool]:
         assert base is not None
@@ -430,30 +438,30 @@ def _put(left: Left, order: Order, root: str) -> None:
             state, base.sequence, slot.sequence, replica.id, _has(replica, places, base), of,
             at_ms=replica.storage.now_ms(), why="recover: the metadata was lost for good",
         )  # fmt: skip
-        for root in left.given_up(state):
-            after = rules.left(after, root)
+        for root in survivors.given_up(state):
+            after = rules.without_replica(after, root)
         # readers may have seen more than this journal says, and acks=all may have been acknowledged
-        uncleanly = said(after, slot.sequence)
-        body = files.elected(base.entry, state.hw, sorted(state.on), voids, replica.journal, uncleanly)
+        election = unclean_election_of(after, slot.sequence)
+        body = files.elected(base.entry, state.hw, sorted(state.on), voids, replica.journal, election)
         return with_state(Draft("recover", base.entry.topic_id, body, result=True), after)
 
     if replica.journal.append(plan).result:
         logger.warning("%s: recovered: root %s leads, %s decides", places.unit.directory, replica.id, metadata)
 
 
-def _bring(left: Left, places: Places, source: Replica, newest: Stored) -> None:
+def _bring(survivors: SurvivingRoots, places: Places, source: Replica, newest: Stored) -> None:
     """Have the next metadata root learn the unit: nothing is decided there before that."""
-    target = _next_at(left, places)
+    target = _next_at(survivors, places)
     if target.id == source.id:
         return
-    state, donors = state_of(newest.entry), [places.at(address.id).storage for address in left.data]
+    state, donors = state_of(newest.entry), [places.at(address.id).storage for address in survivors.data]
     if target.id in state.replicas:
         with _next_touched():
             target.learned()
         learn(source, target, places.unit, donors, newest)
         return
     with _next_touched():
-        left.storage.make_directory(places.unit.directory)
+        survivors.storage.make_directory(places.unit.directory)
     try:
         with _report_damage():
             _copy(source, target, donors, newest)
@@ -464,15 +472,15 @@ def _bring(left: Left, places: Places, source: Replica, newest: Stored) -> None:
         reached = target.learned()
     if reached is None or reached.entry.write_id != newest.entry.write_id:
         raise ReplicaNotAvailableError(
-            f"{left.storage.url}/{places.unit.directory} does not end with entry {newest.sequence} of {source.id}: "
-            "it holds something else; name an empty place"
+            f"{survivors.storage.url}/{places.unit.directory} does not end with entry {newest.sequence} of "
+            f"{source.id}: it holds something else; name an empty place"
         )
 
 
-def _next_at(left: Left, places: Places) -> Replica:
+def _next_at(survivors: SurvivingRoots, places: Places) -> Replica:
     """Return the unit at the next metadata root."""
-    assert left.metadata is not None
-    return places.beside(left.metadata.id, left.storage)
+    assert survivors.metadata is not None
+    return places.unlisted_replica(survivors.metadata.id, survivors.storage)
 
 
 def _copy(source: Replica, target: Replica, donors: Sequence[Storage], newest: Stored) -> None:
@@ -529,12 +537,12 @@ def _copy_from(
                 drop_below(oldest, target)
 
 
-def finish(left: Left) -> None:
+def finish(survivors: SurvivingRoots) -> None:
     """Have all roots that are left list one another, and the next metadata root: from now on it decides.
 
     Raises:
         CommitLogError, OSError: one of them does not answer; run it again.
     """
-    listed = _after(left)
-    for address in sorted(left.data, key=lambda each: each != left.metadata):
-        Roots.of(left.roots.open(address.id)).change(listed)
+    listed = _after(survivors)
+    for address in sorted(survivors.data, key=lambda each: each != survivors.metadata):
+        Roots.of(survivors.roots.open(address.id)).change(listed)

@@ -86,7 +86,7 @@ def teach(new: Address, at: Storage, units: Iterable[Places]) -> None:
     Raises:
         CommitLogError, OSError: it can't; nothing was changed that counts.
     """
-    _raise_failed(of_each(lambda places: places.teach(places.beside(new.id, at)), units))
+    _raise_failed(of_each(lambda places: places.teach(places.unlisted_replica(new.id, at)), units))
 
 
 def move(roots: Roots, old: Address, new: Address) -> None:
@@ -98,16 +98,16 @@ def move(roots: Roots, old: Address, new: Address) -> None:
     """
     listed = roots.listed()
     if listed.former or old not in listed.metadata:  # a unit may be left that the set before this one decides
-        raise ConflictError(f"another metadata root is being replaced ({_said(listed)} decide): run it again")
+        raise ConflictError(f"another metadata root is being replaced ({_metadata_text(listed)} decide): run it again")
     metadata = tuple(new if each.id == old.id else each for each in listed.metadata)
     after = replace(listed, metadata=metadata, generation=listed.generation + 1, former=listed.metadata)
     decided = sets.decide_next(roots, listed, after)
     sets.tell(roots, decided)
     if decided.metadata != metadata:
-        raise ConflictError(f"another replacement was decided first ({_said(decided)} decide): run it again")
+        raise ConflictError(f"another replacement was decided first ({_metadata_text(decided)} decide): run it again")
 
 
-def _said(listed: Listed) -> str:
+def _metadata_text(listed: Listed) -> str:
     return ", ".join(map(str, listed.metadata))
 
 
@@ -125,11 +125,11 @@ def finish(roots: Roots, units: Units) -> None:
         return
     new = [each.id for each in listed.metadata if each not in listed.former]
 
-    def one(places: Places) -> None:
+    def teach_new_roots(places: Places) -> None:
         for root in new:
             places.teach(places.at(root))
 
-    _raise_failed(of_each(one, units([each.id for each in listed.former])))
+    _raise_failed(of_each(teach_new_roots, units([each.id for each in listed.former])))
     sets.tell(roots, replace(listed, former=()))
 
 

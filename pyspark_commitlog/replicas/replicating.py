@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.replicas.catching_up import Segments, learn_or_catch_up
+from pyspark_commitlog.replicas.catching_up import SegmentCopier, learn_or_catch_up
 from pyspark_commitlog.replicas.entries import NotReplicatedError, state_of
 from pyspark_commitlog.replicas.joining import give_default
 from pyspark_commitlog.replicas.learning import Allowance, CollectedError, NowhereError
@@ -81,7 +81,7 @@ def is_nearer(lagging: Mapping[str, int], before: Mapping[str, int]) -> bool:
 
 def replicate(
     order: Order,
-    segments: Segments | None = None,
+    segments: SegmentCopier | None = None,
     seconds: float = math.inf,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Outcome:
@@ -134,7 +134,7 @@ def take_turn(order: Order, *, learns: bool = True) -> Outcome:
     return replicate(order, seconds=_TURN_SECONDS if learns else 0.0)
 
 
-def replicate_late(order: Order, segments: Segments, stopped: Callable[[], bool] = lambda: False) -> Outcome:
+def replicate_late(order: Order, segments: SegmentCopier, stopped: Callable[[], bool] = lambda: False) -> Outcome:
     """Replicate a unit of which a root still lags after its turn, when all others had theirs."""
     return replicate(order, segments, _LATE_SECONDS, stopped)
 
@@ -159,7 +159,9 @@ def replicate_first(order: Order, *, learns: bool = True) -> dict[str, int]:
     return {} if done is None else _logged(order, done).lagging
 
 
-def catch_up(order: Order, segments: Segments, lagging: dict[str, int], stopped: Callable[[], bool]) -> dict[str, int]:
+def catch_up(
+    order: Order, segments: SegmentCopier, lagging: dict[str, int], stopped: Callable[[], bool]
+) -> dict[str, int]:
     """Have the roots catch up that lag; what fails is logged.
 
     Returns:
@@ -174,7 +176,7 @@ def catch_up(order: Order, segments: Segments, lagging: dict[str, int], stopped:
     return done.lagging if is_nearer(done.lagging, lagging) else {}
 
 
-def have_new_ones_join(order: Order, before: Stored, segments: Segments) -> None:
+def have_new_ones_join(order: Order, before: Stored, segments: SegmentCopier) -> None:
     """Have the roots catch up that a unit which is made again did not live on; what fails is logged.
 
     Args:
@@ -199,7 +201,7 @@ def _logged(order: Order, done: Outcome) -> Outcome:
 
 
 def _take_back(
-    order: Order, newest: Stored, done: Outcome, segments: Segments | None, allowed: Callable[[Clock], Allowance]
+    order: Order, newest: Stored, done: Outcome, segments: SegmentCopier | None, allowed: Callable[[Clock], Allowance]
 ) -> None:
     """Have each root that is out of sync, and answers, catch up and join."""
     state, places = state_of(newest.entry), order.places
@@ -220,7 +222,7 @@ def _take_back(
 
 
 def _come_near(
-    order: Order, root: str, newest: Stored, segments: Segments | None, allowed: Callable[[Clock], Allowance]
+    order: Order, root: str, newest: Stored, segments: SegmentCopier | None, allowed: Callable[[Clock], Allowance]
 ) -> None:
     """Have a root learn until it soon learns what is left: once it joins, each writer waits for it.
 
@@ -256,14 +258,14 @@ def of_each(act: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Re
     """Return what ``act`` does for each of many units, or why it failed, in their order: ``AT_ONCE`` at a time."""
     found = dict[int, _Result | CommitLogError | OSError]()
 
-    def one(numbered: tuple[int, _Item]) -> None:
+    def act_on(numbered: tuple[int, _Item]) -> None:
         number, item = numbered
         try:
             found[number] = act(item)
         except (CommitLogError, OSError) as error:
             found[number] = error
 
-    share_out(one, enumerate(items), AT_ONCE)
+    share_out(act_on, enumerate(items), AT_ONCE)
     return [found[number] for number in sorted(found)]
 
 

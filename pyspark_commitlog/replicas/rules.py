@@ -213,16 +213,16 @@ def added(base: ReplicaState, root: str, begins: int | None = None) -> ReplicaSt
     return replace(base, replicas=(*base.replicas, root), begins=numbers)
 
 
-def left(base: ReplicaState, root: str) -> ReplicaState:
+def without_replica(base: ReplicaState, root: str) -> ReplicaState:
     """Return the state in which a root is no replica any more; the leader stays."""
     if root not in base.replicas:
         raise RefusedError(Reason.NO_REPLICA, root)
     state = shrunk(base, root) if root in (*base.isr, *base.joining) else base
     return replace(
         state,
-        replicas=_without(state.replicas, root),
+        replicas=_other_roots(state.replicas, root),
         begins={other: number for other, number in state.begins.items() if other != root},
-        on={number: _without(roots, root) for number, roots in state.on.items()},
+        on={number: _other_roots(roots, root) for number, roots in state.on.items()},
     )
 
 
@@ -249,7 +249,7 @@ def joined(base: ReplicaState, base_number: int, root: str, learned: int) -> Rep
     return replace(
         base,
         isr=base.ordered((*base.isr, root)),
-        joining=_without(base.joining, root),
+        joining=_other_roots(base.joining, root),
         learned={**base.learned, root: base_number},
     )
 
@@ -261,7 +261,7 @@ def shrunk(base: ReplicaState, root: str) -> ReplicaState:
     if root not in (*base.isr, *base.joining):
         raise RefusedError(Reason.NOT_IN_SYNC, root)
     return replace(
-        base, isr=_without(base.isr, root), joining=_without(base.joining, root), learned=_forgotten(base, root)
+        base, isr=_other_roots(base.isr, root), joining=_other_roots(base.joining, root), learned=_forgotten(base, root)
     )
 
 
@@ -300,7 +300,7 @@ def elected(
     if is_restored(base, leader, learned):
         raise RefusedError(Reason.RESTORED, f"{leader} ends at {learned}, it had {base.learned[leader]}")
     voids = tuple(sorted(append for append, roots in base.on.items() if leader not in roots and learned < append))
-    rest = base if gone is None else replace(base, isr=_without(base.isr, gone), learned=_forgotten(base, gone))
+    rest = base if gone is None else replace(base, isr=_other_roots(base.isr, gone), learned=_forgotten(base, gone))
     return _led(rest, base_number, number, leader, voids, at_ms, why), voids
 
 
@@ -431,7 +431,7 @@ def may_return(
     return Ack.TOO_FEW if len(head.isr) < min_insync else Ack.YES
 
 
-def unseen(state: ReplicaState) -> tuple[str, ...]:
+def roots_below_hw(state: ReplicaState) -> tuple[str, ...]:
     """Return the roots in sync that no entry says to have learned all below ``hw``."""
     return tuple(root for root in state.isr if state.learned.get(root, _NOTHING) < state.hw - 1)
 
@@ -478,7 +478,7 @@ def assign(leading: Mapping[str, int], roots: Sequence[str], factor: int) -> tup
     return (roots[first], *(roots[place % many] for place in others))
 
 
-def _without(roots: Iterable[str], root: str) -> tuple[str, ...]:
+def _other_roots(roots: Iterable[str], root: str) -> tuple[str, ...]:
     return tuple(other for other in roots if other != root)
 
 

@@ -70,7 +70,9 @@ class SeatedJournal(Journal):
             replica.storage.make_directory(self._directory)
         while last is None or last.entry.following < until:
             following = 1 if last is None else last.entry.following
-            entry, data = self._following(last, write_id) or self._later(replica, following, Value(until - 1, write_id))
+            entry, data = self._following(last, write_id) or self._resume_entry(
+                replica, following, Value(until - 1, write_id)
+            )
             self._bring_tables(entry, replica)
             put_bytes(replica, self._unit, entry, data)
             if entry.sequence > following:
@@ -133,7 +135,7 @@ class SeatedJournal(Journal):
             raise ReplicaNotAvailableError(f"{self._directory}: entry {number} does not follow the one that a root has")
         return linked
 
-    def _later(self, replica: Replica, following: int, value: Value) -> tuple[Entry, bytes]:
+    def _resume_entry(self, replica: Replica, following: int, value: Value) -> tuple[Entry, bytes]:
         """Return the entry with which a seat goes on that can't learn the next one: that is collected.
 
         It is the oldest that another seat has of those that lead to a decided one, number by number. None is above

@@ -41,14 +41,14 @@ def quorum_of(roots: Roots, listed: Listed, unit: Unit, check: Check, at: Callab
         ReplicaNotAvailableError: no majority answers.
     """
 
-    def before() -> Quorum:
+    def former_quorum() -> Quorum:
         seats = _seated(unit, [each.id for each in listed.former], listed.generation - 1, at)
         return Quorum(seats, len(listed.former), unit, check)
 
     ids = listed.deciding()
     seats = _seated(unit, ids, listed.generation, at)
     return Quorum(
-        seats, len(ids), unit, check, before if listed.former else None, lambda: next_of(roots, listed) is None
+        seats, len(ids), unit, check, former_quorum if listed.former else None, lambda: next_of(roots, listed) is None
     )
 
 

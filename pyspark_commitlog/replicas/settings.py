@@ -47,7 +47,7 @@ def spread(roots: Roots, directory: str) -> None:
     if not number:
         return
     sources = chain((storage for storage, _ in deciding.values()), _those_that_answer(roots, listed.data))
-    entry = _whole(sources, directory, number)
+    entry = _first_whole_entry(sources, directory, number)
     for address in dict.fromkeys((*listed.data, *deciding)):
         try:
             target = roots.open(address.id)
@@ -65,7 +65,7 @@ def copy_newest(sources: Sequence[Storage], directory: str, target: Storage) -> 
     """
     number = max((_newest(source, directory) for source in sources), default=0)
     if number:
-        _copy(_whole(sources, directory, number), target)
+        _copy(_first_whole_entry(sources, directory, number), target)
 
 
 def damage_of(sources: Sequence[Storage], directory: str) -> str | None:
@@ -73,7 +73,7 @@ def damage_of(sources: Sequence[Storage], directory: str) -> str | None:
     number = max((_newest(source, directory) for source in sources), default=0)
     try:
         if number:
-            _whole(sources, directory, number)
+            _first_whole_entry(sources, directory, number)
     except CorruptionError as error:
         return str(error)
     return None
@@ -123,8 +123,8 @@ def _newest(source: Storage, directory: str) -> int:
     return max(_journal(source, directory).sequences(), default=0)
 
 
-def _whole(sources: Iterable[Storage], directory: str, number: int) -> _Entry:
-    """Return an entry as the first root has it that has it whole."""
+def _first_whole_entry(sources: Iterable[Storage], directory: str, number: int) -> _Entry:
+    """Return an entry from the first root that has it whole."""
     failures = []
     for source in sources:
         try:

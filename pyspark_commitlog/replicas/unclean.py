@@ -17,14 +17,14 @@ from pyspark_commitlog.replicas.learning import Replica, is_whole
 from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.replicas.rules import RefusedError
 from pyspark_commitlog.replicas.state import ReplicaState
-from pyspark_commitlog.replicas.unit import Uncleanly
+from pyspark_commitlog.replicas.unit import UncleanElection
 
 #: The kind of the entry.
 UNCLEAN = "unclean"
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
+class _UncleanCandidate:
     """A replica that is not in sync: the entry that it has learned, the living appends after it, those it has whole."""
 
     replica: Replica
@@ -33,7 +33,7 @@ class _Candidate:
     whole: frozenset[int]
 
 
-def uncleanly(
+def draft_unclean_election(
     places: Places, base: Stored, number: int, wanted: str | None, why: str
 ) -> tuple[str, Json, ReplicaState, tuple[int, ...]]:
     """Return the next leader, the entry's body, its state of replicas, and the appends that are void by it.
@@ -64,27 +64,27 @@ def uncleanly(
     source = places.decider().journal
     start = _start(source.sequences(), chosen, state)
     living = sorted({*chosen.living, *(n for n in state.on if n > start)})
-    body = places.unit.files.elected(base.entry, start, living, voids, source, said(after, number))
+    body = places.unit.files.elected(base.entry, start, living, voids, source, unclean_election_of(after, number))
     return chosen.replica.id, body, after, voids
 
 
-def said(after: ReplicaState, number: int) -> Uncleanly:
-    """Return what is kept of an entry that may make void what was read.
+def unclean_election_of(after: ReplicaState, number: int) -> UncleanElection:
+    """Return what is remembered of an entry that may make void what was read.
 
     Args:
         after: the state of replicas in it.
         number: its own.
     """
-    return Uncleanly(number, after.leader_epoch, after.elected_ms, after.leader)
+    return UncleanElection(number, after.leader_epoch, after.elected_ms, after.leader)
 
 
-def _start(there: list[int], chosen: _Candidate, state: ReplicaState) -> int:
+def _start(there: list[int], chosen: _UncleanCandidate, state: ReplicaState) -> int:
     """Return the entry from which on writers' rows are followed: one that the root has learned, at or below HW."""
     return max(there[0], min(state.hw, chosen.learned))
 
 
-def _candidate(places: Places, base: Stored, wanted: str | None) -> _Candidate:
-    state, found, failures = state_of(base.entry), list[_Candidate](), []
+def _candidate(places: Places, base: Stored, wanted: str | None) -> _UncleanCandidate:
+    state, found, failures = state_of(base.entry), list[_UncleanCandidate](), []
     for root in [wanted] if wanted else [each for each in state.replicas if each not in state.isr]:
         try:
             found.append(_looked_at(places, base, root))
@@ -97,7 +97,7 @@ def _candidate(places: Places, base: Stored, wanted: str | None) -> _Candidate:
     return max(found, key=lambda each: each.learned)
 
 
-def _looked_at(places: Places, base: Stored, root: str) -> _Candidate:
+def _looked_at(places: Places, base: Stored, root: str) -> _UncleanCandidate:
     """Return what a root has.
 
     Raises:
@@ -105,23 +105,23 @@ def _looked_at(places: Places, base: Stored, root: str) -> _Candidate:
     """
     replica, source, files = places.at(root), places.decider().journal, places.unit.files
     last = replica.learned()
-    if last is not None and _kept(source, last.sequence, root).write_id != last.entry.write_id:
+    if last is not None and _retained_entry(source, last.sequence, root).write_id != last.entry.write_id:
         raise NotLeaderError(f"root {root} has another entry {last.sequence} than was decided")
     number = source.sequences()[0] if last is None else last.entry.following
-    if last is None and not places.unit.whole and _kept(source, number, root).prev:
+    if last is None and not places.unit.whole and _retained_entry(source, number, root).prev:
         raise NotLeaderError(f"root {root} has learned nothing, and can't: the first entries are collected")
     living, whole = [], set[int]()
     while number <= base.sequence:
-        entry = _kept(source, number, root)
+        entry = _retained_entry(source, number, root)
         if files.is_living(entry, base.entry, source.side):
             living.append(number)
             if all(is_whole(needed, replica.storage) for needed in files.chunks(entry, base.entry, source.side)):
                 whole.add(number)
         number = entry.following
-    return _Candidate(replica, 0 if last is None else last.sequence, tuple(living), frozenset(whole))
+    return _UncleanCandidate(replica, 0 if last is None else last.sequence, tuple(living), frozenset(whole))
 
 
-def _kept(source: Journal, number: int, root: str) -> Entry:
+def _retained_entry(source: Journal, number: int, root: str) -> Entry:
     try:
         return source.read(number).entry
     except FileNotFoundError:

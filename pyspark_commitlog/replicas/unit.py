@@ -11,7 +11,7 @@ from pyspark_commitlog.journal import Draft, Journal
 from pyspark_commitlog.storage import Storage
 
 
-class Needed(NamedTuple):
+class NeededFile(NamedTuple):
     """A file below the root that an entry names, with its length and CRC-32C."""
 
     path: str
@@ -22,7 +22,7 @@ class Needed(NamedTuple):
 ReadSide = Callable[[str, Json], bytes]
 
 
-class Limits(NamedTuple):
+class ReplicationLimits(NamedTuple):
     """``min.insync.replicas``, ``replica.lag.time.max.ms``, and ``unclean.leader.election.enable``."""
 
     min_insync: int
@@ -30,8 +30,8 @@ class Limits(NamedTuple):
     unclean: bool = False
 
 
-class Uncleanly(NamedTuple):
-    """An entry that may make void what was read: its number, the leader epoch, when it is, and the root that leads."""
+class UncleanElection(NamedTuple):
+    """Entry that may make void what was read: its number, leader epoch, time and leading root."""
 
     entry: int
     epoch: int
@@ -42,10 +42,10 @@ class Uncleanly(NamedTuple):
 class UnitFiles(Protocol):
     """What entries of a unit need on a root, and what they mean to it; the log's knowledge."""
 
-    def limits(self, entry: Entry) -> Limits:
+    def limits(self, entry: Entry) -> ReplicationLimits:
         """Return the configs that go with an entry."""
 
-    def drafted(self, draft: Draft[Any]) -> Sequence[Needed]:
+    def drafted(self, draft: Draft[Any]) -> Sequence[NeededFile]:
         """Return the chunks that an append is to name."""
 
     def is_void(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
@@ -58,7 +58,7 @@ class UnitFiles(Protocol):
         above: Sequence[int],
         voids: Sequence[int],
         journal: Journal,
-        uncleanly: Uncleanly | None = None,
+        election: UncleanElection | None = None,
     ) -> Json:
         """Return the body of the entry that makes appends void: their offsets, and what is remembered of writers.
 
@@ -68,7 +68,7 @@ class UnitFiles(Protocol):
             above: the numbers of the living appends above it.
             voids: those of them that become void.
             journal: where the entries are.
-            uncleanly: the entry itself, where what it makes void may have been read, or was promised.
+            election: the entry itself, where what it makes void may have been read, or was promised.
         """
 
     def is_living(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
@@ -77,10 +77,10 @@ class UnitFiles(Protocol):
     def offsets(self, entry: Entry, side: ReadSide) -> Sequence[tuple[int, int, int]]:
         """Return the offsets of an append: (partition, start, end)."""
 
-    def tables(self, entry: Entry) -> Sequence[Needed]:
+    def tables(self, entry: Entry) -> Sequence[NeededFile]:
         """Return the side files that an entry names."""
 
-    def chunks(self, entry: Entry, newest: Entry, side: ReadSide) -> Sequence[Needed]:
+    def chunks(self, entry: Entry, newest: Entry, side: ReadSide) -> Sequence[NeededFile]:
         """Return the chunks of an entry that are needed by ``newest``: that is not void; ``side`` reads its tables."""
 
     def settled(self, storage: Storage, topic_id: str) -> int:
@@ -96,11 +96,11 @@ class UnitFiles(Protocol):
 class NoAppends:
     """What a unit says that has no appends, and no files but those that its entries name: settings, a group."""
 
-    def limits(self, entry: Entry) -> Limits:
+    def limits(self, entry: Entry) -> ReplicationLimits:
         """Return the built-in configs."""
-        return Limits(1, TopicConfig({}).number("replica.lag.time.max.ms"))
+        return ReplicationLimits(1, TopicConfig({}).number("replica.lag.time.max.ms"))
 
-    def tables(self, entry: Entry) -> Sequence[Needed]:
+    def tables(self, entry: Entry) -> Sequence[NeededFile]:
         """Return nothing: all stands in the entry."""
         return []
 
@@ -108,11 +108,11 @@ class NoAppends:
         """Return nothing, as ``chunks``."""
         return []
 
-    def chunks(self, entry: Entry, newest: Entry, side: ReadSide) -> Sequence[Needed]:
+    def chunks(self, entry: Entry, newest: Entry, side: ReadSide) -> Sequence[NeededFile]:
         """Return nothing: there are no appends."""
         return []
 
-    def drafted(self, draft: Draft[Any]) -> Sequence[Needed]:
+    def drafted(self, draft: Draft[Any]) -> Sequence[NeededFile]:
         """Return nothing, as ``chunks``."""
         return []
 
@@ -142,7 +142,7 @@ class NoAppends:
         above: Sequence[int],
         voids: Sequence[int],
         journal: Journal,
-        uncleanly: Uncleanly | None = None,
+        election: UncleanElection | None = None,
     ) -> Json:
         """Return the body of an entry that names another leader: all as it was."""
         return {"state": base.body["state"]}

@@ -194,11 +194,11 @@ def test_a_metadata_root_that_lacks_more_learns_all_of_it(roots: Replicated, in_
 def test_who_prepares_in_between_goes_first(roots: Replicated) -> None:
     writer, other, puts = roots.order().places, roots.order("b").places, Puts(roots)
     touch(writer, "e1")
-    kept = dict(ahead._kept.of)
+    kept = dict(ahead._cache.of)
     ahead.forget()  # in another process there are none
     touch(other, "e2")
-    ahead._kept.of.clear()
-    ahead._kept.of.update(kept)
+    ahead._cache.of.clear()
+    ahead._cache.of.update(kept)
     puts.taken()
     began = roots.clock.monotonic()
     touch(writer, "e3")
@@ -246,11 +246,11 @@ def test_a_forked_child_prepares_a_ballot_of_its_own(roots: Replicated) -> None:
 
 def test_a_fork_forgets_what_was_promised_to_the_parent(roots: Replicated) -> None:
     touch(roots.order().places, "e1")
-    assert ahead._kept.of
+    assert ahead._cache.of
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(write, b"%d" % len(ahead._kept.of))
+        os.write(write, b"%d" % len(ahead._cache.of))
         os._exit(0)
     os.waitpid(child, 0)
     assert os.read(read, 10) == b"0"
@@ -261,8 +261,8 @@ def test_a_fork_forgets_what_was_promised_to_the_parent(roots: Replicated) -> No
 def test_what_is_kept_of_units_is_bounded() -> None:
     ahead.forget()
     for unit in range(3000):
-        ahead.keep((f"topics/{unit}", frozenset()), ahead.Ahead(Ballot(1, "b"), Value(1, "w"), {}))
-    assert len(ahead._kept.of) == 1024
+        ahead.keep((f"topics/{unit}", frozenset()), ahead.PromisedBallot(Ballot(1, "b"), Value(1, "w"), {}))
+    assert len(ahead._cache.of) == 1024
     assert ahead.take(("topics/0", frozenset()), Value(1, "w")) is None
     assert ahead.take(("topics/2999", frozenset()), Value(1, "w")) is not None
     assert ahead.take(("topics/2999", frozenset()), Value(1, "w")) is None, "it is gone"

@@ -117,7 +117,7 @@ def test_what_was_known_of_a_root_is_asked_again_once_it_did_not_answer(roots: R
     order = roots.topic().journal.order()
     order.state_hw()
     other = roots.topic("b")
-    other.journal.go_on_with(order.places.known())
+    other.journal.go_on_with(order.places.reader_states())
     places, c = other.journal.order().places, roots.id_of("c")
     spent = Spent(roots)
     assert places.at(c).learned() is not None

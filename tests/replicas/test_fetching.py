@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pyspark_commitlog.format.entry import Entry
-from pyspark_commitlog.replicas.fetching import THREADS, Run, by_threads, damaged, is_linked, whole
+from pyspark_commitlog.replicas.fetching import THREADS, EntryRange, by_threads, damaged, is_linked, read_undamaged
 from pyspark_commitlog.replicas.mending import MendedFiles, mend_journal, mend_named
 from pyspark_commitlog.replicas.places import Places
 from tests.crash.conftest import fast_path as fast_path
@@ -36,18 +36,21 @@ def entries(roots: Replicated, root: str) -> list[Path]:
     [
         pytest.param({}, None, [], id="nothing"),
         pytest.param({3: 4, 4: 5}, 3, [], id="whole"),
-        pytest.param({3: 4, 7: 8}, 3, [Run(4, 7)], id="missing"),
+        pytest.param({3: 4, 7: 8}, 3, [EntryRange(4, 7)], id="missing"),
         pytest.param({3: 7, 7: 8}, 3, [], id="numbers that a copied topic leaves out"),
         pytest.param(
-            {3: "cut", 4: 5, 6: "flipped"}, 3, [Run(3, 4, "cut"), Run(5, 6), Run(6, 7, "flipped")], id="damaged"
+            {3: "cut", 4: 5, 6: "flipped"},
+            3,
+            [EntryRange(3, 4, "cut"), EntryRange(5, 6), EntryRange(6, 7, "flipped")],
+            id="damaged",
         ),
-        pytest.param({3: "cut", 7: 8}, 3, [Run(3, 7, "cut")], id="damaged, and what follows it"),
+        pytest.param({3: "cut", 7: 8}, 3, [EntryRange(3, 7, "cut")], id="damaged, and what follows it"),
         pytest.param({3: None, 4: None, 5: 6}, 5, [], id="collected meanwhile"),
-        pytest.param({3: 4, 4: None, 5: 6}, 3, [Run(4, 5)], id="deleted meanwhile"),
+        pytest.param({3: 4, 4: None, 5: 6}, 3, [EntryRange(4, 5)], id="deleted meanwhile"),
     ],
 )
 def test_which_entries_are_damaged_or_missing(
-    looked: dict[int, int | str | None], first: int | None, runs: list[Run]
+    looked: dict[int, int | str | None], first: int | None, runs: list[EntryRange]
 ) -> None:
     assert damaged(looked, first) == runs
 
@@ -134,14 +137,14 @@ def test_what_is_linked_by_an_entry_that_can_not_be_had_is_left(roots: Replicate
 def test_the_first_entry_may_be_collected_meanwhile(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
     roots.create(config=SMALL)
     roots.write(b"0")
-    read = whole
+    read = read_undamaged
 
     def collected(own: Any, sequence: int) -> Entry:
         if own.journal.sequences()[0] == sequence:
             raise FileNotFoundError(f"entry {sequence} is collected")
         return read(own, sequence)
 
-    monkeypatch.setattr("pyspark_commitlog.replicas.mending.whole", collected)
+    monkeypatch.setattr("pyspark_commitlog.replicas.mending.read_undamaged", collected)
     assert roots.log("b").repair("t").left == ()
 
 

@@ -21,7 +21,7 @@ import pytest
 from pyspark_commitlog import replication
 from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.replicas.catching_up import Segments
+from pyspark_commitlog.replicas.catching_up import SegmentCopier
 from pyspark_commitlog.replicas.entries import state_of
 from pyspark_commitlog.replicas.joining import add_replicas, give_default, remove_replica
 from pyspark_commitlog.replicas.order import Order
@@ -122,7 +122,7 @@ def test_a_root_stays_where_another_run_took_out_the_one_in_its_place(
     c = roots.id_of("c")
     add_replicas(roots.order(), [c])
 
-    def beside(order: Order, segments: Segments | None = None) -> Outcome:
+    def beside(order: Order, segments: SegmentCopier | None = None) -> Outcome:
         remove_replica(order, c)
         return replicate(order, segments)
 
@@ -190,7 +190,7 @@ def test_a_run_that_gives_up_leaves_what_another_one_goes_by(tmp_path: Path, mon
     roots.write(b"0")
     c = roots.id_of("c")
 
-    def beside(order: Order, segments: Segments | None = None) -> Outcome:
+    def beside(order: Order, segments: SegmentCopier | None = None) -> Outcome:
         done = replicate(order, segments)
         remove_replica(order, c)
         return done

@@ -7,8 +7,8 @@ from pyspark_commitlog.replicas.ballots import (
     Ballot,
     Register,
     Value,
-    above,
     accept,
+    ballot_above,
     decided,
     highest,
     majority,
@@ -47,8 +47,8 @@ def test_decided_is_what_a_majority_shows_under_one_ballot() -> None:
 def test_a_proposer_takes_the_value_of_the_highest_accepted_ballot_and_a_ballot_above_all() -> None:
     registers = [Register(HIGH, LOW, E1), Register(MIDDLE, MIDDLE, E2), Register()]
     assert highest(registers).value == E2
-    assert above(registers, "s") == Ballot(3, "s")
-    assert above([], "s") > NO_BALLOT
+    assert ballot_above(registers, "s") == Ballot(3, "s")
+    assert ballot_above([], "s") > NO_BALLOT
 
 
 def test_what_ends_a_set_is_accepted_as_the_last_and_the_next_promise_keeps_it() -> None:

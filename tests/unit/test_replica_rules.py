@@ -23,7 +23,6 @@ from pyspark_commitlog.replicas.rules import (
     is_restored,
     joined,
     joining,
-    left,
     lost_roots,
     made_again,
     made_where_it_was,
@@ -33,6 +32,7 @@ from pyspark_commitlog.replicas.rules import (
     shrunk,
     visible,
     with_hw,
+    without_replica,
 )
 from pyspark_commitlog.replicas.state import (
     MAX_ABOVE_HW,
@@ -287,7 +287,7 @@ def test_a_root_is_taken_out_of_those_in_sync_and_of_those_that_join() -> None:
 
 def test_the_leader_is_not_taken_out() -> None:
     refused(Reason.IS_LEADER, lambda: shrunk(STATE, "a"))
-    refused(Reason.IS_LEADER, lambda: left(STATE, "a"))
+    refused(Reason.IS_LEADER, lambda: without_replica(STATE, "a"))
 
 
 def test_who_takes_a_root_out_may_raise_the_high_watermark_over_the_rest_only() -> None:
@@ -303,7 +303,7 @@ def test_nothing_is_left_of_a_root_that_leaves(which: str) -> None:
         state = shrunk(state, "c")
     if which == "joining":
         state = joining(state, "c")
-    gone = left(state, "c")
+    gone = without_replica(state, "c")
 
     assert (gone.replicas, gone.isr, gone.joining) == (("a", "b"), ("a", "b"), ())
     assert (gone.begins, gone.on, gone.learned) == ({"b": 1}, {6: ("a",)}, {})
@@ -311,7 +311,7 @@ def test_nothing_is_left_of_a_root_that_leaves(which: str) -> None:
 
 
 def test_who_is_no_replica_does_not_leave() -> None:
-    refused(Reason.NO_REPLICA, lambda: left(STATE, "x"))
+    refused(Reason.NO_REPLICA, lambda: without_replica(STATE, "x"))
 
 
 # --- Elections -------------------------------------------------------------------------------------------------------

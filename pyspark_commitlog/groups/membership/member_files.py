@@ -64,7 +64,7 @@ class MemberFiles:
         if self._deciders is None:
             return [act(self._storage)]
         found, failures = list[_Result](), list[str]()
-        for storage in self._deciders.there():
+        for storage in self._deciders.reachable_roots():
             try:
                 done = act(storage)
                 if not done and not storage.exists(paths.ROOT_MARKER):  # a disk that is not mounted has no files

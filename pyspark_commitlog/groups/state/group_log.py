@@ -507,7 +507,7 @@ class GroupLog:
             return self._collect_here(delay_ms, self.journal.learned_in_sync)
         learned = self.journal.learned_in_sync()
         gone = 0
-        for storage in self.deciders.there():
+        for storage in self.deciders.reachable_roots():
             try:
                 gone += GroupLog(storage, self.name)._collect_here(delay_ms, lambda: learned)
             except (CommitLogError, OSError) as error:

@@ -6,7 +6,7 @@ from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import ReplicaDescription, ReplicationDescription, RootDescription
-from pyspark_commitlog.replicas.looking import Seen, SeenReplica, look
+from pyspark_commitlog.replicas.looking import ReplicaStatus, UnitStatus, look
 from pyspark_commitlog.replicas.state import ReplicaState
 
 
@@ -28,15 +28,15 @@ def log_ends(topic: TopicLog, state: TopicState) -> tuple[int, ...]:
     return found.log_end[: state.partitions]
 
 
-def described(topic: TopicLog, seen: Seen) -> ReplicationDescription:
-    """Return what was seen of a topic as its description (pure)."""
-    state = seen.state
-    metadata = (RootDescription(root.id, root.url, False, True, fault) for root, fault in seen.metadata)
+def described(topic: TopicLog, status: UnitStatus) -> ReplicationDescription:
+    """Return the description of a topic by its status at all roots (pure)."""
+    state = status.state
+    metadata = (RootDescription(root.id, root.url, False, True, fault) for root, fault in status.metadata)
     return ReplicationDescription(
         leader=state.leader,
-        leader_url=seen.leader.url,
+        leader_url=status.leader.url,
         leader_epoch=state.leader_epoch,
-        replicas=tuple(_replica(topic, state, replica) for replica in seen.replicas),
+        replicas=tuple(_replica(topic, state, replica) for replica in status.replicas),
         isr=state.isr,
         joining=state.joining,
         metadata=tuple(metadata),
@@ -45,18 +45,18 @@ def described(topic: TopicLog, seen: Seen) -> ReplicationDescription:
     )
 
 
-def _replica(topic: TopicLog, state: ReplicaState, seen: SeenReplica) -> ReplicaDescription:
-    root, lacks = seen.address.id, seen.lacks
+def _replica(topic: TopicLog, state: ReplicaState, status: ReplicaStatus) -> ReplicaDescription:
+    root, lacks = status.address.id, status.lacks
     return ReplicaDescription(
         root_id=root,
-        url=seen.address.url,
+        url=status.address.url,
         role=role(state, root),
-        high_watermarks=_ends(topic, seen, seen.shown),
-        log_end_offsets=_ends(topic, seen, seen.head),
+        high_watermarks=_ends(topic, status, status.visible),
+        log_end_offsets=_ends(topic, status, status.head),
         entries_behind=None if lacks is None else lacks.entries,
         bytes_behind=None if lacks is None else lacks.size_bytes,
         ms_behind=None if lacks is None else lacks.age_ms,
-        fault=seen.fault,
+        fault=status.fault,
     )
 
 
@@ -69,7 +69,7 @@ def role(state: ReplicaState, root: str) -> str:
     return "joining" if root in state.joining else "out of sync"
 
 
-def _ends(topic: TopicLog, seen: SeenReplica, at: Stored | None) -> tuple[int, ...] | None:
-    if seen.fault is not None:
+def _ends(topic: TopicLog, status: ReplicaStatus, at: Stored | None) -> tuple[int, ...] | None:
+    if status.fault is not None:
         return None
     return () if at is None else topic.state_of(at.entry).log_end
