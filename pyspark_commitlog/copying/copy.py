@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pyspark_commitlog.access import Access, Operation, Rule
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.copying.comparison import Compared, compare_topic
-from pyspark_commitlog.copying.group_offsets import CopiedGroup, GroupOffsets, read_offsets, write_offsets
+from pyspark_commitlog.copying.group_offsets import CopiedGroup, SourceOffsets, read_offsets, write_offsets
 from pyspark_commitlog.copying.topic_copy import CopiedTopic, check_stands_alone, copy_topic
 from pyspark_commitlog.errors import UsageError, as_reported, together
 from pyspark_commitlog.model import Progress, silent, watched
@@ -27,8 +27,8 @@ class Copied:
     rules: tuple[Rule, ...] = ()
 
     @property
-    def what(self) -> str:
-        """Return in words what was copied; empty for nothing."""
+    def summary(self) -> str:
+        """Return the names of the topics and groups copied, as text; empty if none."""
         parts = [
             ("topics", [each.topic for each in self.topics]),
             ("offsets of groups", [g.group for g in self.groups]),
@@ -76,8 +76,8 @@ def copy_topics(
     copied, failures = copy_what_can_be(source, destination, topics, groups=groups, progress=progress)
     if failures:
         error = together(failures, f"{len(failures)} topics, or groups' offsets, could not be copied")
-        if copied.what:
-            error.add_note(f"copied all the same: {copied.what}")
+        if copied.summary:
+            error.add_note(f"copied all the same: {copied.summary}")
         raise error
     return copied
 
@@ -115,12 +115,12 @@ def copy_what_can_be(
                 raise
             failures.append(as_reported(error))
     copied = {each.topic for each in done}
-    moved, unwritten = _write_all(there, (each.among(copied) for each in offsets))
+    moved, unwritten = _write_all(there, (each.of_topics(copied) for each in offsets))
     return Copied(tuple(done), moved, rules), [*failures, *unread, *unwritten]
 
 
 def _write_all(
-    destination: CommitLog, offsets: Iterable[GroupOffsets]
+    destination: CommitLog, offsets: Iterable[SourceOffsets]
 ) -> tuple[tuple[CopiedGroup, ...], list[Exception]]:
     """Commit what groups have; return what was done, and what failed."""
     done, failures = [], list[Exception]()

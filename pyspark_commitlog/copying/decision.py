@@ -18,7 +18,7 @@ _ELSEWHERE = "copy it to another root"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DestinationHead:
     """The newest entry of the topic at the destination, and its state."""
 
     stored: Stored
@@ -37,11 +37,11 @@ class Piece:
     staged_ms: int = 0
 
 
-def check_destination(found: Found | None, source: TopicState, topic: str, where: str) -> None:
+def check_destination(head: DestinationHead | None, source: TopicState, topic: str, where: str) -> None:
     """Refuse what is no copy of the source, or is more than that.
 
     Args:
-        found: the newest entry at the destination, which was read before ``source``; None for none.
+        head: the newest entry at the destination, which was read before ``source``; None for none.
         source: the source's newest state.
         topic: its name.
         where: the destination; for messages.
@@ -51,15 +51,15 @@ def check_destination(found: Found | None, source: TopicState, topic: str, where
         ConflictError: somebody has written to the copy, or it never was one.
         LogTruncationError: the source was restored from a copy that is older than this one.
     """
-    if found is None:
+    if head is None:
         return
-    state, at = found.state, f"topic {topic!r} in {where}"
+    state, at = head.state, f"topic {topic!r} in {where}"
     if state.deleted:
         if source.topic_id in {state.topic_id, *(former for former, _ in state.former_ids)}:
             raise TopicExistsError(f"{at} was a copy of this topic, and was deleted there: {_ELSEWHERE}")
-        if found.stored.entry.following > source.lineage.sequence:
+        if head.stored.entry.following > source.lineage.sequence:
             raise TopicExistsError(
-                f"{at} was deleted, and its journal ends with entry {found.stored.sequence}, that of the source with "
+                f"{at} was deleted, and its journal ends with entry {head.stored.sequence}, that of the source with "
                 f"{source.lineage.sequence}: {_ELSEWHERE}"
             )
         return
@@ -75,8 +75,8 @@ def check_destination(found: Found | None, source: TopicState, topic: str, where
         )
     if not state.is_copy:
         raise ConflictError(
-            f"{at} has been written to since it was copied (entry {found.stored.sequence}, "
-            f"{found.stored.entry.kind!r}): it is a topic of its own now; nothing was copied"
+            f"{at} has been written to since it was copied (entry {head.stored.sequence}, "
+            f"{head.stored.entry.kind!r}): it is a topic of its own now; nothing was copied"
         )
     if compare(state.lineage, source.lineage) is Verdict.PARTED:
         raise LogTruncationError(
@@ -85,12 +85,12 @@ def check_destination(found: Found | None, source: TopicState, topic: str, where
         )
 
 
-def starts(begun: Sequence[int], found: Found | None, source: TopicState) -> tuple[int, ...]:
+def starts(begun: Sequence[int], head: DestinationHead | None, source: TopicState) -> tuple[int, ...]:
     """Return, for each partition of the source, the offset from which on it is not copied yet.
 
     ``begun``: where a topic that is not there yet begins. Partitions that were added since begin at 0.
     """
-    there = begun if found is None or found.state.deleted else found.state.log_end
+    there = begun if head is None or head.state.deleted else head.state.log_end
     return tuple(there[p] if p < len(there) else 0 for p in range(source.partitions))
 
 
@@ -108,12 +108,12 @@ def check_starts(start: Sequence[int], source: TopicState, topic: str, where: st
             )
 
 
-def looked_ms(found: Found | None, pieces: Sequence[Piece], began_ms: int) -> int:
+def looked_ms(head: DestinationHead | None, pieces: Sequence[Piece], began_ms: int) -> int:
     """Return since when, by the destination's storage time, records are read that are one copy; 0 where nobody knows.
 
     What was deleted at the source since then may have been compacted away, tombstone and all, before it was read.
     """
-    before = 0 if found is None or found.state.deleted else found.stored.info.modified_ms
+    before = 0 if head is None or head.state.deleted else head.stored.info.modified_ms
     return min((ms for ms in (before, began_ms, *(each.staged_ms for each in pieces)) if ms > 0), default=0)
 
 
@@ -133,27 +133,27 @@ def numbered(pieces: Sequence[Piece]) -> tuple[list[ChunkRef], list[Extent]]:
     return list(numbers), extents
 
 
-def created_at(found: Found | None, slot: Slot) -> int:
+def created_at(head: DestinationHead | None, slot: Slot) -> int:
     """Return ``created`` of a copy's entry at a slot: records are looked for in the entries after it.
 
     Where the entry before leaves out numbers, nothing is looked for in between.
     """
-    if found is None or found.state.deleted or found.stored.entry.next is not None:
+    if head is None or head.state.deleted or head.stored.entry.next is not None:
         return slot.sequence - 1
-    return found.state.created
+    return head.state.created
 
 
-def on_the_way(found: Found, source: TopicState, slot: Slot) -> tuple[TopicState, Lineage]:
+def on_the_way(head: DestinationHead, source: TopicState, slot: Slot) -> tuple[TopicState, Lineage]:
     """Return state and lineage of an entry that changes nothing: the copy's numbers catch up with the source's."""
-    state = replace(found.state, created=created_at(found, slot), copied=slot.sequence)
-    return state, Lineage.towards(slot.sequence, source.lineage, found.state.lineage, slot.write_id)
+    state = replace(head.state, created=created_at(head, slot), copied=slot.sequence)
+    return state, Lineage.towards(slot.sequence, source.lineage, head.state.lineage, slot.write_id)
 
 
 def begun_state(
-    found: Found | None, source: TopicState, begun: Sequence[int], config: Mapping[str, str], slot: Slot
+    head: DestinationHead | None, source: TopicState, begun: Sequence[int], config: Mapping[str, str], slot: Slot
 ) -> tuple[TopicState, Lineage]:
     """Return state and lineage of the first entry: the topic is there, and empty."""
-    lineage = found.state.lineage if found else Lineage()
+    lineage = head.state.lineage if head else Lineage()
     state = TopicState(
         topic_id=source.topic_id,
         deleted=False,
@@ -161,15 +161,15 @@ def begun_state(
         log_start=tuple(begun),
         log_end=tuple(begun),
         created=slot.sequence,
-        former_ids=former_incarnations(found.stored, found.state) if found else (),
-        former_queries=_former_queries(found, source),
+        former_ids=former_incarnations(head.stored, head.state) if head else (),
+        former_queries=_former_queries(head, source),
         copied=slot.sequence,
     )
     return state, Lineage.towards(slot.sequence, source.lineage, lineage, slot.write_id)
 
 
 def copied_state(
-    found: Found | None,
+    head: DestinationHead | None,
     source: TopicState,
     begun: Sequence[int],
     writers: Writers,
@@ -180,27 +180,27 @@ def copied_state(
 
     Its log starts are never below those it ``begun`` with: there is nothing.
     """
-    before = begun if found is None or found.state.deleted else found.state.log_start
-    former = found.state.former_ids if found else ()
-    if found is not None and found.state.deleted:
-        former = former_incarnations(found.stored, found.state)
+    before = begun if head is None or head.state.deleted else head.state.log_start
+    former = head.state.former_ids if head else ()
+    if head is not None and head.state.deleted:
+        former = former_incarnations(head.stored, head.state)
     return replace(
         source,
         config=config,
         log_start=tuple(map(max, source.log_start, (*before, *(0,) * (source.partitions - len(before))))),
-        created=created_at(found, slot),
+        created=created_at(head, slot),
         writers=writers,
-        staged_floor=found.state.staged_floor if found and not found.state.deleted else 0,
-        marks=found.state.marks if found and not found.state.deleted else (),
+        staged_floor=head.state.staged_floor if head and not head.state.deleted else 0,
+        marks=head.state.marks if head and not head.state.deleted else (),
         former_ids=former,
-        former_queries=_former_queries(found, source),
+        former_queries=_former_queries(head, source),
         unsynced_from=None,
         copied=slot.sequence,
     )
 
 
-def _former_queries(found: Found | None, source: TopicState) -> tuple[str, ...]:
-    others = found.state.former_queries if found else ()
+def _former_queries(head: DestinationHead | None, source: TopicState) -> tuple[str, ...]:
+    others = head.state.former_queries if head else ()
     return tuple(dict.fromkeys((*others, *source.former_queries)))[-FORMER_QUERIES:]
 
 

@@ -21,7 +21,7 @@ MAX_COVERED = 2**31
 _US_PER_MS = 1000
 
 
-class FrameSink(Protocol):
+class CopyFrameSink(Protocol):
     """Where a partition's frames go, in order."""
 
     def chunk_for(self, offset: int) -> tuple[str, int]:
@@ -40,7 +40,7 @@ class FrameMaker:
     before it.
     """
 
-    sink: FrameSink
+    sink: CopyFrameSink
     topic_id: str
     partition: int
     covered: int

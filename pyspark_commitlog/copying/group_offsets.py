@@ -34,18 +34,18 @@ class CopiedGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupOffsets:
+class SourceOffsets:
     """A group's offsets of some topics at the source: positions by what they were committed with."""
 
     group: str
     positions: tuple[tuple[str, tuple[Position, ...]], ...]
 
-    def among(self, topics: Collection[str]) -> GroupOffsets:
-        """Return the same of these topics alone."""
+    def of_topics(self, topics: Collection[str]) -> SourceOffsets:
+        """Return the offsets of these topics alone."""
         return replace(self, positions=tuple(each for each in self.positions if each[1][0].topic in topics))
 
 
-def read_offsets(source: Groups, topics: Mapping[str, TopicLog]) -> tuple[list[GroupOffsets], list[Exception]]:
+def read_offsets(source: Groups, topics: Mapping[str, TopicLog]) -> tuple[list[SourceOffsets], list[Exception]]:
     """Return all groups' offsets of some topics, and what failed, of groups that can't be read.
 
     Read them before the topics: then no offset is beyond the copy's end. What was committed of a topic before it was
@@ -60,7 +60,7 @@ def read_offsets(source: Groups, topics: Mapping[str, TopicLog]) -> tuple[list[G
             failures.append(as_reported(error))
     states = _states(topics) if groups else {}  # after the groups: to an older state they would look parted
     ids = {name: state.topic_id for name, state in states.items()}
-    found = list[GroupOffsets]()
+    found = list[SourceOffsets]()
     for handle, state in groups:
         try:
             found.append(offsets_of(handle.name, _of_histories(handle, state, states), ids))
@@ -84,7 +84,7 @@ def _of_histories(group: GroupLog, state: GroupState, topics: Mapping[str, Topic
     return state
 
 
-def offsets_of(group: str, state: GroupState, ids: Mapping[str, str]) -> GroupOffsets:
+def offsets_of(group: str, state: GroupState, ids: Mapping[str, str]) -> SourceOffsets:
     """Return a group's offsets of topics, by their names and ids, with the metadata of the commits (pure)."""
     positions = []
     for topic_id, row in state.topics.items():
@@ -93,7 +93,7 @@ def offsets_of(group: str, state: GroupState, ids: Mapping[str, str]) -> GroupOf
             lineage = state.lineage(topic_id)
             rows = tuple(Position(row.name, topic_id, partition, offset, lineage) for partition, offset in offsets)
             positions.append((row.metadata, rows))
-    return GroupOffsets(group, tuple((metadata, rows) for metadata, rows in positions if rows))
+    return SourceOffsets(group, tuple((metadata, rows) for metadata, rows in positions if rows))
 
 
 def moves(positions: Sequence[Position], there: GroupState) -> tuple[list[Position], list[KeptOffset]]:
@@ -108,7 +108,7 @@ def moves(positions: Sequence[Position], there: GroupState) -> tuple[list[Positi
     return forward, kept
 
 
-def write_offsets(destination: Groups, group: GroupOffsets) -> CopiedGroup:
+def write_offsets(destination: Groups, group: SourceOffsets) -> CopiedGroup:
     """Commit a group's offsets at the destination; raises as ``GroupLog.advance`` does."""
     handle, moved, kept = destination.open(group.group), 0, list[KeptOffset]()
     for metadata, positions in group.positions:

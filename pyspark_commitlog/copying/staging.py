@@ -52,7 +52,7 @@ def note_path(paths: TopicPaths, chunk: str) -> str:
 
 @dataclass
 class ChunkWriter:
-    """Writes frames of one partition after the other to chunks; a ``FrameSink`` for the partition that is ``begun``."""
+    """Writes frames of one partition after the other to chunks; a ``CopyFrameSink`` for the ``begun`` one."""
 
     storage: Storage
     paths: TopicPaths

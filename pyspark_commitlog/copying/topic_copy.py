@@ -13,7 +13,7 @@ from enum import Enum
 
 from pyspark_commitlog.config import check_together
 from pyspark_commitlog.copying.decision import (
-    Found,
+    DestinationHead,
     Piece,
     begun_state,
     check_destination,
@@ -73,7 +73,7 @@ class CopiedTopic:
     log_end: tuple[int, ...]
 
 
-class _Step(Enum):
+class _PutOutcome(Enum):
     """What an attempt to put an entry came to."""
 
     DONE = "done"
@@ -107,7 +107,7 @@ def copy_topic(source: TopicLog, destination: TopicLog, progress: Progress = sil
         OutcomeUnknownError: run it again: what landed changes nothing the second time.
     """
     for _ in range(_LOOKS):
-        done = _Round(source, destination, progress).run()
+        done = _CopyRound(source, destination, progress).run()
         if done is not None:
             _settle(destination, progress)
             return done
@@ -124,21 +124,21 @@ def stage_ahead(
 
     Args and raises as ``copy_topic``; nothing is seen of it before that. Retention that is faster leaves it to that.
     """
-    _Round(source, destination, progress).stage_ahead(partitions)
+    _CopyRound(source, destination, progress).stage_ahead(partitions)
 
 
-class _Round:
+class _CopyRound:
     """One look at the source, and what comes of it."""
 
     def __init__(self, source: TopicLog, destination: TopicLog, progress: Progress) -> None:
         self._from, self._to, self._progress = source, destination, progress
         self._begun: Sequence[int] = ()
-        self._before = self._found()  # before the source: its history is that of what is there, or a later one
+        self._before = self._destination_head()  # before the source, whose history is then the same or a later one
         self._source = self._look()
 
-    def _found(self) -> Found | None:
+    def _destination_head(self) -> DestinationHead | None:
         stored = self._to.journal.newest()
-        return None if stored is None else Found(stored, self._to.state_of(stored.entry))
+        return None if stored is None else DestinationHead(stored, self._to.state_of(stored.entry))
 
     def _look(self) -> _Source:
         self._from.forget_defaults()
@@ -169,7 +169,7 @@ class _Round:
         pieces = self._stage(start)
         if pieces is not None:
             self._warn_of_tombstones(start, pieces, began_ms)
-        if pieces is None or self._commit(start, pieces) is _Step.AGAIN:
+        if pieces is None or self._commit(start, pieces) is _PutOutcome.AGAIN:
             return None
         remove_notes(self._to.storage, self._to.paths(state.topic_id))
         copied = sum(end - first for first, end in zip(start, state.log_end, strict=True))
@@ -261,45 +261,45 @@ class _Round:
 
     # --- entries -----------------------------------------------------------------------------------------
 
-    def _commit(self, start: Sequence[int], pieces: Sequence[Piece]) -> _Step:
-        def plan(base: Stored | None, slot: Slot) -> Draft[_Step] | Unchanged[_Step]:
-            found = None if base is None else Found(base, self._to.state_of(base.entry))
-            return self._planned(found, slot, start, pieces)
+    def _commit(self, start: Sequence[int], pieces: Sequence[Piece]) -> _PutOutcome:
+        def plan(base: Stored | None, slot: Slot) -> Draft[_PutOutcome] | Unchanged[_PutOutcome]:
+            head = None if base is None else DestinationHead(base, self._to.state_of(base.entry))
+            return self._planned(head, slot, start, pieces)
 
-        step = _Step.ON_THE_WAY
-        while step is _Step.ON_THE_WAY:
-            step = self._to.journal.append(plan).result
-        return step
+        outcome = _PutOutcome.ON_THE_WAY
+        while outcome is _PutOutcome.ON_THE_WAY:
+            outcome = self._to.journal.append(plan).result
+        return outcome
 
     def _planned(
-        self, found: Found | None, slot: Slot, start: Sequence[int], pieces: Sequence[Piece]
-    ) -> Draft[_Step] | Unchanged[_Step]:
+        self, head: DestinationHead | None, slot: Slot, start: Sequence[int], pieces: Sequence[Piece]
+    ) -> Draft[_PutOutcome] | Unchanged[_PutOutcome]:
         source = self._source.state
-        if found is not None and not found.state.deleted and found.stored.sequence > source.lineage.sequence:
-            return Unchanged(_Step.AGAIN)  # a newer look at the source shows whose entry that is
+        if head is not None and not head.state.deleted and head.stored.sequence > source.lineage.sequence:
+            return Unchanged(_PutOutcome.AGAIN)  # a newer look at the source shows whose entry that is
         try:
-            check_destination(found, source, self._from.name, self._to.storage.url)
+            check_destination(head, source, self._from.name, self._to.storage.url)
         except LogTruncationError:  # another copy looked later, or the source was restored: the next look shows which
-            return Unchanged(_Step.AGAIN)
-        if found is not None and found.stored.sequence == source.lineage.sequence and not found.state.deleted:
-            return Unchanged(_Step.DONE)
-        if starts(self._begun, found, source) != tuple(start) or slot.sequence > source.lineage.sequence:
-            return Unchanged(_Step.AGAIN)
+            return Unchanged(_PutOutcome.AGAIN)
+        if head is not None and head.stored.sequence == source.lineage.sequence and not head.state.deleted:
+            return Unchanged(_PutOutcome.DONE)
+        if starts(self._begun, head, source) != tuple(start) or slot.sequence > source.lineage.sequence:
+            return Unchanged(_PutOutcome.AGAIN)
         if slot.sequence == source.lineage.sequence:
-            return self._last(found, slot, pieces)
-        if found is None or found.state.deleted:
-            state, lineage = begun_state(found, source, start[: len(self._begun)], self._source.config, slot)
+            return self._final_draft(head, slot, pieces)
+        if head is None or head.state.deleted:
+            state, lineage = begun_state(head, source, start[: len(self._begun)], self._source.config, slot)
             return _draft(state, slot, lineage=lineage, leap=source.lineage.sequence)
-        state, lineage = on_the_way(found, source, slot)
+        state, lineage = on_the_way(head, source, slot)
         return _draft(state, slot, lineage=lineage)
 
-    def _last(self, found: Found | None, slot: Slot, pieces: Sequence[Piece]) -> Draft[_Step]:
+    def _final_draft(self, head: DestinationHead | None, slot: Slot, pieces: Sequence[Piece]) -> Draft[_PutOutcome]:
         """Return the entry that brings the records, and all that the source's state says."""
         source = self._source
-        writers, sides = _placed(source.writers, slot)
-        state = copied_state(found, source.state, self._begun, writers, source.config, slot)
-        if found is not None and not found.state.deleted:
-            state = with_mark(state, found.stored.sequence, found.stored.info.modified_ms, _MARK_MS)
+        writers, sides = _place_writers(source.writers, slot)
+        state = copied_state(head, source.state, self._begun, writers, source.config, slot)
+        if head is not None and not head.state.deleted:
+            state = with_mark(state, head.stored.sequence, head.stored.info.modified_ms, _MARK_MS)
         chunks, extents = numbered(pieces)
         partitions = {extent.partition for extent in extents}
         check_damaged(self._to.damaged(source.state.topic_id), partitions, self._to.name)
@@ -308,17 +308,17 @@ class _Round:
         tables = place_tables(large, slot.sequence, slot.write_id)
         body = {"state": state.to_json(), **tables.body}
         sides = {**sides, **tables.sides}
-        return Draft("copy", state.topic_id, body, sides=sides, lineage=source.state.lineage, result=_Step.DONE)
+        return Draft("copy", state.topic_id, body, sides=sides, lineage=source.state.lineage, result=_PutOutcome.DONE)
 
 
-def _draft(state: TopicState, slot: Slot, *, lineage: Lineage, leap: int | None = None) -> Draft[_Step]:
+def _draft(state: TopicState, slot: Slot, *, lineage: Lineage, leap: int | None = None) -> Draft[_PutOutcome]:
     after = leap if leap is not None and leap > slot.sequence + 1 else None
     body = {"state": state.to_json()}
-    return Draft("copy", state.topic_id, body, lineage=lineage, next=after, result=_Step.ON_THE_WAY)
+    return Draft("copy", state.topic_id, body, lineage=lineage, next=after, result=_PutOutcome.ON_THE_WAY)
 
 
-def _placed(writers: Writers, slot: Slot) -> tuple[Writers, dict[str, bytes]]:
-    """Return a writers' table as an entry has it: in a side file where it is large."""
+def _place_writers(writers: Writers, slot: Slot) -> tuple[Writers, dict[str, bytes]]:
+    """Return a writers' table as an entry has it: in a side file if it is large."""
     rows = {name: row.to_json() for name, row in writers.rows.items()}
     if len(rows) <= WRITER_ROWS and len(to_json_bytes(rows)) <= TABLE_BYTES:
         return writers, {}

@@ -11,7 +11,7 @@ import pytest
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.copying import staging
 from pyspark_commitlog.copying.copy import compare_topics, copy_topics
-from pyspark_commitlog.copying.topic_copy import CopiedTopic, _Round, stage_ahead
+from pyspark_commitlog.copying.topic_copy import CopiedTopic, _CopyRound, stage_ahead
 from pyspark_commitlog.errors import (
     ConfigError,
     ConflictError,
@@ -569,9 +569,9 @@ def test_a_copy_that_began_earlier_and_ends_in_between(locals_: Pair) -> None:
     """R9: it has seen less of the source, and commits first: what the other one staged begins too low."""
     locals_.copy()
     locals_.put(b"d")
-    earlier = _Round(locals_.source.handle(), locals_.there.handle(), silent)
+    earlier = _CopyRound(locals_.source.handle(), locals_.there.handle(), silent)
     locals_.put(b"e")
-    later = _Round(locals_.source.handle(), locals_.there.handle(), silent)
+    later = _CopyRound(locals_.source.handle(), locals_.there.handle(), silent)
     assert earlier.run() is not None
     assert later.run() is None, "it has to look again"
     assert locals_.there.values() == [b"a", b"b", b"c", b"d"]
@@ -584,7 +584,7 @@ def test_a_copy_that_looked_earlier_than_another_does_not_find_its_source_restor
     locals_.copy()
     for _ in range(10):
         locals_.put(b"d")
-    earlier = _Round(locals_.source.handle(), locals_.there.handle(), silent)
+    earlier = _CopyRound(locals_.source.handle(), locals_.there.handle(), silent)
     for _ in range(30):
         locals_.put(b"e")
     begun = locals_.states()[1].lineage.sequence
@@ -605,7 +605,7 @@ def test_a_copy_that_looked_earlier_than_another_does_not_find_its_source_restor
 def test_a_first_copy_that_looked_before_another_began_further_on_looks_again(locals_: Pair) -> None:
     """All that it saw is deleted meanwhile: the place begins above that."""
     locals_.there.log().make_root()
-    earlier = _Round(locals_.source.handle(), locals_.there.handle(), silent)
+    earlier = _CopyRound(locals_.source.handle(), locals_.there.handle(), silent)
     locals_.put(b"d", b"e")
     locals_.source.log().delete_records("t", {0: 5})
     stage_ahead(locals_.source.handle(), locals_.there.handle(), [])
