@@ -742,10 +742,10 @@ def test_a_member_evaluates_its_own_pattern_alone(group: Group, monkeypatch: pyt
     """One that can't be compiled, or that takes for ever, harms nobody else."""
     group.world.create(1, name="u")
     looked: list[str] = []
-    real = topic_pattern.TopicPattern.among
+    real = topic_pattern.TopicPattern.matching_names
     monkeypatch.setattr(
         topic_pattern.TopicPattern,
-        "among",
+        "matching_names",
         lambda self, names: looked.append(self._pattern.pattern) or real(self, names),
     )
     group.join("a", ["t"])
@@ -787,8 +787,8 @@ def test_a_name_is_matched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     pattern, seen = topic_pattern.TopicPattern("a.*"), list[str]()
     real = topic_pattern.TopicPattern._finds
     monkeypatch.setattr(topic_pattern.TopicPattern, "_finds", lambda self, name: seen.append(name) or real(self, name))
-    assert pattern.among(["b", "ab", "a"]) == ("a", "ab")
-    assert pattern.among(["b", "ab", "ac"]) == ("ab", "ac")
+    assert pattern.matching_names(["b", "ab", "a"]) == ("a", "ab")
+    assert pattern.matching_names(["b", "ab", "ac"]) == ("ab", "ac")
     assert seen == ["b", "ab", "a", "ac"]
 
 

@@ -21,7 +21,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from pyspark_commitlog.groups.assignment.rebalance import Seen, rebalanced
+from pyspark_commitlog.groups.assignment.rebalance import Observation, rebalanced
 from pyspark_commitlog.groups.state.members import NEVER_IN, Members, Phase, Profile, TopicIncarnation
 from pyspark_commitlog.model import TopicPartition
 
@@ -217,7 +217,7 @@ class Space:
         """The process puts what it makes of its look."""
         look = process.look
         assert look is not None
-        seen = Seen({m: self.profile(m) for m in look.joining}, dict(look.gone), dict(look.given_up))
+        seen = Observation({m: self.profile(m) for m in look.joining}, dict(look.gone), dict(look.given_up))
         before = self.members(state.entry if self.guards.plan_anew else look.entry)
         after = rebalanced(before, seen, self.topics)
         entry = state.entry if after is before else self.text(after)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark_commitlog.groups.assignment.assignors import ASSIGNORS, Assigned, Subscriber
-from pyspark_commitlog.groups.assignment.rebalance import Seen, rebalanced
+from pyspark_commitlog.groups.assignment.rebalance import Observation, rebalanced
 from pyspark_commitlog.groups.state.members import Member, Members, Phase, Profile, TopicIncarnation
 from pyspark_commitlog.model import TopicPartition
 
@@ -113,7 +113,7 @@ def _next_generation(name: str, asked: Round) -> Mapping[str, Iterable[TopicPart
         for n, (member, each) in enumerate(asked.subscribers.items())
     }
     before = Members(1, len(rows), Phase.PREPARING_REBALANCE, name, topics, rows)
-    return {member: row.owned for member, row in rebalanced(before, Seen(), topics).rows.items()}
+    return {member: row.owned for member, row in rebalanced(before, Observation(), topics).rows.items()}
 
 
 def rounds(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.groups.assignment import rebalance
-from pyspark_commitlog.groups.assignment.rebalance import Seen, is_due, rebalanced, wanted_topics
+from pyspark_commitlog.groups.assignment.rebalance import Observation, is_due, rebalanced, wanted_topics
 from pyspark_commitlog.groups.membership.watch import AT_ONCE, Watch
 from pyspark_commitlog.groups.state.members import NEVER_IN, MemberFile, Members, Phase, Profile, TopicIncarnation
 from pyspark_commitlog.model import TopicPartition
@@ -25,21 +25,21 @@ def profile(
 
 
 def test_nothing_to_do_is_the_very_same() -> None:
-    assert rebalanced(Members(), Seen(), TOPICS) == Members()
-    first = rebalanced(Members(), Seen({"a": profile()}), TOPICS)
+    assert rebalanced(Members(), Observation(), TOPICS) == Members()
+    first = rebalanced(Members(), Observation({"a": profile()}), TOPICS)
     assert (first.generation, first.admitted, first.phase, first.protocol) == (1, 1, Phase.STABLE, "range")
-    assert rebalanced(first, Seen({"a": profile()}), TOPICS) is first
-    assert not is_due(first, Seen(changed={"a": profile()}), TOPICS)
-    assert is_due(first, Seen(changed={"a": profile("u")}), TOPICS)
-    assert is_due(first, Seen(), {"t": TopicIncarnation("id of t", 4)})
+    assert rebalanced(first, Observation({"a": profile()}), TOPICS) is first
+    assert not is_due(first, Observation(changed={"a": profile()}), TOPICS)
+    assert is_due(first, Observation(changed={"a": profile("u")}), TOPICS)
+    assert is_due(first, Observation(), {"t": TopicIncarnation("id of t", 4)})
 
 
 def test_who_is_gone_is_gone_by_the_admission_that_was_seen() -> None:
-    first = rebalanced(Members(), Seen({"a": profile()}), TOPICS)
-    assert rebalanced(first, Seen(gone={"a": 2}), TOPICS) is first
-    empty = rebalanced(first, Seen(gone={"a": 1}), TOPICS)
+    first = rebalanced(Members(), Observation({"a": profile()}), TOPICS)
+    assert rebalanced(first, Observation(gone={"a": 2}), TOPICS) is first
+    empty = rebalanced(first, Observation(gone={"a": 1}), TOPICS)
     assert (empty.generation, empty.admitted, empty.phase, empty.rows) == (2, 1, Phase.EMPTY, {})
-    assert rebalanced(empty, Seen({"a": profile()}), TOPICS).rows["a"].joined == 2
+    assert rebalanced(empty, Observation({"a": profile()}), TOPICS).rows["a"].joined == 2
 
 
 def test_names_count_and_no_pattern_is_looked_at() -> None:
@@ -49,25 +49,25 @@ def test_names_count_and_no_pattern_is_looked_at() -> None:
 
 
 def test_what_nobody_wants_any_more_is_given_up_in_order() -> None:
-    first = rebalanced(Members(), Seen({"a": profile("t")}), TOPICS)
-    second = rebalanced(first, Seen(changed={"a": profile("u")}), TOPICS)
+    first = rebalanced(Members(), Observation({"a": profile("t")}), TOPICS)
+    second = rebalanced(first, Observation(changed={"a": profile("u")}), TOPICS)
     assert second.phase is Phase.PREPARING_REBALANCE
     assert second.has("a", TopicPartition("t", 0), "id of t")
-    third = rebalanced(second, Seen(given_up={"a": 2}), TOPICS)
+    third = rebalanced(second, Observation(given_up={"a": 2}), TOPICS)
     assert (third.phase, set(third.topics)) == (Phase.STABLE, {"u"})
-    assert rebalanced(third, Seen(), TOPICS) is third
+    assert rebalanced(third, Observation(), TOPICS) is third
 
 
 def test_who_wants_a_topic_that_is_not_there_wants_something_else() -> None:
     """As in Kafka: the sticky assignors take other steps where members do not all name the same topics."""
-    first = rebalanced(Members(), Seen({"a": profile("t", "sticky")}), TOPICS)
-    alike = rebalanced(first, Seen({"b": profile("t", "sticky")}, given_up={"a": 1}), TOPICS)
-    other = rebalanced(first, Seen({"b": profile("tx", "sticky")}, given_up={"a": 1}), TOPICS)
+    first = rebalanced(Members(), Observation({"a": profile("t", "sticky")}), TOPICS)
+    alike = rebalanced(first, Observation({"b": profile("t", "sticky")}, given_up={"a": 1}), TOPICS)
+    other = rebalanced(first, Observation({"b": profile("tx", "sticky")}, given_up={"a": 1}), TOPICS)
     assert [_second(each) for each in (alike, other)] == [[2], [0]]
 
 
 def _second(state: Members) -> list[int]:
-    state = rebalanced(state, Seen(given_up=dict.fromkeys(state.rows, state.generation)), TOPICS)
+    state = rebalanced(state, Observation(given_up=dict.fromkeys(state.rows, state.generation)), TOPICS)
     return sorted(place.partition for place in state.rows["b"].owned)
 
 
@@ -91,12 +91,12 @@ def test_any_history(strategy: str, steps: list[tuple[str, str, str]]) -> None:
         before = state
         everything = dict.fromkeys(state.rows, state.generation)
         seen = {
-            "join": Seen({who: profile(wanted, strategy)}),
-            "leave": Seen(gone={m: row.joined for m, row in state.rows.items() if m == who}),
-            "give up": Seen(given_up={who: state.generation}),
-            "give up all": Seen(given_up=everything),
-            "want": Seen(changed={who: profile(wanted, strategy)}),
-        }.get(what, Seen())
+            "join": Observation({who: profile(wanted, strategy)}),
+            "leave": Observation(gone={m: row.joined for m, row in state.rows.items() if m == who}),
+            "give up": Observation(given_up={who: state.generation}),
+            "give up all": Observation(given_up=everything),
+            "want": Observation(changed={who: profile(wanted, strategy)}),
+        }.get(what, Observation())
         if what == "grow":
             topics["t"] = TopicIncarnation("id of t", topics["t"].partitions + 1)
         state = rebalanced(state, seen, topics)
@@ -109,7 +109,7 @@ def test_any_history(strategy: str, steps: list[tuple[str, str, str]]) -> None:
                 kept = {p for p in row.places if topics[p.topic] == before.topics[p.topic] or what == "grow"}
                 assert kept <= state.rows[member].places, "nobody loses what it has not given up"
     for _ in range(4):
-        state = rebalanced(state, Seen(given_up=dict.fromkeys(state.rows, state.generation)), topics)
+        state = rebalanced(state, Observation(given_up=dict.fromkeys(state.rows, state.generation)), topics)
     owned = sorted(place for row in state.rows.values() for place in row.owned)
     known = wanted_topics([row.profile for row in state.rows.values()], topics)
     assert owned == [TopicPartition(name, n) for name, life in known.items() for n in range(life.partitions)]
@@ -147,13 +147,13 @@ def test_many_are_looked_at_in_turns() -> None:
 
 def test_a_group_has_a_bound_of_members(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rebalance, "MAX_MEMBERS", 2)
-    full = rebalanced(Members(), Seen({name: profile() for name in "abc"}), TOPICS)
+    full = rebalanced(Members(), Observation({name: profile() for name in "abc"}), TOPICS)
     assert set(full.rows) == {"a", "b"}
-    assert rebalanced(full, Seen({"c": profile()}), TOPICS) is full
+    assert rebalanced(full, Observation({"c": profile()}), TOPICS) is full
 
 
 def test_of_two_that_join_at_once_with_one_instance_id_one_is_let_in_first() -> None:
     """KIP-345: the other one takes its row over next, and the partitions stay together."""
-    first = rebalanced(Members(), Seen({"a": profile(instance="i"), "b": profile(instance="i")}), TOPICS)
+    first = rebalanced(Members(), Observation({"a": profile(instance="i"), "b": profile(instance="i")}), TOPICS)
     assert set(first.rows) == {"a"}
-    assert set(rebalanced(first, Seen({"b": profile(instance="i")}), TOPICS).rows) == {"b"}
+    assert set(rebalanced(first, Observation({"b": profile(instance="i")}), TOPICS).rows) == {"b"}

@@ -17,8 +17,8 @@ MAX_MEMBERS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What a process saw of members, beyond the newest entry.
+class Observation:
+    """Changes of members that a process observed since the newest entry.
 
     Args:
         joining: members that want to come in.
@@ -41,23 +41,23 @@ class _Step:
     topics: Mapping[str, TopicIncarnation] | None = None
 
 
-def is_due(before: Members, seen: Seen, topics: Mapping[str, TopicIncarnation]) -> bool:
+def is_due(before: Members, observation: Observation, topics: Mapping[str, TopicIncarnation]) -> bool:
     """Return whether ``rebalanced`` would change anything."""
-    return _step(before, seen, topics) is not None
+    return _step(before, observation, topics) is not None
 
 
-def rebalanced(before: Members, seen: Seen, topics: Mapping[str, TopicIncarnation]) -> Members:
-    """Return the members after what was seen; the very same where nothing is to be done.
+def rebalanced(before: Members, observation: Observation, topics: Mapping[str, TopicIncarnation]) -> Members:
+    """Return the members after an observation; the very same if nothing is to be done.
 
     While a member has something to give up, only departures and static members' returns change anything: a process
     that wants to join waits for the generation that hands everything on (Kafka: ``PREPARING_REBALANCE``).
 
     Args:
         before: the newest state.
-        seen: what happened since.
+        observation: what happened since.
         topics: the topics as they are now, at least those that members want.
     """
-    step = _step(before, seen, topics)
+    step = _step(before, observation, topics)
     if step is None:
         return before
     if step.topics is None:
@@ -69,17 +69,17 @@ def _admitted_to(before: Members, rows: Mapping[str, Member]) -> int:
     return max([before.admitted, *(row.joined for row in rows.values())])
 
 
-def _step(before: Members, seen: Seen, topics: Mapping[str, TopicIncarnation]) -> _Step | None:
-    rows = {m: row for m, row in before.rows.items() if seen.gone.get(m) != row.joined}
+def _step(before: Members, observation: Observation, topics: Mapping[str, TopicIncarnation]) -> _Step | None:
+    rows = {m: row for m, row in before.rows.items() if observation.gone.get(m) != row.joined}
     departed = len(rows) < len(before.rows)
     asked = {m: row.profile for m, row in rows.items()}
     numbers = count(before.admitted + 1)
-    returned = _take_over(rows, asked, seen.joining, numbers)
+    returned = _take_over(rows, asked, observation.joining, numbers)
     changed = _Step(rows) if departed or returned else None
-    if any(not _is_given_up(m, row, seen.given_up) for m, row in rows.items()):
+    if any(not _is_given_up(m, row, observation.given_up) for m, row in rows.items()):
         return changed
-    rows = {m: replace(row, profile=seen.changed.get(m, row.profile)) for m, row in rows.items()}
-    rows |= _admitted(rows, seen.joining, numbers)
+    rows = {m: replace(row, profile=observation.changed.get(m, row.profile)) for m, row in rows.items()}
+    rows |= _admitted(rows, observation.joining, numbers)
     wanted = wanted_topics((row.profile for row in rows.values()), topics)
     due = departed or wanted != before.topics or before.phase is Phase.PREPARING_REBALANCE
     return _Step(rows, wanted) if due or _wishes_differ(rows, asked) else changed
@@ -161,7 +161,7 @@ def _assigned(
     assert protocol is not None, "a member that shares no assignor with the others is not let in"
     assignor, incarnations = ASSIGNORS[protocol], _lasting(before.topics, topics)
     has = {m: _has(row, incarnations) for m, row in rows.items()}
-    had = has if assignor.cooperative else {m: _had(before, m, has[m], incarnations) for m in rows}
+    had = has if assignor.cooperative else {m: _previous_places(before, m, has[m], incarnations) for m in rows}
     handover = _handover(has, _target(assignor, rows, had, wanted), cooperative=assignor.cooperative)
     blocked = handover.blocked()
     phase = Phase.PREPARING_REBALANCE if blocked else Phase.STABLE
@@ -186,7 +186,7 @@ def _has(row: Member, incarnations: Collection[str]) -> Places:
     return frozenset(place for place in row.owned if place.topic in incarnations)
 
 
-def _had(before: Members, member_id: str, has: Places, incarnations: Collection[str]) -> Places:
+def _previous_places(before: Members, member_id: str, has: Places, incarnations: Collection[str]) -> Places:
     """Return what a member had before an eager rebalance took it all, for the sticky assignor."""
     row = before.rows.get(member_id)
     return has | frozenset(place for place in row.revoking if place.topic in incarnations) if row else has

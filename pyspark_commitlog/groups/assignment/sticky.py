@@ -94,7 +94,7 @@ def _general(partitions: Mapping[str, int], topics: Mapping[str, Set[str]], owne
     new = [place for place in places if place not in kept]
     spread = _Spread(topics, kept)
     for place in new:
-        spread.give(place, spread.least(place.topic))
+        spread.give(place, spread.least_loaded(place.topic))
     before = dict(spread.owner)
     if len(kept) == sum(map(len, owned.values())):
         _level(new, spread, before)
@@ -114,15 +114,15 @@ class _Spread:
         self.has: dict[str, set[TopicPartition]] = {member: set() for member in topics}
         self._topics = topics
         self._by_size = sorted((0, member) for member in topics)
-        self._least: dict[str, str] = {}  # by topic, until something moves
+        self._least_loaded: dict[str, str] = {}  # by topic, until something moves
         for place, member in owner.items():
             self.give(place, member)
 
-    def least(self, topic: str) -> str:
-        """Return the first of those that have least, of all that want a topic."""
-        if topic not in self._least:
-            self._least[topic] = next(member for _, member in self._by_size if topic in self._topics[member])
-        return self._least[topic]
+    def least_loaded(self, topic: str) -> str:
+        """Return the first member with the fewest partitions, of those that want a topic."""
+        if topic not in self._least_loaded:
+            self._least_loaded[topic] = next(member for _, member in self._by_size if topic in self._topics[member])
+        return self._least_loaded[topic]
 
     def give(self, place: TopicPartition, member: str) -> None:
         """Give a partition to a member, and take it from its former owner."""
@@ -132,7 +132,7 @@ class _Spread:
         self._resize(member, 1)
         self.has[member].add(place)
         self.owner[place] = member
-        self._least.clear()
+        self._least_loaded.clear()
 
     def _resize(self, member: str, by: int) -> None:
         size = len(self.has[member])
@@ -156,15 +156,15 @@ def _level(places: Sequence[TopicPartition], spread: _Spread, before: _Owner) ->
         circles = circles or state in seen
         seen.add(state)
         for place in places:
-            to = spread.least(place.topic)
+            to = spread.least_loaded(place.topic)
             if len(spread.has[spread.owner[place]]) > len(spread.has[to]) + 1:
                 # a move of the partition itself makes the whole more balanced, so these come to an end
-                spread.give(place if circles else _instead(place, to, spread, before), to)
+                spread.give(place if circles else _partition_to_move(place, to, spread, before), to)
                 moved = True
 
 
-def _instead(place: TopicPartition, to: str, spread: _Spread, before: _Owner) -> TopicPartition:
-    """Return what is to move to a member rather than a partition: one of its topic that came from there, if one did.
+def _partition_to_move(place: TopicPartition, to: str, spread: _Spread, before: _Owner) -> TopicPartition:
+    """Return the partition to move to a member: one of the same topic that came from there, if one did.
 
     Else two members would swap partitions of one topic (Kafka: ``PartitionMovements``). It is looked for at the
     owner of before anything moved, as Kafka does, which need not be the one of now.

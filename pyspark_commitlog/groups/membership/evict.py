@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from pyspark_commitlog.groups.assignment.rebalance import Seen, rebalanced
+from pyspark_commitlog.groups.assignment.rebalance import Observation, rebalanced
 from pyspark_commitlog.groups.membership.member_files import MemberFiles, topic_incarnations
 from pyspark_commitlog.groups.membership.watch import Watch
 from pyspark_commitlog.groups.state.group_log import GroupLog
@@ -44,12 +44,12 @@ def remove_silent(handle: GroupLog) -> None:
         files.delete(member_id)
 
     def change(state: GroupState, slot: Slot) -> GroupState:
-        after = _without(handle, state.members, silent)
+        after = _members_without(handle, state.members, silent)
         return state if after is state.members else replace(state, members=after)
 
     handle.change("rebalance", change)
 
 
-def _without(handle: GroupLog, members: Members, silent: dict[str, int]) -> Members:
+def _members_without(handle: GroupLog, members: Members, silent: dict[str, int]) -> Members:
     stay = (row.profile for member_id, row in members.rows.items() if member_id not in silent)
-    return rebalanced(members, Seen(gone=silent), topic_incarnations(handle, stay, members.topics, log.warning))
+    return rebalanced(members, Observation(gone=silent), topic_incarnations(handle, stay, members.topics, log.warning))

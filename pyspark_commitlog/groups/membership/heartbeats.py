@@ -35,7 +35,7 @@ _LOOKS = 4
 
 
 @dataclass(eq=False, slots=True)
-class _Call:
+class _HeartbeatCall:
     """A heartbeat that is under way."""
 
     member: GroupMember
@@ -48,7 +48,7 @@ class _Root:
     """What is to be called of one root in this round, and what is under way."""
 
     waiting: deque[ref[GroupMember]] = field(default_factory=deque)
-    calls: list[_Call] = field(default_factory=list)
+    calls: list[_HeartbeatCall] = field(default_factory=list)
 
     def held_up(self, now: float) -> int:
         """Return how many calls do not come back."""
@@ -131,7 +131,7 @@ class Heartbeats:
             del self._roots[url]
 
     @staticmethod
-    def _is_news(call: _Call, now: float) -> bool:
+    def _is_news(call: _HeartbeatCall, now: float) -> bool:
         news = not call.warned and now - call.since > _WARN_SECONDS
         call.warned = call.warned or news
         return news
@@ -163,7 +163,7 @@ class Heartbeats:
             with self._lock:
                 self._workers -= 1
 
-    def _next(self) -> tuple[_Root, _Call] | None:
+    def _next(self) -> tuple[_Root, _HeartbeatCall] | None:
         """Take a member that waits, of the root that had its turn the longest time ago."""
         now = monotonic()
         with self._lock:
@@ -173,7 +173,7 @@ class Heartbeats:
                     if member is None or member not in self._members:
                         continue
                     self._roots[url] = self._roots.pop(url)
-                    call = _Call(member, now)
+                    call = _HeartbeatCall(member, now)
                     root.calls.append(call)
                     return root, call
         return None

@@ -25,7 +25,7 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.groups.assignment.assignment import Assignment
 from pyspark_commitlog.groups.assignment.assignors import check_assignors, chosen
-from pyspark_commitlog.groups.assignment.rebalance import MAX_MEMBERS, Seen, is_due, rebalanced
+from pyspark_commitlog.groups.assignment.rebalance import MAX_MEMBERS, Observation, is_due, rebalanced
 from pyspark_commitlog.groups.member_config import MemberConfig
 from pyspark_commitlog.groups.membership.member_files import MemberFiles, topic_incarnations
 from pyspark_commitlog.groups.membership.observer import Observer
@@ -89,7 +89,7 @@ class GroupMember:
         self._fenced: FencedInstanceIdError | None = None
         self._warned: dict[str, None] = {}
         self._members = Members()
-        self._idle: tuple[Members, Seen, Mapping[str, TopicIncarnation]] | None = None
+        self._idle: tuple[Members, Observation, Mapping[str, TopicIncarnation]] | None = None
         self._begin()
         self.subscribe(topics, pattern)
         self._polled = self._clock.monotonic()
@@ -252,7 +252,7 @@ class GroupMember:
         try:
             self._files.delete(self._id)
             if row is not None:
-                self._put("leave", Seen(gone={self._id: row.joined}))
+                self._put("leave", Observation(gone={self._id: row.joined}))
         except (ConflictError, OutcomeUnknownError, StorageError, CorruptionError) as error:
             self._warn(f"group {self._handle.name!r}: member {self._id} could not leave: its session will end: {error}")
 
@@ -290,7 +290,7 @@ class GroupMember:
     def _match(self) -> None:
         """Look which topics there are that the pattern finds; what it finds goes out with the next heartbeat: now."""
         if self._pattern is not None:
-            topics = self._pattern.among(self._handle.topic_names())
+            topics = self._pattern.matching_names(self._handle.topic_names())
             if topics != self._profile.topics:
                 self._profile, self._beaten = replace(self._profile, topics=topics), None
 
@@ -300,35 +300,35 @@ class GroupMember:
             return
         if self._due is not None and now < self._due and self._due_on is self._members:
             return  # what others do before it is due shows in the newest entry: nobody's file is needed
-        seen = self._sight(now)
-        if not self._is_due(seen):
+        observation = self._sight(now)
+        if not self._is_due(observation):
             self._due = None
             return
         if self._due is None:
-            patience = self._config.initial_rebalance_delay_ms / 1000 if seen.joining else 0.0
-            first = min(self._members.rows or seen.joining)
+            patience = self._config.initial_rebalance_delay_ms / 1000 if observation.joining else 0.0
+            first = min(self._members.rows or observation.joining)
             jitter = self._config.heartbeat_interval_ms / 1000 * self._handle.storage.jitter()
             self._due = now + patience + (0.0 if first == self._id else jitter)
         self._due_on = self._members
         if now >= self._due:
             self._due = None
-            returning = (self._members.instance(profile.instance_id) for profile in seen.joining.values())
-            for member_id in (*seen.gone, *(former for former in returning if former is not None)):
+            returning = (self._members.instance(profile.instance_id) for profile in observation.joining.values())
+            for member_id in (*observation.gone, *(former for former in returning if former is not None)):
                 self._files.delete(member_id)  # first: what is dead must not come in again
-            self._put("rebalance", seen)
+            self._put("rebalance", observation)
 
-    def _is_due(self, seen: Seen) -> bool:
+    def _is_due(self, observation: Observation) -> bool:
         """Return whether a rebalance is due; where nothing has changed since the last look, that is known."""
-        situation = self._members, seen, self._topics(self._members, seen)
+        situation = self._members, observation, self._topics(self._members, observation)
         if self._idle is not None and self._idle[0] is situation[0] and self._idle[1:] == situation[1:]:
             return False
         due = is_due(*situation)
         self._idle = None if due else situation
         return due
 
-    def _sight(self, now: float) -> Seen:
-        seen = self._observer.look(self._members, self._id, self._profile, self._given_up, now)
-        return replace(seen, changed=self._wishes() if self._id in self._members.rows else {})
+    def _sight(self, now: float) -> Observation:
+        observation = self._observer.look(self._members, self._id, self._profile, self._given_up, now)
+        return replace(observation, changed=self._wishes() if self._id in self._members.rows else {})
 
     def _wishes(self) -> Mapping[str, Profile]:
         """Return what rows should say: of this member, and of those with the same pattern, which find the same."""
@@ -340,17 +340,17 @@ class GroupMember:
                     wishes[member_id] = replace(row.profile, topics=mine.topics)
         return wishes
 
-    def _topics(self, members: Members, seen: Seen) -> Mapping[str, TopicIncarnation]:
+    def _topics(self, members: Members, observation: Observation) -> Mapping[str, TopicIncarnation]:
         rows = (row.profile for row in members.rows.values())
         try:
-            profiles = (*rows, *seen.joining.values(), *seen.changed.values())
+            profiles = (*rows, *observation.joining.values(), *observation.changed.values())
             return topic_incarnations(self._handle, profiles, members.topics, self._warn)
         except StorageUnreadableError as error:  # a topic that another member wants, and may read: it can rebalance
             raise StorageError(str(error)) from error
 
-    def _put(self, kind: str, seen: Seen) -> None:
+    def _put(self, kind: str, observation: Observation) -> None:
         def change(state: GroupState, slot: Slot) -> GroupState:
-            after = rebalanced(state.members, seen, self._topics(state.members, seen))
+            after = rebalanced(state.members, observation, self._topics(state.members, observation))
             return state if after is state.members else replace(state, members=after)
 
         self._members = self._handle.change(kind, change).members
@@ -361,10 +361,10 @@ class GroupMember:
             self._check_admission()
             return None
         if row is None:
-            return self._out()
+            return self._rejoin()
         if self._joined not in (None, row.joined):
             held, self._held, self._joined, self._generation = self._held, frozenset(), row.joined, NEVER_IN
-            return self._lost(held)
+            return self._lost_assignment(held)
         self._joined = row.joined
         if self._generation == self._members.generation:
             return None
@@ -376,8 +376,8 @@ class GroupMember:
             self._generation, self.assignment, _partitions(before - held), _partitions(held - before), topic_ids
         )
 
-    def _out(self) -> Assignment | None:
-        """Return that all is lost, and join again."""
+    def _rejoin(self) -> Assignment | None:
+        """Drop the assignment as lost and rejoin."""
         held, other = self._held, self._members.instance(self._profile.instance_id)
         try:
             self._files.delete(self._id)
@@ -391,9 +391,9 @@ class GroupMember:
             )
             raise self._fenced
         self._begin()
-        return self._lost(held)
+        return self._lost_assignment(held)
 
-    def _lost(self, held: frozenset[_Place]) -> Assignment | None:
+    def _lost_assignment(self, held: frozenset[_Place]) -> Assignment | None:
         return Assignment(NEVER_IN, frozenset(), _partitions(held), lost=True) if held else None
 
     def _check_admission(self) -> None:

@@ -55,8 +55,8 @@ class MemberFiles:
         """Return those of a group."""
         return cls(handle.storage, handle.name, handle.deciders)
 
-    def _each(self, act: Callable[[Storage], _Result]) -> list[_Result]:
-        """Do something wherever the directory lies; return what came of it where that did not fail.
+    def _run_at_each_root(self, act: Callable[[Storage], _Result]) -> list[_Result]:
+        """Run a function at each root that has the directory; return the results of those that answer.
 
         Raises:
             StorageError: it failed; of several roots no majority is left.
@@ -95,7 +95,7 @@ class MemberFiles:
                 raise
             return True
 
-        self._each(put)
+        self._run_at_each_root(put)
 
     def read(self, member_id: str) -> MemberFile | None:
         """Return what a member says; None where there is no such file, or none that a member wrote: warned of once.
@@ -103,7 +103,7 @@ class MemberFiles:
         Of several the one that has come furthest: another is of before its root was away.
         """
         before = self._read.get(member_id)
-        found = self._each(lambda storage: self._at(storage, member_id))
+        found = self._run_at_each_root(lambda storage: self._at(storage, member_id))
         files = [each for each in found if isinstance(each, MemberFile)]
         damaged = next((each for each in found if isinstance(each, CorruptionError)), None)
         if files:
@@ -144,7 +144,7 @@ class MemberFiles:
         if known is None or not known.valid:
             return None
         known.looks += 1
-        signs = self._each(lambda storage: self._identity(storage, member_id))
+        signs = self._run_at_each_root(lambda storage: self._identity(storage, member_id))
         return " ".join(sign or "-" for sign in signs) if any(signs) else None
 
     def _identity(self, storage: Storage, member_id: str) -> str | None:
@@ -160,11 +160,11 @@ class MemberFiles:
 
     def delete(self, member_id: str) -> None:
         """Remove a file; its member, if it lives, writes it again."""
-        self._each(lambda storage: storage.delete(self._path(member_id)))
+        self._run_at_each_root(lambda storage: storage.delete(self._path(member_id)))
 
     def faults(self) -> list[str]:
         """Return what is wrong with files that are no members'."""
-        found = [self._each(lambda storage: self._at(storage, member)) for member in self.members()]  # noqa: B023
+        found = [self._run_at_each_root(lambda storage: self._at(storage, member)) for member in self.members()]  # noqa: B023
         return [str(each) for of_member in found for each in of_member if isinstance(each, CorruptionError)]
 
     def clear(self) -> None:
@@ -174,11 +174,11 @@ class MemberFiles:
             for name in storage.names(self._directory):
                 storage.delete(f"{self._directory}/{name}")
 
-        self._each(clear)
+        self._run_at_each_root(clear)
 
     def members(self) -> list[str]:
         """Return whose files there are, sorted."""
-        named = self._each(lambda storage: storage.names(self._directory))
+        named = self._run_at_each_root(lambda storage: storage.names(self._directory))
         member_ids = (paths.parse_member(name) for name in sorted(set[str]().union(*named)))
         return [member_id for member_id in member_ids if member_id is not None]
 

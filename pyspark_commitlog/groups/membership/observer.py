@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from pyspark_commitlog.groups.assignment.rebalance import Seen
+from pyspark_commitlog.groups.assignment.rebalance import Observation
 from pyspark_commitlog.groups.membership.member_files import MemberFiles
 from pyspark_commitlog.groups.membership.watch import Watch
 from pyspark_commitlog.groups.state.members import NEVER_IN, Member, MemberFile, Members, Profile
@@ -32,7 +32,7 @@ class Observer:
         self._joiners: dict[str, tuple[float, MemberFile]] = {}
         self._reached: dict[str, int] = {}
 
-    def look(self, members: Members, member_id: str, profile: Profile, given_up: int, now: float) -> Seen:
+    def look(self, members: Members, member_id: str, profile: Profile, given_up: int, now: float) -> Observation:
         """Return what there is to see beyond the newest entry; the file of a silent joiner is deleted.
 
         Args:
@@ -57,7 +57,7 @@ class Observer:
         self._files.keep(others)
         self._reached = {member: reached for member, reached in self._reached.items() if member in rows}
         stay = {member: row for member, row in rows.items() if member not in gone}
-        return Seen(joining, gone, self._given_up(stay, member_id, given_up))
+        return Observation(joining, gone, self._given_up(stay, member_id, given_up))
 
     def _joining(self, members: Collection[str], now: float) -> Iterator[tuple[str, Profile]]:
         """Yield those of the members without a row that want to come in, and what they want."""

@@ -27,8 +27,8 @@ class TopicPattern:
             raise UsageError(f"pattern={text!r} is no regular expression: {error}") from error
         self._seen: dict[str, bool] = {}
 
-    def among(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return the names that it finds, sorted."""
+    def matching_names(self, names: Collection[str]) -> tuple[str, ...]:
+        """Return the names that match, sorted."""
         self._seen = {name: self._seen[name] if name in self._seen else self._finds(name) for name in names}
         return tuple(sorted(name for name, matches in self._seen.items() if matches))
 
