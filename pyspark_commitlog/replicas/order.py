@@ -8,7 +8,7 @@ pushes, states the high watermark, and takes out roots that do not answer.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark_commitlog.errors import (
@@ -20,7 +20,6 @@ from pyspark_commitlog.errors import (
     OutcomeUnknownError,
     ReplicaNotAvailableError,
 )
-from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.journal import Draft, ReaderState, Slot, Stored, Unchanged
 from pyspark_commitlog.journal.entries import Appended, LandedDraft, Plan, Result
 from pyspark_commitlog.replicas import rules
@@ -32,6 +31,7 @@ from pyspark_commitlog.replicas.places import Places
 from pyspark_commitlog.replicas.pushing import Pushed, Pusher
 from pyspark_commitlog.replicas.roots import Roots
 from pyspark_commitlog.replicas.rules import Ack, Reason, RefusedError
+from pyspark_commitlog.replicas.sets import Check
 from pyspark_commitlog.replicas.state import MetadataSet, ReplicaState
 from pyspark_commitlog.replicas.unit import ReplicationLimits, Unit
 
@@ -69,11 +69,7 @@ class Order:
     """
 
     def __init__(
-        self,
-        roots: Roots,
-        unit: Unit,
-        check: Callable[[Json, str], object],
-        reader_states: Mapping[str, ReaderState] | None = None,
+        self, roots: Roots, unit: Unit, check: Check, reader_states: Mapping[str, ReaderState] | None = None
     ) -> None:
         self._unit = unit
         self.places = Places(roots, unit, check, reader_states)

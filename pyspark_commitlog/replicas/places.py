@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TypeVar
 
 from pyspark_commitlog.errors import CommitLogError, ConflictError, ReplicaNotAvailableError
-from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.journal import Draft, ReaderState, Slot, Stored, Unchanged
 from pyspark_commitlog.journal.entries import Appended, LandedDraft, Plan, Result
 from pyspark_commitlog.replicas import sets
@@ -54,11 +53,7 @@ class Places:
     """
 
     def __init__(
-        self,
-        roots: Roots,
-        unit: Unit,
-        check: Callable[[Json, str], object],
-        reader_states: Mapping[str, ReaderState] | None = None,
+        self, roots: Roots, unit: Unit, check: sets.Check, reader_states: Mapping[str, ReaderState] | None = None
     ) -> None:
         self.roots, self.unit, self._check = roots, unit, check
         self._at: dict[str, Replica] = {}
@@ -82,7 +77,7 @@ class Places:
         return self._at[root]
 
     def reader_states(self) -> dict[str, ReaderState]:
-        """Return the reader states of the unit's journals, by the URLs of their roots."""
+        """Return the reader states of the unit's journals, by root URL."""
         found = {replica.storage.url: replica.journal.reader_state() for replica in self._at.values()}
         return {**self._reader_states, **{url: state for url, state in found.items() if state is not None}}
 
