@@ -141,7 +141,7 @@ class Journal(JournalPutter):
         raise ConflictError(f"{self._directory}: lost {_MAX_ATTEMPTS} races for the next entry; try again later")
 
     def _base(self, attempt: int) -> tuple[Stored | None, bool]:
-        """Return what to plan on, and whether it is the newest entry for certain.
+        """Return the base of a plan, and whether it is certainly newest.
 
         Where a look is a request, the first attempt goes by what is remembered: the put shows whether it is the newest.
         Where others put too, that would be a put in vain, mostly, or an entry at a number that was collected.
@@ -157,7 +157,9 @@ class Journal(JournalPutter):
     def _landed_answer(
         self, plan: Plan[Result], slot: Slot, draft: Draft[Result]
     ) -> Draft[Result] | Unchanged[Result] | None:
-        """Return the answer that counts where the newest state shows that an undecided put landed; None where not.
+        """Return the answer of an undecided put that landed; None if undecided.
+
+        It landed if the plan finds on the newest state that nothing is left to put.
 
         Where the plan can't be made any more (a chunk is collected, the disk does not answer) that proves nothing: if
         the put landed, it could be made then. What else it raises holds whether it landed or not.

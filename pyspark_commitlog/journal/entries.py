@@ -67,7 +67,10 @@ class Unchanged(Generic[_Result]):
 
 @dataclass(frozen=True, slots=True)
 class LandedDraft:
-    """The answer of a plan that finds its own write id in the newest entry: its draft landed, whose result counts."""
+    """Answer of a plan that finds its own write id in place.
+
+    Its draft landed: the result of that counts.
+    """
 
 
 class Appended(NamedTuple, Generic[Result]):

@@ -216,7 +216,7 @@ class JournalPutter(JournalReader):
         return self._search(entry) if found is None else self._acknowledged(found, first)
 
     def _anchored_entry(self, base: Stored | None, entry: Entry) -> Stored | None:
-        """Return an entry as it was stored; None if it, or its anchor, is gone."""
+        """Return a stored entry; None if it or its anchor is gone."""
         try:
             stored = Stored(entry, self._storage.info(self._path(entry.sequence)))
         except FileNotFoundError:

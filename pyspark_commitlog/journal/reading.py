@@ -34,7 +34,10 @@ _ROUNDS = 2
 
 
 class ReaderState(NamedTuple):
-    """State of a journal's reader: its anchor, what it has made durable, whether no entry is missing."""
+    """State of a journal's reader, for another handle of the process.
+
+    It has the anchor, the write ids that were made durable, and whether no entry is missing.
+    """
 
     anchor: Stored
     newest_at: Moment | None
@@ -131,7 +134,7 @@ class JournalReader:
         self._others = sequence, identity
 
     def reader_state(self) -> ReaderState | None:
-        """Return the state that another handle of this process may go on from; None if it has no anchor."""
+        """Return the state for another handle; None if there is no anchor."""
         if self._anchor is None:
             return None
         complete = self._complete == self.listings
@@ -182,7 +185,7 @@ class JournalReader:
         return self.read(last) if last > sequence else first
 
     def _last_number(self, sequence: int) -> int:
-        """Return the last number from ``sequence`` on, found in few looks: in steps that double, then halve.
+        """Return the last number from ``sequence`` on, by exponential search.
 
         While the anchor is there none of the numbers after it was ever deleted, so none is missing in between.
         """
@@ -371,7 +374,9 @@ class JournalReader:
         return data
 
     def read_whole(self, sequence: int) -> tuple[Entry, bytes]:
-        """Return the entry at a number, and its file, both checked: one request. Several threads may call it at once.
+        """Return the entry at a number, and its file, both checked.
+
+        One request. Several threads may call it at once.
 
         Raises:
             FileNotFoundError: not put yet, or collected.
@@ -383,7 +388,7 @@ class JournalReader:
         return entry, data
 
     def _entry_of(self, data: bytes, sequence: int) -> Entry:
-        """Return what an entry's file holds, its inline bytes checked."""
+        """Return the bytes of an entry's file, its inline bytes checked."""
         path = self._path(sequence)
         entry = codec.decode(data, where=path, journal=self._kind, sequence=sequence)
         if entry.inline is not None:
@@ -473,7 +478,10 @@ class JournalReader:
         return there
 
     def faults(self) -> list[str]:
-        """Return what is damaged of the entries that are there; not of those that are collected meanwhile."""
+        """Return the faults of the entries that are there.
+
+        Entries that are collected meanwhile have none.
+        """
 
         def look(sequence: int) -> str | None:
             try:
