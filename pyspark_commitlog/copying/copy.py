@@ -28,7 +28,7 @@ class Copied:
 
     @property
     def summary(self) -> str:
-        """Return the names of the topics and groups copied, as text; empty if none."""
+        """Return the copied topics and groups as text; empty if none."""
         parts = [
             ("topics", [each.topic for each in self.topics]),
             ("offsets of groups", [g.group for g in self.groups]),
@@ -90,7 +90,7 @@ def copy_what_can_be(
     groups: bool = False,
     progress: Progress = silent,
 ) -> tuple[Copied, list[Exception]]:
-    """Copy topics as ``copy_topics`` does; return what was copied, and what failed of single topics and groups.
+    """Copy as ``copy_topics``; return result and errors of single topics and groups.
 
     Groups get the offsets of topics that were copied.
     """
@@ -122,7 +122,7 @@ def copy_what_can_be(
 def _write_all(
     destination: CommitLog, offsets: Iterable[SourceOffsets]
 ) -> tuple[tuple[CopiedGroup, ...], list[Exception]]:
-    """Commit what groups have; return what was done, and what failed."""
+    """Commit the offsets of groups; return the results and the errors."""
     done, failures = [], list[Exception]()
     for group in offsets:
         if not group.positions:

@@ -35,7 +35,7 @@ class CopiedGroup:
 
 @dataclass(frozen=True, slots=True)
 class SourceOffsets:
-    """A group's offsets of some topics at the source: positions by what they were committed with."""
+    """A group's offsets of some topics at the source, by commit metadata."""
 
     group: str
     positions: tuple[tuple[str, tuple[Position, ...]], ...]
@@ -70,7 +70,10 @@ def read_offsets(source: Groups, topics: Mapping[str, TopicLog]) -> tuple[list[S
 
 
 def _states(topics: Mapping[str, TopicLog]) -> dict[str, TopicState]:
-    """Return what topics are now; one that is gone, or damaged, fails where it is copied."""
+    """Return the newest states of topics.
+
+    One that is gone, or damaged, fails where it is copied.
+    """
     states = {}
     for name, topic in topics.items():
         with suppress(CommitLogError, OSError):

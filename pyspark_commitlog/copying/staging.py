@@ -113,7 +113,10 @@ class ChunkWriter:
 
 
 def noted_pieces(storage: Storage, paths: TopicPaths, source: TopicState) -> dict[int, dict[int, Piece]]:
-    """Return what an interrupted copy has staged: partition -> base offset -> piece; chunks that are gone left out."""
+    """Return the staged pieces of an interrupted copy.
+
+    partition -> base offset -> piece; chunks that are gone are left out.
+    """
     found: dict[int, dict[int, Piece]] = defaultdict(dict)
     for name in storage.names(paths.copied):
         path = f"{paths.copied}/{name}"

@@ -294,7 +294,7 @@ class _CopyRound:
         return _draft(state, slot, lineage=lineage)
 
     def _final_draft(self, head: DestinationHead | None, slot: Slot, pieces: Sequence[Piece]) -> Draft[_PutOutcome]:
-        """Return the entry that brings the records, and all that the source's state says."""
+        """Return the entry with the records and the source's whole state."""
         source = self._source
         writers, sides = _place_writers(source.writers, slot)
         state = copied_state(head, source.state, self._begun, writers, source.config, slot)
@@ -318,7 +318,7 @@ def _draft(state: TopicState, slot: Slot, *, lineage: Lineage, leap: int | None 
 
 
 def _place_writers(writers: Writers, slot: Slot) -> tuple[Writers, dict[str, bytes]]:
-    """Return a writers' table as an entry has it: in a side file if it is large."""
+    """Return a writers' table as placed: inline, or in a side file."""
     rows = {name: row.to_json() for name, row in writers.rows.items()}
     if len(rows) <= WRITER_ROWS and len(to_json_bytes(rows)) <= TABLE_BYTES:
         return writers, {}
