@@ -101,7 +101,10 @@ class Groups:
         return tuple(compress(names, self._of_each(self._is_live, names)))
 
     def _of_each(self, act: Callable[[str], _Result], groups: Sequence[str]) -> Sequence[_Result]:
-        """Return what ``act`` returns of each group, in their order: several at a time if the disk is not local."""
+        """Return the results of ``act`` for each group, in their order.
+
+        Several at a time if the disk is not local.
+        """
         return results_of(act, groups, 1 if self._storage.can_append else REQUESTS_AT_ONCE)
 
     def every_name(self) -> tuple[str, ...]:

@@ -33,10 +33,13 @@ class Membership(Protocol):
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """Return what ``poll`` has assigned so far."""
+        """Return the partitions that ``poll`` has assigned."""
 
     def poll(self) -> Assignment | None:
-        """Return what is assigned, where that changed. Call it with every poll of the consumer: it is cheap."""
+        """Return the assignment if it changed.
+
+        Call it with every poll of the consumer: it is cheap.
+        """
 
     def leave(self) -> None:
         """Give up all partitions; others may have them at once."""

@@ -91,7 +91,7 @@ def _wishes_differ(rows: Mapping[str, Member], asked: Mapping[str, Profile]) -> 
 
 
 def _wish(profile: Profile | None) -> object:
-    """Return what the assignment depends on."""
+    """Return the parts of a profile that the assignment depends on."""
     return profile and (profile.topics, profile.pattern, profile.assignors)
 
 
@@ -182,12 +182,15 @@ def _lasting(
 
 
 def _has(row: Member, incarnations: Collection[str]) -> Places:
-    """Return what a member owns, of topics that are still there."""
+    """Return the partitions that a member owns, of topics still there."""
     return frozenset(place for place in row.owned if place.topic in incarnations)
 
 
 def _previous_places(before: Members, member_id: str, has: Places, incarnations: Collection[str]) -> Places:
-    """Return what a member had before an eager rebalance took it all, for the sticky assignor."""
+    """Return the partitions a member had before an eager rebalance revoked them.
+
+    For the sticky assignor.
+    """
     row = before.rows.get(member_id)
     return has | frozenset(place for place in row.revoking if place.topic in incarnations) if row else has
 
@@ -195,7 +198,7 @@ def _previous_places(before: Members, member_id: str, has: Places, incarnations:
 def _target(
     assignor: Assignor, rows: Mapping[str, Member], had: Mapping[str, Places], wanted: Mapping[str, TopicIncarnation]
 ) -> dict[str, Places]:
-    """Return what the assignor gives each member."""
+    """Return the partitions that the assignor gives each member."""
     subscribers = {
         m: Subscriber(frozenset(row.profile.topics), tuple(sorted(had[m])), row.profile.instance_id)
         for m, row in rows.items()
@@ -205,7 +208,10 @@ def _target(
 
 
 def _handover(has: Mapping[str, Places], target: Mapping[str, Places], *, cooperative: bool) -> _Handover:
-    """Return what is given up first: what moves, or, with an eager assignor, everything as soon as anything moves."""
+    """Return the partitions that members give up first, and their targets.
+
+    Those that move, or, with an eager assignor, all as soon as any moves.
+    """
     leaving = {m: has[m] - target[m] for m in has}
     if any(leaving.values()) and not cooperative:
         return _Handover(has, dict.fromkeys(has, frozenset()))

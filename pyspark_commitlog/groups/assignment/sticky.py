@@ -119,7 +119,7 @@ class _Spread:
             self.give(place, member)
 
     def least_loaded(self, topic: str) -> str:
-        """Return the first member with the fewest partitions, of those that want a topic."""
+        """Return the subscriber of a topic with the fewest partitions."""
         if topic not in self._least_loaded:
             self._least_loaded[topic] = next(member for _, member in self._by_size if topic in self._topics[member])
         return self._least_loaded[topic]
@@ -164,7 +164,9 @@ def _level(places: Sequence[TopicPartition], spread: _Spread, before: _Owner) ->
 
 
 def _partition_to_move(place: TopicPartition, to: str, spread: _Spread, before: _Owner) -> TopicPartition:
-    """Return the partition to move to a member: one of the same topic that came from there, if one did.
+    """Return the partition to move to a member.
+
+    It is one of the same topic that came from there, if one did.
 
     Else two members would swap partitions of one topic (Kafka: ``PartitionMovements``). It is looked for at the
     owner of before anything moved, as Kafka does, which need not be the one of now.

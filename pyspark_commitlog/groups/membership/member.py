@@ -171,7 +171,7 @@ class GroupMember:
     # --- what a consumer calls ------------------------------------------------------------------------------
 
     def poll(self) -> Assignment | None:
-        """Return what is assigned, where that changed since the last call (``Membership.poll``).
+        """Return the assignment if it changed since the last call (``Membership.poll``).
 
         The call says that all that was revoked by the last answer is given up. Nobody else may make it meanwhile.
 
@@ -331,7 +331,10 @@ class GroupMember:
         return replace(observation, changed=self._wishes() if self._id in self._members.rows else {})
 
     def _wishes(self) -> Mapping[str, Profile]:
-        """Return what rows should say: of this member, and of those with the same pattern, which find the same."""
+        """Return the wanted profiles of this member and those sharing its pattern.
+
+        Members with the same pattern find the same topics.
+        """
         mine = self._profile
         wishes = {self._id: mine}
         if mine.pattern is not None:

@@ -56,7 +56,9 @@ class MemberFiles:
         return cls(handle.storage, handle.name, handle.deciders)
 
     def _run_at_each_root(self, act: Callable[[Storage], _Result]) -> list[_Result]:
-        """Run a function at each root that has the directory; return the results of those that answer.
+        """Run a function at each root of the directory; return the results.
+
+        Of several roots those count that answer.
 
         Raises:
             StorageError: it failed; of several roots no majority is left.
@@ -98,7 +100,9 @@ class MemberFiles:
         self._run_at_each_root(put)
 
     def read(self, member_id: str) -> MemberFile | None:
-        """Return what a member says; None where there is no such file, or none that a member wrote: warned of once.
+        """Return a member's file; None if it is missing or invalid.
+
+        A file that no member wrote is warned of once.
 
         Of several the one that has come furthest: another is of before its root was away.
         """
@@ -163,7 +167,7 @@ class MemberFiles:
         self._run_at_each_root(lambda storage: storage.delete(self._path(member_id)))
 
     def faults(self) -> list[str]:
-        """Return what is wrong with files that are no members'."""
+        """Return the faults of files that are no members'."""
         found = [self._run_at_each_root(lambda storage: self._at(storage, member)) for member in self.members()]  # noqa: B023
         return [str(each) for of_member in found for each in of_member if isinstance(each, CorruptionError)]
 

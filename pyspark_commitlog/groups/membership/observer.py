@@ -33,7 +33,7 @@ class Observer:
         self._reached: dict[str, int] = {}
 
     def look(self, members: Members, member_id: str, profile: Profile, given_up: int, now: float) -> Observation:
-        """Return what there is to see beyond the newest entry; the file of a silent joiner is deleted.
+        """Observe the other members; delete the file of a silent joiner.
 
         Args:
             members: as the newest entry has them.

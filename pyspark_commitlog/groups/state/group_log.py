@@ -146,11 +146,11 @@ class GroupLog:
         return TopicLog(self.storage, name, decided=self.deciders is not None)
 
     def topic_names(self) -> list[str]:
-        """Return what is named in the topics' directory, sorted; none need be a topic."""
+        """Return the names in the topics' directory, sorted; not all are topics."""
         return (self.deciders or self.storage).names(paths.TOPICS)
 
     def topic_state(self, name: str, topic_id: str | None = None) -> TopicState:
-        """Return what a topic is now, made durable before offsets are built on it (rule R5).
+        """Return the newest state of a topic, made durable first (rule R5).
 
         Raises:
             UnknownTopicError, TopicChangedError: see ``TopicLog.newest``.
@@ -176,7 +176,7 @@ class GroupLog:
             return self.newest()
 
     def state_of(self, stored: Stored | None) -> GroupState:
-        """Return what an entry says; an empty state for none.
+        """Return the state in an entry; an empty one for none.
 
         Raises:
             FileNotFoundError: the side file with its members is collected.

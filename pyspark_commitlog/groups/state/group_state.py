@@ -162,7 +162,7 @@ def without_lost(state: GroupState, topic_id: str, ends: Sequence[int] | None) -
 
 
 def _mark(rows: Sequence[Position], before: TopicOffsets) -> str:
-    """Return what a row remembers: the newest of the positions' entries."""
+    """Return the newest lineage mark of the positions, for a row."""
     lineages = [at.lineage for at in rows if at.lineage is not None]
     return max(lineages, key=lambda lineage: lineage.sequence).position if lineages else before.mark
 

@@ -86,7 +86,7 @@ class MemberFile:
 
     @classmethod
     def decode(cls, data: bytes, where: str) -> MemberFile:
-        """Return what a file says.
+        """Parse a member's file.
 
         Raises:
             CorruptionError: it is not a member's file; its member writes it again.
@@ -111,7 +111,7 @@ class Member:
 
     @property
     def places(self) -> Places:
-        """Return what it has: what it may commit."""
+        """Return the partitions it has, and may commit."""
         return self.owned | self.revoking
 
 
