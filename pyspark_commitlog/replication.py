@@ -410,7 +410,10 @@ class ReplicatedRoot(MetadataRoots):
         return self._all_recovered(done, failed, damaged)
 
     def _surviving_orders(self, survivors: SurvivingRoots) -> dict[str, Order]:
-        """Return what decides each topic, and group, that a root has which is left, deleted ones too."""
+        """Return the order of each topic and group at the surviving roots.
+
+        Deleted topics too.
+        """
         orders = dict[str, Order]()
         for name in _names_at(survivors, paths.TOPICS):
             with suppress(UsageError):  # no topic's directory
@@ -469,7 +472,7 @@ class ReplicatedRoot(MetadataRoots):
                 raise ReplicaNotAvailableError(f"group {group!r}: root {root} lacks what was committed: {why}")
 
     def _order(self, name: str) -> Order:
-        """Return what decides the entries of a topic, of which the principal may do all."""
+        """Return the order of a topic that the principal may administer."""
         self._check_root()
         self._check_several()
         self._access.check(Operation.ADMIN, name)
@@ -571,7 +574,7 @@ class ReplicatedRoot(MetadataRoots):
         return ids
 
     def _orders(self) -> list[tuple[Order, TopicSegments | None]]:
-        """Return what decides each topic, and each group, that is there; with the segments of topics."""
+        """Return the order of each topic and group; with segments of topics."""
         found = list[tuple[Order, TopicSegments | None]]()
         for name in self._names():
             with suppress(UsageError):  # no topic's directory

@@ -22,7 +22,10 @@ RegisterKey = tuple[str, frozenset[tuple[str, str]]]
 
 @dataclass(frozen=True, slots=True)
 class PromisedBallot:
-    """Ballot that all of a set promised as they accepted ``value``; ``promised`` has their registers then."""
+    """Ballot that all of a set promised as they accepted ``value``.
+
+    ``promised`` has their registers then.
+    """
 
     ballot: Ballot
     value: Value

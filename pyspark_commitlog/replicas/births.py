@@ -81,7 +81,7 @@ _checked: WeakKeyDictionary[Storage, ReaderState] = WeakKeyDictionary()
 
 
 def identity(storage: Storage, directory: str, sequence: int) -> str:
-    """Return what storage says identifies the file of a record."""
+    """Return storage's identity of a record's file."""
     return str(storage.info(f"{directory}/{paths.entry_name(sequence)}").identity)
 
 

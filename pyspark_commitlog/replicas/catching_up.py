@@ -46,7 +46,7 @@ class SettledLog(Protocol):
 
 
 class SegmentCopier(Protocol):
-    """Copies what a root has settled of a unit to another root; the log's knowledge."""
+    """Copies a root's settled log to another root; the log's knowledge."""
 
     def settled(self, donor: Storage) -> SettledLog:
         """Settle at a root all that its readers see, and return that.

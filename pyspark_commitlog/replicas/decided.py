@@ -130,5 +130,5 @@ class _SettingsJournal(Journal):
         self._places.decider().journal.trim()
 
     def faults(self) -> list[str]:
-        """Return what is wrong with the entries that are still there."""
+        """Return the faults of the entries that are still there."""
         return self._places.decider().journal.faults()

@@ -27,7 +27,10 @@ class Deciders:
         return majority(len(self._roots.listed().metadata))
 
     def reachable_roots(self) -> list[Storage]:
-        """Return the roots that answered once, in their order; they may have gone away since."""
+        """Return the roots that answered once, in their order.
+
+        They may have gone away since.
+        """
         found = list[Storage]()
         for address in self._roots.listed().metadata:
             try:
@@ -37,7 +40,9 @@ class Deciders:
         return found
 
     def names(self, directory: str) -> list[str]:
-        """Return what is named in a directory at any of them, sorted: what was ever decided is at each majority.
+        """Return the names in a directory at any of them, sorted.
+
+        What was ever decided is at each majority.
 
         Raises:
             ReplicaNotAvailableError: no majority answers.
@@ -46,7 +51,9 @@ class Deciders:
 
 
 def names_at(roots: Roots, ids: Sequence[str], directory: str) -> list[str]:
-    """Return what is named in a directory at any of a set of metadata roots, sorted.
+    """Return the names in a directory at any of several metadata roots.
+
+    They are sorted.
 
     Raises:
         ReplicaNotAvailableError: no majority of them answers.

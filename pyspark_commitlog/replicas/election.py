@@ -58,7 +58,7 @@ class Elections:
         )
 
     def fallback_root(self, away: Storage) -> Storage:
-        """Return another replica's root that answers, by the metadata root; raises as ``nearest``."""
+        """Return another replica's root that answers; raise as ``nearest``."""
         state = state_of(self._places.newest().entry)
         for root in dict.fromkeys((state.leader, *state.isr, *state.replicas)):
             if self._places.roots.answers(root) and self._places.at(root).storage is not away:

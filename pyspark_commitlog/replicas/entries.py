@@ -22,7 +22,7 @@ class NotReplicatedError(ReplicaNotAvailableError):
 
 
 def state_of(entry: Entry) -> ReplicaState:
-    """Return what an entry says of replicas.
+    """Return the state of replicas in an entry.
 
     Raises:
         NotReplicatedError: nothing: the unit is on one root alone.

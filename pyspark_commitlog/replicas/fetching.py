@@ -30,7 +30,10 @@ _HELD = 32
 
 
 class EntryRange(NamedTuple):
-    """Numbers of entries that a root lacks, below ``stop``; ``fault`` of the first, where it is there."""
+    """Range of entries that a root lacks, below ``stop``.
+
+    ``fault`` is that of the first one, if that is there.
+    """
 
     start: int
     stop: int
@@ -38,7 +41,10 @@ class EntryRange(NamedTuple):
 
 
 class _EntryCopy(NamedTuple):
-    """Entry at another root, its file, and the number of the fetched one that links it, if any."""
+    """Entry at another root, and its file.
+
+    ``by`` is the number of the fetched entry that links it, if any.
+    """
 
     entry: Entry
     data: bytes
@@ -78,7 +84,10 @@ def is_linked(entry: Entry, before: Entry | None, after: Entry | None) -> bool:
 
 
 def read_undamaged(own: Replica, sequence: int) -> Entry:
-    """Return an entry, checked as by ``JournalReader.read_whole``; a sector that can't be read is damage."""
+    """Return an entry, checked as by ``JournalReader.read_whole``.
+
+    A sector that can't be read is damage.
+    """
     try:
         return own.journal.read_whole(sequence)[0]
     except OSError as error:
@@ -90,7 +99,10 @@ def read_undamaged(own: Replica, sequence: int) -> Entry:
 def by_threads(
     act: Callable[[_Item], _Result], items: Sequence[_Item], own: Replica, others: Sequence[Replica]
 ) -> list[_Result]:
-    """Return what ``act`` does for each of many items, in their order, by several threads where roots bill requests."""
+    """Return the results of ``act`` for each item, in their order.
+
+    Several threads run it if roots bill requests.
+    """
     bills = any(root.storage.bills_requests for root in (own, *others))
     return results_of(act, items, THREADS if bills else 1)
 
@@ -196,7 +208,10 @@ class Fetching:
         return linked
 
     def _neighbour(self, sequence: int, last: Entry | None) -> tuple[Entry | None, bool]:
-        """Return the entry at a number, where it is there or is the ``last`` one; and whether it is that."""
+        """Return the entry at a number, and whether it is ``last``.
+
+        None if the root lacks it.
+        """
         if last is not None and last.sequence == sequence:
             return last, True
         if sequence in self._there or sequence in self.fetched:

@@ -38,7 +38,7 @@ logger = logging.getLogger("pyspark_commitlog.replicas")
 
 
 def add_roots(own: Storage, listed: Listed | None, new: Sequence[Storage], make: Callable[[Storage], None]) -> Listed:
-    """Have new roots belong together with others, and all list one another; return what they list.
+    """Have new roots and others list one another; return the list.
 
     Args:
         own: the root that was opened.

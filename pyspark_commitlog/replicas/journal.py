@@ -52,7 +52,10 @@ class ReplicatedJournal(Journal):
     # --- handles of one process --------------------------------------------------------------------------
 
     def known_everywhere(self) -> Mapping[str, ReaderState]:
-        """Return what this handle knows of the unit's journals, by the URLs of their roots: to tell another one."""
+        """Return the reader states of the unit's journals, by root URL.
+
+        For another handle of this process: see ``go_on_with``.
+        """
         known = dict(self._handed or {}) if self._order is None else self._order.places.reader_states()
         here = self.reader_state()
         return known if here is None else {self._storage.url: here, **known}
@@ -85,7 +88,9 @@ class ReplicatedJournal(Journal):
         return anchor if is_alone and self._was_newest(seconds) else self.newest()
 
     def to_stage_by(self, seconds: float) -> Stored | None:
-        """Return what a writer stages by: as ``recent``; with replicas the newest entry that this root has learned.
+        """Return the entry that a writer stages by.
+
+        As ``recent``; with replicas the newest entry that this root has learned.
 
         That is decided, if not seen by readers yet, and nearer to what the commit is planned on.
         """
@@ -301,7 +306,7 @@ class ReplicatedJournal(Journal):
         return min(learned.get(root, 0) for root in (*state.isr, *state.joining))
 
     def order(self) -> Order:
-        """Return what decides the entries of a topic with replicas."""
+        """Return the order of decisions of a topic with replicas."""
         if self._order is None:
             self._order = Order(Roots.of(self._storage), self._unit, self._check, self._handed)
             self._handed = None

@@ -25,7 +25,7 @@ class Lag:
 
     @classmethod
     def of(cls, unit: str) -> Lag:
-        """Return what this process knows of a unit."""
+        """Return the lag of a unit, as this process knows it."""
         with _lock:
             found = _known.setdefault(unit, cls())
             _known.move_to_end(unit)

@@ -37,7 +37,9 @@ class Lacking:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
-    """Status of a replica: the newest entry it has learned, the newest one visible there, and what it lacks.
+    """Status of a replica.
+
+    It has the newest entry it has learned, the one that its readers see, and what it lacks.
 
     ``fault`` says why it does not answer; then nothing is known of it. An empty root has learned no entry.
     """
@@ -51,7 +53,9 @@ class ReplicaStatus:
 
 @dataclass(frozen=True, slots=True)
 class UnitStatus:
-    """Status of a unit at all its roots: its replicas in order, and the metadata roots with their faults.
+    """Status of a unit at all its roots.
+
+    Its replicas come in their order, the metadata roots each with why it does not answer.
 
     ``state`` is of the newest entry that a root that answers has: of the metadata root, where that does.
     """
@@ -121,7 +125,7 @@ def _replica(
 
 
 def _head_and_visible(unit: Unit, replica: Replica, head: Stored | None) -> tuple[Stored | None, Stored | None]:
-    """Return the newest entry at a root, and the one at the high watermark that it states."""
+    """Return the newest entry at a root, and the newest visible one."""
     for _ in range(_TRIES):
         if head is None or not head.entry.features:  # of when the unit was on one root: all of it was seen there
             return head, head
@@ -138,7 +142,7 @@ def _head_and_visible(unit: Unit, replica: Replica, head: Stored | None) -> tupl
 
 
 def _lacking(source: Replica, unit: Unit, newest: Stored, head: Stored | None) -> Lacking:
-    """Return what a root lacks that has learned ``head``."""
+    """Return the entries that a root lacks that has learned ``head``."""
     before = head.sequence if head is not None else source.journal.sequences()[0] - 1
     entries = newest.sequence - before
     if entries <= 0:

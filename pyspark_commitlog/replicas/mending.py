@@ -43,7 +43,7 @@ class MendedFiles:
 
     @classmethod
     def all(cls, parts: Sequence[MendedFiles]) -> MendedFiles:
-        """Return what several mends come to, in their order."""
+        """Return the sum of several mends, in their order."""
         return cls(
             tuple(file for each in parts for file in each.files),
             tuple(fault for each in parts for fault in each.left),
@@ -81,7 +81,7 @@ def mend_journal(places: Places) -> MendedFiles:
 
 
 def _unfetched_ranges(own: Replica, fetching: Fetching, runs: Sequence[EntryRange]) -> list[EntryRange]:
-    """Return the runs that no other root has, without what was collected meanwhile."""
+    """Return the ranges that no other root has, without collected ones."""
     unfetched = [run for run in runs if not fetching.has(run)]
     first = next(iter(own.journal.sequences()), None) if unfetched else None
     return [run for run in unfetched if first is not None and first <= run.start]

@@ -88,7 +88,7 @@ class Pusher:
     def _learning(
         self, root: str, decider: Replica, donors: Iterable[Storage], newest: Stored, least: int
     ) -> Callable[[], int]:
-        """Have a root begin to learn; return what waits for it."""
+        """Have a root begin to learn; return a function that waits."""
         try:
             target = self._places.at(root)
             act = partial(learn, decider, target, self._unit, donors, newest, least)

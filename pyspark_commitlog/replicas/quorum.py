@@ -110,7 +110,7 @@ class Quorum(SeatedJournal):
         raise ConflictError(f"{self._directory}: what is decided is collected before it is read; try again")
 
     def _head(self) -> Value:
-        """Return what is decided; see ``newest``."""
+        """Return the newest decided value; see ``newest``."""
         pause = _FIRST_PAUSE
         for _ in range(_TRIES):
             found = self._settled()
@@ -129,7 +129,9 @@ class Quorum(SeatedJournal):
         )
 
     def _settled(self, *, end: bool = False) -> Register:
-        """Return what is decided: what a majority shows under one ballot, read after this began; else by a round.
+        """Return the decided register.
+
+        It is what a majority shows under one ballot, read after this began; else a round of Paxos decides.
 
         Args:
             end: have it be the last that is decided here, if it is anything.
@@ -238,7 +240,7 @@ class Quorum(SeatedJournal):
     def _ask(
         self, act: Callable[[Seat], Register], *, of: dict[str, Register] | None = None, least: int | None = None
     ) -> dict[str, Register]:
-        """Ask all seats, or some; return what those have that did not refuse.
+        """Ask all seats, or some; return the registers of those that agreed.
 
         Args:
             least: how many have to answer, be it that they refuse; None for a majority.
@@ -266,7 +268,9 @@ class Quorum(SeatedJournal):
         return shown
 
     def _accept_again(self, ballot: Ballot, register: Register, promised: dict[str, Register]) -> bool:
-        """Have the entry of a register that promised accepted once more; False where those that had it have gone on.
+        """Have a promised register's entry accepted again; return whether it was.
+
+        It is not if those that had it have gone on.
 
         Raises:
             CommitLogError, OSError: one that had it does not answer any more.
@@ -408,17 +412,23 @@ class Quorum(SeatedJournal):
         return ballot, self._promised(ballot)
 
     def _take_ballot(self, base: Value) -> tuple[Ballot, dict[str, Register]] | None:
-        """Return the ballot that all seats promised as they accepted the base, once; None where there is none."""
+        """Take the ballot that all seats promised as they accepted a base.
+
+        None if there is none, or it was taken.
+        """
         found = take(self._register(), base)
         return None if found is None else (found.ballot, dict(found.promised))
 
     def _register(self) -> RegisterKey:
-        """Return what is one register to all handles of this process."""
+        """Return the key of the register, for all handles of this process."""
         seats = frozenset((seat.acceptor.root, seat.replica.storage.url) for seat in self.seats)
         return self.seats[0].acceptor.directory, seats
 
     def _landed_of(self, own: Sent[Result], base: Stored | None) -> Appended[Result] | None:
-        """Return what was decided of what was sent; forget what was lost: another entry has its number."""
+        """Return the own entry that was decided, if any; forget lost ones.
+
+        One is lost if another entry has its number.
+        """
         for number in [number for number in own if base is not None and number <= base.sequence]:
             stored = self.read(number)
             if stored.entry.write_id in own[number]:

@@ -74,7 +74,7 @@ class SurvivingRoots:
 
 @dataclass
 class UnitRecovery:
-    """What is left of a unit, and how it goes on; roots by their ids.
+    """Surviving part of a unit, and its next root; roots by ids.
 
     ``ends`` has the number of the newest entry that each root has learned; ``root`` the one that is taken. ``in_sync``:
     it was in sync by what it has learned. ``gone`` has the offsets whose records it lacks: (partition, start, end).
@@ -129,7 +129,10 @@ def surviving_roots(roots: Roots, metadata: Storage, lost: Sequence[str]) -> Sur
 
 
 def _lost_addresses(listed: Listed, lost: Sequence[str], *, begun: bool) -> Iterator[Address]:
-    """Yield the roots that are given up; where an earlier run has changed the lists already, some are out of them."""
+    """Yield the roots that are given up.
+
+    If an earlier run has changed the lists already, some are out of them.
+    """
     for named in lost:
         found = next((each for each in listed.every() if named.rstrip("/") in (each.id, each.url)), None)
         if found is not None:
@@ -151,7 +154,7 @@ class _Damage(NamedTuple):
 
 
 def look_at(survivors: SurvivingRoots, order: Order) -> UnitRecovery | None:
-    """Return what is left of a unit, and what would be taken; None where there is no such unit with replicas.
+    """Return the recovery of a unit; None if it has no replicas.
 
     A root where something of it is damaged is left out, where another one has as much.
 
@@ -232,7 +235,7 @@ def _goes_on(
 def _choose_root(
     metadata: Address | None, heads: Mapping[str, Stored], damaged: Mapping[str, _Damage]
 ) -> UnitRecovery | None:
-    """Choose the root to go on with, by the newest entries at the surviving ones (pure).
+    """Choose the root to go on with, by its newest entry (pure).
 
     What is damaged counts by its number: where that is the highest, nobody can say what would be given up.
     """
@@ -265,7 +268,10 @@ def _lost_offsets(replica: Replica, places: Places, head: Stored) -> tuple[tuple
 
 
 def _rank(head: Stored) -> tuple[int, int]:
-    """Return what is greater of the journal to go on with: a late learner may put more on one that was given up."""
+    """Return a sort key, greatest for the journal to go on with.
+
+    A late learner may put more on one that was given up.
+    """
     return generation(head), head.sequence
 
 
@@ -348,7 +354,10 @@ def _after(survivors: SurvivingRoots) -> Listed:
 
 
 def recover(survivors: SurvivingRoots, order: Order) -> UnitRecovery | None:
-    """Have a unit go on at the next metadata root; return what was taken, as ``look_at`` says it.
+    """Have a unit go on at the next metadata root.
+
+    Returns:
+        The recovery, as ``look_at`` gives it.
 
     Raises:
         CommitLogError, OSError: a root does not answer; running it again is safe.

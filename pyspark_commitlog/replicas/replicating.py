@@ -59,7 +59,7 @@ class Outcome:
     lagging: dict[str, int] = field(default_factory=dict)
 
     def after(self, before: Outcome) -> Outcome:
-        """Return what was done by both; none is ``lagging`` any more where none has come nearer."""
+        """Return the sum of both outcomes; ``lagging`` only if one came nearer."""
         return Outcome(
             self.state,
             self.elected or before.elected,
@@ -255,7 +255,10 @@ def _come_near(
 
 
 def of_each(act: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result | CommitLogError | OSError]:
-    """Return what ``act`` does for each of many units, or why it failed, in their order: ``AT_ONCE`` at a time."""
+    """Return the result of ``act``, or its error, for each unit.
+
+    In their order; ``AT_ONCE`` at a time.
+    """
     found = dict[int, _Result | CommitLogError | OSError]()
 
     def act_on(numbered: tuple[int, _Item]) -> None:

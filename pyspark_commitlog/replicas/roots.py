@@ -70,12 +70,12 @@ class Listed:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Return what is higher of a list whose roots with data were made later."""
+        """Return a sort key, higher if roots with data were made later."""
         return self.recoveries, self.version
 
     @property
     def rank(self) -> tuple[int, int, bool]:
-        """Return what is higher of a list whose set of metadata roots is newer."""
+        """Return a sort key, higher if the metadata set is newer."""
         return self.recoveries, self.generation, not self.former
 
     def followed_by(
@@ -385,7 +385,7 @@ class Roots:
             self._listed = here or self._listed
 
     def names(self, addresses: Sequence[Address], directory: str) -> set[str]:
-        """Return what is named in a directory at those roots that answer."""
+        """Return the names in a directory at the roots that answer."""
         found = set[str]()
         for address in addresses:
             try:

@@ -214,7 +214,7 @@ def added(base: ReplicaState, root: str, begins: int | None = None) -> ReplicaSt
 
 
 def without_replica(base: ReplicaState, root: str) -> ReplicaState:
-    """Return the state in which a root is no replica any more; the leader stays."""
+    """Return the state without a root as replica; the leader stays."""
     if root not in base.replicas:
         raise RefusedError(Reason.NO_REPLICA, root)
     state = shrunk(base, root) if root in (*base.isr, *base.joining) else base
@@ -432,7 +432,7 @@ def may_return(
 
 
 def roots_below_hw(state: ReplicaState) -> tuple[str, ...]:
-    """Return the roots in sync that no entry says to have learned all below ``hw``."""
+    """Return in-sync roots not known to have learned all below ``hw``."""
     return tuple(root for root in state.isr if state.learned.get(root, _NOTHING) < state.hw - 1)
 
 

@@ -136,7 +136,7 @@ class SeatedJournal(Journal):
         return linked
 
     def _resume_entry(self, replica: Replica, following: int, value: Value) -> tuple[Entry, bytes]:
-        """Return the entry with which a seat goes on that can't learn the next one: that is collected.
+        """Return the entry to resume with, as the next one is collected.
 
         It is the oldest that another seat has of those that lead to a decided one, number by number. None is above
         ``hw``: what roots in sync lack is there. What they, or those that join, lack is collected nowhere.

@@ -25,7 +25,10 @@ UNCLEAN = "unclean"
 
 @dataclass(frozen=True, slots=True)
 class _UncleanCandidate:
-    """A replica that is not in sync: the entry that it has learned, the living appends after it, those it has whole."""
+    """Replica that is not in sync, as candidate of an unclean election.
+
+    It has the number of the newest entry it has learned, the living appends after that, and those it has whole.
+    """
 
     replica: Replica
     learned: int
@@ -36,7 +39,7 @@ class _UncleanCandidate:
 def draft_unclean_election(
     places: Places, base: Stored, number: int, wanted: str | None, why: str
 ) -> tuple[str, Json, ReplicaState, tuple[int, ...]]:
-    """Return the next leader, the entry's body, its state of replicas, and the appends that are void by it.
+    """Return the next leader, the entry's body and state, and voided appends.
 
     Args:
         base: the newest entry.
@@ -69,7 +72,7 @@ def draft_unclean_election(
 
 
 def unclean_election_of(after: ReplicaState, number: int) -> UncleanElection:
-    """Return what is remembered of an entry that may make void what was read.
+    """Return the record of an unclean election.
 
     Args:
         after: the state of replicas in it.
@@ -98,7 +101,7 @@ def _candidate(places: Places, base: Stored, wanted: str | None) -> _UncleanCand
 
 
 def _looked_at(places: Places, base: Stored, root: str) -> _UncleanCandidate:
-    """Return what a root has.
+    """Return a root as candidate.
 
     Raises:
         NotLeaderError: it lags beyond what is kept, so it could never learn; or it has another history.

@@ -12,7 +12,7 @@ from pyspark_commitlog.storage import Storage
 
 
 class NeededFile(NamedTuple):
-    """A file below the root that an entry names, with its length and CRC-32C."""
+    """File that an entry names, with its length and CRC-32C."""
 
     path: str
     checked: Checked
@@ -31,7 +31,10 @@ class ReplicationLimits(NamedTuple):
 
 
 class UncleanElection(NamedTuple):
-    """Entry that may make void what was read: its number, leader epoch, time and leading root."""
+    """Entry that may void records that were read.
+
+    It has the number, the leader epoch, the time, and the root that leads.
+    """
 
     entry: int
     epoch: int
