@@ -131,7 +131,9 @@ class JournalPutter(JournalReader):
         while True:
             began = self._moment() if tries else first
             try:
-                reply, stored = self._storage.several(partial(self._put_once, base, entry, path, data), changes=True)
+                reply, stored = self._storage.run_as_one_call(
+                    partial(self._put_once, base, entry, path, data), changes=True
+                )
             except FileExistsError:
                 with self._report_unknown_outcome(entry, ambiguous):
                     if ambiguous:  # if it is ours, no try of ours came to its sync
@@ -210,7 +212,7 @@ class JournalPutter(JournalReader):
 
     def _confirm(self, base: Stored | None, entry: Entry, first: Moment | None) -> Stored | None:
         """Return the entry just put, if its number had not been collected before (the anchor rule)."""
-        return self._confirmed(self._storage.several(partial(self._anchored_entry, base, entry)), entry, first)
+        return self._confirmed(self._storage.run_as_one_call(partial(self._anchored_entry, base, entry)), entry, first)
 
     def _confirmed(self, found: Stored | None, entry: Entry, first: Moment | None) -> Stored | None:
         return self._search(entry) if found is None else self._acknowledged(found, first)

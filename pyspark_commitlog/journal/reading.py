@@ -94,7 +94,7 @@ class JournalReader:
 
         From a remembered entry the numbers are followed; without one, the directory is listed.
         """
-        return self._storage.several(self._newest)
+        return self._storage.run_as_one_call(self._newest)
 
     def _newest(self) -> Stored | None:
         if self._anchor is None and self._others is not None:

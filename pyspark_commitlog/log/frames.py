@@ -19,7 +19,7 @@ from pyspark_commitlog.format.segment_object import INDEX, LOG, PARTS, TIMEINDEX
 from pyspark_commitlog.log.settle_state import Active, Sealed
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.os_errors import is_eio
-from pyspark_commitlog.storage.read_ahead import Range, ReadAhead, ahead_of
+from pyspark_commitlog.storage.read_ahead import FileRange, ReadAhead, ahead_of
 
 #: Bytes of a file that are mapped at a time: bounds the resident memory of a reader.
 WINDOW_BYTES = 16 * 2**20
@@ -138,7 +138,7 @@ def walk(storage: Storage, span: Span, ahead: Windows | None = None) -> Iterator
     if ahead is not None or span.data is not None or storage.can_append:
         yield from _walk(storage, span, ahead)
         return
-    expected = [Range(span.path, span.start, span.until or span.end)]
+    expected = [FileRange(span.path, span.start, span.until or span.end)]
     with closing(ReadAhead(storage, lambda: [expected.pop()] if expected else (), careful=True)) as own:
         yield from _walk(storage, span, own)
 
@@ -295,7 +295,7 @@ def windows(storage: Storage, path: str, start: int, end: int) -> Iterator[pa.Bu
     Raises:
         FileNotFoundError: there is no such file.
     """
-    whole = [Range(path, start, end)]
+    whole = [FileRange(path, start, end)]
     with closing(ahead_of(storage, lambda: [whole.pop()] if whole else ()) or _Pieces(storage)) as ahead:
         while start < end:
             window = ahead.window(path, start, 1, end)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pyspark_commitlog.storage.pool import Aside, Pool
+from pyspark_commitlog.storage.pool import HelperThreads, Pool
 from pyspark_commitlog.storage.process import after_fork
 
 
@@ -19,7 +19,7 @@ class Pools:
     senders: Pool = field(default_factory=lambda: Pool("commitlog-producer", 3))
     settlers: Pool = field(default_factory=lambda: Pool("commitlog-settler", 8))
     watermarks: Pool = field(default_factory=lambda: Pool("commitlog-watermark", 8))
-    encoders: Aside = field(default_factory=lambda: Aside("commitlog-encoder", 8))
+    encoders: HelperThreads = field(default_factory=lambda: HelperThreads("commitlog-encoder", 8))
 
 
 _process = Pools()

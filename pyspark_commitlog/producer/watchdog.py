@@ -84,7 +84,7 @@ class _Watchdogs:
         with self._thread.lock:
             new = watchdog not in self._all
             self._all.add(watchdog)
-        self._thread.needed()
+        self._thread.ensure_running()
         if new:
             self._sooner.set()
 

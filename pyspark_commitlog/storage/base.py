@@ -173,8 +173,8 @@ class Storage(ABC):
         gone says so.
         """
 
-    def several(self, act: Callable[[], _Result], *, changes: bool = False) -> _Result:
-        """Return, or raise, what calls that follow one another come to: one call, where each of them has its price.
+    def run_as_one_call(self, act: Callable[[], _Result], *, changes: bool = False) -> _Result:
+        """Run calls that follow one another as one, if each of them has its price.
 
         ``act`` may be called by another thread, which the caller waits for; ``changes``: whether it may change
         something in this root.

@@ -156,11 +156,11 @@ def _clear(cache: Cache | None, shelf: int) -> None:
     (cache or of_process()).clear(shelf)
 
 
-def _made() -> Cache:
+def _new_cache() -> Cache:
     return Cache(lambda: limits().cache_bytes)
 
 
-_process = _made()
+_process = _new_cache()
 
 
 def of_process() -> Cache:
@@ -171,7 +171,7 @@ def of_process() -> Cache:
 def _reset_in_child() -> None:
     """Begin with an empty one in a forked child: its lock may have been held."""
     global _process
-    _process = _made()
+    _process = _new_cache()
 
 
 after_fork(_reset_in_child)

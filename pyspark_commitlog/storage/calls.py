@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 
 from pyspark_commitlog.errors import ReplicaNotAvailableError
 from pyspark_commitlog.storage.clock import monotonic
-from pyspark_commitlog.storage.lines import Lines
+from pyspark_commitlog.storage.lines import TurnQueues
 from pyspark_commitlog.storage.process import after_fork, start_thread
 
 _Result = TypeVar("_Result")
@@ -59,7 +59,7 @@ class _Call:
     ) -> None:
         self.calls, self.what, self.act, self.undo, self.changes = calls, what, act, undo, changes
         self.seconds = seconds
-        self.kind = _Kind.TURN if waits else _Kind.OWN if _here() is None else _Kind.WITHIN
+        self.kind = _Kind.TURN if waits else _Kind.OWN if _current_call() is None else _Kind.WITHIN
         self.is_long = not waits and seconds is not None and seconds > _LONG_SECONDS
         self.done = threading.Lock()
         self.done.acquire()
@@ -85,7 +85,7 @@ class _Call:
 _making: dict[int, _Call] = {}
 
 
-def _here() -> _Call | None:
+def _current_call() -> _Call | None:
     """Return the call that this thread makes."""
     return _making.get(threading.get_ident())
 
@@ -102,9 +102,9 @@ class Calls:
         self._changed = Condition()
         self._running, self._long = Counter[_Kind](), Counter[_Kind]()
         #: Where those who want a turn stand in line, with no call.
-        self.lines = Lines()
+        self.lines = TurnQueues()
         self._left: set[_Call] = set()
-        self._late: set[_Call] = set()
+        self._late_calls: set[_Call] = set()
         self._left_at = 0.0
 
     @classmethod
@@ -144,7 +144,7 @@ class Calls:
         Raises:
             ReplicaNotAvailableError: it takes longer; it may be done all the same, later. Or the root hangs already.
         """
-        call = _here()
+        call = _current_call()
         if call is not None and call.calls is self:
             return call.step(what, act, seconds)
         made = _Call(self, what, act, undo, changes=changes, seconds=seconds)
@@ -153,7 +153,7 @@ class Calls:
 
     def check(self) -> None:
         """Raise what a call would that began now, where the root is known to hang: for those that wait first."""
-        if _here() is not None:
+        if _current_call() is not None:
             return
         with self._changed:
             if self._left and monotonic() - self._left_at < RETRY_SECONDS:
@@ -163,11 +163,11 @@ class Calls:
         self, what: str, act: Callable[[], _Result], seconds: float, undo: Callable[[_Result], object]
     ) -> _Result | None:
         """Do as ``run`` what waits for others, and takes no place of what they may need; None where many do already."""
-        call = _here()
+        call = _current_call()
         if call is not None and call.calls is self:
             return call.step(what, act, seconds)
         made = _Call(self, what, act, undo, changes=False, seconds=seconds, waits=True)
-        if not self._placed(made, 0.0):
+        if not self._wait_for_place(made, 0.0):
             return None
         self._give(made)
         return cast(_Result, self._wait(made))
@@ -183,29 +183,29 @@ class Calls:
         Raises, here or there:
             ReplicaNotAvailableError: as ``run``. Nothing more is done then.
         """
-        if _here() is not None:
+        if _current_call() is not None:
             return act
         made = _Call(self, what, act, changes=changes)
         self._begin(made, _BEGIN_SECONDS)
         return lambda: cast(_Result, self._wait(made))
 
-    def late(self) -> frozenset[_Call]:
+    def late_calls(self) -> frozenset[_Call]:
         """Return the calls that were left behind, may change something, and have not ended."""
         with self._changed:
-            return frozenset(self._late)
+            return frozenset(self._late_calls)
 
     def let_go(self, what: str, act: Callable[[], object], seconds: float, before: frozenset[_Call]) -> None:
         """Do what ends a lock; if calls were left behind under it, at the end of the last of them.
 
         Args:
             what, act, seconds: as of ``run``.
-            before: what ``late`` returned before the lock was taken.
+            before: what ``late_calls`` returned before the lock was taken.
 
         Raises:
             ReplicaNotAvailableError: as ``run``; or one of these calls hangs.
         """
         with self._changed:
-            waits = set(self._late - before)
+            waits = set(self._late_calls - before)
             for call in waits:
                 call.handed.append((waits, act))
             hanging = next((call.what for call in waits if call in self._left), None)
@@ -217,11 +217,11 @@ class Calls:
     # --- the caller --------------------------------------------------------------------------------------
 
     def _begin(self, call: _Call, patience: float) -> None:
-        if not self._placed(call, patience):
+        if not self._wait_for_place(call, patience):
             raise self.hangs(f"one of {MOST_CALLS} calls before {call.what}")
         self._give(call)
 
-    def _placed(self, call: _Call, patience: float) -> bool:
+    def _wait_for_place(self, call: _Call, patience: float) -> bool:
         """Wait for a call's place; return whether it has one. Its limit begins with that.
 
         Raises:
@@ -286,11 +286,11 @@ class Calls:
     def _leave(self, call: _Call, *, hangs: bool) -> bool:
         """Give up a call; return False where it has ended."""
         with self._changed:
-            if call.act is _nothing:
+            if call.act is _no_action:
                 return False
             call.left = True
             if call.changes:
-                self._late.add(call)
+                self._late_calls.add(call)
             if hangs:
                 self._left.add(call)
                 self._left_at = monotonic()
@@ -302,7 +302,7 @@ class Calls:
     def ended(self, call: _Call) -> None:
         """Take that a call was made: a result that nobody waits for is undone."""
         with self._changed:
-            call.act = _nothing
+            call.act = _no_action
             self._count(call, -1)
             self._left.discard(call)
             left = call.left
@@ -317,7 +317,7 @@ class Calls:
     def _hand_on(self, call: _Call) -> None:
         """Do what was left to the last of several calls, if this is it."""
         with self._changed:
-            self._late.discard(call)
+            self._late_calls.discard(call)
             for waits, _ in call.handed:
                 waits.discard(call)
             due = [act for waits, act in call.handed if not waits]
@@ -327,8 +327,8 @@ class Calls:
                 act()
 
 
-def _nothing() -> None:
-    """Stands in the place of what was done."""
+def _no_action() -> None:
+    """Stand in the place of an action that has ended."""
 
 
 class _Idle:
@@ -356,8 +356,8 @@ class _Idle:
         with self._lock:
             self._threads.append(thread)
 
-    def rests(self, thread: _Thread) -> bool:
-        """Return whether a thread may end, as nothing came for it."""
+    def retire(self, thread: _Thread) -> bool:
+        """Take a thread out, if nothing came for it; return whether it may end."""
         with self._lock:
             if thread not in self._threads:
                 return False
@@ -388,12 +388,12 @@ class _Thread:
             del call
             self._idle.take(self)
             while not self._given.acquire(timeout=_IDLE_SECONDS):
-                if self._idle.rests(self):
+                if self._idle.retire(self):
                     return
 
 
 def _make(call: _Call) -> None:
-    me, before = threading.get_ident(), _here()
+    me, before = threading.get_ident(), _current_call()
     _making[me] = call
     try:
         call.result = call.act()

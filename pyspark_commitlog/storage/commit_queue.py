@@ -15,7 +15,7 @@ from threading import Event, Lock
 
 from pyspark_commitlog.storage.clock import monotonic
 from pyspark_commitlog.storage.descriptors import open_file
-from pyspark_commitlog.storage.lines import Lines, Place
+from pyspark_commitlog.storage.lines import TurnPlace, TurnQueues
 from pyspark_commitlog.storage.process import after_fork, start_thread
 
 #: Descriptors that hold, or wait for, a turn.
@@ -61,8 +61,8 @@ class Turns:
         self._left_behind: dict[str, _Waiter] = {}
         self._in_vain: dict[str, float] = {}
         self._waiting: set[_Waiter] = set()
-        self._lines = Lines()
-        self._taken: dict[int, Place] = {}
+        self._lines = TurnQueues()
+        self._taken: dict[int, TurnPlace] = {}
         self._lock = Lock()
 
     def take(self, directory: str, seconds: float) -> int | None:
@@ -72,7 +72,7 @@ class Turns:
         """
         if self._is_in_vain(directory):
             return None
-        until, me = monotonic() + seconds, Place(directory)
+        until, me = monotonic() + seconds, TurnPlace(directory)
         try:
             if not self._lines.enter(me, seconds):
                 return None

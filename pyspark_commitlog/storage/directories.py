@@ -41,12 +41,12 @@ def changing(root: str | Path, below: str, path: str) -> Iterator[int]:
     fd = open_directory(root, below, f"to sync it for {path}")
     try:
         yield fd
-        sync_open(fd, named(root, below), path)
+        sync_open(fd, directory_path(root, below), path)
     finally:
         os.close(fd)
 
 
-def named(root: str | Path, below: str) -> str:
+def directory_path(root: str | Path, below: str) -> str:
     """Return the absolute name of a directory below a root."""
     return f"{root}/{below}" if below else str(root)
 
@@ -89,7 +89,7 @@ def sync_names(root: str | Path, below: str, path: str, unique: str, *, fresh: b
         StorageDeniedError: it may not be read, or is a link.
         StorageReadOnlyError: a change is needed, and not allowed.
     """
-    directory = named(root, below)
+    directory = directory_path(root, below)
     try:
         with changing(root, below, path) as fd:
             if fresh or _is_doubted(directory, fd):

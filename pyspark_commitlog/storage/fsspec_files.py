@@ -32,7 +32,7 @@ class Instances:
         self._of_parents: list[deque[Any]] = []
 
     @contextmanager
-    def one(self) -> Iterator[Any]:
+    def borrow(self) -> Iterator[Any]:
         """Lend an instance for the block; one that failed, but for a name that is there or not, is not kept."""
         if self._pid != os.getpid():
             self._of_parents.append(self._free)

@@ -114,7 +114,7 @@ class FsspecStorage(WriteOnceStorage):
             self._of_parents = (*before, parent)  # its connections are the parent's: they are not closed here
             self._begin()
         try:
-            with self._instances.one() as instance:
+            with self._instances.borrow() as instance:
                 yield instance
         except (CommitLogError, FileExistsError):
             raise
@@ -260,7 +260,7 @@ class FsspecStorage(WriteOnceStorage):
         """See ``Storage.info``."""
         full = self._file(path)
         info = self._repeated(f"read {path}", lambda instance: self._look(instance, full))
-        self._time.seen(path, info.modified_ms, self.clock.monotonic())
+        self._time.observe(path, info.modified_ms, self.clock.monotonic())
         return info
 
     def _look(self, instance: Any, full: str) -> FileInfo:

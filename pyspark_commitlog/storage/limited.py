@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark_commitlog.storage.base import AppendFile, FileInfo, Holder, OutputFile, Storage
 from pyspark_commitlog.storage.calls import Calls
 from pyspark_commitlog.storage.clock import monotonic
-from pyspark_commitlog.storage.lines import Place
+from pyspark_commitlog.storage.lines import TurnPlace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -122,8 +122,8 @@ class LimitedStorage(Storage):
         """As the inner one."""
         return self._run(f"a trial of {directory}", lambda: self._inner.fault(directory), DATA_SECONDS)
 
-    def several(self, act: Callable[[], _Result], *, changes: bool = False) -> _Result:
-        """Make them one call, in which each has its limit."""
+    def run_as_one_call(self, act: Callable[[], _Result], *, changes: bool = False) -> _Result:
+        """Run them as one call, in which each has its limit."""
         return self.calls.begin("several calls" if changes else "several looks", act, changes=changes)()
 
     # --- writing -----------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ class LimitedStorage(Storage):
     def create(self, path: str) -> OutputFile:
         """As the inner one."""
         made = self._run(f"a write of {path}", lambda: self._inner.create(path), PUT_SECONDS, OutputFile.discard)
-        return _Output(self, path, made)
+        return _LimitedOutput(self, path, made)
 
     def open_append(self, path: str) -> AppendFile:
         """As the inner one."""
@@ -176,7 +176,7 @@ class LimitedStorage(Storage):
     def try_lock(self, path: str) -> Iterator[bool]:
         """As the inner one; what was left behind under it, and may change something, keeps it until it has ended."""
         lock = self._inner.try_lock(path)
-        before = self.calls.late()
+        before = self.calls.late_calls()
 
         def leave(_: bool = False) -> None:
             lock.__exit__(None, None, None)
@@ -198,7 +198,7 @@ class LimitedStorage(Storage):
         It is given back by the caller itself, which waits for nothing there. What was done in it is done: if its end
         failed, as calls of a root do that hangs, that would read as if not.
         """
-        place, until, lines = Place(directory), monotonic() + seconds, self.calls.lines
+        place, until, lines = TurnPlace(directory), monotonic() + seconds, self.calls.lines
         self.calls.check()  # what holds the turn may be what hangs
         try:
             if lines.enter(place, seconds):
@@ -280,7 +280,7 @@ class LimitedStorage(Storage):
         return self._inner.jitter()
 
 
-class _Output:
+class _LimitedOutput:
     """See ``storage.base.OutputFile``."""
 
     def __init__(self, storage: LimitedStorage, path: str, inner: OutputFile) -> None:

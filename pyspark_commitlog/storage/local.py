@@ -32,7 +32,7 @@ from pyspark_commitlog.storage.descriptors import (
     open_directory,
     open_file,
 )
-from pyspark_commitlog.storage.directories import directory_of_root, named, sync_names, sync_open
+from pyspark_commitlog.storage.directories import directory_of_root, directory_path, sync_names, sync_open
 from pyspark_commitlog.storage.events import Events
 from pyspark_commitlog.storage.local_files import LocalAppendFile, LocalOutputFile, write_again
 from pyspark_commitlog.storage.mapping import mapped
@@ -154,7 +154,7 @@ class LocalStorage(Storage):
             with self._not_put(path):
                 temporary = self._write_temporary(home, data)
             self._link(temporary, name, home, path)
-            sync_open(home, named(self.url, directory), path)
+            sync_open(home, directory_path(self.url, directory), path)
         finally:
             os.close(home)
         return None
@@ -272,7 +272,7 @@ class LocalStorage(Storage):
                 if self._is_durable(path):
                     continue
                 self._make(path, home)
-                sync_names(*self._above(path), directory, self.new_id(), fresh=False)
+                sync_names(*self._locate_parent(path), directory, self.new_id(), fresh=False)
                 if home is not None:
                     self._check_same(home)
                 self._durable[str(path)] = None
@@ -325,7 +325,7 @@ class LocalStorage(Storage):
             raise UsageError(f"{path} is no directory: name one, or where to make one") from None
 
     def _make_below(self, path: Path, home: int) -> None:
-        above = descend(home, *self._above(path))
+        above = descend(home, *self._locate_parent(path))
         try:
             if not S_ISDIR(_mode_of(path.name, above)):
                 with suppress(FileExistsError):  # another process was first
@@ -336,8 +336,8 @@ class LocalStorage(Storage):
         finally:
             os.close(above)
 
-    def _above(self, path: Path) -> tuple[Path, str]:
-        """Return where the directory above one lies: a directory, and the way down from it, on which no link counts."""
+    def _locate_parent(self, path: Path) -> tuple[Path, str]:
+        """Return a directory's parent as a directory and the way down from it, on which no link counts."""
         if self._root in path.parent.parents:
             return self._root, str(path.parent.relative_to(self._root))
         return path.parent, ""

@@ -37,8 +37,8 @@ class StoreTime:
             while len(self._awaited) > _AWAITED:
                 self._awaited.popitem(last=False)
 
-    def seen(self, path: str, modified_ms: int, seconds: float) -> None:
-        """Take in a reply.
+    def observe(self, path: str, modified_ms: int, seconds: float) -> None:
+        """Record the time of a reply.
 
         Args:
             path: of the object.

@@ -310,7 +310,7 @@ class Opener:
         except (exceptions.BaseError, TypeError, ValueError) as error:
             names = ", ".join(sorted(self.options))
             raise UsageError(
-                f"cannot open {self.url!r} with the storage options {names}: {_why(error, self.options)}"
+                f"cannot open {self.url!r} with the storage options {names}: {_reason(error, self.options)}"
             ) from None
         return client
 
@@ -328,8 +328,8 @@ def check_installed(url: str, kind: str) -> None:
         )
 
 
-def _why(error: Exception, options: Mapping[str, object]) -> str:
-    """Return the first line of what is wrong; of an unknown option its name, never a value."""
+def _reason(error: Exception, options: Mapping[str, object]) -> str:
+    """Return the first line of an error; of an unknown option its name, never a value."""
     line = without_values(str(error).partition("\n")[0], options)
     return line if len(line) <= 200 else f"{line[:200]}…"
 

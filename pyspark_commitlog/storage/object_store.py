@@ -56,7 +56,7 @@ _LONGEST_TRYING = 90.0
 _PAGE = 1000
 
 
-class _Process:
+class _LibraryUse:
     """Whether the library was used: its threads do not live on in a forked child, which would wait for them."""
 
     used = False
@@ -68,7 +68,7 @@ class _Process:
         cls.cut_off = cls.used
 
 
-os.register_at_fork(after_in_child=_Process.forked)
+os.register_at_fork(after_in_child=_LibraryUse.forked)
 
 
 class ObjectStorage(WriteOnceStorage):
@@ -129,7 +129,7 @@ class ObjectStorage(WriteOnceStorage):
         Raises:
             UnsupportedError: a forked child of a process that has used one, which would hang in it.
         """
-        if _Process.cut_off:
+        if _LibraryUse.cut_off:
             raise UnsupportedError(
                 f"{self.url}: this process was forked from one that has used an object store, whose client does not "
                 "live on in it: start processes with multiprocessing's 'spawn' or 'forkserver', or use object stores "
@@ -138,7 +138,7 @@ class ObjectStorage(WriteOnceStorage):
         client = self._clients.get(retries)
         if client is None:
             client = self._clients[retries] = self._opener(retries=retries)
-            _Process.used = True
+            _LibraryUse.used = True
         return client
 
     def _count(self, verb: str, times: int = 1) -> None:
@@ -294,7 +294,7 @@ class ObjectStorage(WriteOnceStorage):
 
     def _info(self, path: str, meta: Any) -> FileInfo:
         modified_ms = int(meta["last_modified"].timestamp() * 1000)
-        self._time.seen(path, modified_ms, self.clock.monotonic())
+        self._time.observe(path, modified_ms, self.clock.monotonic())
         return FileInfo(meta["size"], modified_ms, identity(self._kind, meta["version"], meta["e_tag"], modified_ms))
 
     def keeps_versions(self, path: str) -> bool:

@@ -16,11 +16,11 @@ MOST_BYTES = 16 * 2**20
 _Key = tuple[str, str, str]
 
 
-def _made() -> Shelf[_Key, bytes]:
+def _new_shelf() -> Shelf[_Key, bytes]:
     return Shelf(Cache(lambda: MOST_BYTES))
 
 
-_put = _made()
+_put = _new_shelf()
 
 
 def remember(storage: Storage, path: str, write_id: str, data: bytes) -> None:
@@ -37,7 +37,7 @@ def recall(storage: Storage, path: str, write_id: str) -> bytes | None:
 def forget_all() -> None:
     """Begin as a new process does: in a forked child, and in tests."""
     global _put
-    _put = _made()
+    _put = _new_shelf()
 
 
 after_fork(forget_all)

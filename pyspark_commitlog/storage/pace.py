@@ -46,7 +46,7 @@ class Pace:
 
     def __init__(self, per_hour: int = DEFAULT_PER_HOUR) -> None:
         self._per_hour = per_hour
-        self._left = self._most
+        self._left = self._burst
         self._filled_at: float | None = None
         self._pause, self._next = FIRST_PAUSE, 0.0
 
@@ -62,12 +62,12 @@ class Pace:
             self._pause, self._next = min(self._pause, self.longest_pause), 0.0
 
     @property
-    def _most(self) -> float:
+    def _burst(self) -> float:
         return self._per_hour / _AT_ONCE
 
     @property
     def _rate(self) -> float:
-        return (self._per_hour - self._most) / _HOUR_SECONDS
+        return (self._per_hour - self._burst) / _HOUR_SECONDS
 
     @property
     def longest_pause(self) -> float:
@@ -85,7 +85,7 @@ class Pace:
         self._filled_at = now
         if news:
             self._pause = FIRST_PAUSE
-        self._left = min(self._most, self._left + (EARNED if news else -requests))
+        self._left = min(self._burst, self._left + (EARNED if news else -requests))
         lacking = max(0.0, 1 - self._left) / self._rate
         self._next = now + max(self._pause, lacking)
         if not news:

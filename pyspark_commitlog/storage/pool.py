@@ -31,8 +31,8 @@ def _share(part: int) -> int:
     return max(1, (limits().threads - RESERVED) // part)
 
 
-class Aside:
-    """Has things done beside their owner's thread, by threads that are shared by a process.
+class HelperThreads:
+    """Threads of a process that do things beside their owners' threads.
 
     What waits for a thing does it itself where none of them has begun it: so nobody waits for a thread to be free.
 
@@ -57,7 +57,7 @@ class Aside:
             self._changed.notify()
         if start:
             with suppress(RuntimeError):  # a waiter does it
-                start_thread(self._name, self._work, never=self._never)
+                start_thread(self._name, self._work, on_failure=self._forget_thread)
 
         def result() -> object:
             if thing.claim():
@@ -68,7 +68,7 @@ class Aside:
 
         return cast(Callable[[], _Result], result)
 
-    def _never(self) -> None:
+    def _forget_thread(self) -> None:
         with self._changed:
             self._running -= 1
 
@@ -78,7 +78,7 @@ class Aside:
                 thing.do()
                 del thing  # what it holds is not kept while nothing comes
         finally:
-            self._never()
+            self._forget_thread()
 
     def _next(self) -> _Thing | None:
         with self._changed:

@@ -99,7 +99,7 @@ def read_text(path: str) -> str:
         return ""
 
 
-def beside(file: str, name: str) -> str:
+def sibling_path(file: str, name: str) -> str:
     """Return the path of ``name`` in the directory of ``file``."""
     return str(Path(file).resolve().parent / name)
 
@@ -161,7 +161,7 @@ after_fork(_no_threads)
 
 
 def start_thread(
-    name: str, run: Callable[[], object], *, reserved: bool = False, never: Callable[[], object] = lambda: None
+    name: str, run: Callable[[], object], *, reserved: bool = False, on_failure: Callable[[], object] = lambda: None
 ) -> Thread:
     """Start a thread of the package, if the limits allow one more.
 
@@ -169,7 +169,7 @@ def start_thread(
         name: of the thread.
         run: what it does.
         reserved: for what a process has one of, whatever else runs.
-        never: is called where this raises and the thread will not run. (After Ctrl-C it may run all the same.)
+        on_failure: is called where this raises and the thread will not run. (After Ctrl-C it may run all the same.)
 
     Raises:
         RuntimeError: there is none left, or the system gives none: do without it.
@@ -202,7 +202,7 @@ def start_thread(
             state["given up"] = not runs
             mine.running -= counted and not runs
         if not runs:
-            never()
+            on_failure()
         raise
     return thread
 
@@ -248,10 +248,10 @@ def results_of(act: Callable[[_Item], _Result], items: Sequence[_Item], threads:
     """Return what ``act`` returns for each item, in their order; else as ``share_out``."""
     found = dict[int, _Result]()
 
-    def one(at: int) -> None:
+    def keep_result(at: int) -> None:
         found[at] = act(items[at])
 
-    share_out(one, range(len(items)), threads)
+    share_out(keep_result, range(len(items)), threads)
     return [found[at] for at in range(len(items))]
 
 
@@ -268,7 +268,7 @@ class WhileNeeded:
     """A thread that there is only while somebody needs it.
 
     ``run`` returns when nobody does, having called ``ends`` under ``lock``; what shows it that somebody does is
-    changed under ``lock``, too, before ``needed``.
+    changed under ``lock``, too, before ``ensure_running``.
     """
 
     def __init__(self, name: str, run: Callable[[], None]) -> None:
@@ -276,7 +276,7 @@ class WhileNeeded:
         self._name, self._run = name, run
         self._running = False
 
-    def needed(self) -> None:
+    def ensure_running(self) -> None:
         """Start the thread where it does not run; for a place this waits a second.
 
         Raises:

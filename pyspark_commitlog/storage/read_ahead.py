@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from pyspark_commitlog.storage.base import Storage
 from pyspark_commitlog.storage.limits import limits
-from pyspark_commitlog.storage.pool import Aside
+from pyspark_commitlog.storage.pool import HelperThreads
 from pyspark_commitlog.storage.process import after_fork
 
 #: A request asks for so many bytes, and for twice as many where the reader may hold a lot: then an extent of 16 MiB in
@@ -41,7 +41,7 @@ _MOST_BLOCKS = 32
 _PART = 2
 
 
-class Range(NamedTuple):
+class FileRange(NamedTuple):
     """Bytes of a file, ``end`` not included."""
 
     path: str
@@ -49,7 +49,7 @@ class Range(NamedTuple):
     end: int
 
 
-class Budget:
+class ReadAheadBudget:
     """How many bytes of blocks are held, by all readers of a process."""
 
     def __init__(self) -> None:
@@ -103,8 +103,8 @@ class _Shared:
     """What the readers of a process have in common."""
 
     def __init__(self) -> None:
-        self.budget = Budget()
-        self.threads = Aside("commitlog-reader", _PART)
+        self.budget = ReadAheadBudget()
+        self.threads = HelperThreads("commitlog-reader", _PART)
 
 
 _shared = _Shared()
@@ -122,7 +122,7 @@ after_fork(_begin_again)
 class _Block:
     """A piece of a file, fetched by one request; ``taken`` bytes of the budget are its own until it is dropped."""
 
-    def __init__(self, shared: _Shared, storage: Storage, wanted: Range, taken: int) -> None:
+    def __init__(self, shared: _Shared, storage: Storage, wanted: FileRange, taken: int) -> None:
         self.path, self.start, self.end = wanted
         self._storage, self._budget, self._taken = storage, shared.budget, deque([taken])
         self._begun = self._ended = self._dropped = False
@@ -165,9 +165,9 @@ class ReadAhead:
     Not safe for use by several threads at once.
     """
 
-    def __init__(self, storage: Storage, more: Callable[[], Sequence[Range]], *, careful: bool = False) -> None:
+    def __init__(self, storage: Storage, more: Callable[[], Sequence[FileRange]], *, careful: bool = False) -> None:
         self._storage, self._more = storage, more
-        self._ranges: deque[Range] = deque()
+        self._ranges: deque[FileRange] = deque()
         self._blocks: deque[_Block] = deque()
         self._held = 0
         everything = limits().read_ahead_bytes
@@ -234,13 +234,13 @@ class ReadAhead:
             if _holds(expected, path, position):
                 for _ in range(at):
                     self._ranges.popleft()
-                self._ranges[0] = Range(path, position, expected.end)
+                self._ranges[0] = FileRange(path, position, expected.end)
                 return
 
     def _fill(self, path: str, position: int, needed: int, end: int) -> None:
         """Have blocks under way: those for the bytes that are needed now, and those for what comes next."""
         if not self._blocks and not (self._ranges and _holds(self._ranges[0], path, position)):
-            self._ranges.appendleft(Range(path, position, max(end, position + needed)))  # nobody expected it
+            self._ranges.appendleft(FileRange(path, position, max(end, position + needed)))  # nobody expected it
         while not self._blocks or (self._blocks[-1].end < position + needed and self._goes_on(path)):
             self._cut(LEAST_BYTES)
         while len(self._blocks) < _MOST_BLOCKS and self._held < self._allowed():
@@ -268,7 +268,7 @@ class ReadAhead:
         if not taken:
             return False
         try:
-            block = _Block(self._shared, self._storage, Range(path, start, start + taken), taken)
+            block = _Block(self._shared, self._storage, FileRange(path, start, start + taken), taken)
         except BaseException:
             self._shared.budget.give_back(taken)
             raise
@@ -276,7 +276,7 @@ class ReadAhead:
         self._held += taken
         self._ranges.popleft()
         if start + taken < end:
-            self._ranges.appendleft(Range(path, start + taken, end))
+            self._ranges.appendleft(FileRange(path, start + taken, end))
         return True
 
     def _joined(self, path: str, head: pa.Buffer, at: int, needed: int) -> pa.Buffer:
@@ -293,7 +293,7 @@ class ReadAhead:
         return pa.py_buffer(b"".join(pieces))
 
 
-def ahead_of(storage: Storage, more: Callable[[], Sequence[Range]], *, careful: bool = False) -> ReadAhead | None:
+def ahead_of(storage: Storage, more: Callable[[], Sequence[FileRange]], *, careful: bool = False) -> ReadAhead | None:
     """Return what reads ahead on storage that can't map files; None on local disks: the system does it there."""
     return None if storage.can_append else ReadAhead(storage, more, careful=careful)
 
@@ -304,5 +304,5 @@ def block_bytes(length: int, allowed: int) -> int:
     return length if length <= block + block // _REST_PART else block
 
 
-def _holds(piece: _Block | Range, path: str, position: int) -> bool:
+def _holds(piece: _Block | FileRange, path: str, position: int) -> bool:
     return piece.path == path and piece.start <= position < piece.end

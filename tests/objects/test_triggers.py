@@ -394,7 +394,7 @@ def test_what_was_put_before_a_restore_is_not_taken_for_what_is_there(unlocked: 
         append(unlocked.handle(), batch_of([value]))
     shutil.rmtree(unlocked.path)
     copy.rename(unlocked.path)
-    put_here, own_writes._put = own_writes._put, own_writes._made()
+    put_here, own_writes._put = own_writes._put, own_writes._new_shelf()
     for value in (b"a", b"b", b"c"):
         append(unlocked.handle(), batch_of([value]))
     own_writes._put = put_here

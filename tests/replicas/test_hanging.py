@@ -141,7 +141,9 @@ def test_a_put_that_was_left_behind_and_is_done_later_loses_and_repeats_nothing(
     writer = Transaction("txn:app", 1, False)
     with pytest.raises(CommitLogError, match="hangs"):
         roots.write(b"2", writer=writer, topic=topic)
-    assert calls.Calls.of(str(roots.path / "m")).late(), "a lock that it was made under is kept until it has ended"
+    assert calls.Calls.of(str(roots.path / "m")).late_calls(), (
+        "a lock that it was made under is kept until it has ended"
+    )
     del roots.hooks["m"]
     hang.go_on.set()  # the put lands now, or has: nobody who asked waits for it
     until = time.monotonic() + 10

@@ -166,7 +166,7 @@ def test_calls_that_may_take_long_leave_places_for_looks(hang: threading.Event) 
     until(
         lambda: (
             sum(calls._running.values()) == MOST_LONG_CALLS
-            and sum(is_waiting(each, "_placed") for each in asking) == MOST_CALLS - MOST_LONG_CALLS
+            and sum(is_waiting(each, "_wait_for_place") for each in asking) == MOST_CALLS - MOST_LONG_CALLS
         )
     )
     assert calls.run("a look", lambda: 1, 4) == 1
@@ -245,18 +245,18 @@ def test_looks_that_follow_one_another_are_one_call_and_have_a_limit_each(
         begin(self, call, patience)
 
     monkeypatch.setattr(Calls, "_begin", counted)
-    assert storage.several(lambda: (storage.exists("a"), storage.names(""))) == (False, [])
+    assert storage.run_as_one_call(lambda: (storage.exists("a"), storage.names(""))) == (False, [])
     assert begun == ["several looks"]
     with pytest.raises(ReplicaNotAvailableError, match="a third look"):
-        storage.several(lambda: (storage.exists("a"), storage.calls.run("a third look", hang.wait, SHORT)))
+        storage.run_as_one_call(lambda: (storage.exists("a"), storage.calls.run("a third look", hang.wait, SHORT)))
 
 
 def test_several_looks_that_were_left_behind_keep_no_lock(tmp_path: Path, hang: threading.Event) -> None:
     storage, gone = limited(LocalStorage(tmp_path)), threading.Event()
     calls = storage.calls
-    before = calls.late()
+    before = calls.late_calls()
     with pytest.raises(ReplicaNotAvailableError):
-        storage.several(lambda: calls.run("a look", hang.wait, SHORT))
+        storage.run_as_one_call(lambda: calls.run("a look", hang.wait, SHORT))
     calls._left.clear()
     calls.let_go("a lock", gone.set, 10, before)
     assert gone.is_set()
@@ -268,9 +268,9 @@ def test_several_calls_that_may_change_something_keep_a_lock(
     storage, gone = limited(LocalStorage(tmp_path)), threading.Event()
     calls = storage.calls
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
-    before = calls.late()
+    before = calls.late_calls()
     with pytest.raises(ReplicaNotAvailableError, match="a put"):
-        storage.several(lambda: calls.run("a put", hang.wait, SHORT), changes=True)
+        storage.run_as_one_call(lambda: calls.run("a put", hang.wait, SHORT), changes=True)
     with pytest.raises(ReplicaNotAvailableError, match="a put"):
         calls.let_go("a lock", gone.set, 10, before)
     assert not gone.is_set()
@@ -336,13 +336,13 @@ def test_a_lock_is_let_go_of_when_the_last_call_has_ended_that_was_left_behind_u
 ) -> None:
     calls, first, gone = Calls("root"), threading.Event(), threading.Event()
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
-    before = calls.late()
+    before = calls.late_calls()
     leave_behind(calls, "a write", first)
     leave_behind(calls, "a removal", hang)
     with pytest.raises(ReplicaNotAvailableError, match=r"hangs: a (write|removal) has not returned"):
         calls.let_go("a lock", gone.set, 10, before)
     first.set()
-    until(lambda: len(calls._late) == 1)
+    until(lambda: len(calls._late_calls) == 1)
     assert not gone.is_set(), "the removal may still be done, under another settler's hands"
     hang.set()
     assert gone.wait(10)
@@ -352,7 +352,7 @@ def test_a_call_that_ctrl_c_left_behind_keeps_the_lock_too(
     hang: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls, gone = Calls("root"), threading.Event()
-    before = calls.late()
+    before = calls.late_calls()
     monkeypatch.setattr(calls, "_patience", lambda _: _raise(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         calls.run("a write", hang.wait, 600)
@@ -367,9 +367,9 @@ def test_a_call_that_ctrl_c_left_behind_keeps_the_lock_too(
 def test_what_can_do_no_harm_keeps_no_lock(case: str, hang: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
     calls, gone = Calls("root"), threading.Event()
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
-    before = calls.late()
+    before = calls.late_calls()
     leave_behind(calls, case, hang, changes=case != "a look")
-    calls.let_go("a lock", gone.set, 10, before if case == "a look" else calls.late())
+    calls.let_go("a lock", gone.set, 10, before if case == "a look" else calls.late_calls())
     assert gone.is_set()
 
 

@@ -184,7 +184,7 @@ def test_manifests_are_remembered_within_the_bytes_of_the_process(
     for number in range(2):
         append(topic, batch_of([b"%d" % number * 700] * partitions, partition=range(partitions)))
     world.maintain()
-    monkeypatch.setattr(caches, "_process", caches._made())
+    monkeypatch.setattr(caches, "_process", caches._new_cache())
     topic = world.handle()
     fetch(topic, 0, 0, 1)
     one = caches.of_process().size_bytes

@@ -152,15 +152,15 @@ def test_the_client_names_filesystem_host_and_version() -> None:
 
 def test_an_instance_is_used_by_one_at_a_time_and_again() -> None:
     instances = Instances(object)
-    with instances.one() as first, instances.one() as second:
+    with instances.borrow() as first, instances.borrow() as second:
         assert first is not second
-    with instances.one() as again:
+    with instances.borrow() as again:
         assert again in (first, second)
-    with pytest.raises(FileNotFoundError), instances.one() as kept:
+    with pytest.raises(FileNotFoundError), instances.borrow() as kept:
         raise FileNotFoundError
-    with pytest.raises(OSError, match="reset"), instances.one() as failed:
+    with pytest.raises(OSError, match="reset"), instances.borrow() as failed:
         raise OSError("reset")
-    with instances.one() as another:
+    with instances.borrow() as another:
         assert failed is kept
         assert another is not failed
 
@@ -170,11 +170,11 @@ def test_an_asynchronous_instance_is_shared() -> None:
         async_impl = True
 
     instances = Instances(Asynchronous)
-    with instances.one() as first, instances.one() as second:
+    with instances.borrow() as first, instances.borrow() as second:
         assert first is second
-    with pytest.raises(OSError, match="reset"), instances.one():
+    with pytest.raises(OSError, match="reset"), instances.borrow():
         raise OSError("reset")
-    with instances.one() as another:
+    with instances.borrow() as another:
         assert another is not first
 
 

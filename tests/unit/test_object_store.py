@@ -321,22 +321,22 @@ def test_a_directory_goes_though_another_process_deletes_of_it_meanwhile(
 def test_storages_time_is_a_lower_bound_that_moves_on() -> None:
     time = StoreTime()
     assert time.at_least(5.0) == 0
-    time.seen("old", 1_000_000, 10.0)
+    time.observe("old", 1_000_000, 10.0)
     assert time.at_least(10.0) == 1_000_000
-    time.seen("newer", 1_500_000, 11.0)
-    time.seen("older", 900_000, 12.0)
+    time.observe("newer", 1_500_000, 11.0)
+    time.observe("older", 900_000, 12.0)
     assert time.at_least(13.5) == 1_502_500
 
 
 def test_a_bound_is_near_after_a_prompt_look_at_an_own_put_only() -> None:
     time = StoreTime()
-    time.seen("theirs", 1_000_000, 10.0)
+    time.observe("theirs", 1_000_000, 10.0)
     assert not time.is_near(10.0)
     time.put("slow", 10.0)
-    time.seen("slow", 1_000_000, 15.5)
+    time.observe("slow", 1_000_000, 15.5)
     assert not time.is_near(15.5)
     time.put("own", 20.0)
-    time.seen("own", 1_010_000, 21.0)
+    time.observe("own", 1_010_000, 21.0)
     assert time.is_near(621.0)
     assert not time.is_near(621.5)
 
@@ -344,9 +344,9 @@ def test_a_bound_is_near_after_a_prompt_look_at_an_own_put_only() -> None:
 def test_a_bound_does_not_outlive_the_drift_of_clocks() -> None:
     """A machine whose seconds are short is ahead of storage after days."""
     time = StoreTime()
-    time.seen("a", 1_000_000_000, 0.0)
+    time.observe("a", 1_000_000_000, 0.0)
     for second in range(0, 3600, 60):
-        time.seen("b", 1_000_000_000 + second * 999, float(second))
+        time.observe("b", 1_000_000_000 + second * 999, float(second))
     assert time.at_least(3600.0) <= 1_000_000_000 + 3600 * 999 + 1300
 
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from pyspark_commitlog.storage import limits, process
-from pyspark_commitlog.storage.pool import Aside
+from pyspark_commitlog.storage.pool import HelperThreads
 from pyspark_commitlog.storage.process import share_out
 
 
@@ -94,7 +94,7 @@ def test_who_is_interrupted_while_waiting_still_waits(monkeypatch: pytest.Monkey
 
 def test_what_is_begun_is_done_once_by_a_few_other_threads_or_by_who_waits() -> None:
     done: list[tuple[int, str]] = []
-    aside = Aside("aside", 8)
+    aside = HelperThreads("aside", 8)
     waits = [
         aside.begin(lambda number=number: done.append((number, threading.current_thread().name)))
         for number in range(200)
@@ -109,7 +109,7 @@ def test_what_is_begun_is_done_once_by_a_few_other_threads_or_by_who_waits() -> 
 
 def test_who_waits_for_a_thing_that_nobody_has_begun_does_it() -> None:
     """So a pool's thread may wait for another thing of the pool: it can't wait for ever."""
-    aside, go = Aside("aside", 10**6), threading.Event()
+    aside, go = HelperThreads("aside", 10**6), threading.Event()
     begun = threading.Event()
 
     def hold() -> bool:
@@ -128,7 +128,7 @@ def test_what_was_done_by_who_waited_is_not_kept(monkeypatch: pytest.MonkeyPatch
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    aside = Aside("aside", 8)
+    aside = HelperThreads("aside", 8)
     for number in range(100):
         assert aside.begin(lambda number=number: number)() == number
     assert not aside._waiting
@@ -139,5 +139,5 @@ def test_without_a_thread_whoever_waits_does_it(monkeypatch: pytest.MonkeyPatch)
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    aside = Aside("aside", 8)
+    aside = HelperThreads("aside", 8)
     assert aside.begin(lambda: threading.current_thread().name)() == threading.current_thread().name

@@ -139,7 +139,7 @@ def test_many_that_need_a_thread_at_once_do_not_take_its_place_from_each_other()
         process.start_thread("commitlog-test", go.wait, reserved=True)
     thread = process.WhileNeeded("commitlog-needed", ran.set)
     threading.Timer(0.1, go.set).start()
-    thread.needed()
+    thread.ensure_running()
     assert ran.wait(60)
 
 
@@ -237,7 +237,7 @@ def test_what_whoever_waited_has_done_is_not_kept(monkeypatch: pytest.MonkeyPatc
             busy.append(process.start_thread("busy", over.wait))
     assert len(busy) < 8
     try:
-        aside = pool.Aside("aside", 8)
+        aside = pool.HelperThreads("aside", 8)
         results = [aside.begin(lambda: bytes(2**20)) for _ in range(8)]
         assert [len(result()) for result in reversed(results)] == [2**20] * 8
         assert not aside._waiting

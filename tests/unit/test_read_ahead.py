@@ -18,12 +18,12 @@ from pyspark_commitlog.log.frames import crc_of
 from pyspark_commitlog.storage import limits, process, read_ahead
 from pyspark_commitlog.storage.limits import ProcessLimits
 from pyspark_commitlog.storage.local import LocalStorage
-from pyspark_commitlog.storage.pool import Aside
+from pyspark_commitlog.storage.pool import HelperThreads
 from pyspark_commitlog.storage.read_ahead import (
     LEAST_BYTES,
-    Budget,
-    Range,
+    FileRange,
     ReadAhead,
+    ReadAheadBudget,
     ahead_of,
     block_bytes,
 )
@@ -56,10 +56,10 @@ def a_file(storage: LocalStorage, size: int, name: str = "file") -> bytes:
     return data
 
 
-def reading(storage: RemoteStorage, *ranges: Range, careful: bool = False) -> ReadAhead:
+def reading(storage: RemoteStorage, *ranges: FileRange, careful: bool = False) -> ReadAhead:
     left = list(ranges)
 
-    def more() -> Sequence[Range]:
+    def more() -> Sequence[FileRange]:
         return [left.pop(0)] if left else ()
 
     return ReadAhead(storage, more, careful=careful)
@@ -87,7 +87,7 @@ def overlap(fetched: Sequence[tuple[str, int, int]]) -> int:
 def test_a_file_is_fetched_once_and_in_blocks(tmp_path: Path, step: int) -> None:
     storage = RemoteStorage(tmp_path)
     data = a_file(storage, 300 * KIB + 17)
-    ahead = reading(storage, Range("file", 0, len(data)))
+    ahead = reading(storage, FileRange("file", 0, len(data)))
     assert all_of(ahead, "file", 0, len(data), step) == data
     assert overlap(storage.fetched) == 0
     assert sum(end - start for _, start, end in storage.fetched) == len(data)
@@ -99,7 +99,7 @@ def test_a_file_is_fetched_once_and_in_blocks(tmp_path: Path, step: int) -> None
 def test_a_small_range_is_one_request(tmp_path: Path) -> None:
     storage = RemoteStorage(tmp_path)
     data = a_file(storage, 9 * KIB)
-    assert all_of(reading(storage, Range("file", 0, len(data))), "file", 0, len(data), 100) == data
+    assert all_of(reading(storage, FileRange("file", 0, len(data))), "file", 0, len(data), 100) == data
     assert storage.fetched == [("file", 0, 9 * KIB)]
 
 
@@ -107,7 +107,7 @@ def test_what_comes_next_is_under_way_in_several_requests_also_across_files(tmp_
     storage = RemoteStorage(tmp_path, seconds=0.05)
     names = [f"file{number}" for number in range(6)]
     files = {name: a_file(storage, 3 * KIB + number, name) for number, name in enumerate(names)}
-    ahead = reading(storage, *(Range(name, 0, len(data)) for name, data in files.items()))
+    ahead = reading(storage, *(FileRange(name, 0, len(data)) for name, data in files.items()))
     for name, data in files.items():
         assert all_of(ahead, name, 0, len(data), KIB) == data
     assert storage.most_at_once >= 4
@@ -118,7 +118,7 @@ def test_what_comes_next_is_under_way_in_several_requests_also_across_files(tmp_
 def test_who_may_stop_anywhere_begins_with_little(tmp_path: Path) -> None:
     storage = RemoteStorage(tmp_path)
     data = a_file(storage, 200 * KIB)
-    ahead = reading(storage, Range("file", 0, len(data)), careful=True)
+    ahead = reading(storage, FileRange("file", 0, len(data)), careful=True)
     ahead.window("file", 0, 61, len(data))
     assert storage.fetched == [("file", 0, KIB)]
     assert all_of(ahead, "file", 0, len(data), 500) == data
@@ -129,7 +129,7 @@ def test_who_may_stop_anywhere_begins_with_little(tmp_path: Path) -> None:
 def test_all_readers_of_a_process_hold_no_more_than_the_limit(tmp_path: Path) -> None:
     storage = RemoteStorage(tmp_path)
     data = a_file(storage, 300 * KIB)
-    readers = [reading(storage, Range("file", 0, len(data))) for _ in range(20)]
+    readers = [reading(storage, FileRange("file", 0, len(data))) for _ in range(20)]
     for position in range(0, 200 * KIB, 2 * KIB):
         for ahead in readers:
             ahead.window("file", position, KIB, len(data))
@@ -140,7 +140,7 @@ def test_all_readers_of_a_process_hold_no_more_than_the_limit(tmp_path: Path) ->
 
 
 def test_a_budget_gives_what_is_left_and_the_least_of_it_whatever_is_left() -> None:
-    budget = Budget()
+    budget = ReadAheadBudget()
     assert [budget.take(100 * KIB, 0), budget.take(100 * KIB, 0), budget.take(100 * KIB, KIB)] == [
         100 * KIB,
         0,
@@ -160,7 +160,7 @@ def test_a_reader_holds_no_more_than_its_share(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(limits, "_limits", ProcessLimits(read_ahead_bytes=40 * KIB))
     storage = RemoteStorage(tmp_path)
     data = a_file(storage, 300 * KIB)
-    readers = [reading(storage, Range("file", 0, len(data))) for _ in range(2)]
+    readers = [reading(storage, FileRange("file", 0, len(data))) for _ in range(2)]
     readers[0].window("file", 0, 61, len(data))
     assert held_bytes() == 8 * KIB, "of the 10 KiB that it begins with one whole block"
     assert all_of(readers[0], "file", 0, 100 * KIB, KIB) == data[: 100 * KIB]
@@ -172,13 +172,13 @@ def test_readers_that_begin_one_after_the_other_get_as_much(tmp_path: Path) -> N
     data = a_file(storage, 300 * KIB)
     held, readers = [0], []
     for _ in range(4):
-        readers.append(reading(storage, Range("file", 0, len(data))))
+        readers.append(reading(storage, FileRange("file", 0, len(data))))
         readers[-1].window("file", 0, 61, len(data))
         held.append(held_bytes())
     assert [after - before for before, after in pairwise(held)] == [32 * KIB] * 4
     for ahead in readers:
         ahead.close()
-    ahead = reading(storage, Range("file", 0, len(data)))
+    ahead = reading(storage, FileRange("file", 0, len(data)))
     assert all_of(ahead, "file", 0, 100 * KIB, KIB) == data[: 100 * KIB]
     assert held_bytes() > 100 * KIB, "one that reads alone holds what all may"
     ahead.close()
@@ -188,14 +188,14 @@ def test_without_a_limit_s_room_a_reader_goes_on(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(limits, "_limits", ProcessLimits(read_ahead_bytes=0))
     storage = RemoteStorage(tmp_path)
     data = a_file(storage, 20 * KIB)
-    assert all_of(reading(storage, Range("file", 0, len(data))), "file", 0, len(data), 3000) == data
+    assert all_of(reading(storage, FileRange("file", 0, len(data))), "file", 0, len(data), 3000) == data
     assert held_bytes() <= 4 * KIB
 
 
 def test_what_nobody_expected_is_fetched_too(tmp_path: Path) -> None:
     storage = RemoteStorage(tmp_path)
     data, other = a_file(storage, 40 * KIB), a_file(storage, 5 * KIB, "other")
-    ahead = reading(storage, Range("other", 0, len(other)))
+    ahead = reading(storage, FileRange("other", 0, len(other)))
     assert all_of(ahead, "file", 7, len(data), 900) == data[7:]
     assert all_of(ahead, "other", 0, len(other), 900) == other
     assert storage.requests["GET"] <= 40 // 8 + 3
@@ -205,21 +205,21 @@ def test_a_range_that_ends_inside_a_frame_is_gone_on_with(tmp_path: Path) -> Non
     """The next blocks are of another file by then."""
     storage = RemoteStorage(tmp_path)
     data, other = a_file(storage, 20 * KIB), a_file(storage, 5 * KIB, "other")
-    ahead = reading(storage, Range("file", 0, 10 * KIB), Range("other", 0, len(other)))
+    ahead = reading(storage, FileRange("file", 0, 10 * KIB), FileRange("other", 0, len(other)))
     assert ahead.window("file", 9 * KIB, 3 * KIB, len(data)).to_pybytes()[: 3 * KIB] == data[9 * KIB : 12 * KIB]
 
 
 def test_a_file_that_is_shorter_gives_what_there_is(tmp_path: Path) -> None:
     storage = RemoteStorage(tmp_path)
     data = a_file(storage, 10 * KIB)
-    ahead = reading(storage, Range("file", 0, 50 * KIB))
+    ahead = reading(storage, FileRange("file", 0, 50 * KIB))
     assert ahead.window("file", 9 * KIB, 4 * KIB, 50 * KIB).to_pybytes() == data[9 * KIB :]
     assert ahead.window("file", 10 * KIB, 61, 50 * KIB).size == 0
 
 
 def test_a_file_that_is_missing_is_said_to_be(tmp_path: Path) -> None:
     storage = RemoteStorage(tmp_path)
-    ahead = reading(storage, Range("none", 0, 50 * KIB))
+    ahead = reading(storage, FileRange("none", 0, 50 * KIB))
     with pytest.raises(FileNotFoundError):
         ahead.window("none", 0, 61, 50 * KIB)
     ahead.close()
@@ -238,7 +238,7 @@ def test_what_is_under_way_counts_until_it_is_there(tmp_path: Path, monkeypatch:
         return real(path, start, length)
 
     monkeypatch.setattr(storage, "map", late)
-    ahead = reading(storage, Range("file", 0, len(data)))
+    ahead = reading(storage, FileRange("file", 0, len(data)))
     ahead.window("file", 0, 61, len(data))
     assert begun.wait(30)
     ahead.close()
@@ -250,7 +250,7 @@ def test_what_is_under_way_counts_until_it_is_there(tmp_path: Path, monkeypatch:
 def test_a_reader_that_is_let_go_of_gives_back_what_it_held(tmp_path: Path) -> None:
     storage = RemoteStorage(tmp_path)
     data = a_file(storage, 100 * KIB)
-    ahead = reading(storage, Range("file", 0, len(data)))
+    ahead = reading(storage, FileRange("file", 0, len(data)))
     ahead.window("file", 0, 61, len(data))
     assert held_bytes() > 0
     del ahead
@@ -271,7 +271,7 @@ def test_a_forked_child_fetches_for_itself(tmp_path: Path, monkeypatch: pytest.M
         return real(path, start, length)
 
     monkeypatch.setattr(storage, "map", late)
-    ahead = reading(storage, Range("file", 0, len(data)))
+    ahead = reading(storage, FileRange("file", 0, len(data)))
     ahead.window("file", 0, 61, len(data))
     assert begun.wait(30), "a thread is fetching, which is not there in the child"
     child = os.fork()
@@ -321,7 +321,7 @@ def test_what_begins_at_once_has_a_thread_each_though_one_waits_for_something_to
 ) -> None:
     others = process._threads.running  # threads that earlier tests left count, too
     monkeypatch.setattr(limits, "_limits", ProcessLimits(threads=others + process.RESERVED + 8))
-    aside, done, all_there = Aside("test-reader", 2), threading.Event(), threading.Barrier(4)
+    aside, done, all_there = HelperThreads("test-reader", 2), threading.Event(), threading.Barrier(4)
     aside.begin(done.set)
     assert done.wait(30)
     wait_until(lambda: aside._idle == 1)

@@ -17,7 +17,7 @@ from pyspark_commitlog.log.write.partitioner import Partitioner
 from pyspark_commitlog.log.write.staging import BATCH_BYTES, Encode, Staged, Stager, TopicStagers
 from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.storage.local_files import LocalOutputFile
-from pyspark_commitlog.storage.pool import Aside
+from pyspark_commitlog.storage.pool import HelperThreads
 from tests.support.records import batch_of, read_partition, stage
 
 PARTITIONS = 3
@@ -189,7 +189,7 @@ def test_frames_that_another_thread_encodes_keep_their_order_and_their_chunk(
     topic: TopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(staging, "ASIDE_BYTES", 2**13)  # the last frames are smaller, and encoded by this thread
-    encoder = Aside("encoder", 8)
+    encoder = HelperThreads("encoder", 8)
     staged = stage_aside(topic, encoder.begin, *records(1000))
     assert len(staged.extents) >= 4 * PARTITIONS
     commit(topic, staged.topic_id, [staged])
@@ -225,7 +225,7 @@ def test_what_fails_in_another_thread_fails_the_task(topic: TopicLog, monkeypatc
         raise MemoryError("no frame")
 
     monkeypatch.setattr(staging.columns, "encode", fail)
-    encoder = Aside("encoder", 8)
+    encoder = HelperThreads("encoder", 8)
     with pytest.raises(MemoryError, match="no frame"):
         stage_aside(topic, encoder.begin, *records(100))
 

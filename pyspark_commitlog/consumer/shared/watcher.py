@@ -78,7 +78,7 @@ class Watcher:
             if new and self._events is not None:  # else it would not look at them for a second
                 self._events.wake()
         try:
-            self._thread.needed()
+            self._thread.ensure_running()
         except BaseException:
             self.remove(waiter)
             raise

@@ -77,7 +77,7 @@ class Heartbeats:
             self._members.add(member)
         self._changed.set()
         try:
-            self._thread.needed()
+            self._thread.ensure_running()
         except BaseException:
             self.remove(member)
             raise

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pyspark_commitlog.storage import Storage
-from pyspark_commitlog.storage.read_ahead import Range, ReadAhead, ahead_of
+from pyspark_commitlog.storage.read_ahead import FileRange, ReadAhead, ahead_of
 
 
 class Lies(NamedTuple):
     """Where the records from an offset on lie, up to ``next_offset``; ``range`` is None for what is in memory."""
 
-    range: Range | None
+    range: FileRange | None
     next_offset: int
 
 
@@ -56,7 +56,7 @@ class Coming:
         if self.ahead is not None:
             self.ahead.close()
 
-    def _more(self) -> Sequence[Range]:
+    def _more(self) -> Sequence[FileRange]:
         while self._offset < self._stop:
             lies = self._where_is(self._offset, self._stop)
             if lies is None or lies.next_offset <= self._offset:

@@ -48,7 +48,7 @@ from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, TopicState, Vo
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.storage.caches import Reported
-from pyspark_commitlog.storage.read_ahead import Range
+from pyspark_commitlog.storage.read_ahead import FileRange
 
 logger = logging.getLogger("pyspark_commitlog.log")
 
@@ -310,7 +310,7 @@ class PartitionReader:
             if offset < row.end_offset:
                 segment, end = self._segment_at(row, offset)
                 span, _ = self._placed(segment, end, offset, stop)
-                return Lies(Range(span.path, span.start, span.until or span.end), min(end, stop))
+                return Lies(FileRange(span.path, span.start, span.until or span.end), min(end, stop))
         except (FileNotFoundError, CorruptionError):  # the reader will find it out
             return None
         for entry in self._known.values():
@@ -330,7 +330,7 @@ class PartitionReader:
                 break
             last = extent
         path = self._paths.chunk(entry.chunks[first.chunk].name)
-        return Lies(Range(path, first.position, last.position + last.length), last.end_offset)
+        return Lies(FileRange(path, first.position, last.position + last.length), last.end_offset)
 
     def _resolve(self, offset: int, stop: int, coming: Coming) -> Span:
         """Return the frames to walk for ``offset``: it lies in the first or a later one; about up to ``stop``."""

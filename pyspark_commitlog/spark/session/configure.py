@@ -229,7 +229,7 @@ def of_arguments(text: str) -> dict[str, str]:
 
 def quick_python() -> str | None:
     """Return the path of the script that starts a Python without Spark's archive; None where it can't be run."""
-    return process.executable(process.beside(spark.__file__, "quick-python"))
+    return process.executable(process.sibling_path(spark.__file__, "quick-python"))
 
 
 def _spark_home() -> str:
@@ -242,5 +242,5 @@ def _pyspark_is_installed() -> bool:
     """Return whether the PySpark of this interpreter is the one whose archive Spark would put first."""
     import pyspark
 
-    home, installed = _spark_home(), process.beside(pyspark.__file__, "")
+    home, installed = _spark_home(), process.sibling_path(pyspark.__file__, "")
     return ".zip" not in installed and process.is_same(home, installed)
