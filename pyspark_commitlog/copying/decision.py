@@ -146,7 +146,7 @@ def created_at(head: DestinationHead | None, slot: Slot) -> int:
 def on_the_way(head: DestinationHead, source: TopicState, slot: Slot) -> tuple[TopicState, Lineage]:
     """Return state and lineage of an entry that changes nothing: the copy's numbers catch up with the source's."""
     state = replace(head.state, created=created_at(head, slot), copied=slot.sequence)
-    return state, Lineage.towards(slot.sequence, source.lineage, head.state.lineage, slot.write_id)
+    return state, Lineage.of_copied_entry(slot.sequence, source.lineage, head.state.lineage, slot.write_id)
 
 
 def begun_state(
@@ -165,7 +165,7 @@ def begun_state(
         former_queries=_former_queries(head, source),
         copied=slot.sequence,
     )
-    return state, Lineage.towards(slot.sequence, source.lineage, lineage, slot.write_id)
+    return state, Lineage.of_copied_entry(slot.sequence, source.lineage, lineage, slot.write_id)
 
 
 def copied_state(

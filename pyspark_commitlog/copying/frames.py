@@ -109,6 +109,6 @@ class FrameMaker:
 
     def _add(self, data: bytes, base: int, end: int) -> None:
         """Hand out a frame, stamped with its place in its extent: offsets count from 0 there."""
-        head, rest = codec.stamp(codec.made(data), self.covered - base, 0)
+        head, rest = codec.stamp(codec.parse_encoded(data), self.covered - base, 0)
         self.sink.add(head + rest.to_pybytes(), self.covered, end - self.covered)
         self.covered = end

@@ -194,8 +194,8 @@ def decode(data: bytes, *, where: str, journal: str, sequence: int) -> Entry:
     )
 
 
-class _Named(Shape):
-    """How an entry names bytes: of the inline ones there are no more than ``MAX_INLINE_BYTES``."""
+class _InlineBytes(Shape):
+    """Length and CRC of an entry's inline bytes: no more than ``MAX_INLINE_BYTES``."""
 
     length: Annotated[int, Meta(ge=0, le=MAX_INLINE_BYTES)]
     crc: CrcText
@@ -213,7 +213,7 @@ class _Envelope(Shape):
     lineage: Marks
     read_features: tuple[Text, ...]
     write_features: tuple[Text, ...]
-    inline: _Named | None = None
+    inline: _InlineBytes | None = None
     next: Whole = 0
 
 

@@ -289,8 +289,8 @@ def parse(buffer: pa.Buffer, position: int) -> Frame | None:
     return Frame(base, epoch, crc, attributes, delta, base_ms, max_ms, total, buffer.slice(position, total))
 
 
-def made(data: bytes) -> Frame:
-    """Return the frame that was made of these bytes."""
+def parse_encoded(data: bytes) -> Frame:
+    """Return the frame of bytes that were just encoded."""
     frame = parse(pa.py_buffer(data), 0)
     assert frame is not None
     return frame

@@ -31,7 +31,7 @@ class Verdict(Enum):
 
 
 @lru_cache(maxsize=64)
-def kept(sequence: int) -> tuple[int, ...]:
+def marked_sequences(sequence: int) -> tuple[int, ...]:
     """Return the sequences of which an entry has marks, its own first, then descending.
 
     A multiple of 2^k is kept while it is no more than ``REACH`` · 2^k below. What the next entry keeps, this one does.
@@ -69,7 +69,7 @@ class Lineage:
     def at(self) -> Mapping[int, str]:
         """Return sequence -> mark."""
         marks = [self.marks[i : i + _WIDTH] for i in range(0, len(self.marks), _WIDTH)]
-        by_entry = kept(self.sequence)
+        by_entry = marked_sequences(self.sequence)
         # A position has those of its descent, a part of what its entry has: all of it, where they are as many.
         sequences = by_entry if len(by_entry) == len(marks) else _descent(self.sequence)
         return dict(zip(sequences, marks, strict=False))
@@ -78,27 +78,28 @@ class Lineage:
     def superseding(cls, sequence: int, write_id: str) -> Lineage:
         """Return the lineage of an entry that follows none: a history of its own, which differs at every mark."""
         begun = cls().advanced(write_id)
-        return cls(sequence, begun.marks * len(kept(sequence)))
+        return cls(sequence, begun.marks * len(marked_sequences(sequence)))
 
     @classmethod
-    def towards(cls, sequence: int, later: Lineage, before: Lineage, write_id: str) -> Lineage:
-        """Return the lineage of an entry that stands at a number on the way to ``later``, in a copy of that history.
+    def of_copied_entry(cls, sequence: int, later: Lineage, before: Lineage, write_id: str) -> Lineage:
+        """Return the lineage of an entry of a copy, at a number on the way to ``later``.
 
         It has the marks of ``later`` as far as those are kept there, then those of the entry ``before``. Numbers that
-        neither knows get a mark of its own: no later entry of the history has one for them (``kept``), so none differs.
+        neither knows get a mark of its own: no later entry of the history has one for them (``marked_sequences``), so
+        none differs.
         """
         own = cls().advanced(write_id).marks
-        return cls(sequence, "".join(later.at.get(at) or before.at.get(at) or own for at in kept(sequence)))
+        return cls(sequence, "".join(later.at.get(at) or before.at.get(at) or own for at in marked_sequences(sequence)))
 
     def advanced(self, write_id: str) -> Lineage:
         """Return the lineage of the entry after this one."""
         covered = f"{self.marks[:_WIDTH]}{write_id}".encode()
         mark = b64encode(hashlib.sha256(covered).digest()[: _WIDTH * 3 // 4]).decode()
-        return Lineage(self.sequence + 1, mark + self._left)
+        return Lineage(self.sequence + 1, mark + self._inherited_marks)
 
     @property
-    def _left(self) -> str:
-        """Return the marks that the entry after this one keeps, too: all but one at most.
+    def _inherited_marks(self) -> str:
+        """Return the marks that the next entry inherits: all but one at most.
 
         A mark goes when it lies one too far below, so that of a multiple of 2^k REACH · 2^k below this entry, where 2^k
         is the largest power that divides both. Before it stand those of the REACH multiples of 2^k above it, and of

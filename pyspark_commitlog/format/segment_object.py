@@ -34,7 +34,7 @@ _TRAILER = struct.Struct(">II8s")
 TRAILER_BYTES = _TRAILER.size
 
 
-class Part(Row):
+class SlicePart(Row):
     """A named part of a slice: length in bytes, CRC-32C."""
 
     name: Annotated[str, Meta(pattern="^[a-z0-9.-]{1,32}$")]
@@ -54,7 +54,7 @@ class Slice(Shape):
     max_timestamp: Timestamp
     min_timestamp: Timestamp | None
     lateness: Timestamp | None
-    parts: list[Part]
+    parts: list[SlicePart]
 
     @property
     def length(self) -> int:

@@ -81,7 +81,7 @@ def check(value: object, kind: type[_Kind], where: str) -> _Kind:
 
 def damage(where: str, field: str, value: object, expected: str) -> CorruptionError:
     """Return the error for a value that is wrong though its shape is right."""
-    return CorruptionError(f"{where}: {field} is {_short(value)}, expected {expected}; restore the file")
+    return CorruptionError(f"{where}: {field} is {_abbreviate(value)}, expected {expected}; restore the file")
 
 
 @lru_cache(maxsize=256)
@@ -106,7 +106,7 @@ def _damage(error: Exception, value: Any, where: str) -> CorruptionError:
     assert parts is not None
     path, expected = parts["path"] or "$", parts["expected"].replace("`", "")
     try:
-        content = f" is {_short(_at(value(), path))},"
+        content = f" is {_abbreviate(_at(value(), path))},"
     except (ValueError, LookupError, TypeError, RecursionError):  # a part of a mapping, or of no JSON
         content = ":"
     return CorruptionError(f"{where}: {path}{content} {expected[:1].lower()}{expected[1:]}; restore the file")
@@ -120,7 +120,7 @@ def _at(value: Any, path: str) -> Any:
     return value
 
 
-def _short(value: object) -> str:
+def _abbreviate(value: object) -> str:
     many = isinstance(value, (dict, list, tuple)) and len(value) > _MANY
     text = f"{type(value).__name__} of {len(value)} items" if many else repr(value)  # type: ignore[arg-type]
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

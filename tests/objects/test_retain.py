@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.entry import Checked
-from pyspark_commitlog.format.segment_object import Footer, Part, Slice
+from pyspark_commitlog.format.segment_object import Footer, Slice, SlicePart
 from pyspark_commitlog.log.maintain.retention import delete_records, retain
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.objects import retain as room
@@ -29,7 +29,7 @@ def piece(base: int, end: int) -> Sealed:
 
 
 def shared(name: str, **ends: int) -> tuple[Shared, Footer]:
-    parts = [Part("log", 9, 0), Part("index", 0, 0), Part("timeindex", 0, 0)]
+    parts = [SlicePart("log", 9, 0), SlicePart("index", 0, 0), SlicePart("timeindex", 0, 0)]
     slices = tuple(Slice(int(p[1:]), end - 1, end, 5, 5, 0, parts) for p, end in sorted(ends.items()))
     return Shared(name, 0, 99, Checked(9, 0)), Footer(slices)
 

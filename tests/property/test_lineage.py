@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyspark_commitlog.format.lineage import NO_LINEAGE, REACH, Lineage, Verdict, common, compare, kept
+from pyspark_commitlog.format.lineage import NO_LINEAGE, REACH, Lineage, Verdict, common, compare, marked_sequences
 
 #: How many entries two histories have in common, and how many each has behind that.
 LENGTHS = st.tuples(st.integers(0, 150), st.integers(0, 150), st.integers(0, 150))
@@ -68,11 +68,11 @@ def test_one_history_is_the_same_from_entry_to_entry(count: int) -> None:
 
 @given(st.integers(1, 2**40))
 def test_few_marks_cover_any_history_and_follow_from_the_number(sequence: int) -> None:
-    marks = kept(sequence)
+    marks = marked_sequences(sequence)
     assert len(marks) <= REACH + 1 + (REACH // 2) * sequence.bit_length()
     assert marks == tuple(sorted(marks, reverse=True))
     assert marks[0] == sequence
-    assert set(kept(sequence + 1)) <= {*marks, sequence + 1}
+    assert set(marked_sequences(sequence + 1)) <= {*marks, sequence + 1}
 
 
 def test_the_marks_are_those_of_brute_force() -> None:
@@ -82,7 +82,7 @@ def test_the_marks_are_those_of_brute_force() -> None:
             for each in range(sequence, 0, -1)
             if any(each % 2**k == 0 and sequence - each <= REACH * 2**k for k in range(11))
         ]
-        assert list(kept(sequence)) == expected
+        assert list(marked_sequences(sequence)) == expected
 
 
 def test_an_entry_has_the_marks_that_follow_from_its_number() -> None:
@@ -91,14 +91,14 @@ def test_an_entry_has_the_marks_that_follow_from_its_number() -> None:
     for number in range(1, 3000):
         lineage = lineage.advanced(f"entry {number}")
         every[number] = lineage.marks[:8]
-        assert lineage.marks == "".join(every[sequence] for sequence in kept(number))
+        assert lineage.marks == "".join(every[sequence] for sequence in marked_sequences(number))
 
 
 @given(st.integers(1, 2**50))
 def test_so_has_one_of_any_number(sequence: int) -> None:
-    marks = {each: f"{place:08}" for place, each in enumerate(kept(sequence))}
+    marks = {each: f"{place:08}" for place, each in enumerate(marked_sequences(sequence))}
     after = Lineage(sequence, "".join(marks.values())).advanced("next")
-    assert after.marks[8:] == "".join(marks[each] for each in kept(sequence + 1)[1:])
+    assert after.marks[8:] == "".join(marks[each] for each in marked_sequences(sequence + 1)[1:])
 
 
 def test_a_mark_is_what_FORMAT_says() -> None:
@@ -128,9 +128,9 @@ def test_an_entry_that_follows_none_is_of_another_history(below: int, gap: int, 
     """What gives up a damaged journal goes on above its numbers: FORMAT.md's marks, and PARTED from all that was seen."""
     seen = grown(NO_LINEAGE, "damaged", below)
     begun = Lineage.superseding(below + gap, "given up")
-    assert tuple(begun.at) == kept(begun.sequence)
+    assert tuple(begun.at) == marked_sequences(begun.sequence)
     later = grown(begun, "since", more)
-    assert tuple(later.at) == kept(later.sequence)
+    assert tuple(later.at) == marked_sequences(later.sequence)
     assert compare(begun, later) is not Verdict.PARTED
     assert compare(seen, later) is not Verdict.SAME
     if below in later.at:

@@ -77,7 +77,7 @@ def test_marks_on_the_way_contradict_no_mark_of_the_source(begins: int) -> None:
     seen: list[Lineage] = []
     for look in (60, 61, 90, 300):
         for number in range(max(begins, before.sequence + 1), look):
-            before = Lineage.towards(number, source[look], before, f"own{number}")
+            before = Lineage.of_copied_entry(number, source[look], before, f"own{number}")
             seen.append(before)
         before = source[look]
         seen.append(before)
@@ -89,7 +89,7 @@ def test_marks_on_the_way_contradict_no_mark_of_the_source(begins: int) -> None:
 
 def test_marks_on_the_way_part_from_another_history() -> None:
     source, other = history(40), history(50, "x")
-    way = Lineage.towards(30, source[40], Lineage(), "own")
+    way = Lineage.of_copied_entry(30, source[40], Lineage(), "own")
     assert compare(way, other[50]) is Verdict.PARTED
 
 

@@ -55,10 +55,10 @@ def _cut(frame: Frame, payload: Payload, partition: int, start: int, end: int) -
     last, identity = end - 1, payload.identity
     rows = FrameRows(batch, offsets, start, last, frame.log_append_time, frame.delete_horizon_ms, frame.leader_epoch)
     data = encode_rows([rows], start, last, identity.topic_id, partition, identity.codec)
-    return codec.made(data), earliest_of(batch)
+    return codec.parse_encoded(data), earliest_of(batch)
 
 
 def _without_rows(frame: Frame, payload: Payload, partition: int, start: int, end: int) -> Timed:
     identity, at_ms, epoch = payload.identity, frame.max_timestamp, frame.leader_epoch
     data = empty_frame(identity.topic_id, partition, identity.codec, start, end - start, at_ms, leader_epoch=epoch)
-    return codec.made(data), at_ms
+    return codec.parse_encoded(data), at_ms

@@ -16,7 +16,7 @@ from pyspark_commitlog.config import LONG_MAX, TopicConfig
 from pyspark_commitlog.errors import CorruptionError, StorageError
 from pyspark_commitlog.format.index import RollLimits
 from pyspark_commitlog.format.paths import TopicPaths, object_name
-from pyspark_commitlog.format.segment_object import INDEX, LOG, TIMEINDEX, Part, Slice, encode_footer
+from pyspark_commitlog.format.segment_object import INDEX, LOG, TIMEINDEX, Slice, SlicePart, encode_footer
 from pyspark_commitlog.log.segments.growing import GrowingSegment, Stamped
 from pyspark_commitlog.log.settle_state import Sealed, Shared, sealed_slice
 from pyspark_commitlog.storage import Storage
@@ -226,9 +226,9 @@ class SliceWriter:
         index, times = bytes(growing.offsets), bytes(growing.times)
         self._target.write([index, times])
         parts = [
-            Part(LOG, growing.length, self._crc),
-            Part(INDEX, len(index), crc32c(index)),
-            Part(TIMEINDEX, len(times), crc32c(times)),
+            SlicePart(LOG, growing.length, self._crc),
+            SlicePart(INDEX, len(index), crc32c(index)),
+            SlicePart(TIMEINDEX, len(times), crc32c(times)),
         ]
         base, latest = growing.index.base_offset, growing.index.max_timestamp
         least, lateness = growing.min_timestamp, growing.lateness

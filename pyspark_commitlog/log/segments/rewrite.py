@@ -171,7 +171,7 @@ def fill_slice(
             rows = min(end - into.next_offset, _MAX_DELTA + 1)
             start, compression = into.next_offset, rules.compression
             data = empty_frame(topic_id, partition, compression, start, rows, at_ms, leader_epoch=epoch)
-            into.append(stamped(codec.made(data), at_ms))
+            into.append(stamped(codec.parse_encoded(data), at_ms))
 
     epoch = None
     for frame, least_ms in frames:
@@ -330,7 +330,7 @@ class _Output:
             data = empty_frame(
                 topic_id, partition, codec_name, self.covered, rows, at_ms, leader_epoch=self._epoch or 0
             )
-        self._append(codec.made(data), least_ms)
+        self._append(codec.parse_encoded(data), least_ms)
 
     def _append(self, frame: Frame, least_ms: int | None) -> None:
         if self._segment is not None and self._segment.full(frame):

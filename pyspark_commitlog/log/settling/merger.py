@@ -82,7 +82,7 @@ def _fill(sink: FrameSink, merger: Merger, lost: list[Gap], otherwise_ms: int) -
         for start in range(gap.start, gap.end, MAX_ROWS):
             rows = min(MAX_ROWS, gap.end - start)
             data = empty_frame(merger.topic_id, merger.partition, merger.codec, start, rows, at_ms)
-            sink.append(_stamped(codec.made(data), start, gap.leader_epoch, at_ms))
+            sink.append(_stamped(codec.parse_encoded(data), start, gap.leader_epoch, at_ms))
     lost.clear()
 
 
@@ -157,7 +157,7 @@ class Merger:
             log_append_time=held[0].frame.log_append_time,
             base_offset=held[0].base_offset,
         )
-        return codec.made(data.joined())
+        return codec.parse_encoded(data.joined())
 
 
 def _stamped(frame: Frame, base_offset: int, leader_epoch: int, min_timestamp: int | None) -> Stamped:
