@@ -92,8 +92,8 @@ class Access:
         """
         return _rules(self._journal().newest())
 
-    def among(self, operation: Operation, topics: Iterable[str]) -> list[str]:
-        """Return the topics with which the principal may do this, in their order."""
+    def permitted_topics(self, operation: Operation, topics: Iterable[str]) -> list[str]:
+        """Return the topics on which the principal may do an operation, in order."""
         rules = self.rules()
         return [topic for topic in topics if allows(rules, self.principal, operation, topic)]
 
@@ -136,12 +136,12 @@ class Access:
         """
         rule = checked(principal, operation, topic)
 
-        def without(rules: set[Rule]) -> set[Rule]:
+        def remove_rule(rules: set[Rule]) -> set[Rule]:
             if rule not in rules:
                 raise UsageError(f"there is no rule that {principal} may {operation} {topic}; nothing was changed")
             return rules - {rule}
 
-        self._change(without)
+        self._change(remove_rule)
 
     def clear(self) -> None:
         """Remove all rules: from then on everybody may do everything, as in a root that never had one.

@@ -52,8 +52,8 @@ class Moment:
     wall_ms: int
 
     @classmethod
-    def now(cls, clock: Clock) -> Moment:
-        """Return this moment."""
+    def of(cls, clock: Clock) -> Moment:
+        """Return the present moment of a clock."""
         return cls(clock.monotonic(), clock.now_ms())
 
     def seconds_until(self, later: Moment) -> float:

@@ -280,10 +280,11 @@ def fault_of(error: Exception, what: str) -> str:
     return str(as_ours) if ours else f"{what} can't be checked: {type(error).__name__}: {error}"
 
 
-def together(failures: Sequence[Exception], what: str) -> Exception:
-    """Return several failures as one error to raise: of the first one's kind, with all their messages, each once.
+def combine_errors(failures: Sequence[Exception], what: str) -> Exception:
+    """Combine failures into one error of the first one's kind.
 
-    One alone is returned as it is. Where some are no ``CommitLogError`` it is a group of all, which ``what`` names.
+    It has all their messages, each once. One alone is returned as it is. Where some are no ``CommitLogError`` it is a
+    group of all, which ``what`` names.
     """
     if len(failures) == 1:
         return failures[0]

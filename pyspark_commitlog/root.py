@@ -196,7 +196,7 @@ class Root:
         Names that the principal may not use are left out. Of roots that belong together: a listing of this one, and
         one of the metadata root, where all topics are, or of all that answer where that does not.
         """
-        return self._access.among(Operation.DESCRIBE, self._names())
+        return self._access.permitted_topics(Operation.DESCRIBE, self._names())
 
     def _names(self) -> list[str]:
         """Return what is named in the topics' directory, of all principals."""

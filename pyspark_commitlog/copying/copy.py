@@ -11,7 +11,7 @@ from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.copying.comparison import Compared, compare_topic
 from pyspark_commitlog.copying.group_offsets import CopiedGroup, SourceOffsets, read_offsets, write_offsets
 from pyspark_commitlog.copying.topic_copy import CopiedTopic, check_stands_alone, copy_topic
-from pyspark_commitlog.errors import UsageError, as_reported, together
+from pyspark_commitlog.errors import UsageError, as_reported, combine_errors
 from pyspark_commitlog.model import Progress, silent, watched
 from pyspark_commitlog.replicas.roots import root_id
 
@@ -75,7 +75,7 @@ def copy_topics(
     """
     copied, failures = copy_what_can_be(source, destination, topics, groups=groups, progress=progress)
     if failures:
-        error = together(failures, f"{len(failures)} topics, or groups' offsets, could not be copied")
+        error = combine_errors(failures, f"{len(failures)} topics, or groups' offsets, could not be copied")
         if copied.summary:
             error.add_note(f"copied all the same: {copied.summary}")
         raise error

@@ -151,7 +151,7 @@ class Groups:
             return GroupDescription(group, 0, (), {}, DAMAGED, faults=(str(error),))
         rows, metadata = [], {}
         faults = MemberFiles(self._storage, group, self._deciders).faults()
-        for name in self._access.among(Operation.DESCRIBE, sorted({*state.names(), *state.members.topics})):
+        for name in self._access.permitted_topics(Operation.DESCRIBE, sorted({*state.names(), *state.members.topics})):
             try:
                 topic = _live(handle, name)
             except CorruptionError as error:

@@ -233,7 +233,7 @@ class JournalPutter(JournalReader):
         Its own file is looked at where its time is needed, and is not bounded by what is known of storage's clock; that
         is before the base is, which then shows that it was the very file that was put.
         """
-        own = OwnPut.of(entry.write_id, reply, began, Moment.now(self._storage.clock), self._reference)
+        own = OwnPut.of(entry.write_id, reply, began, Moment.of(self._storage.clock), self._reference)
         stored, fresh = Stored(entry, reply), self._is_fresh(base)
         if not own.is_certain or (reply.modified_ms < 0 and fresh and self._wants_date(began)):
             try:
@@ -255,7 +255,7 @@ class JournalPutter(JournalReader):
 
         An anchor goes only after the entry after it was there for the delay, which ours was not: that was another.
         """
-        if ambiguous or not began.is_fresh(Moment.now(self._storage.clock)):
+        if ambiguous or not began.is_fresh(Moment.of(self._storage.clock)):
             return self._search(entry)
         self.forget()
         return None

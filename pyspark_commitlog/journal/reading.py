@@ -55,7 +55,7 @@ class _Listed(NamedTuple):
 
     def is_fresh(self, clock: Clock) -> bool:
         """Return whether the newest of them can't have been collected: nothing is soon, where looks are requests."""
-        return self.began is not None and self.began.is_fresh(Moment.now(clock))
+        return self.began is not None and self.began.is_fresh(Moment.of(clock))
 
 
 class JournalReader:
@@ -117,7 +117,7 @@ class JournalReader:
     def _was_newest(self, seconds: float) -> bool:
         """Return whether the remembered entry was the newest at most so long ago, where a look is a request."""
         seen = self._newest_at
-        return seen is not None and seen.seconds_until(Moment.now(self._storage.clock)) < seconds
+        return seen is not None and seen.seconds_until(Moment.of(self._storage.clock)) < seconds
 
     def stands_before(self, entry: Entry) -> Stored | None:
         """Return the remembered entry, if it is the newest, and this one or the one before it; else None.
@@ -305,7 +305,7 @@ class JournalReader:
 
         Where a look is a request none is made soon after that one.
         """
-        if self._storage.bills_requests and seen.is_fresh(Moment.now(self._storage.clock)):
+        if self._storage.bills_requests and seen.is_fresh(Moment.of(self._storage.clock)):
             return True
         if stored.info.modified_ms < 0:  # its put's reply lacks a part of its identity
             return self._storage.exists(self._path(stored.sequence))
@@ -542,13 +542,13 @@ class JournalReader:
 
     def _moment(self) -> Moment | None:
         """Return this moment where looks are requests; None elsewhere: nothing is spared there."""
-        return Moment.now(self._storage.clock) if self._storage.bills_requests else None
+        return Moment.of(self._storage.clock) if self._storage.bills_requests else None
 
     def _is_fresh(self, base: Stored) -> bool:
         """Return whether no number after ``base`` can have been collected yet: it is the anchor, seen a moment ago."""
         if self._newest_at is None or self._anchor is None or self._anchor.entry is not base.entry:
             return False
-        return self._newest_at.is_fresh(Moment.now(self._storage.clock))
+        return self._newest_at.is_fresh(Moment.of(self._storage.clock))
 
     def _remember(self, newest: Stored, newest_at: Moment | None, own: OwnPut | None = None) -> Stored:
         """Make an entry the anchor, the newest at some moment from ``newest_at`` on; ``own``: by its put's reply."""

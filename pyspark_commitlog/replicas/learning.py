@@ -144,7 +144,7 @@ def learn(
             it was restored from a copy; or the source was.
         CommitLogError, OSError: what it has learned by then stays.
     """
-    last, seen = target.learned(newest.entry), Moment.now(target.storage.clock)
+    last, seen = target.learned(newest.entry), Moment.of(target.storage.clock)
     learned = 0 if last is None else last.sequence
     if learned < least:
         raise RestoredError(

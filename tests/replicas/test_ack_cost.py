@@ -138,7 +138,7 @@ def test_what_was_seen_a_while_ago_is_not_taken_for_what_readers_see(roots: Repl
         roots.write(value, hw_later=True, topic=writer)
     head = journal.head()
     assert head is not None
-    journal._newest_at = Moment.now(roots.clock)  # as of a bucket
+    journal._newest_at = Moment.of(roots.clock)  # as of a bucket
     shown = journal.recent(300)
     assert shown is not None
     assert (shown.sequence, head.sequence) == (2, 3)

@@ -89,7 +89,7 @@ def collect(
         return _collect_unlocked(topic, topic_id, thorough, budget_seconds, least)
     storage, paths = topic.storage, topic.paths(topic_id)
     _, state = topic.newest(topic_id)
-    journal, seen = topic.settle_journal(topic_id), Moment.now(storage.clock)
+    journal, seen = topic.settle_journal(topic_id), Moment.of(storage.clock)
     sequences = journal.sequences()
     retained = list(journal.read_several(sequences).values())
     storage.sync_directory(paths.settle, fresh=True)

@@ -92,7 +92,7 @@ class _Collector:
         self._paths, self._anchors = topic.paths(state.topic_id), anchors
         self._order = sorted(anchors, reverse=True)  # the lowest is last
         self._numbers, self._known = range(0), dict[int, Stored]()
-        self._seen = Moment.now(topic.storage.clock)
+        self._seen = Moment.of(topic.storage.clock)
         self.done = CollectedEntries()
 
     def run(self) -> CollectedEntries:
@@ -142,7 +142,7 @@ class _Collector:
 
     def _read(self, numbers: range) -> None:
         self._numbers, self._known = numbers, self._topic.journal.read_several(numbers)
-        self._seen = Moment.now(self._topic.storage.clock)
+        self._seen = Moment.of(self._topic.storage.clock)
 
     def _delete(self, first: int, at: int | None) -> bool:
         """Delete some entries from ``first`` on, up to the anchor that is near; return whether all of them went."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pyspark_commitlog.config import LONG_MAX, TopicConfig
-from pyspark_commitlog.errors import TopicChangedError, as_reported, missing, together
+from pyspark_commitlog.errors import TopicChangedError, as_reported, combine_errors, missing
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.frame import NO_TIMESTAMP
 from pyspark_commitlog.journal import Stored
@@ -130,7 +130,7 @@ def compact(
                 raise
             failures.append(as_reported(error))
     if failures:
-        raise together(failures, f"topic {topic.name!r}: {len(failures)} partitions could not be compacted")
+        raise combine_errors(failures, f"topic {topic.name!r}: {len(failures)} partitions could not be compacted")
     return done
 
 

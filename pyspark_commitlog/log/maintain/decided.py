@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from pyspark_commitlog.anchor import stays_ms
-from pyspark_commitlog.errors import CommitLogError, CorruptionError, together
+from pyspark_commitlog.errors import CommitLogError, CorruptionError, combine_errors
 from pyspark_commitlog.log.maintain.collect import kept_from, remove_former, sweep_tables
 from pyspark_commitlog.log.maintain.collect_entries import plan_entries
 from pyspark_commitlog.log.topic import TopicLog
@@ -27,7 +27,7 @@ def collect_decided(topic: TopicLog) -> int:
     if roots and not failures and all(map(_has_one_life, roots)):
         _, failures = _at_each(roots, _remove_former)
     if failures:
-        raise together(failures, f"topic {topic.name!r}: {len(failures)} metadata roots failed")
+        raise combine_errors(failures, f"topic {topic.name!r}: {len(failures)} metadata roots failed")
     return gone
 
 

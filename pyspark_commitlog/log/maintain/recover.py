@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pyspark_commitlog.config import TopicConfig
-from pyspark_commitlog.errors import as_reported, together
+from pyspark_commitlog.errors import as_reported, combine_errors
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.segments.indexes import index_fault, mended
@@ -65,7 +65,7 @@ def _recover_locked(topic: TopicLog, topic_id: str) -> int:
     if tuple(partitions) != settled.partitions:
         topic.publish(base, replace(settled, partitions=tuple(partitions)))
     if failures:
-        raise together(failures, f"topic {topic.name!r}: {len(failures)} segments could not be checked")
+        raise combine_errors(failures, f"topic {topic.name!r}: {len(failures)} segments could not be checked")
     return rebuilt
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from pyspark_commitlog.config import LONG_MAX, TopicConfig
-from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError, together
+from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError, combine_errors
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import parse_segment
 from pyspark_commitlog.format.segment_object import LOG
@@ -192,7 +192,7 @@ def _retained(
     topic: TopicLog, before: TopicState, state: TopicState, segments: int, failures: Sequence[Exception]
 ) -> Retained:
     if failures:
-        raise together(failures, f"topic {topic.name!r}: {len(failures)} partitions could not be retained")
+        raise combine_errors(failures, f"topic {topic.name!r}: {len(failures)} partitions could not be retained")
     pairs = enumerate(zip(before.log_start, state.log_start, strict=False))
     return Retained({p: (old, new) for p, (old, new) in pairs if old != new}, segments)
 
@@ -296,7 +296,9 @@ def _collect_segments(topic: TopicLog, topic_id: str, *, idle: bool) -> int:
                 storage.delete(f"{directory}/{name}")
                 removed += 1
     if failures:
-        raise together(failures, f"topic {topic.name!r}: the segments of {len(failures)} partitions were not collected")
+        raise combine_errors(
+            failures, f"topic {topic.name!r}: the segments of {len(failures)} partitions were not collected"
+        )
     return removed
 
 

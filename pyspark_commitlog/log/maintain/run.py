@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from pyspark_commitlog.errors import TopicChangedError, as_reported, together
+from pyspark_commitlog.errors import TopicChangedError, as_reported, combine_errors
 from pyspark_commitlog.log.last_maintained import note_maintained
 from pyspark_commitlog.log.maintain.collect import Collected, collect, remove_former, sweep, sweep_tables
 from pyspark_commitlog.log.maintain.compact import Compacted, compact, idle_reasons
@@ -157,6 +157,6 @@ class _Steps:
         return otherwise
 
     def raise_failures(self, name: str) -> None:
-        """Raise what failed of a topic, if anything did; see ``errors.together``."""
+        """Raise what failed of a topic, if anything did; see ``errors.combine_errors``."""
         if self.failures:
-            raise together(self.failures, f"topic {name!r}: {len(self.failures)} steps failed")
+            raise combine_errors(self.failures, f"topic {name!r}: {len(self.failures)} steps failed")

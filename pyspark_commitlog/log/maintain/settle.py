@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain
 
 from pyspark_commitlog.config import TopicConfig
-from pyspark_commitlog.errors import CommitLogError, CorruptionError, together
+from pyspark_commitlog.errors import CommitLogError, CorruptionError, combine_errors
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.last_maintained import start_note, warn_unless_maintained
 from pyspark_commitlog.log.objects.merge import merge
@@ -56,7 +56,9 @@ def settle(topic: TopicLog, topic_id: str, *, budget_seconds: float | None = Non
     """
     done = settle_on(topic, topic_id, budget_seconds=budget_seconds)
     if done.failures:
-        raise together(done.failures, f"topic {topic.name!r}: {len(done.failures)} partitions could not be settled")
+        raise combine_errors(
+            done.failures, f"topic {topic.name!r}: {len(done.failures)} partitions could not be settled"
+        )
     return done
 
 

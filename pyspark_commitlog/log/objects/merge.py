@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from pyspark_commitlog.errors import as_reported, together
+from pyspark_commitlog.errors import as_reported, combine_errors
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import earliest_ms, segment_span
 from pyspark_commitlog.log.objects.merge_plan import OwnMerge, TailMerge, is_tier_due, plan_own, plan_tail
@@ -90,7 +90,7 @@ def merge(
                 damage |= dict.fromkeys(error.parts, as_reported(error.error))
     if damage:
         failures = list(dict.fromkeys(damage.values()))
-        raise together(failures, f"topic {topic.name!r}: {len(failures)} merges failed")
+        raise combine_errors(failures, f"topic {topic.name!r}: {len(failures)} merges failed")
     return done
 
 

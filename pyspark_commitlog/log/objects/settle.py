@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
-from pyspark_commitlog.errors import CorruptionError, UnsupportedError, together
+from pyspark_commitlog.errors import CorruptionError, UnsupportedError, combine_errors
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.read.unsettled import Hole, Pending, Source, unsettled_frames
@@ -131,7 +131,7 @@ class _ObjectRun(SettleRun):
             self._move(partition, sources[partition])
             if self._writer.is_broken:
                 *before, failed = (error for _, error in self.failures)
-                raise together([failed, *before], f"topic {self._topic.name!r}: nothing could be settled")
+                raise combine_errors([failed, *before], f"topic {self._topic.name!r}: nothing could be settled")
 
     def _settle(self, partition: int, sources: Sequence[Source | Hole]) -> bool:
         """Move one partition up to where its slice, or the object, is full, or a frame is damaged."""
