@@ -369,7 +369,7 @@ class CommitLog(ReplicatedRoot):
     def _may_be_live(self, name: str) -> bool:
         try:
             topic = TopicLog(self._storage, name)
-            (topic.placed(writing=False) if self._is_one_of_several else topic).newest()
+            (topic.route(writing=False) if self._is_one_of_several else topic).newest()
         except (UnknownTopicError, UsageError):
             return False
         except CommitLogError:
@@ -388,7 +388,7 @@ class CommitLog(ReplicatedRoot):
     def _is_live(self, name: str) -> bool:
         try:
             topic = TopicLog(self._storage, name)
-            (topic.placed(writing=False) if self._is_one_of_several else topic).newest()
+            (topic.route(writing=False) if self._is_one_of_several else topic).newest()
         except (StorageUnreadableError, UnknownTopicError, UsageError):
             return False
         except CorruptionError:

@@ -135,7 +135,7 @@ class Root:
         if operation in (Operation.WRITE, Operation.ADMIN):
             self._check_store()
         topic = TopicLog(self._storage, name)
-        return topic.placed(writing=operation is Operation.WRITE) if self._is_one_of_several else topic
+        return topic.route(writing=operation is Operation.WRITE) if self._is_one_of_several else topic
 
     @property
     def _access(self) -> Access:

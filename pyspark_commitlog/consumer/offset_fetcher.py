@@ -29,8 +29,8 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.groups.state.group_state import NEVER, GroupState
-from pyspark_commitlog.log.lost import passed
-from pyspark_commitlog.log.parted import Parted, lost
+from pyspark_commitlog.log.lost import losses_since
+from pyspark_commitlog.log.parted import Divergence, describe_loss
 from pyspark_commitlog.log.read.reader import View
 from pyspark_commitlog.log.topic import check_partition
 from pyspark_commitlog.model import TopicPartition
@@ -140,7 +140,7 @@ class OffsetFetcher:
 
     def _follow_history(self, views: Mapping[str, View]) -> None:
         """Judge the positions that were reached under another entry: the topic may have been restored from a copy."""
-        judged: dict[tuple[str, Lineage | None], Parted | None] = {}
+        judged: dict[tuple[str, Lineage | None], Divergence | None] = {}
         refused: list[LogTruncationError] = []
         for key, state in self._subscriptions.assigned.items():
             view = views.get(key.topic)
@@ -166,7 +166,7 @@ class OffsetFetcher:
         key: TopicPartition,
         state: PartitionState,
         view: View,
-        parted: Parted,
+        parted: Divergence,
         refused: list[LogTruncationError],
     ) -> None:
         """Go back to where the histories parted, as Kafka does; where that is unknown, to ``auto_offset_reset``."""
@@ -174,7 +174,7 @@ class OffsetFetcher:
         if key.partition >= view.topic.partitions:  # it was added after the copy: the next assignment is without it
             return
         low, high = view.topic.log_start[key.partition], view.topic.log_end[key.partition]
-        what = lost(key.topic, key.partition, state.position, parted)
+        what = describe_loss(key.topic, key.partition, state.position, parted)
         if self._config.reset is Reset.NONE:
             state.lost = True
             refused.append(
@@ -199,10 +199,10 @@ class OffsetFetcher:
         The position stays: what is at and after it means the same, as no offset is used again.
         """
         assert state.position is not None
-        for gap in passed(view.topic, key.partition, state.position, state.lineage):
+        for gap in losses_since(view.topic, key.partition, state.position, state.lineage):
             what = (
-                f"topic {key.topic!r} partition {key.partition}: {gap.what}; the position {state.position} is of "
-                "before that: the consumer may have read them"
+                f"topic {key.topic!r} partition {key.partition}: {gap.description}; the position {state.position} is "
+                "of before that: the consumer may have read them"
             )
             if self._config.reset is Reset.NONE:
                 state.lost = True

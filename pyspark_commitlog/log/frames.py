@@ -152,15 +152,15 @@ def _walk(storage: Storage, span: Span, ahead: Windows | None) -> Iterator[Locat
             window, inside = _window_for(storage, span, position, ahead), 0
             frame = _parse(window, inside, span, position)
         if frame is None:
-            raise _short(span, position)
+            raise _truncation_error(span, position)
         if expected is not None and frame.base_offset != expected:
             raise CorruptionError(
-                f"{_where(span, position)}: frame has offset {frame.base_offset}, expected {expected}"
+                f"{_describe_position(span, position)}: frame has offset {frame.base_offset}, expected {expected}"
             )
         if span.end_offset is not None and frame.next_offset + span.shift > span.end_offset:
             raise CorruptionError(
-                f"{_where(span, position)}: frame goes on to offset {frame.next_offset + span.shift}, its frames end at"
-                f" {span.end_offset} by the entry that names them"
+                f"{_describe_position(span, position)}: frame goes on to offset {frame.next_offset + span.shift}, its "
+                f"frames end at {span.end_offset} by the entry that names them"
             )
         yield Located(frame, position, frame.base_offset + span.shift)
         position, inside, expected = position + frame.length, inside + frame.length, frame.next_offset
@@ -215,7 +215,7 @@ def _parse(window: pa.Buffer, inside: int, span: Span, position: int) -> Frame |
     try:
         return codec.parse(window, inside)
     except CorruptionError as error:
-        raise CorruptionError(f"{_where(span, position)}: {error}") from error
+        raise CorruptionError(f"{_describe_position(span, position)}: {error}") from error
 
 
 def check(located: Located, span: Span) -> Payload:
@@ -227,21 +227,23 @@ def check(located: Located, span: Span) -> Payload:
     try:
         payload = codec.open_payload(located.frame)
     except CorruptionError as error:
-        raise CorruptionError(f"{_where(span, located.position)}: {error}; restore the file from a copy") from error
+        raise CorruptionError(
+            f"{_describe_position(span, located.position)}: {error}; restore the file from a copy"
+        ) from error
     identity = payload.identity
     if (identity.topic_id, identity.partition) != (span.topic_id, span.partition):
         raise CorruptionError(
-            f"{_where(span, located.position)}: frame belongs to topic id {identity.topic_id} partition "
+            f"{_describe_position(span, located.position)}: frame belongs to topic id {identity.topic_id} partition "
             f"{identity.partition}, expected {span.topic_id} partition {span.partition}: the file was swapped"
         )
     if span.chunk is not None and identity.chunk != span.chunk:
         raise CorruptionError(
-            f"{_where(span, located.position)}: frame was staged for chunk {identity.chunk}: the file was swapped; "
-            "restore it from a copy"
+            f"{_describe_position(span, located.position)}: frame was staged for chunk {identity.chunk}: the file was "
+            "swapped; restore it from a copy"
         )
     if identity.kind == SPARSE and identity.base_offset != located.base_offset:
         raise CorruptionError(
-            f"{_where(span, located.position)}: frame has offset {located.base_offset}, "
+            f"{_describe_position(span, located.position)}: frame has offset {located.base_offset}, "
             f"its record says {identity.base_offset}"
         )
     return payload
@@ -259,7 +261,9 @@ def check_whole(located: Located, span: Span) -> tuple[Payload, int]:
     try:
         return payload, columns.decoded_bytes(payload.message, sparse=payload.identity.kind == SPARSE)
     except CorruptionError as error:
-        raise CorruptionError(f"{_where(span, located.position)}: {error}; restore the file from a copy") from error
+        raise CorruptionError(
+            f"{_describe_position(span, located.position)}: {error}; restore the file from a copy"
+        ) from error
 
 
 def earliest_ms(frame: Frame, payload: Payload) -> int | None:
@@ -370,11 +374,12 @@ def unreadable_is_damage(storage: Storage, path: str) -> Iterator[None]:
         raise CorruptionError(f"{path} of {storage.url} can't be read: input/output error (a bad sector)") from error
 
 
-def _where(span: Span, position: int) -> str:
+def _describe_position(span: Span, position: int) -> str:
     return f"{span.path} position {position} (partition {span.partition})"
 
 
-def _short(span: Span, position: int) -> CorruptionError:
+def _truncation_error(span: Span, position: int) -> CorruptionError:
     return CorruptionError(
-        f"{_where(span, position)}: the file ends inside a frame, expected {span.end} bytes; restore it from a copy"
+        f"{_describe_position(span, position)}: the file ends inside a frame, expected {span.end} bytes; "
+        "restore it from a copy"
     )

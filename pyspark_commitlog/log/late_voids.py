@@ -59,4 +59,4 @@ def with_voids_at(
 
 def is_misled(state: TopicState, partition: int, row: SettledPartition) -> bool:
     """Return whether compaction may have dropped records that live, in favour of what is void by now."""
-    return any(start < row.seen for start, _ in late_voids(state, partition, row))
+    return any(start < row.compacted_below for start, _ in late_voids(state, partition, row))

@@ -45,8 +45,8 @@ class NewLeaf:
     segments: int
     data: bytes
 
-    def named(self, name: str) -> Leaf:
-        """Return how a manifest names it, once it is written to a file of this name."""
+    def to_leaf(self, name: str) -> Leaf:
+        """Return the manifest's row for it, once written to a file of this name."""
         return Leaf(name, Checked.of(self.data), self.base_offset, self.segments)
 
 

@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pyspark_commitlog.format.lineage import Lineage
-from pyspark_commitlog.log.state import Lost, TopicState
+from pyspark_commitlog.log.state import LostOffsets, TopicState
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class LostRange:
     """Offsets [start, end) of a partition that are lost, and what lost them."""
 
     partition: int
     start: int
     end: int
-    by: Lost
+    by: LostOffsets
 
     @property
-    def what(self) -> str:
-        """Return in words which offsets are lost, and why."""
+    def description(self) -> str:
+        """Return the lost offsets and the reason, in words."""
         lost = f"offsets {self.start} to {self.end - 1}, {self.end - self.start} of them,"
         if not self.by.by_election:
             return f"{lost} were lost, and voided by an operator"
@@ -36,17 +36,19 @@ class Gap:
         )
 
 
-def gaps(state: TopicState, partition: int, start: int, end: int) -> list[Gap]:
+def gaps(state: TopicState, partition: int, start: int, end: int) -> list[LostRange]:
     """Return what is lost of a partition and has an offset in [start, end), as elections lost it."""
     return [
-        Gap(partition, void.start, void.end, lost)
+        LostRange(partition, void.start, void.end, lost)
         for lost in state.lost
         for void in lost.ranges
         if void.partition == partition and void.start < end and start < void.end
     ]
 
 
-def elected_away(state: TopicState, partition: int, start: int, end: int, seen: Lineage | None = None) -> list[Gap]:
+def elected_away(
+    state: TopicState, partition: int, start: int, end: int, seen: Lineage | None = None
+) -> list[LostRange]:
     """Return what elections lost of [start, end).
 
     Args:
@@ -58,10 +60,11 @@ def elected_away(state: TopicState, partition: int, start: int, end: int, seen: 
     return [gap for gap in gaps(state, partition, start, end) if gap.by.by_election and gap.by.entry > after]
 
 
-def passed(state: TopicState, partition: int, position: int, seen: Lineage | None) -> list[Gap]:
-    """Return what elections lost of the records before a position since it was reached: it may have read them.
+def losses_since(state: TopicState, partition: int, position: int, seen: Lineage | None) -> list[LostRange]:
+    """Return the losses by election before a position since it was reached.
 
-    Nobody can tell of a position without a lineage, nor one that has read them from one that began after them.
+    It may have read these records. Nobody can tell of a position without a lineage, nor one that has read them from one
+    that began after them.
 
     Args:
         state: the topic's newest, of the history that the position was reached in.

@@ -16,8 +16,8 @@ from pyspark_commitlog.log.topic import TopicLog
 
 
 @dataclass(frozen=True, slots=True)
-class Parted:
-    """A topic is another history than the one that was seen.
+class Divergence:
+    """Difference between a topic's history and the one that was seen.
 
     ``ends``: below these offsets, by partition, both are the same; None where nobody can tell. ``seen`` and ``newest``
     are the sequences of the entries.
@@ -46,8 +46,8 @@ class Parted:
         )
 
 
-def parted(topic: TopicLog, seen: Lineage | None, state: TopicState) -> Parted | None:
-    """Return how the history that was seen differs from the topic's; None where nothing shows that it does.
+def find_divergence(topic: TopicLog, seen: Lineage | None, state: TopicState) -> Divergence | None:
+    """Return how a topic's history differs from one seen before; None if nothing shows it.
 
     Args:
         topic: the topic.
@@ -56,7 +56,7 @@ def parted(topic: TopicLog, seen: Lineage | None, state: TopicState) -> Parted |
     """
     if seen is None or compare(seen, state.lineage) is not Verdict.PARTED:
         return None
-    return Parted(seen.sequence, state.lineage.sequence, _common_ends(topic, seen, state))
+    return Divergence(seen.sequence, state.lineage.sequence, _common_ends(topic, seen, state))
 
 
 def _common_ends(topic: TopicLog, seen: Lineage, state: TopicState) -> tuple[int, ...] | None:
@@ -87,7 +87,7 @@ def check_parted(topic: TopicLog, seen: Lineage | None, state: TopicState, offse
     Raises:
         LogTruncationError: names the first.
     """
-    other = parted(topic, seen, state)
+    other = find_divergence(topic, seen, state)
     if other is None:
         return
     for partition, offset in offsets:
@@ -95,13 +95,15 @@ def check_parted(topic: TopicLog, seen: Lineage | None, state: TopicState, offse
             raise truncated(topic.name, partition, offset, other)
 
 
-def truncated(topic: str, partition: int, offset: int, other: Parted) -> LogTruncationError:
+def truncated(topic: str, partition: int, offset: int, other: Divergence) -> LogTruncationError:
     """Return the error for a position of a history that is gone (pure)."""
-    return LogTruncationError(f"{lost(topic, partition, offset, other)}. Start from an offset of the log that is there")
+    return LogTruncationError(
+        f"{describe_loss(topic, partition, offset, other)}. Start from an offset of the log that is there"
+    )
 
 
-def lost(topic: str, partition: int, offset: int, other: Parted) -> str:
-    """Return what a position has lost, in words (pure)."""
+def describe_loss(topic: str, partition: int, offset: int, other: Divergence) -> str:
+    """Describe the loss of a position (pure)."""
     end = other.end(partition)
     kept = "which of its records are the same, nobody can tell" if end is None else f"the same up to offset {end}"
     return f"topic {topic!r} partition {partition}: offset {offset} means nothing any more: {other.reason} ({kept})"

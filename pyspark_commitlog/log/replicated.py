@@ -20,7 +20,7 @@ from pyspark_commitlog.log.home import make_home, settle_journal
 from pyspark_commitlog.log.shapes import Chunks, Extents, WriterRows
 from pyspark_commitlog.log.state import (
     Extent,
-    Lost,
+    LostOffsets,
     TopicState,
     Void,
     WriterRow,
@@ -66,7 +66,7 @@ class TopicFiles:
         if entry.kind != _APPEND or entry.topic_id != newest.topic_id or self._voids(entry, newest, side):
             return []
         rows = self._table(entry, "chunks", Chunks, side)
-        return self._needed(entry.topic_id, rows)
+        return self._chunks_of(entry.topic_id, rows)
 
     def drafted(self, draft: Draft[Any]) -> Sequence[NeededFile]:
         """Return the chunks that an append is to name."""
@@ -75,9 +75,9 @@ class TopicFiles:
         rows = draft.body["chunks"]
         if isinstance(rows, dict):
             rows = checked_json(draft.sides["chunks"], Chunks, f"chunks of an entry of topic {self._name!r}")
-        return self._needed(draft.topic_id, rows)
+        return self._chunks_of(draft.topic_id, rows)
 
-    def _needed(self, topic_id: str, rows: Sequence[Mapping[str, Any]]) -> list[NeededFile]:
+    def _chunks_of(self, topic_id: str, rows: Sequence[Mapping[str, Any]]) -> list[NeededFile]:
         home = TopicPaths(self._name, topic_id)
         return [NeededFile(home.chunk(c.name), Checked(c.length, c.crc)) for c in read_chunks(rows)]
 
@@ -147,7 +147,7 @@ class TopicFiles:
             rows = _rows_back(state, _Tables(self._name, journal, entries), hw, above, voids)
             state = replace(state, voids=merged([*state.voids, *ranges]), writers=rows)
             if election is not None:
-                lost = with_lost(state.lost, Lost(*election, ranges=tuple(ranges)), state.log_start)
+                lost = with_lost(state.lost, LostOffsets(*election, ranges=tuple(ranges)), state.log_start)
                 state = replace(state, lost=lost)
         return {"state": state.to_json()}
 

@@ -174,7 +174,7 @@ def earliest(timestamps: Iterable[int | None]) -> int | None:
     return min(known)
 
 
-def later(lateness: int | None, latest_ms: int, least_ms: int | None) -> int | None:
+def lateness_with(lateness: int | None, latest_ms: int, least_ms: int | None) -> int | None:
     """Return a segment's lateness with one more frame (pure).
 
     Args:
@@ -189,7 +189,7 @@ _BASE, _END, _LATEST = 0, 1, 7  # of a row that ``Sealed.to_json`` made
 
 
 @dataclass(frozen=True, slots=True)
-class Segments:
+class SealedSegments:
     """A partition's sealed segments for look-ups, by bisection: a row becomes a value when it is the answer.
 
     ``rows`` by base offset; ``latest`` is the largest timestamp up to each of them, which ascends where the segments'
@@ -200,13 +200,13 @@ class Segments:
     latest: Sequence[int]
 
     @classmethod
-    def of(cls, rows: Sequence[Sequence[Any]]) -> Segments:
+    def of(cls, rows: Sequence[Sequence[Any]]) -> SealedSegments:
         """Return the segments in a manifest's rows."""
         return cls(rows, tuple(accumulate((row[_LATEST] for row in rows), max)))
 
-    def followed_by(self, rows: Sequence[Sequence[Any]]) -> Segments:
+    def followed_by(self, rows: Sequence[Sequence[Any]]) -> SealedSegments:
         """Return these segments and those after them."""
-        return Segments.of([*self.rows, *rows]) if rows else self
+        return SealedSegments.of([*self.rows, *rows]) if rows else self
 
     @property
     def end_offset(self) -> int:
@@ -258,7 +258,7 @@ class SettledPartition:
     voids_at: int = 0
 
     @property
-    def seen(self) -> int:
+    def compacted_below(self) -> int:
         """Return the offset below which compaction may have dropped records."""
         return max(self.cleaned, self.dropped_below)
 

@@ -82,7 +82,7 @@ class WritersTable(Shape):
 
 
 class LostRow(Row):
-    """Offsets that an entry made void and that may have been read: ``log.state.Lost``."""
+    """Offsets that an entry made void and that may have been read: ``log.state.LostOffsets``."""
 
     entry: Whole
     epoch: OrNone

@@ -144,8 +144,8 @@ def merged(voids: Iterable[Void]) -> tuple[Void, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
-    """Offsets of a topic with replicas that readers had seen, or were promised, and that one entry made void.
+class LostOffsets:
+    """Offsets of a topic with replicas that one entry made void, though readers had seen, or were promised, them.
 
     ``entry`` is its number. Of an unclean election, and of ``recover``, ``epoch`` is the leader epoch, ``at_ms`` the
     time by the new leader's storage clock and ``root`` its id; ``epoch`` is -1 for what an operator voided, or power
@@ -169,13 +169,13 @@ class Lost:
         return [self.entry, self.epoch, self.at_ms, self.root, ranges]
 
     @classmethod
-    def from_json(cls, row: Sequence[Any]) -> Lost:
+    def from_json(cls, row: Sequence[Any]) -> LostOffsets:
         """Return the value of a row."""
         entry, epoch, at_ms, root, ranges = row
         return cls(entry, epoch, at_ms, root, tuple(Void(*void) for void in ranges))
 
 
-def with_lost(before: Sequence[Lost], lost: Lost, log_start: Sequence[int]) -> tuple[Lost, ...]:
+def with_lost(before: Sequence[LostOffsets], lost: LostOffsets, log_start: Sequence[int]) -> tuple[LostOffsets, ...]:
     """Return what is remembered of lost offsets with those of one more entry (pure).
 
     What lies below the log start offset is forgotten; of more than ``MAX_LOST`` entries the oldest two become one,
@@ -219,7 +219,7 @@ class TopicState:
     voids: tuple[Void, ...] = ()
     unsynced_from: int | None = None
     copied: int = 0
-    lost: tuple[Lost, ...] = ()
+    lost: tuple[LostOffsets, ...] = ()
     is_replicated: bool = False
     lineage: Lineage = field(default=NO_LINEAGE, compare=False)
 
@@ -280,7 +280,7 @@ class TopicState:
             voids=tuple(Void(*void) for void in data["voids"]),
             unsynced_from=data["unsyncedFrom"],
             copied=data.get("copied", 0),
-            lost=tuple(Lost.from_json(row) for row in data.get("lost", ())),
+            lost=tuple(LostOffsets.from_json(row) for row in data.get("lost", ())),
             is_replicated="replicas" in data,
             lineage=lineage,
         )

@@ -18,7 +18,7 @@ Unreadable = FileNotFoundError | CorruptionError
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class TailGap:
     """Offsets [start, end) that nobody knows the segments of, and why: objects that can't be read may hold them."""
 
     start: int
@@ -31,7 +31,7 @@ class Slices:
     """The slices that are known, in order, as rows (``Sealed.to_json``), and the gaps between them."""
 
     rows: list[list[Any]]
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[TailGap, ...] = ()
 
     def check(self, low: int) -> None:
         """Refuse a gap with offsets from ``low`` on.
@@ -49,7 +49,7 @@ class Slices:
             if gap.start <= offset < gap.end:
                 raise gap.why
 
-    def gap_above(self, low: int) -> Gap | None:
+    def gap_above(self, low: int) -> TailGap | None:
         """Return the first gap with offsets from ``low`` on."""
         return next((gap for gap in self.gaps if gap.end > low), None)
 
@@ -63,15 +63,15 @@ def slices_of(partition: int, tail: Sequence[tuple[Shared, Footer | Unreadable]]
         start: the offset after the partition's own segments; 0 where it has none.
         end: the offset at which its active segment begins.
     """
-    rows, gaps, why = list[list[Any]](), list[Gap](), None
+    rows, gaps, why = list[list[Any]](), list[TailGap](), None
     for shared, found in tail:
         if not isinstance(found, Footer):
             why = why or found
         elif piece := found.of(partition):
             if why and start < piece[1].base_offset:
-                gaps.append(Gap(start, piece[1].base_offset, why))
+                gaps.append(TailGap(start, piece[1].base_offset, why))
             rows.append(sealed_slice(shared.name, *piece).to_json())
             start, why = piece[1].end_offset, None
     if why and start < end:
-        gaps.append(Gap(start, end, why))
+        gaps.append(TailGap(start, end, why))
     return Slices(rows, tuple(gaps))

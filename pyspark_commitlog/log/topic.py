@@ -34,7 +34,7 @@ from pyspark_commitlog.log.settle_state import (
     Damage,
     Manifest,
     Sealed,
-    Segments,
+    SealedSegments,
     SettledPartition,
     SettleState,
     Shared,
@@ -119,7 +119,7 @@ class TopicLog:
         unit = Unit(paths.journal(name), "topic", self._side, TopicFiles(storage, name))
         self.journal = (DecidedJournal if decided else ReplicatedJournal)(storage, unit, check_topic_entry)
         self._settles: dict[str, Journal] = {}
-        self._tables: Shelf[_Table, Mapping[str, WriterRow] | Segments | Footer | list[list[Any]]] = Shelf()
+        self._tables: Shelf[_Table, Mapping[str, WriterRow] | SealedSegments | Footer | list[list[Any]]] = Shelf()
         self._settled: tuple[Stored, SettleState] | None = None
         self._root_defaults = RootDefaults(storage)
         self._defaults: Mapping[str, str] | None = None
@@ -139,8 +139,8 @@ class TopicLog:
 
     # --- replicas ----------------------------------------------------------------------------------------
 
-    def placed(self, *, writing: bool) -> TopicLog:
-        """Return a handle at the root where a topic of several roots is to be read, or written to: at its leader.
+    def route(self, *, writing: bool) -> TopicLog:
+        """Return a handle at the root to read a topic of several roots from, or its leader.
 
         Raises:
             NotLeaderError, ReplicaNotAvailableError: there is none.
@@ -155,7 +155,7 @@ class TopicLog:
 
     def readable(self) -> TopicLog:
         """Return a handle at a root that has the records: itself, but at a root that only decides."""
-        return self.placed(writing=False) if self.journal.is_replicated else self
+        return self.route(writing=False) if self.journal.is_replicated else self
 
     def is_away(self) -> bool:
         """Return whether the root of this handle does not answer, and others may."""
@@ -166,8 +166,10 @@ class TopicLog:
         except OSError:
             return True
 
-    def elsewhere(self) -> TopicLog:
-        """Return a handle at another root that answers: of those named beside this one, or that belong together.
+    def at_other_root(self) -> TopicLog:
+        """Return a handle at another root that answers.
+
+        Of those named beside this one, or that belong together.
 
         Raises:
             ReplicaNotAvailableError: none does.
@@ -175,11 +177,11 @@ class TopicLog:
         return TopicLog(self.journal.fallback_root(), self.name)
 
     def at_leader(self) -> TopicLog:
-        """Return a handle at the leader, itself where it is there; raises as ``placed``.
+        """Return a handle at the leader, itself where it is there; raises as ``route``.
 
         Without a look at a topic that was seen on this root alone.
         """
-        return self.placed(writing=True) if self.journal.is_replicated else self
+        return self.route(writing=True) if self.journal.is_replicated else self
 
     def creates_chunks(self, state: TopicState, *, acks_all: bool) -> Callable[[str], OutputFile]:
         """Return what makes a chunk: here, or with acks=all at every replica that is in sync.
@@ -533,7 +535,7 @@ class TopicLog:
             return ()
         return self._manifest_parts(topic_id, manifest)[0]
 
-    def segments(self, settle: SettleState, partition: int, low: int = 0) -> Segments:
+    def segments(self, settle: SettleState, partition: int, low: int = 0) -> SealedSegments:
         """Return a partition's sealed segments for look-ups; ``low`` and what it raises as with ``sealed``.
 
         Parsing a manifest takes time with every segment, so one that was read and checked is remembered. That is safe:
@@ -554,19 +556,19 @@ class TopicLog:
             return found
         slices = self._slices(settle, partition)
         slices.check_offset(offset)
-        return Segments.of(slices.rows).holding(offset) or found
+        return SealedSegments.of(slices.rows).holding(offset) or found
 
-    def own_segments(self, settle: SettleState, partition: int) -> Segments:
+    def own_segments(self, settle: SettleState, partition: int) -> SealedSegments:
         """Return the sealed segments of a partition's own, without its slices of the tail; raises as ``sealed``."""
         manifest = settle.partition(partition).manifest
         if manifest is None:
-            return Segments((), ())
+            return SealedSegments((), ())
         segments = self._tables.get(manifest)
         if segments is None:
             rows = self._rows(settle.topic_id, manifest)
-            segments = Segments.of(rows)
+            segments = SealedSegments.of(rows)
             self._tables.put(manifest, segments, manifest.segments * _ROW_BYTES * _PARSED)
-        return cast(Segments, segments)
+        return cast(SealedSegments, segments)
 
     def footer(self, topic_id: str, shared: Shared) -> Footer:
         """Return what an object of the tail holds; one that was read is remembered by the process: it is written once.

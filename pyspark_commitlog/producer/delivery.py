@@ -244,7 +244,7 @@ class Delivery:
         try:
             here = self._topic  # that has let go of what it knew knows of no replicas, where its root is lost
             with self._asking():
-                topic = here.placed(writing=True) if here.is_away() else here.at_leader()
+                topic = here.route(writing=True) if here.is_away() else here.at_leader()
         except (CommitLogError, OSError) as error:
             log.info("topic %r: no leader: %s", self._topic.name, error)
             return

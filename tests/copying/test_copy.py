@@ -24,7 +24,7 @@ from pyspark_commitlog.errors import (
     UsageError,
 )
 from pyspark_commitlog.format.lineage import Verdict, compare
-from pyspark_commitlog.log.parted import parted
+from pyspark_commitlog.log.parted import find_divergence
 from pyspark_commitlog.model import silent
 from pyspark_commitlog.testing.faults import Hook, on_path
 from tests.copying.conftest import Pair, records
@@ -322,7 +322,7 @@ def test_positions_of_the_source_are_those_of_the_copy(pair: Pair) -> None:
             pair.copy()
     pair.copy()
     there = pair.there.handle().newest()[1]
-    assert [parted(pair.there.handle(), position, there) for position in seen] == [None] * 40
+    assert [find_divergence(pair.there.handle(), position, there) for position in seen] == [None] * 40
     assert [compare(position, there.lineage) for position in seen[-16:]] == [Verdict.SAME] * 16
 
 

@@ -102,7 +102,7 @@ def transact(asked: Play, chance: random.Random) -> None:
     while not asked.ended():
         values = [f"{asked.name}-{number * _BATCH + place}" for place in range(_BATCH)]
         try:
-            topic = TopicLog(open_storage(asked.urls, asked.stage.options), TOPIC).placed(writing=True)
+            topic = TopicLog(open_storage(asked.urls, asked.stage.options), TOPIC).route(writing=True)
             staged = stage(topic, batch_of([value.encode() for value in values]), everywhere=chance.random() < 0.5)
             commit(topic, staged.topic_id, [staged], Transaction(f"txn:{asked.name}", number))
         except (CommitLogError, OSError) as error:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pyspark_commitlog.format.entry import Checked
 from pyspark_commitlog.format.index import IndexState
-from pyspark_commitlog.log.settle_state import Active, Manifest, Sealed, Segments, SettledPartition, SettleState
+from pyspark_commitlog.log.settle_state import Active, Manifest, Sealed, SealedSegments, SettledPartition, SettleState
 from pyspark_commitlog.log.state import (
     ChunkRef,
     Extent,
@@ -136,7 +136,7 @@ def sealed_segments(draw: st.DrawFn) -> list[Sealed]:
 @given(found=sealed_segments(), offset=st.integers(0, 16), timestamp=st.integers(-1, 10))
 @quick
 def test_segments_are_found_as_by_a_look_at_all(found: list[Sealed], offset: int, timestamp: int) -> None:
-    segments = Segments.of([sealed.to_json() for sealed in found])
+    segments = SealedSegments.of([sealed.to_json() for sealed in found])
 
     below = [sealed for sealed in found if sealed.base_offset <= offset]
     assert segments.holding(offset) == (below[-1] if below else None)
@@ -160,7 +160,7 @@ class Counted(list[list[int]]):
 def test_a_look_up_among_10_000_segments_looks_at_few() -> None:
     rows = _rows(0, 100_000)
     counted = Counted(rows)
-    segments = Segments(counted, Segments.of(rows).latest)
+    segments = SealedSegments(counted, SealedSegments.of(rows).latest)
 
     assert segments.holding(77_777) == Sealed(77_770, 77_780, 0, 1, 1, 0, 0, 7_777_000)
     found = next(segments.not_before(7_777_700, 5))
@@ -173,7 +173,7 @@ def test_an_offset_of_the_tail_is_found_without_a_look_at_all_own_segments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, rows = TopicLog(LocalStorage(tmp_path), "t"), _rows(0, 100_000)
-    own = Segments(Counted(rows), Segments.of(rows).latest)
+    own = SealedSegments(Counted(rows), SealedSegments.of(rows).latest)
     tail = _rows(100_020, 100_050)
     monkeypatch.setattr(topic, "own_segments", lambda settle, partition: own)
     monkeypatch.setattr(topic, "_slices", lambda settle, partition: Slices(tail))

@@ -25,7 +25,7 @@ from pyspark_commitlog.groups.reset_target import Target, Way
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.read.lossy import read_kept
 from pyspark_commitlog.log.read.reader import PartitionReader, read_range, read_view
-from pyspark_commitlog.log.state import Lost, Void
+from pyspark_commitlog.log.state import LostOffsets, Void
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.model import OffsetRange, TopicPartition
 from pyspark_commitlog.spark.session.query_checkpoint import Checkpoint as QueryCheckpoint
@@ -112,7 +112,7 @@ def test_an_unclean_election_says_what_it_lost_and_a_clean_one_does_not(roots: R
     state = roots.at("b").newest()[1]
     (lost,) = state.lost
     now = roots.clock.now_ms()
-    assert lost == Lost(lost.entry, 1, now, roots.id_of("b"), (Void(0, 1, 3),))
+    assert lost == LostOffsets(lost.entry, 1, now, roots.id_of("b"), (Void(0, 1, 3),))
     assert roots.at("b").journal.read(lost.entry).entry.kind == "unclean"
     roots.log("b").replicate("t")
     for root in "bc":

@@ -35,7 +35,7 @@ from pyspark_commitlog.log.maintain import mend
 from pyspark_commitlog.log.maintain.catch_up import TopicSegments
 from pyspark_commitlog.log.objects.salvage import publish
 from pyspark_commitlog.log.settle_state import Active, SettledPartition
-from pyspark_commitlog.log.state import Lost, TopicState, Void
+from pyspark_commitlog.log.state import LostOffsets, TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.repairing import drop_void_records
@@ -444,7 +444,7 @@ def test_a_root_that_only_decides_says_nothing(roots: Replicated, caplog: pytest
 
 
 def test_which_settled_offsets_were_made_void_after_they_were_settled() -> None:
-    lost = (Lost(5, 1, ranges=(Void(0, 2, 4), Void(1, 0, 9))), Lost(7, 2, ranges=(Void(0, 6, 20),)))
+    lost = (LostOffsets(5, 1, ranges=(Void(0, 2, 4), Void(1, 0, 9))), LostOffsets(7, 2, ranges=(Void(0, 6, 20),)))
     state = TopicState("t", False, {}, (1, 0), (30, 30), 1, is_replicated=True, lost=lost)
 
     def row(end: int, *, cleaned: int = 0, dropped_below: int = 0, voids_at: int = 0) -> SettledPartition:
@@ -465,7 +465,7 @@ def test_which_settled_offsets_were_made_void_after_they_were_settled() -> None:
 
 def test_nothing_is_late_where_a_root_stands_alone() -> None:
     """A copy has what its source lost: so that others may join it, its rows say what they have of that."""
-    state = TopicState("t", False, {}, (0,), (30,), 1, lost=(Lost(5, 1, ranges=(Void(0, 2, 4),)),))
+    state = TopicState("t", False, {}, (0,), (30,), 1, lost=(LostOffsets(5, 1, ranges=(Void(0, 2, 4),)),))
     before, copied = (SettledPartition(end, Active(IndexState(end)), None) for end in (2, 10))
     assert late_voids(state, 0, copied) == []
     assert not is_misled(state, 0, copied)

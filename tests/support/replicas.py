@@ -94,7 +94,7 @@ class Replicated:
 
     def topic(self, root: str = "a", name: str = "t") -> TopicLog:
         """Return another process' handle, to write with: at the leader, whatever root was opened."""
-        return TopicLog(self.storage(root), name).placed(writing=True)
+        return TopicLog(self.storage(root), name).route(writing=True)
 
     def at(self, root: str, name: str = "t") -> TopicLog:
         """Return another process' handle, to read with at this very root."""

@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 
 from pyspark_commitlog.format.lineage import Lineage
-from pyspark_commitlog.log.lost import elected_away, gaps, passed
-from pyspark_commitlog.log.parted import Parted
-from pyspark_commitlog.log.state import MAX_LOST, Lost, TopicState, Void, with_lost
+from pyspark_commitlog.log.lost import elected_away, gaps, losses_since
+from pyspark_commitlog.log.parted import Divergence
+from pyspark_commitlog.log.state import MAX_LOST, LostOffsets, TopicState, Void, with_lost
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.read.election_losses import asked_for, lost_ahead, lost_before
 from pyspark_commitlog.spark.read.progress import Loss
 from pyspark_commitlog.spark.read.source_offset import SourceOffset
 from pyspark_commitlog.spark.read.source_options import EARLIEST, LATEST, Timestamps
 
-ELECTED = Lost(9, 2, 1_700_000_000_123, "root-b", (Void(0, 3, 8), Void(1, 0, 2)))
-VOIDED = Lost(7, ranges=(Void(0, 10, 12),))
+ELECTED = LostOffsets(9, 2, 1_700_000_000_123, "root-b", (Void(0, 3, 8), Void(1, 0, 2)))
+VOIDED = LostOffsets(7, ranges=(Void(0, 10, 12),))
 STATE = TopicState(
     topic_id="id", deleted=False, config={}, log_start=(0, 0), log_end=(20, 20), created=1, lost=(VOIDED, ELECTED)
 )
@@ -49,20 +49,20 @@ def test_an_election_is_reported_to_positions_of_before_it_and_no_others() -> No
 
 @pytest.mark.parametrize(("position", "told"), [(3, False), (4, True), (8, True), (15, True)])
 def test_a_position_has_passed_what_lies_before_it(position: int, told: bool) -> None:
-    assert bool(passed(STATE, 0, position, seen(8))) == told
-    assert not passed(STATE, 0, position, seen(9)), "it was reached after the election"
-    assert not passed(STATE, 0, position, None), "nobody can tell"
+    assert bool(losses_since(STATE, 0, position, seen(8))) == told
+    assert not losses_since(STATE, 0, position, seen(9)), "it was reached after the election"
+    assert not losses_since(STATE, 0, position, None), "nobody can tell"
 
 
 def test_what_an_operator_voided_is_no_election_s() -> None:
     (voided,) = gaps(STATE, 0, 10, 20)
-    assert voided.what == "offsets 10 to 11, 2 of them, were lost, and voided by an operator"
+    assert voided.description == "offsets 10 to 11, 2 of them, were lost, and voided by an operator"
     assert spans(10, 20) == []
 
 
 def test_a_loss_names_offsets_and_election() -> None:
     (gap,) = gaps(STATE, 0, 0, 9)
-    assert gap.what == (
+    assert gap.description == (
         "offsets 3 to 7, 5 of them, were lost by the unclean election of root root-b (leader epoch 2, journal entry 9, at "
         "2023-11-14T22:13:20+00:00), and are not used again"
     )
@@ -78,15 +78,15 @@ def test_what_is_lost_goes_through_json() -> None:
 
 
 def test_what_lies_below_the_log_start_is_forgotten() -> None:
-    later = Lost(11, 3, 0, "root-c", (Void(1, 5, 6),))
+    later = LostOffsets(11, 3, 0, "root-c", (Void(1, 5, 6),))
     assert with_lost(STATE.lost, later, (8, 1)) == (VOIDED, replace(ELECTED, ranges=(Void(1, 0, 2),)), later)
     assert with_lost(STATE.lost, later, (20, 6)) == ()
 
 
 def test_of_too_many_entries_the_oldest_become_one_and_no_offset_is_forgotten() -> None:
-    kept: tuple[Lost, ...] = ()
+    kept: tuple[LostOffsets, ...] = ()
     for number in range(MAX_LOST + 5):
-        kept = with_lost(kept, Lost(number, number, 0, "root", (Void(0, 2 * number, 2 * number + 1),)), (0,))
+        kept = with_lost(kept, LostOffsets(number, number, 0, "root", (Void(0, 2 * number, 2 * number + 1),)), (0,))
     assert len(kept) == MAX_LOST
     assert kept[0].entry == 5, "under the later's name"
     assert sum(len(each.ranges) for each in kept) == MAX_LOST + 5
@@ -104,7 +104,7 @@ def at(offset: int, entry: int | None, topic_id: str = "id") -> SourceOffset:
 def test_a_read_loses_what_lies_in_its_span() -> None:
     (loss,) = lost_ahead([(PLACE, 0, 5), (PLACE, 10, 20), (TopicPartition("gone", 0), 0, 9)], {"t": STATE})
     assert loss == Loss(
-        f"t partition 0: {gaps(STATE, 0, 0, 9)[0].what}",
+        f"t partition 0: {gaps(STATE, 0, 0, 9)[0].description}",
         "Have them written again if their source still has them, and start after them, at offset 8",
         "it goes on at offset 8",
         truncated=True,
@@ -126,7 +126,7 @@ def test_a_query_loses_nothing_that_it_has_not_read_or_that_was_reported(begin: 
 
 
 def test_a_restored_topic_is_reported_as_such() -> None:
-    assert lost_before(at(9, 8), {"t": STATE}, {"t": Parted(8, 9, None)}) == []
+    assert lost_before(at(9, 8), {"t": STATE}, {"t": Divergence(8, 9, None)}) == []
     assert lost_before(at(9, 8), {}, {}) == [], "it is deleted"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from pyspark_commitlog.errors import OffsetOutOfRangeError, TopicChangedError
-from pyspark_commitlog.log.parted import Parted
+from pyspark_commitlog.log.parted import Divergence
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.read.progress import Loss, error_of, ranges, unread, up_to
@@ -86,7 +86,7 @@ def test_a_partition_that_an_older_copy_lacks_is_told_with_its_offsets() -> None
     )
 
     losses: list[Loss] = []
-    restored = {"t": Parted(7, 5, (2,))}
+    restored = {"t": Divergence(7, 5, (2,))}
     unread(at(t=[2, 9]), {"t": state((0, 4))}, by_name("t"), losses.append, unknown, restored)
     assert [loss.truncated for loss in losses] == [True]
     assert "t partition 1: the checkpoint is at offset 9, and the topic was restored" in losses[0].what
@@ -199,7 +199,7 @@ def test_a_planned_batch_has_nothing_of_a_partition_that_an_older_copy_lacks() -
     assert "t partition 1: the checkpoint is at offset 9, the high watermark is 0" in told[0]
 
     losses: list[Loss] = []
-    restored = {"t": Parted(7, 5, (3,))}
+    restored = {"t": Divergence(7, 5, (3,))}
     ranges(at(t=[1, 3]), at(t=[3, 9]), {"t": state((0, 4))}, losses.append, restored, restored)
     assert [(loss.what.split(":")[0], loss.truncated) for loss in losses] == [("t partition 1", True)]
 

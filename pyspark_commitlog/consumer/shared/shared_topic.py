@@ -20,7 +20,7 @@ from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.lineage import Lineage, Verdict, compare
 from pyspark_commitlog.format.paths import journal
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.parted import Parted, parted
+from pyspark_commitlog.log.parted import Divergence, find_divergence
 from pyspark_commitlog.log.read.reader import PartitionReader, Rows, View
 from pyspark_commitlog.log.read.unsettled import Entries, Pending
 from pyspark_commitlog.log.state import TopicState
@@ -323,7 +323,7 @@ class SharedTopic:
             ReplicaNotAvailableError: none shows it yet.
             StorageError: none answers.
         """
-        topic = self._topic.elsewhere()
+        topic = self._topic.at_other_root()
         if self._stored is not None:
             topic.journal.await_shown(self._stored.sequence, _MOVE_SECONDS)
         self.storage, self._topic = topic.storage, topic
@@ -379,10 +379,10 @@ class SharedTopic:
         self._cache, self._entries = FrameCache(), SharedEntries(TopicLog(self.storage, self.name))
         self._partitions.clear()
 
-    def parted(self, seen: Lineage | None, view: View) -> Parted | None:
+    def parted(self, seen: Lineage | None, view: View) -> Divergence | None:
         """Return how the history that was seen differs from the one in view; None where nothing shows that it does."""
         with self._lock:
-            return parted(self._topic, seen, view.topic)
+            return find_divergence(self._topic, seen, view.topic)
 
     def _let_go(self) -> None:
         """Drop what was read of an incarnation of the topic that is over."""

@@ -44,7 +44,7 @@ from pyspark_commitlog.journal import Draft, LandedDraft, Slot, Stored, Unchange
 from pyspark_commitlog.journal.entries import Appended, Plan, Result
 from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.maintain.collect import oldest_needed
-from pyspark_commitlog.log.parted import check_parted, parted
+from pyspark_commitlog.log.parted import check_parted, find_divergence
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.tables import place_tables
 from pyspark_commitlog.log.topic import HANDLE_BYTES, TopicLog, check_partition
@@ -420,7 +420,7 @@ class GroupLog:
 
         The offsets up to which both histories are the same stay; where that is unknown, none does.
         """
-        difference = parted(self.topic(name), state.lineage(topic.topic_id), topic)
+        difference = find_divergence(self.topic(name), state.lineage(topic.topic_id), topic)
         if difference is None:
             return state
         log.warning("group %r: topic %r: what was committed is cut back: %s", self.name, name, difference.reason)

@@ -145,7 +145,7 @@ class Donor:
         Raises:
             CommitLogError, OSError: it is so, or this root does not answer.
         """
-        seen, learned = self.row(partition).seen, state.log_end[partition]
+        seen, learned = self.row(partition).compacted_below, state.log_end[partition]
         if seen > learned:
             raise ReplicaNotAvailableError(
                 f"compaction has come to offset {seen} there, and only offsets below {learned} are known here: run "

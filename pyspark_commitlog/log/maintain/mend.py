@@ -194,13 +194,17 @@ class _Mending:
             there.append((row, donor))
         damage = lost_ranges(fragments, self.state.log_start[partition], 0)
         here = Donor(self.topic, self.state.topic_id, self.settled)
-        if damage and own.seen <= damage[0][0]:
+        if damage and own.compacted_below <= damage[0][0]:
             there.append((own, here))  # it has what is between void records
-        found = attempts(fragments, self.state.log_start[partition], own.seen, [row.seen for row, _ in there])
+        found = attempts(
+            fragments, self.state.log_start[partition], own.compacted_below, [row.compacted_below for row, _ in there]
+        )
         for lost, chosen in found:
             frames = FramesOfReplicas(self.topic, self.state, [there[n][1] for n in chosen])
             row = there[chosen[0]][0]
-            yield _Try(tuple(lost), frames, row if max(own.seen, row.seen) > damage[0][0] else None)
+            yield _Try(
+                tuple(lost), frames, row if max(own.compacted_below, row.compacted_below) > damage[0][0] else None
+            )
         if self.alone and misled_all and not there and damage == late_voids(self.state, partition, own):
             logger.error(
                 "topic %r partition %d in %s: records at offsets %s are void and are dropped; a compaction had seen "
@@ -215,7 +219,7 @@ class _Mending:
             row = replace(row, voids_at=self.number)
         if by.donor is None:
             return row
-        return replace(row, cleaned=min(row.cleaned, by.donor.cleaned)).with_dropped_below(by.donor.seen)
+        return replace(row, cleaned=min(row.cleaned, by.donor.cleaned)).with_dropped_below(by.donor.compacted_below)
 
     def _unless_changed(self, partition: int, by: _Try, row: SettledPartition) -> SettledPartition | None:
         """Return the newest row, changed so; None where it is to be looked at again, since there was no lock.
@@ -225,7 +229,7 @@ class _Mending:
         """
         found = self.settled.partition(partition)
         is_as_found = late_voids(self.state, partition, row) == late_voids(self.state, partition, found)
-        return self._after(row, by) if row.seen == found.seen and is_as_found else None
+        return self._after(row, by) if row.compacted_below == found.compacted_below and is_as_found else None
 
     def _left(self, partition: int, fragments: Sequence[Fragment]) -> MendedSegments:
         damage = lost_ranges(fragments, self.state.log_start[partition], 0)

@@ -160,7 +160,7 @@ def _rows(
 def _check_cleaned(topic: TopicLog, wanted: OffsetRange) -> None:
     """Refuse a range that compaction took keys from after it into account for, also in a round that is not finished."""
     _, settled = topic.settled(wanted.topic_id)
-    seen = settled.partition(wanted.partition).seen
+    seen = settled.partition(wanted.partition).compacted_below
     if seen > wanted.end:
         raise OffsetOutOfRangeError(
             f"topic {topic.name!r} partition {wanted.partition}: compaction has come to offset {seen}, beyond the "

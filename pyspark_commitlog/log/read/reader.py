@@ -27,7 +27,7 @@ from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.format.segment_object import INDEX
 from pyspark_commitlog.log.frames import Located, Span, check, segment_span, walk
 from pyspark_commitlog.log.lost import elected_away, gaps
-from pyspark_commitlog.log.parted import parted
+from pyspark_commitlog.log.parted import find_divergence
 from pyspark_commitlog.log.read.coming import Coming, Lies
 from pyspark_commitlog.log.read.neighbours import neighbours_of
 from pyspark_commitlog.log.read.parts import part_of
@@ -227,7 +227,7 @@ class PartitionReader:
             logger.warning("topic %r partition %d: %s: they are skipped", *where, what)
         for gap in gaps(state, self._partition, void.start, void.end):
             if not gap.by.by_election:
-                logger.warning("topic %r partition %d: %s: they are skipped", *where, gap.what)
+                logger.warning("topic %r partition %d: %s: they are skipped", *where, gap.description)
 
     @property
     def view(self) -> View:
@@ -280,7 +280,7 @@ class PartitionReader:
 
     def _check_history(self, seen: Lineage | None) -> None:
         """Refuse to go on in another history than that of the records before: no batch is made of two."""
-        other = parted(self._topic, seen, self._view.topic)
+        other = find_divergence(self._topic, seen, self._view.topic)
         if other is not None:
             raise LogTruncationError(
                 f"topic {self._topic.name!r} partition {self._partition}: {other.reason}. It happened while this was "
@@ -290,7 +290,7 @@ class PartitionReader:
     def _meet_lost(self, start: int, end: int) -> None:
         """Warn once of what unclean elections lost, settled or not; refuse what its planner can't have known."""
         for gap in elected_away(self._view.topic, self._partition, start, end):
-            what = f"topic {self._topic.name!r} partition {self._partition}: {gap.what}"
+            what = f"topic {self._topic.name!r} partition {self._partition}: {gap.description}"
             if self._planned is not None and gap.by.entry > self._planned.sequence:
                 raise LogTruncationError(
                     f"{what}. It happened after offsets {start} to {end - 1} were planned: read them again"

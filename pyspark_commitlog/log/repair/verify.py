@@ -20,7 +20,7 @@ from pyspark_commitlog.log.read.backlog import backlog
 from pyspark_commitlog.log.read.unsettled import Entries, Source, overlaps, unsettled_frames
 from pyspark_commitlog.log.repair.objects import NamedObject, object_faults
 from pyspark_commitlog.log.repair.strays import Strays
-from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState, Shared, later
+from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState, Shared, lateness_with
 from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import NOTHING_WAITS, Backlog, Progress, Watched, silent, watched
@@ -250,7 +250,7 @@ class _Checker:
                 self._expect(first == frame.base_timestamp, f"{path} position {located.position}: {fault}")
             fault = f"{path}: a record is of {first}, before {least}, the segment's smallest published timestamp"
             self._expect(first is None or least is None or first >= least, fault)
-            late = later(0, latest, first)
+            late = lateness_with(0, latest, first)
             fault = f"{path}: a record comes {late} ms late, the segment's published lateness is {segment.lateness}"
             self._expect(late is None or segment.lateness is None or late <= segment.lateness, fault)
             offset, latest = located.next_offset, max(latest, frame.max_timestamp)

@@ -18,7 +18,7 @@ from pyspark_commitlog.log.read.damage import Fragment
 from pyspark_commitlog.log.read.unsettled import Hole, Pending, Source, covered, read_pending, scan, sources_of
 from pyspark_commitlog.log.repair.salvage import Range, damaged_fragments, salvaged
 from pyspark_commitlog.log.settle_state import SettleState
-from pyspark_commitlog.log.state import Lost, TopicState, Void, merged, with_lost
+from pyspark_commitlog.log.state import LostOffsets, TopicState, Void, merged, with_lost
 from pyspark_commitlog.log.topic import TopicLog, check_partition
 
 logger = logging.getLogger("pyspark_commitlog.log")
@@ -144,7 +144,7 @@ def voided(state: TopicState, settle: SettleState, given_up: tuple[GivenUp, ...]
     ranges = tuple(Void(lost.partition, lost.start, lost.end) for lost in given_up)
     after = replace(state, voids=merged([*kept, *ranges]))
     if state.is_replicated:  # where what a clean election made void is passed over in silence
-        after = replace(after, lost=with_lost(state.lost, Lost(number, ranges=ranges), state.log_start))
+        after = replace(after, lost=with_lost(state.lost, LostOffsets(number, ranges=ranges), state.log_start))
     return Draft("void", state.topic_id, {"state": after.to_json()}, result=given_up)
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from pyspark_commitlog.format.frame import Frame
 from pyspark_commitlog.format.index import IndexState, RollLimits, index_frame, rolling_from, seal_time, should_roll
-from pyspark_commitlog.log.settle_state import Active, Sealed, later
+from pyspark_commitlog.log.settle_state import Active, Sealed, lateness_with
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ class GrowingSegment:
         if before.position:
             known = self.min_timestamp
             self.min_timestamp = None if known is None or least is None else min(known, least)
-            self.lateness = later(self.lateness, before.max_timestamp, least)
+            self.lateness = lateness_with(self.lateness, before.max_timestamp, least)
         else:
-            self.min_timestamp, self.lateness = least, later(0, -1, least)
+            self.min_timestamp, self.lateness = least, lateness_with(0, -1, least)
         indexed = index_frame(
             before,
             last_offset=frame.last_offset,

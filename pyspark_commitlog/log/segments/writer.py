@@ -318,6 +318,6 @@ def write_manifest(
         return name
 
     parts = plan_manifest(sealed, before)
-    leaves = [leaf if isinstance(leaf, Leaf) else leaf.named(write(leaf.data)) for leaf in parts.leaves]
+    leaves = [leaf if isinstance(leaf, Leaf) else leaf.to_leaf(write(leaf.data)) for leaf in parts.leaves]
     data = manifest_bytes(leaves, parts.last)
     return Manifest(write(data), Checked.of(data), len(sealed), sum(segment.length for segment in sealed))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pyspark_commitlog.format.lineage import Lineage
-from pyspark_commitlog.log.lost import Gap, elected_away, passed
+from pyspark_commitlog.log.lost import LostRange, elected_away, losses_since
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.read.progress import Loss, ReportLoss, Restored
@@ -24,7 +24,7 @@ def lost_ahead(spans: Iterable[tuple[TopicPartition, int, int]], states: Mapping
         return []
     return [
         Loss(
-            f"{place.topic} partition {place.partition}: {gap.what}",
+            f"{place.topic} partition {place.partition}: {gap.description}",
             f"Have them written again if their source still has them, and start after them, at offset {gap.end}",
             f"it goes on at offset {gap.end}",
             truncated=True,
@@ -53,7 +53,9 @@ def lost_before(begin: SourceOffset, states: Mapping[str, TopicState], restored:
         if (state := losing.get(place.topic)) is not None
         and state.topic_id == begin.topic_ids[place.topic]
         and place.topic not in restored
-        for gap in passed(state, place.partition, offset, Lineage.of_position(begin.lineages.get(place.topic, "")))
+        for gap in losses_since(
+            state, place.partition, offset, Lineage.of_position(begin.lineages.get(place.topic, ""))
+        )
     ]
 
 
@@ -79,10 +81,10 @@ def asked_for(option: object, place: TopicPartition) -> bool:
     return option is not None and not isinstance(option, int)
 
 
-def _before(place: TopicPartition, offset: int, gap: Gap) -> Loss:
+def _before(place: TopicPartition, offset: int, gap: LostRange) -> Loss:
     return Loss(
-        f"{place.topic} partition {place.partition}: {gap.what}; the checkpoint is at offset {offset} since before "
-        "that: the query may have read them",
+        f"{place.topic} partition {place.partition}: {gap.description}; the checkpoint is at offset {offset} since "
+        "before that: the query may have read them",
         "Start with a new checkpoint once you know what it made of them",
         f"it goes on at offset {max(offset, gap.end)}",
         truncated=True,

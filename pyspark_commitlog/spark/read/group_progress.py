@@ -24,8 +24,8 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import GroupState, Position
-from pyspark_commitlog.log.lost import passed
-from pyspark_commitlog.log.parted import lost, parted, truncated
+from pyspark_commitlog.log.lost import losses_since
+from pyspark_commitlog.log.parted import describe_loss, find_divergence, truncated
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import TopicPartition
@@ -54,7 +54,7 @@ class GroupStart:
                 restored from a copy, or of which an unclean election lost what the group had read, this is a
                 LogTruncationError.
         """
-        restored = parted(topic, self.state.lineage(state.topic_id), state)
+        restored = find_divergence(topic, self.state.lineage(state.topic_id), state)
         offsets = {p: o for p, o in self.state.offsets(state.topic_id).items() if p in taken}
         for partition, offset in offsets.items():
             low, high = state.log_start[partition], state.log_end[partition]
@@ -65,7 +65,7 @@ class GroupStart:
                 offsets[partition] = max(low, min(offset if end is None else end, high))
                 log.warning(
                     "group %r: %s; failOnDataLoss is false: it goes on at offset %d",
-                    self.group.name, lost(topic.name, partition, offset, restored), offsets[partition],
+                    self.group.name, describe_loss(topic.name, partition, offset, restored), offsets[partition],
                 )  # fmt: skip
                 continue
             if restored is None:
@@ -81,10 +81,10 @@ class GroupStart:
 
     def _tell_passed(self, topic: TopicLog, state: TopicState, partition: int, offset: int, *, strict: bool) -> None:
         """Report what an unclean election lost of what the group had read."""
-        for gap in passed(state, partition, offset, self.state.lineage(state.topic_id)):
+        for gap in losses_since(state, partition, offset, self.state.lineage(state.topic_id)):
             what = (
-                f"group {self.group.name!r}: {topic.name} partition {partition}: {gap.what}; the group is at offset "
-                f"{offset} since before that: it may have read them"
+                f"group {self.group.name!r}: {topic.name} partition {partition}: {gap.description}; the group is at "
+                f"offset {offset} since before that: it may have read them"
             )
             if strict:
                 raise LogTruncationError(

@@ -12,7 +12,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from pyspark_commitlog.errors import CommitLogError, LogTruncationError, OffsetOutOfRangeError, TopicChangedError
-from pyspark_commitlog.log.parted import Parted
+from pyspark_commitlog.log.parted import Divergence
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import OffsetRange, TopicPartition
 from pyspark_commitlog.spark.read.source_offset import SourceOffset
@@ -51,7 +51,7 @@ ReportLoss = Callable[[Loss], None]
 #: Returns the last state of a topic, by name and id, that is deleted; None where nobody knows it.
 Ended = Callable[[str, str], TopicState | None]
 #: Topics that were restored from a copy since an offset was reached, by name.
-Restored = Mapping[str, Parted]
+Restored = Mapping[str, Divergence]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ def ranges(
 
 
 def _planned_end(
-    place: TopicPartition, planned: int, low: int, high: int, gone: Parted | None, report: ReportLoss
+    place: TopicPartition, planned: int, low: int, high: int, gone: Divergence | None, report: ReportLoss
 ) -> int:
     """Return how far a planned batch can be read in a partition; what of it is ``gone`` is a loss."""
     if gone is not None and gone.loses(place.partition, planned):
@@ -235,7 +235,7 @@ def _start(
     state: TopicState,
     report: ReportLoss,
     ended: Ended,
-    restored: Parted | None,
+    restored: Divergence | None,
 ) -> int:
     # as ``_bounds``, without a call for each partition of each poll
     there, at = place.partition < len(state.log_end), place.partition
@@ -289,13 +289,13 @@ def _beyond(place: TopicPartition, reached: int, high: int) -> Loss:
     )
 
 
-def _where(place: TopicPartition, reached: int, restored: Parted, low: int, high: int) -> int:
+def _where(place: TopicPartition, reached: int, restored: Divergence, low: int, high: int) -> int:
     """Return where to go on: where the histories parted; where nobody can tell, at the same offset."""
     end = restored.end(place.partition)
     return max(low, min(reached if end is None else end, high))
 
 
-def _truncated(place: TopicPartition, reached: int, restored: Parted, low: int, high: int) -> Loss:
+def _truncated(place: TopicPartition, reached: int, restored: Divergence, low: int, high: int) -> Loss:
     end = restored.end(place.partition)
     same = (
         "which of the records before are the same, nobody can tell" if end is None else f"the same up to offset {end}"

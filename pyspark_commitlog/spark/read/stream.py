@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_commitlog.errors import CommitLogError, OptionError, RootNotFoundError
 from pyspark_commitlog.format.lineage import Lineage
-from pyspark_commitlog.log.parted import Parted, parted
+from pyspark_commitlog.log.parted import Divergence, find_divergence
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.common.opening import OpenRoot
@@ -214,14 +214,14 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         begin = self._offset(start)
         return until.start if until.start is not None and until.start.extends(begin) else begin
 
-    def _restored(self, reached: SourceOffset, states: Mapping[str, TopicState]) -> dict[str, Parted]:
+    def _restored(self, reached: SourceOffset, states: Mapping[str, TopicState]) -> dict[str, Divergence]:
         """Return which topics were restored from a copy since an offset was reached."""
         restored = {}
         for name, mark in reached.lineages.items():
             state = states.get(name)
             if state is None or state.topic_id != reached.topic_ids.get(name):
                 continue
-            gone = parted(self._topic(name), Lineage.of_position(mark), state)
+            gone = find_divergence(self._topic(name), Lineage.of_position(mark), state)
             if gone is not None:
                 restored[name] = gone
         return restored

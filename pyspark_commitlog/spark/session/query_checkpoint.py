@@ -16,8 +16,8 @@ from pyspark_commitlog.errors import CorruptionError, NotFoundError, UsageError
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.groups.consumer_groups import moved_to
 from pyspark_commitlog.groups.reset_target import Target
-from pyspark_commitlog.log.lost import passed
-from pyspark_commitlog.log.parted import Parted, lost, parted
+from pyspark_commitlog.log.lost import losses_since
+from pyspark_commitlog.log.parted import Divergence, describe_loss, find_divergence
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.root import Root
@@ -213,7 +213,7 @@ def _moved(
             f"topic {name!r} was deleted and made again since this query read it: set the offsets of all its partitions"
         )
     seen = Lineage.of_position(source.lineages.get(name, ""))
-    gone = parted(topic, seen, state) if same else None
+    gone = find_divergence(topic, seen, state) if same else None
     if gone is not None and partitions is not None:
         _check_left(name, partitions, source, gone)
     if gone is None and partitions is not None:
@@ -229,7 +229,7 @@ def _moved(
     return after, state.topic_id, state.lineage.position
 
 
-def _check_left(name: str, partitions: Sequence[int], source: SourceOffset, gone: Parted) -> None:
+def _check_left(name: str, partitions: Sequence[int], source: SourceOffset, gone: Divergence) -> None:
     """Refuse to leave offsets of a history that is gone under the mark of the one that is there.
 
     Raises:
@@ -237,7 +237,7 @@ def _check_left(name: str, partitions: Sequence[int], source: SourceOffset, gone
     """
     for place, offset in sorted(source.offsets.items()):
         if place.topic == name and place.partition not in partitions and gone.loses(place.partition, offset):
-            raise UsageError(f"{lost(*place, offset, gone)}: set the offsets of all its partitions")
+            raise UsageError(f"{describe_loss(*place, offset, gone)}: set the offsets of all its partitions")
 
 
 def _check_reported(
@@ -251,10 +251,10 @@ def _check_reported(
     for place, offset in sorted(source.offsets.items()):
         if place.topic != name or place.partition in partitions:
             continue
-        for gap in passed(state, place.partition, offset, seen):
+        for gap in losses_since(state, place.partition, offset, seen):
             raise UsageError(
-                f"topic {name!r} partition {place.partition}: {gap.what}; the checkpoint is at offset {offset} since "
-                "before that: set the offsets of all its partitions, or run the query first, which reports it"
+                f"topic {name!r} partition {place.partition}: {gap.description}; the checkpoint is at offset {offset} "
+                "since before that: set the offsets of all its partitions, or run the query first, which reports it"
             )
 
 
