@@ -50,8 +50,8 @@ _Segments = tuple[Sealed | Active, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class SettledThere:
-    """What a root has settled: exactly the log as it is after an entry, which its readers see.
+class SettledLog:
+    """A root's settled log, exactly as it is after an entry that its readers see.
 
     ``settled`` is None of a topic that is deleted: it has no records.
     """
@@ -73,7 +73,7 @@ class TopicSegments:
     def __init__(self, name: str, stopped: Callable[[], bool] = lambda: False) -> None:
         self._name, self._stopped = name, stopped
 
-    def settled(self, donor: Storage) -> SettledThere:
+    def settled(self, donor: Storage) -> SettledLog:
         """Settle at a root all that its readers see, and return that.
 
         Raises:
@@ -88,7 +88,7 @@ class TopicSegments:
             topic.journal.assure(stored)
             state = topic.state_of(stored.entry)
             if state.deleted:
-                return SettledThere(stored.sequence, stored.entry.write_id, state, None)
+                return SettledLog(stored.sequence, stored.entry.write_id, state, None)
             settle_on(topic, state.topic_id)
             settled = topic.settled(state.topic_id)[1]
             if settled.damaged:
@@ -98,7 +98,7 @@ class TopicSegments:
                     "from other roots what they have of it"
                 )
             if (found := reached(topic, settled)) is not None:
-                return SettledThere(found.sequence, found.entry.write_id, topic.state_of(found.entry), settled)
+                return SettledLog(found.sequence, found.entry.write_id, topic.state_of(found.entry), settled)
             donor.clock.sleep(_PAUSE_SECONDS)
         raise ReplicaNotAvailableError(
             f"topic {self._name!r}: {donor.url} has not settled what its readers see: run `commitlog maintain` there"
@@ -108,8 +108,8 @@ class TopicSegments:
         self,
         donor: Storage,
         target: Storage,
-        there: SettledThere,
-        moved: Callable[[SettledThere], None] = lambda _: None,
+        there: SettledLog,
+        moved: Callable[[SettledLog], None] = lambda _: None,
     ) -> tuple[int, str]:
         """Have a root hold in segments what another has settled; return the entry up to which it holds all.
 
@@ -130,7 +130,7 @@ class TopicSegments:
             return through
         make_home(target, TopicPaths(self._name, state.topic_id), state.partitions)
         into = TopicLog(target, self._name)
-        known, again = _known(into, there), partial(self.settled, donor)
+        known, again = _newest_state(into, there), partial(self.settled, donor)
         copy = _Copy(TopicLog(donor, self._name), into, there, *known, again, moved, self._stopped)
         if not target.can_append:
             return copy.change()
@@ -142,8 +142,8 @@ class TopicSegments:
             return copy.publish()
 
 
-def _known(into: TopicLog, there: SettledThere) -> tuple[int, TopicState]:
-    """Return the newest entry, and its state, that says what is void: a root may have learned of an election first."""
+def _newest_state(into: TopicLog, there: SettledLog) -> tuple[int, TopicState]:
+    """Return the newest entry and its state: the target may have learned of an election first."""
     head = into.journal.head()
     if head is None or head.sequence <= there.sequence or head.entry.topic_id != there.state.topic_id:
         return there.sequence, there.state
@@ -198,11 +198,11 @@ class _Copy:
 
     source: TopicLog
     into: TopicLog
-    there: SettledThere
+    there: SettledLog
     known_at: int
     known: TopicState
-    again: Callable[[], SettledThere]
-    moved: Callable[[SettledThere], None]
+    again: Callable[[], SettledLog]
+    moved: Callable[[SettledLog], None]
     stopped: Callable[[], bool]
 
     @property
@@ -217,14 +217,14 @@ class _Copy:
         return self.there.settled
 
     @property
-    def through(self) -> tuple[int, str]:
-        """Return the entry."""
+    def settled_through(self) -> tuple[int, str]:
+        """Return the number and write id of the entry to copy up to."""
         return self.there.sequence, self.there.write_id
 
     def publish(self) -> tuple[int, str]:
         """Copy and publish under the settlers' lock, where there is one."""
         base, before = self.into.settled(self.state.topic_id)
-        if before.through[0] >= self.through[0]:
+        if before.through[0] >= self.settled_through[0]:
             return before.through
         reserved = self.into.reserve(base, before)
         if reserved is None:
@@ -238,12 +238,12 @@ class _Copy:
         rows = [self._row(p, done[p], number) if lacks(p) else before.partition(p) for p in every]
         if self.into.publish(reserved, self._after(before, rows)) is None:
             raise self._overtaken()
-        return self.through
+        return self.settled_through
 
     def change(self) -> tuple[int, str]:
         """Copy and publish where there is no lock: on the rows that were found, or not at all (rule O2)."""
         _, before = self.into.settled(self.state.topic_id)
-        if before.through[0] >= self.through[0]:
+        if before.through[0] >= self.settled_through[0]:
             return before.through
         for partition in range(self.state.partitions):
             if before.partition(partition).end_offset > self.settled.partition(partition).end_offset:
@@ -257,14 +257,16 @@ class _Copy:
         names = [f"manifests/{row.manifest.name}" for row in rows if row.manifest is not None]
 
         def operation(_: Stored, now: SettleState) -> Change | None:
-            if (now.partitions, now.tail) != (before.partitions, before.tail) or now.through[0] >= self.through[0]:
+            if (now.partitions, now.tail) != (before.partitions, before.tail) or now.through[0] >= self.settled_through[
+                0
+            ]:
                 return None
             dropped = objects_of(old, ())[: MAX_DROPS // 2]  # the rest is the sweep's
             return Change(replace(self._after(now, rows), tail=()), (*names, *objects_of(new, old)), dropped)
 
         self.into.change(self.state.topic_id, operation, self.state)
         through = self.into.settled(self.state.topic_id)[1].through
-        if through[0] < self.through[0]:
+        if through[0] < self.settled_through[0]:
             raise self._overtaken()
         return through
 
@@ -277,8 +279,8 @@ class _Copy:
     def _after(self, before: SettleState, rows: Sequence[SettledPartition]) -> SettleState:
         return replace(
             before,
-            through=self.through,
-            oldest_unsettled=self.through[0] + 1,
+            through=self.settled_through,
+            oldest_unsettled=self.settled_through[0] + 1,
             partitions=tuple(rows),
             damaged=(),
             ahead=None,
@@ -309,7 +311,7 @@ class _Copy:
             if partition in done and not self._goes_on(partition, done[partition]):
                 del done[partition]  # its files may be written over
             try:
-                done[partition] = self._more(partition, done.get(partition), named)
+                done[partition] = self._copy_segments(partition, done.get(partition), named)
             except _GoneError as error:
                 moves += 1
                 if moves > _MOVES + self.state.partitions:
@@ -344,7 +346,7 @@ class _Copy:
             again = replace(self.there, settled=again.settled)
         self.moved(again)
         self.there = again
-        self.known_at, self.known = _known(self.into, again)
+        self.known_at, self.known = _newest_state(self.into, again)
 
     def _gone_each_time(self, partition: int, error: _GoneError) -> CommitLogError:
         return ReplicaNotAvailableError(
@@ -354,7 +356,7 @@ class _Copy:
 
     # --- one partition -----------------------------------------------------------------------------------
 
-    def _more(self, partition: int, copied: _Copied | None, number: int) -> _Copied:
+    def _copy_segments(self, partition: int, copied: _Copied | None, number: int) -> _Copied:
         """Copy a partition's segments, after what was copied of them, if anything.
 
         Raises:

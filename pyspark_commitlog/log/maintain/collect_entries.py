@@ -47,8 +47,8 @@ def plan_entries(sequences: Sequence[int], below: int) -> list[int]:
     return [sequence for sequence in sorted(sequences)[:-KEPT_ENTRIES] if sequence < below]
 
 
-def never() -> bool:
-    """Take as long as it needs."""
+def no_deadline() -> bool:
+    """Never stop early."""
     return False
 
 
@@ -57,7 +57,7 @@ def collect_entries(
     state: TopicState,
     gone: Sequence[int],
     anchors: dict[int, str],
-    enough: Callable[[], bool] = never,
+    enough: Callable[[], bool] = no_deadline,
     least: int = 1,
 ) -> CollectedEntries:
     """Delete, for each entry in ascending order, its chunks, then itself, then its tables (rule R13).
@@ -151,7 +151,7 @@ class _Collector:
             self._read(range(first, top + 1))
         begin, at_once = self.done.entries, not self._topic.storage.can_append
         step = [number for number in self._gone[begin : begin + STEP] if number <= top]
-        for together in self._together(step, self._own(first, top)):
+        for together in self._entry_batches(step, self._own_entries(first, top)):
             if self._is_over():
                 return False
             if at_once:
@@ -166,10 +166,12 @@ class _Collector:
     def _is_over(self) -> bool:
         return self.done.entries >= self._least and self._enough()
 
-    def _together(self, step: Sequence[int], own: set[int]) -> Iterator[list[tuple[int, Sequence[ChunkRef] | None]]]:
-        """Yield entries with their chunks, a few chunks at a time: where a run ends between, these are deleted again.
+    def _entry_batches(
+        self, step: Sequence[int], own: set[int]
+    ) -> Iterator[list[tuple[int, Sequence[ChunkRef] | None]]]:
+        """Yield entries with their chunks, a few chunks at a time.
 
-        Of one that is not the journal's own: None.
+        If a run ends in between, these are deleted again. Chunks of an entry that is not the journal's own: None.
         """
         together, many = list[tuple[int, Sequence[ChunkRef] | None]](), 0
         for number in step:
@@ -181,8 +183,8 @@ class _Collector:
             many += len(chunks or ())
         yield together
 
-    def _own(self, first: int, top: int) -> set[int]:
-        """Return which of some numbers are the journal's own entries: linked from an anchor down."""
+    def _own_entries(self, first: int, top: int) -> set[int]:
+        """Return the numbers of the journal's own entries: linked from an anchor down."""
         own, expected = set[int](), _NOTHING
         for number in range(top, first - 1, -1):
             is_own, expected = _linked(self._known.get(number), self._anchors.get(number, expected))

@@ -179,7 +179,7 @@ def _compact_locked(
         return None
     base, row = reserved, settled.partition(partition)
     job = replace(job, number=base.sequence + 1)
-    done, keyless = _done(job, worker)
+    done, keyless = _run_job(job, worker)
     every = list(sealed)
     for each in done:
         at = every.index(each.old[0])
@@ -232,8 +232,8 @@ def _plan(
     )
 
 
-def _done(job: CompactionJob, worker: Worker) -> tuple[list[Replacement], int]:
-    """Have a worker do all of a job; warn of what had no key."""
+def _run_job(job: CompactionJob, worker: Worker) -> tuple[list[Replacement], int]:
+    """Have a worker do all of a job; warn of records without a key."""
     done, keyless = worker(job)
     _warn_of_keyless(job, keyless)
     return list(done), keyless

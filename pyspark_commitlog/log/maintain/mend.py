@@ -110,7 +110,9 @@ class _Mending:
     def mend_files(self, *, void_only: bool) -> MendedSegments:
         """Write partitions again, one after the other, under the settlers' lock; publish them together."""
         topic, settled = self.topic, self.settled
-        damaged = {} if void_only else self._named(lambda: damaged_fragments(topic, settled, self.state.topic_id, None))
+        damaged = (
+            {} if void_only else self._find_damage(lambda: damaged_fragments(topic, settled, self.state.topic_id, None))
+        )
         damaged = self._all_damage(damaged, void_only=void_only)
         if not damaged:
             return MendedSegments()
@@ -127,13 +129,13 @@ class _Mending:
                 done += _mended(partition, each)
                 break
             else:
-                done += self._left(partition, fragments)
+                done += self._report_unmended(partition, fragments)
         if done.ranges and topic.publish(base, replace(settled, partitions=tuple(rows))) is None:
             raise _overtaken(topic)
         return done
 
-    def _named(self, damage: Callable[[], dict[int, list[Fragment]]]) -> dict[int, list[Fragment]]:
-        """Return the damage that is looked for; a named manifest that is gone is some, which ends the search.
+    def _find_damage(self, damage: Callable[[], dict[int, list[Fragment]]]) -> dict[int, list[Fragment]]:
+        """Return the damage found; a named manifest that is gone is some, and ends the search.
 
         That is so where this root was set back to a copy of before, as a settler had made it.
         """
@@ -147,13 +149,13 @@ class _Mending:
         """Do so where nothing can be appended: partitions that share an object are written again together, or none."""
         topic, settled = self.topic, self.settled
         salvage = partial(Salvage, topic, self.state, settled)
-        damaged = {} if void_only else self._named(lambda: salvage().fragments(None))
+        damaged = {} if void_only else self._find_damage(lambda: salvage().fragments(None))
         damaged = self._all_damage(damaged, void_only=void_only)
         tries = {partition: list(self._tries(partition, some)) for partition, some in damaged.items()}
         left = MendedSegments()
         while True:
             for partition in [partition for partition, some in tries.items() if not some]:
-                left += self._left(partition, damaged[partition])
+                left += self._report_unmended(partition, damaged[partition])
                 del tries[partition]
             if not tries:
                 return left
@@ -231,7 +233,7 @@ class _Mending:
         is_as_found = late_voids(self.state, partition, row) == late_voids(self.state, partition, found)
         return self._after(row, by) if row.compacted_below == found.compacted_below and is_as_found else None
 
-    def _left(self, partition: int, fragments: Sequence[Fragment]) -> MendedSegments:
+    def _report_unmended(self, partition: int, fragments: Sequence[Fragment]) -> MendedSegments:
         damage = lost_ranges(fragments, self.state.log_start[partition], 0)
         if not damage:
             return MendedSegments()

@@ -255,7 +255,10 @@ def _keeps_files(
         return False
     try:
         before = settle_state(topic, topic.settle_journal(state.topic_id).read(base.sequence - 1))
-        return any(before and _named(topic, p, [before]) - _named(topic, p, [settled]) for p in sound)
+        return any(
+            before and _referenced_segments(topic, p, [before]) - _referenced_segments(topic, p, [settled])
+            for p in sound
+        )
     except FileNotFoundError:  # collected meanwhile
         return False
 
@@ -283,7 +286,7 @@ def _collect_segments(topic: TopicLog, topic_id: str, *, idle: bool) -> int:
     for partition, newest in enumerate(states[-1].partitions):
         settled = [state for state in states if partition < len(state.partitions)]
         try:
-            named = _named(topic, partition, settled)
+            named = _referenced_segments(topic, partition, settled)
         except FileNotFoundError:  # another collector removed an entry and its manifest meanwhile, or it is lost
             continue
         except Exception as error:  # noqa: BLE001 raised below: no partition stops the others
@@ -306,8 +309,8 @@ def _may_go(base_offset: int, rewrite: int, newest: SettledPartition, sequence: 
     return base_offset < newest.active.base_offset and rewrite <= sequence
 
 
-def _named(topic: TopicLog, partition: int, states: Sequence[SettleState]) -> set[tuple[int, int]]:
-    """Return (base offset, rewrite) of all segments that these states name of a partition."""
+def _referenced_segments(topic: TopicLog, partition: int, states: Sequence[SettleState]) -> set[tuple[int, int]]:
+    """Return (base offset, rewrite) of all segments of a partition in these states."""
     rows = [(state, state.partition(partition)) for state in states]
     manifests = {row.manifest.name: state for state, row in rows if row.manifest is not None}
     named = {(row.active.base_offset, row.active.rewrite) for _, row in rows}

@@ -115,7 +115,7 @@ def _settle_what_waits(topic: TopicLog, topic_id: str, hurries: Callable[[], boo
     warn_unless_maintained(topic, topic_id)
     if not topic.storage.can_append:
         return _settle_objects(topic, stored, state, config)
-    waits, seconds = due(topic, stored, state), config.number("settle.budget.ms") / 1000
+    waits, seconds = settle_load(topic, stored, state), config.number("settle.budget.ms") / 1000
     if not waits.reached(config):
         return Settled(None)
     topic.busy = None
@@ -211,8 +211,8 @@ def _warn_busy(topic: TopicLog, holder: Holder, waiting: Due) -> None:
         )  # fmt: skip
 
 
-def due(topic: TopicLog, newest: Stored, state: TopicState) -> Due:
-    """Return how much is unsettled: one read of the oldest unsettled entry, whatever the number.
+def settle_load(topic: TopicLog, newest: Stored, state: TopicState) -> Due:
+    """Return the unsettled load: one read of the oldest unsettled entry, whatever the number.
 
     What waits for a damaged partition does not count: a commit's settler can't move it.
     """
