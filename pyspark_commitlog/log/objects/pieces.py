@@ -151,7 +151,7 @@ def replace_each(
     row = row.with_dropped_below(max(row.dropped_below, dropped_below))
     made: tuple[str, ...] = ()
     if pieces != own:
-        row, made = _named(manifests or Manifests(topic, now.topic_id), base, now, partition, row, pieces)
+        row, made = _write_manifest(manifests or Manifests(topic, now.topic_id), base, now, partition, row, pieces)
     fresh = [piece for _, new in swaps for piece in new]
     return Change(now.with_row(partition, row), (*made, *objects_of(fresh, own)), objects_of(own, pieces))
 
@@ -188,7 +188,7 @@ def tail_to_own(
     for partition, pieces in new.items():
         own = tuple(topic.own_segments(now, partition).every())
         every = followed(own, pieces, log_start[partition])
-        row, names = _named(manifests, base, now, partition, now.partition(partition), every)
+        row, names = _write_manifest(manifests, base, now, partition, now.partition(partition), every)
         after = after.with_row(partition, row)
         made += [*names, *objects_of(pieces, own)]
         dropped += objects_of(own, every)
@@ -200,7 +200,7 @@ def are_named(topic: TopicLog, settle: SettleState, partition: int, pieces: Sequ
     return set(pieces) <= set(topic.own_segments(settle, partition).every())
 
 
-def _named(
+def _write_manifest(
     manifests: Manifests,
     base: Stored,
     now: SettleState,
@@ -208,7 +208,7 @@ def _named(
     row: SettledPartition,
     pieces: Sequence[Sealed],
 ) -> tuple[SettledPartition, tuple[str, ...]]:
-    """Return a row that names these pieces, and the path of the manifest that was written for it."""
+    """Write a manifest of these pieces; return the row that names it, and its path."""
     manifest = manifests.after(base, now, partition, pieces)
     return replace(row, manifest=manifest), () if manifest is None else (f"manifests/{manifest.name}",)
 

@@ -104,7 +104,7 @@ class _LettingGo:
         _, state = self._topic.newest_durable(self._id, fresh=True)
         if not any(state.log_start):
             return None
-        own = self._own(before, state.log_start)
+        own = self._own_segments(before, state.log_start)
         tail = [(shared, self._footer(shared)) for shared in before.tail]
         self.planned = plan = plan_let_go(own, tail, state.log_start, MAX_DROPS)
         if not plan.segments:
@@ -119,8 +119,8 @@ class _LettingGo:
         kept = tuple(shared for shared in before.tail if shared not in plan.tail)
         return Change(replace(before, partitions=tuple(rows), tail=kept), tuple(made), tuple(dropped))
 
-    def _own(self, before: SettleState, log_start: Sequence[int]) -> dict[int, list[Sealed]]:
-        """Return the own segments of each partition that may lose some; without those whose manifest is damaged."""
+    def _own_segments(self, before: SettleState, log_start: Sequence[int]) -> dict[int, list[Sealed]]:
+        """Return the own segments of each partition that may lose some, unless its manifest is damaged."""
         own: dict[int, list[Sealed]] = {}
         for partition in range(len(log_start)):
             if log_start[partition]:

@@ -42,8 +42,8 @@ Looked = dict[tuple[int, Sealed], list[Fragment]]
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
-    """Neighbours of the tail that are written again as one: an object that can be read, or some that can't.
+class RewriteUnit:
+    """Neighbours of the tail to rewrite as one: a readable object, or unreadable ones.
 
     ``slices`` has those of the one, with their positions; ``gaps`` the offsets that the others must have held, and
     ``why`` they can't be read.
@@ -84,7 +84,7 @@ class Swap:
     That is none where nothing is known of what it held.
     """
 
-    old: Sealed | Unit
+    old: Sealed | RewriteUnit
     partition: int = -1
     own: tuple[Sealed, ...] = ()
     shared: tuple[Shared, ...] = ()
@@ -119,24 +119,24 @@ class Salvage:
         ]
         self._units = self._read_units()
 
-    def _read_units(self) -> list[Unit]:
-        units: list[Unit] = []
+    def _read_units(self) -> list[RewriteUnit]:
+        units: list[RewriteUnit] = []
         for shared in self._settled.tail:
             try:
                 with unreadable_is_damage(self._topic.storage, self._paths.object(shared.name)):
                     footer = self._topic.footer(self._state.topic_id, shared)
-                units.append(Unit((shared,), tuple(footer.positioned())))
+                units.append(RewriteUnit((shared,), tuple(footer.positioned())))
             except (FileNotFoundError, CorruptionError) as error:
                 path = self._paths.object(shared.name)
                 why = f"{path} is missing" if isinstance(error, FileNotFoundError) else str(error)
-                before = units.pop() if units and units[-1].why else Unit(())
-                units.append(Unit((*before.objects, shared), why="; ".join(filter(None, (before.why, why)))))
+                before = units.pop() if units and units[-1].why else RewriteUnit(())
+                units.append(RewriteUnit((*before.objects, shared), why="; ".join(filter(None, (before.why, why)))))
         for at, unit in enumerate(units):
             if unit.why:
                 units[at] = replace(unit, gaps=self._gaps(units, at))
         return units
 
-    def _gaps(self, units: Sequence[Unit], at: int) -> dict[int, Range]:
+    def _gaps(self, units: Sequence[RewriteUnit], at: int) -> dict[int, Range]:
         """Return per partition the offsets between what is known before a unit and after it."""
         gaps: dict[int, Range] = {}
         for partition, row in enumerate(self._settled.partitions):
@@ -226,7 +226,7 @@ class Salvage:
         now_ms = self._topic.storage.clock.now_ms()
         return Rules.of(self._topic.config(self._state), log_start=0, cleaned=0, now_ms=now_ms)
 
-    def _shared(self, unit: Unit, lost: Mapping[int, Sequence[Range]]) -> Shared | None:
+    def _shared(self, unit: RewriteUnit, lost: Mapping[int, Sequence[Range]]) -> Shared | None:
         limits = SliceLimits.of(self._topic.config(self._state))
         writer = ObjectWriter(self._topic.storage, self._paths, self._number, limits)
         try:
@@ -244,7 +244,7 @@ class Salvage:
         return None if written is None else written.shared
 
     def _check_given_up(
-        self, unit: Unit, partition: int, needed: Range, lost: Mapping[int, Sequence[Range]], why: str
+        self, unit: RewriteUnit, partition: int, needed: Range, lost: Mapping[int, Sequence[Range]], why: str
     ) -> None:
         """Refuse to leave out offsets that are lost and that nobody gives up, or has found elsewhere."""
         start, end = needed
@@ -257,7 +257,7 @@ class Salvage:
         )
 
     def _slice(
-        self, writer: ObjectWriter, unit: Unit, at: int, piece: Slice, lost: Mapping[int, Sequence[Range]]
+        self, writer: ObjectWriter, unit: RewriteUnit, at: int, piece: Slice, lost: Mapping[int, Sequence[Range]]
     ) -> None:
         segment, partition = sealed_slice(unit.objects[0].name, at, piece), piece.partition
         if piece.end_offset <= self._state.log_start[partition]:  # nobody needs it, and it may be damaged
@@ -277,19 +277,25 @@ class Salvage:
             self._check_given_up(unit, partition, (piece.base_offset, piece.end_offset), lost, str(error))
 
     def _fill(
-        self, writer: ObjectWriter, unit: Unit, partition: int, offsets: Range, left: Iterable[Timed], lost_ms: int
+        self,
+        writer: ObjectWriter,
+        unit: RewriteUnit,
+        partition: int,
+        offsets: Range,
+        left: Iterable[Timed],
+        lost_ms: int,
     ) -> None:
         into, latest_ms = writer.slice(partition, offsets[0]), self._before_ms(unit, partition)
         fill_slice(into, offsets[1], left, self._rules(), self._state.topic_id, partition, latest_ms, lost_ms)
 
-    def _before_ms(self, unit: Unit, partition: int) -> int:
+    def _before_ms(self, unit: RewriteUnit, partition: int) -> int:
         """Return the largest timestamp of what precedes a unit in a partition; -1 where nothing is known of it."""
         known = [piece.max_timestamp for piece in self._own[partition]]
         for other in takewhile(lambda other: other is not unit, self._units):
             known += [piece.max_timestamp for _, piece in other.slices if piece.partition == partition]
         return max(known, default=NO_TIMESTAMP)
 
-    def _after_ms(self, unit: Unit, partition: int) -> int:
+    def _after_ms(self, unit: RewriteUnit, partition: int) -> int:
         """Return the largest timestamp of what follows a unit in a partition first; -1 where nothing is known of it."""
         units = iter(self._units)
         any(other is unit for other in units)  # up to that
@@ -330,7 +336,7 @@ def publish(
                 return None
             after, made, dropped = change.after, [*made, *change.made], [*dropped, *change.dropped]
         for swap in swaps:
-            if isinstance(swap.old, Unit):
+            if isinstance(swap.old, RewriteUnit):
                 tail = replaced_in_tail(after.tail, swap.old.objects, swap.shared)
                 if tail is None:
                     return None

@@ -144,14 +144,14 @@ class _ObjectRun(SettleRun):
         sink = _Sink(topic, self._before, partition, log_start, into)
         now_ms = topic.storage.clock.now_ms()
         try:
-            append_unsettled(sink, merger, frames, now_ms=now_ms, enough=lambda: self._enough(sink))
+            append_unsettled(sink, merger, frames, now_ms=now_ms, enough=lambda: self._has_enough(sink))
         finally:
             sink.slice.finish()
             end = sink.slice.next_offset
             self.partitions[partition] = replace(row, end_offset=end, active=Active(IndexState(end)))
         return False
 
-    def _enough(self, sink: _Sink) -> bool:
+    def _has_enough(self, sink: _Sink) -> bool:
         return sink.is_full or self._writer.size_bytes >= OBJECT_BYTES or self._is_over()
 
     def _is_over(self) -> bool:

@@ -87,9 +87,9 @@ class _Look:
         try:
             lost = look(self.topic, stored, state, before, self._ranges, self._fragments, force=self.force)
         except UsageError:
-            self._named()
+            self._confirm_state()
             raise
-        now = self._named()
+        now = self._confirm_state()
         ends, wanted = [(each.partition, each.end) for each in lost], (self._ranges or {}).items()
         if _is_passed(before, now, ends) or _is_passed(self._began, now, [(p, end) for p, (_, end) in wanted]):
             raise _MovedError
@@ -100,11 +100,11 @@ class _Look:
         try:
             return self._salvage.write(lost)
         except UsageError:
-            self._named()
+            self._confirm_state()
             raise
 
-    def _named(self) -> SettleState:
-        """Return the newest settle state; raises as ``given_up`` where it does not name all that was found."""
+    def _confirm_state(self) -> SettleState:
+        """Return the newest settle state; raises as ``given_up`` unless it names all fragments."""
         _, now = self.topic.settled(self.topic_id)
         if not self._salvage.is_named(now, self._fragments):
             raise _MovedError
