@@ -119,7 +119,7 @@ def test_an_index_that_is_damaged_ends_no_range_before_it_begins(root: Path, mon
     monkeypatch.setattr(reading, "lookup_offset", lambda *_: OffsetEntry(ROWS // 4, 30))
     for until, taken in ((20, None), (30, None), (31, 31), (10**9, None)):
         monkeypatch.setattr(reading, "position_after", lambda *_, until=until: until)
-        span, _ = reader._placed(segment, segment.end_offset, ROWS // 4, ROWS // 4 + 1)
+        span, _ = reader._span_from(segment, segment.end_offset, ROWS // 4, ROWS // 4 + 1)
         begin = span.start - 30
         assert span.until == (None if taken is None else begin + taken)
 
@@ -132,7 +132,7 @@ def test_what_failed_once_where_an_index_led_is_asked_for_again(
     assert settle(topic, topic_id(topic)).records == ROWS
     reading_topic, storage = handle(Path(topic.storage.url))
     view = read_view(reading_topic, topic_id(reading_topic))
-    span, named = PartitionReader(reading_topic, view.topic.topic_id, 0, view=view)._placed(
+    span, named = PartitionReader(reading_topic, view.topic.topic_id, 0, view=view)._span_from(
         found(reading_topic, view), ROWS, ROWS // 2, ROWS
     )
     assert named is not None, "the scene"

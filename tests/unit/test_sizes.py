@@ -69,10 +69,10 @@ def test_the_bytes_of_a_partition_are_those_of_its_files(log: CommitLog, settled
         if settled:
             log.maintain("t")
     known = sizes(log.topic("t"))
-    whole = known.between(0, 0, 600)
+    whole = known.estimate_bytes(0, 0, 600)
     assert 600_000 < whole < 800_000  # frames and their schemas take an eighth
-    assert known.between(0, 100, 300) == pytest.approx(whole / 3, rel=0.05)
-    assert 15_000 < known.between(1, 0, 150) < 30_000
+    assert known.estimate_bytes(0, 100, 300) == pytest.approx(whole / 3, rel=0.05)
+    assert 15_000 < known.estimate_bytes(1, 0, 150) < 30_000
     assert known.reached(0, 0, 600, whole // 6) == pytest.approx(100, abs=10)
     assert known.reached(0, 590, 600, 10**9) == 600
 
@@ -104,14 +104,14 @@ def test_what_was_read_once_is_not_read_again(log: CommitLog, monkeypatch: pytes
     numbers.clear()
     known.look()
     assert [number for number in numbers if number <= newest] == [newest]
-    assert known.between(0, 0, 30) > 3000
+    assert known.estimate_bytes(0, 0, 30) > 3000
 
 
 def test_what_is_settled_is_not_counted_in_its_chunk_too(log: CommitLog, tmp_path: Path) -> None:
     """Partition 1 can't be settled, so the entry stays; partition 0 lies in a segment."""
     log.alter_topic("t", {"inline.max.bytes": 0})
     append(log.topic("t"), batch_of([b"x" * 1000] * 20, partition=[0] * 10 + [1] * 10))
-    before = sizes(log.topic("t")).between(0, 0, 10)
+    before = sizes(log.topic("t")).estimate_bytes(0, 0, 10)
     (chunk,) = tmp_path.rglob("*.chunk")
     damaged = bytearray(chunk.read_bytes())
     damaged[-10] ^= 1
@@ -120,7 +120,7 @@ def test_what_is_settled_is_not_counted_in_its_chunk_too(log: CommitLog, tmp_pat
         log.maintain("t")
     topic = log.topic("t")
     assert [topic.settled(topic.newest()[1].topic_id)[1].partition(p).end_offset for p in (0, 1)] == [10, 0]
-    assert sizes(topic).between(0, 0, 10) == pytest.approx(before, rel=0.1)
+    assert sizes(topic).estimate_bytes(0, 0, 10) == pytest.approx(before, rel=0.1)
 
 
 def test_a_topic_that_is_gone_weighs_nothing(log: CommitLog) -> None:
@@ -129,7 +129,7 @@ def test_a_topic_that_is_gone_weighs_nothing(log: CommitLog) -> None:
     known = sizes(topic)
     log.delete_topic("t")
     known.look()
-    assert known.between(0, 0, 10) == 0
+    assert known.estimate_bytes(0, 0, 10) == 0
 
 
 # --- frames -----------------------------------------------------------------------------------------------

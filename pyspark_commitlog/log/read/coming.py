@@ -9,19 +9,19 @@ from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.read_ahead import FileRange, ReadAhead, ahead_of
 
 
-class Lies(NamedTuple):
-    """Where the records from an offset on lie, up to ``next_offset``; ``range`` is None for what is in memory."""
+class RecordLocation(NamedTuple):
+    """Byte range of the records from an offset up to ``next_offset``; None in memory."""
 
     range: FileRange | None
     next_offset: int
 
 
 #: Returns where the records of an offset lie, those up to another one being read; None where nobody knows yet.
-WhereIs = Callable[[int, int], Lies | None]
+WhereIs = Callable[[int, int], RecordLocation | None]
 
 
-class Coming:
-    """Reads ahead for one read of the offsets [start, stop).
+class Prefetcher:
+    """Read-ahead of one read of the offsets [start, stop).
 
     Args:
         storage: the root.
@@ -34,7 +34,7 @@ class Coming:
         self._where_is, self._offset, self._stop = where_is, start, stop
         self._seen: object = None
         #: None on local disks.
-        self.ahead: ReadAhead | None = ahead_of(storage, self._more, careful=careful)
+        self.ahead: ReadAhead | None = ahead_of(storage, self._next_ranges, careful=careful)
 
     def reach(self, offset: int, view: object) -> None:
         """Say which offset is read next, by which view of the topic: by another one, what comes lies elsewhere."""
@@ -56,7 +56,7 @@ class Coming:
         if self.ahead is not None:
             self.ahead.close()
 
-    def _more(self) -> Sequence[FileRange]:
+    def _next_ranges(self) -> Sequence[FileRange]:
         while self._offset < self._stop:
             lies = self._where_is(self._offset, self._stop)
             if lies is None or lies.next_offset <= self._offset:

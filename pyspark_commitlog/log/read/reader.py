@@ -28,7 +28,7 @@ from pyspark_commitlog.format.segment_object import INDEX
 from pyspark_commitlog.log.frames import Located, Span, check, segment_span, walk
 from pyspark_commitlog.log.lost import elected_away, gaps
 from pyspark_commitlog.log.parted import find_divergence
-from pyspark_commitlog.log.read.coming import Coming, Lies
+from pyspark_commitlog.log.read.coming import Prefetcher, RecordLocation
 from pyspark_commitlog.log.read.neighbours import neighbours_of
 from pyspark_commitlog.log.read.parts import part_of
 from pyspark_commitlog.log.read.unsettled import (
@@ -169,20 +169,20 @@ class PartitionReader:
             TopicChangedError: the topic was deleted or made again.
         """
         self._check_range(start, end)
-        with closing(self._coming(start, end, careful=careful)) as coming:
-            yield from self._read(start, end, coming)
+        with closing(self._prefetch(start, end, careful=careful)) as prefetcher:
+            yield from self._read(start, end, prefetcher)
 
-    def _read(self, start: int, end: int, coming: Coming) -> Iterator[Rows]:
+    def _read(self, start: int, end: int, prefetcher: Prefetcher) -> Iterator[Rows]:
         position, failed, looks = start, "", 0
         while position < end:
             self._meet_lost(position, end)
             position, stop = self._pass_voids(position, end)
             if position == end:
                 return
-            span, before = self._resolve(position, stop, coming), position
+            span, before = self._resolve(position, stop, prefetcher), position
             self._meet_lost(position, end)  # it may have looked again
             storage = self._topic.storage
-            ahead = coming.ahead or (None if failed else neighbours_of(storage, span))
+            ahead = prefetcher.ahead or (None if failed else neighbours_of(storage, span))
             try:
                 for located in walk(storage, span, ahead):
                     if located.next_offset > position:
@@ -199,7 +199,7 @@ class PartitionReader:
                 if given_up and not self._topic.journal.await_election(_PATIENCE_SECONDS):
                     raise self._explained(error, span, position) from error
                 failed = place
-                coming.fetch_again(position)
+                prefetcher.fetch_again(position)
                 self._look_again()
 
     def _pass_voids(self, offset: int, end: int) -> tuple[int, int]:
@@ -245,8 +245,8 @@ class PartitionReader:
         Raises:
             CorruptionError: no frame there holds it.
         """
-        with closing(self._coming(offset, offset + 1, careful=True)) as coming:
-            for located in walk(self._topic.storage, self._resolve(offset, offset + 1, coming), coming.ahead):
+        with closing(self._prefetch(offset, offset + 1, careful=True)) as prefetcher:
+            for located in walk(self._topic.storage, self._resolve(offset, offset + 1, prefetcher), prefetcher.ahead):
                 if located.next_offset > offset:
                     return located
         raise CorruptionError(f"topic {self._topic.name!r} partition {self._partition}: no frame holds offset {offset}")
@@ -300,17 +300,17 @@ class PartitionReader:
 
     # --- where an offset lies ----------------------------------------------------------------------------
 
-    def _coming(self, start: int, stop: int, *, careful: bool) -> Coming:
-        return Coming(self._topic.storage, self._lies, start, stop, careful=careful)
+    def _prefetch(self, start: int, stop: int, *, careful: bool) -> Prefetcher:
+        return Prefetcher(self._topic.storage, self._locate, start, stop, careful=careful)
 
-    def _lies(self, offset: int, stop: int) -> Lies | None:
-        """Return where an offset lies as far as that is known; nothing rests on it."""
+    def _locate(self, offset: int, stop: int) -> RecordLocation | None:
+        """Return the location of an offset if it is known; it is a hint only."""
         row = self._row()
         try:
             if offset < row.end_offset:
                 segment, end = self._segment_at(row, offset)
-                span, _ = self._placed(segment, end, offset, stop)
-                return Lies(FileRange(span.path, span.start, span.until or span.end), min(end, stop))
+                span, _ = self._span_from(segment, end, offset, stop)
+                return RecordLocation(FileRange(span.path, span.start, span.until or span.end), min(end, stop))
         except (FileNotFoundError, CorruptionError):  # the reader will find it out
             return None
         for entry in self._known.values():
@@ -319,29 +319,29 @@ class PartitionReader:
                 return self._staged_at(entry, at, stop)
         return None
 
-    def _staged_at(self, entry: _Unsettled, at: int, stop: int) -> Lies:
+    def _staged_at(self, entry: _Unsettled, at: int, stop: int) -> RecordLocation:
         """Return where an extent lies, together with those before ``stop`` that follow it in its chunk."""
         first = last = entry.extents[at]
         if first.chunk == INLINE:
-            return Lies(None, first.end_offset)
+            return RecordLocation(None, first.end_offset)
         for extent in entry.extents[at + 1 :]:
             follows = extent.chunk == last.chunk and extent.position == last.position + last.length
             if not follows or extent.base_offset >= stop:
                 break
             last = extent
         path = self._paths.chunk(entry.chunks[first.chunk].name)
-        return Lies(FileRange(path, first.position, last.position + last.length), last.end_offset)
+        return RecordLocation(FileRange(path, first.position, last.position + last.length), last.end_offset)
 
-    def _resolve(self, offset: int, stop: int, coming: Coming) -> Span:
+    def _resolve(self, offset: int, stop: int, prefetcher: Prefetcher) -> Span:
         """Return the frames to walk for ``offset``: it lies in the first or a later one; about up to ``stop``."""
         self._check_kept(offset)
         for look in range(_MAX_LOOKS):
             row = self._row()
-            coming.reach(offset, self._view)
+            prefetcher.reach(offset, self._view)
             try:
                 if offset < row.end_offset:
                     segment, end = self._segment_at(row, offset)
-                    return replace(self._hinted(segment, end, offset, stop, coming), end_offset=end)
+                    return replace(self._hinted(segment, end, offset, stop, prefetcher), end_offset=end)
                 return self._extent_span(offset)
             except (FileNotFoundError, CorruptionError) as error:  # collected meanwhile: settled by now (rule R12)
                 missing = error
@@ -349,7 +349,7 @@ class PartitionReader:
                     raise
                 if look:
                     self._topic.storage.clock.sleep(_LOOK_SECONDS)
-                coming.fetch_again(offset)
+                prefetcher.fetch_again(offset)
                 self._look_again()
                 self._check_kept(offset)
         raise CorruptionError(
@@ -382,24 +382,24 @@ class PartitionReader:
         sealed = self._sealed_at(offset)
         return sealed, sealed.end_offset
 
-    def _hinted(self, segment: Active | Sealed, end: int, offset: int, stop: int, coming: Coming) -> Span:
+    def _hinted(self, segment: Active | Sealed, end: int, offset: int, stop: int, prefetcher: Prefetcher) -> Span:
         """Return the span from the frame that the offset index names, if that frame bears it out; else the whole.
 
         Where it ends matters less: no more than it takes up to ``stop`` is fetched at first.
         """
-        span, named = self._placed(segment, end, offset, stop)
+        span, named = self._span_from(segment, end, offset, stop)
         if named is None:
             return span
         whole = replace(segment_span(self._paths, self._partition, segment), until=span.until)
         try:
-            first = next(walk(self._topic.storage, span, coming.ahead))
+            first = next(walk(self._topic.storage, span, prefetcher.ahead))
             check(first, span)
         except CorruptionError:
             return whole
         return span if first.frame.last_offset == named <= offset else whole
 
-    def _placed(self, segment: Active | Sealed, end: int, offset: int, stop: int) -> tuple[Span, int | None]:
-        """Return the span from the frame that the offset index names for ``offset``, and that frame's last offset.
+    def _span_from(self, segment: Active | Sealed, end: int, offset: int, stop: int) -> tuple[Span, int | None]:
+        """Return the span from an offset's frame by the index, and that frame's last offset.
 
         It ends about where ``stop`` is. All of the segment (and None) where the index names no frame, or is missing: it
         is a hint only; and where all is read, it is not looked at.
@@ -538,11 +538,11 @@ class PartitionReader:
                 raise CorruptionError(
                     f"{span.path}: frame at offset {base} holds {batch.num_rows} rows, expected {rows}"
                 )
-            batch = self._apart(batch.slice(first, last - first), located)
+            batch = self._copy_small(batch.slice(first, last - first), located)
         yield Rows(last - first, base + first, None, batch, append_time)
 
-    def _apart(self, batch: pa.RecordBatch, located: Located) -> pa.RecordBatch:
-        """Return few of a frame's bytes as a copy where files are not mapped: else they would keep the whole block."""
+    def _copy_small(self, batch: pa.RecordBatch, located: Located) -> pa.RecordBatch:
+        """Copy a batch of few of a frame's bytes if files are not mapped: it would keep the whole block."""
         if self._topic.storage.can_append or batch.get_total_buffer_size() * _MOST_KEPT > located.frame.length:
             return batch
         return own_memory(batch)

@@ -94,8 +94,8 @@ class StoredSizes:
             for sequence, pending in read_many(self._topic, some, shared_tables, inline=False).items():
                 self._extents[sequence] = pending[0].extents
 
-    def between(self, partition: int, start: int, end: int) -> int:
-        """Return about how many bytes the records in [start, end) take."""
+    def estimate_bytes(self, partition: int, start: int, end: int) -> int:
+        """Estimate the stored bytes of the records in [start, end)."""
         return bytes_between(self._stretches(partition, start, end), start, end)
 
     def reached(self, partition: int, start: int, end: int, budget: int) -> int:

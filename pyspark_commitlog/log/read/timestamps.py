@@ -182,7 +182,7 @@ class _Search:
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
+class _TimestampCandidate:
     """Offsets [start, end) none of whose records is later than ``max_timestamp`` (ms), and the segment they are in."""
 
     max_timestamp: int
@@ -211,29 +211,31 @@ class _Latest:
 
     def run(self) -> OffsetAndTimestamp | None:
         best: OffsetAndTimestamp | None = None
-        for candidate in sorted(self._candidates(), key=_Candidate.promise, reverse=True):
+        for candidate in sorted(self._candidates(), key=_TimestampCandidate.promise, reverse=True):
             if best is not None and candidate.promise() < _rank(best):
                 break
             best = max(best, self._best_in(candidate), key=_rank)
         return best
 
-    def _candidates(self) -> Iterator[_Candidate]:
+    def _candidates(self) -> Iterator[_TimestampCandidate]:
         """Yield the segments, and all that is not settled, of which nobody knows how late it is."""
         settle = self._reader.view.settle
         row = settle.partition(self._partition)
         settled_end = min(row.end_offset, self._high)
         for sealed in self._topic.segments(settle, self._partition, self._low).not_before(-LONG_MAX, self._low):
             end = min(sealed.end_offset, self._high)
-            yield _Candidate(sealed.max_timestamp, max(self._low, sealed.base_offset), end, sealed)
+            yield _TimestampCandidate(sealed.max_timestamp, max(self._low, sealed.base_offset), end, sealed)
         if row.active.base_offset < settled_end:
-            yield _Candidate(row.active.max_timestamp, max(self._low, row.active.base_offset), settled_end, row.active)
-        yield _Candidate(LONG_MAX, max(self._low, settled_end), self._high, None)
+            yield _TimestampCandidate(
+                row.active.max_timestamp, max(self._low, row.active.base_offset), settled_end, row.active
+            )
+        yield _TimestampCandidate(LONG_MAX, max(self._low, settled_end), self._high, None)
 
-    def _best_in(self, candidate: _Candidate) -> OffsetAndTimestamp | None:
+    def _best_in(self, candidate: _TimestampCandidate) -> OffsetAndTimestamp | None:
         hinted = self._in_hinted(candidate, candidate.segment) if candidate.segment else None
         return hinted or self._in_range(candidate.start, candidate.end)
 
-    def _in_hinted(self, candidate: _Candidate, segment: Sealed | Active) -> OffsetAndTimestamp | None:
+    def _in_hinted(self, candidate: _TimestampCandidate, segment: Sealed | Active) -> OffsetAndTimestamp | None:
         """Return the answer for a segment from its first frame that is as late; None where that has no such record."""
         try:
             offset = self._hint(segment)

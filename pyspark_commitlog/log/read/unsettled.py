@@ -184,7 +184,7 @@ def read_pending(
     oldest = max(settled.oldest_unsettled, state.created + 1, first)
     entries: list[Pending | tuple[int, Exception]] = []
     own = _put_here(topic, newest.entry, oldest)
-    ahead = _Ahead(topic, min(own))
+    ahead = _EntryReadAhead(topic, min(own))
     for sequence in range(oldest, newest.sequence + 1):
         if entries and isinstance(entries[-1], Pending) and (len(entries) >= MAX_ENTRIES or enough()):
             break
@@ -202,7 +202,7 @@ def read_pending(
     return found[::-1]
 
 
-class _Ahead:
+class _EntryReadAhead:
     """Reads entries that are asked for in order, ever more of them at a time, where each is a request."""
 
     def __init__(self, topic: TopicLog, end: int) -> None:

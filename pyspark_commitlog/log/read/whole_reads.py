@@ -51,16 +51,16 @@ class WholeReads(Entries):
         Raises:
             FileNotFoundError: it is gone.
         """
-        return pa.py_buffer(self._whole(chunk.name)) if chunk.name in self._wanted else None
+        return pa.py_buffer(self._read_whole(chunk.name)) if chunk.name in self._wanted else None
 
     def inline(self, entry: Entry) -> bytes:
         """Return an entry's inline bytes, and read what comes next. Raises as ``Journal.inline`` does."""
         name = entry.write_id
         if name not in self._wanted or (name not in self._read and self._is_at_hand(entry)):
             return super().inline(entry)
-        return self._whole(name)
+        return self._read_whole(name)
 
-    def _whole(self, name: str) -> bytes:
+    def _read_whole(self, name: str) -> bytes:
         if name not in self._read:
             self._read_from(self._places[name])
         return self._read[name]

@@ -63,6 +63,6 @@ class Throttle:
             sizes.look()
         of = {name: self._sizes[key] for name, key in keys.items()}
         return StoredBytes(
-            lambda place, start, end: of[place.topic].between(place.partition, start, end),
+            lambda place, start, end: of[place.topic].estimate_bytes(place.partition, start, end),
             lambda place, start, end, budget: of[place.topic].reached(place.partition, start, end, budget),
         )

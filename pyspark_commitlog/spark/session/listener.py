@@ -163,7 +163,7 @@ def _looked_up(root: CommitLog, row: PartitionLag, sizes: dict[str, StoredSizes]
             looked = StoredSizes(topic, topic.newest()[1].topic_id)
             looked.look()
             sizes[row.topic] = looked
-        stored = sizes[row.topic].between(row.partition, row.offset, row.high_watermark)
+        stored = sizes[row.topic].estimate_bytes(row.partition, row.offset, row.high_watermark)
         first = fetch(topic, row.partition, row.offset, 1)
     except (CommitLogError, FileNotFoundError) as error:
         log.warning("topic %r partition %d: the lag is known by offsets only: %s", row.topic, row.partition, error)
