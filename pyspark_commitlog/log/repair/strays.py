@@ -31,8 +31,8 @@ _Seen = TypeVar("_Seen")
 
 
 @dataclass(slots=True)
-class _Named:
-    """What an entry names, as far as that could be read, and what could not."""
+class _References:
+    """Files that an entry references, as far as it could be read, and the faults."""
 
     sides: set[str] = field(default_factory=set)
     chunks: tuple[ChunkRef, ...] = ()
@@ -47,7 +47,7 @@ class _Named:
             self.faults.append(error)
 
 
-def _look_at_tables(topic: TopicLog, entry: Entry, seen: _Named) -> None:
+def _look_at_tables(topic: TopicLog, entry: Entry, seen: _References) -> None:
     seen.sides.update(side_files(entry))
     topic.extents(entry)
     seen.chunks = topic.chunks(entry)
@@ -88,17 +88,17 @@ class Strays:
         self._staged()
         self._rest()
 
-    def _guard(self, act: Callable[[], object], still: Callable[[], bool]) -> None:
-        """Run a check; what fails is a fault while what names it is ``still`` there."""
+    def _guard(self, act: Callable[[], object], is_listed: Callable[[], bool]) -> None:
+        """Run a check; a failure is a fault if ``is_listed`` says that the entry is still there."""
         try:
             act()
         except Exception as error:
             if self.progress.ended_by(error):
                 raise
-            self._fault(error, still)
+            self._fault(error, is_listed)
 
-    def _fault(self, error: Exception, still: Callable[[], bool]) -> None:
-        if still():
+    def _fault(self, error: Exception, is_listed: Callable[[], bool]) -> None:
+        if is_listed():
             self.faults.append(fault_of(error, f"topic {self.topic.name!r}"))
 
     def _readable(
@@ -120,19 +120,19 @@ class Strays:
 
         for sequence, found in results_in_turn(read, journal.sequences()[::-1], 1 if alone else REQUESTS_AT_ONCE):
 
-            def still(number: int = sequence) -> bool:
+            def is_listed(number: int = sequence) -> bool:
                 return number in journal.sequences()
 
             if not isinstance(found, Exception):
-                yield *found, still
-            elif still():
+                yield *found, is_listed
+            elif is_listed():
                 self._unread.add(sequence)
                 self.faults.append(fault_of(found, f"entry {sequence} of {self.topic.name}"))
 
     def _entries(self) -> None:
         """Check all entries of the topic's journal with their tables and inline bytes."""
         above = None
-        for entry, seen, still in self._readable(lambda topic: topic.journal, self._look_at):
+        for entry, seen, is_listed in self._readable(lambda topic: topic.journal, self._look_at):
             follows = above is None or above.sequence != entry.sequence + 1 or above.prev == entry.write_id
             if not follows and entry.sequence < self.settled.oldest_unsettled:
                 self._name(names.journal(self.topic.name), names.entry_name(entry.sequence))
@@ -141,11 +141,11 @@ class Strays:
             self._sides |= seen.sides
             self._chunks |= {chunk.name: chunk for chunk in seen.chunks}
             for error in seen.faults:
-                self._fault(error, still)
+                self._fault(error, is_listed)
 
-    def _look_at(self, topic: TopicLog, entry: Entry) -> _Named:
+    def _look_at(self, topic: TopicLog, entry: Entry) -> _References:
         """Return what an entry names, its tables and inline bytes checked."""
-        seen = _Named()
+        seen = _References()
         with seen.noted():
             topic.journal.inline(entry)
         if entry.topic_id == self.state.topic_id:  # else an earlier incarnation's: its tables lie there
@@ -162,13 +162,13 @@ class Strays:
         settles = self.topic.paths(topic_id).settle
         self._unread.clear()
         self._objects |= {shared.name for shared in self.settled.tail}
-        for entry, _, still in self._readable(lambda topic: topic.settle_journal(topic_id), lambda *_: None):
+        for entry, _, is_listed in self._readable(lambda topic: topic.settle_journal(topic_id), lambda *_: None):
             if not self.topic.storage.can_append and self._is_ghost(entry, above):
                 self._name(settles, names.entry_name(entry.sequence))
                 continue
             above = entry
             self._sides.update(side_files(entry))
-            self._guard(lambda entry=entry, still=still: self._settle(entry, still), still)  # type: ignore[misc]
+            self._guard(lambda e=entry, listed=is_listed: self._settle(e, listed), is_listed)  # type: ignore[misc]
 
     def _is_ghost(self, entry: Entry, above: Entry | None) -> bool:
         """Return whether an entry is not what the one above it was built on, as far as what is between can be read."""
@@ -176,40 +176,48 @@ class Strays:
             return False
         return (above.sequence, above.prev) != (entry.sequence + 1, entry.write_id)
 
-    def _settle(self, entry: Entry, still: Callable[[], bool]) -> None:
+    def _settle(self, entry: Entry, is_listed: Callable[[], bool]) -> None:
         settle = self.topic.settle_state(entry)
         for shared in settle.tail:
-            self._guard(lambda one=shared: self._object(one.name, NamedObject(one), still), still)  # type: ignore[misc]
+            self._guard(lambda one=shared: self._object(one.name, NamedObject(one), is_listed), is_listed)  # type: ignore[misc]
         for partition in range(len(settle.partitions)):
-            self._guard(lambda p=partition: self._row(p, settle, still), still)  # type: ignore[misc]
+            self._guard(lambda p=partition: self._row(p, settle, is_listed), is_listed)  # type: ignore[misc]
 
-    def _row(self, partition: int, settle: SettleState, still: Callable[[], bool]) -> None:
+    def _row(self, partition: int, settle: SettleState, is_listed: Callable[[], bool]) -> None:
         row, newest = settle.partition(partition), self.settled.partition(partition)
         if row.active.base_offset < newest.active.base_offset or row.active.rewrite != newest.active.rewrite:
-            self._named(partition, row.active, row.end_offset, still)
+            self._check_segment(partition, row.active, row.end_offset, is_listed)
         self._segments.add((partition, row.active.stem))
         if row.manifest is None or row.manifest.name in self._manifests:
             return
         leaves = self.topic.leaves(settle.topic_id, row.manifest)
         self._manifests |= {row.manifest.name, *(leaf.name for leaf in leaves)}
         for segment in self.topic.sealed(replace(settle, tail=()), partition):
-            self._named(partition, segment, segment.end_offset, still, current=row.manifest == newest.manifest)
+            self._check_segment(
+                partition, segment, segment.end_offset, is_listed, current=row.manifest == newest.manifest
+            )
 
-    def _named(
-        self, partition: int, segment: Active | Sealed, end: int, still: Callable[[], bool], *, current: bool = False
+    def _check_segment(
+        self,
+        partition: int,
+        segment: Active | Sealed,
+        end: int,
+        is_listed: Callable[[], bool],
+        *,
+        current: bool = False,
     ) -> None:
         if isinstance(segment, Sealed) and segment.place is not None:
             if current:
                 self._objects.add(segment.place.object)
-            self._object(segment.place.object, NamedObject(), still)
+            self._object(segment.place.object, NamedObject(), is_listed)
             return
         if (partition, segment.stem) not in self._segments and not current:
             faults = self.segment(partition, segment, end)
-            if faults and still():
+            if faults and is_listed():
                 self._replaced(partition, segment, faults)
         self._segments.add((partition, segment.stem))
 
-    def _object(self, name: str, named: NamedObject, still: Callable[[], bool]) -> None:
+    def _object(self, name: str, named: NamedObject, is_listed: Callable[[], bool]) -> None:
         """Check an object that only older entries name; a damaged one is named, and nobody needs it."""
         if name in self._objects:
             return
@@ -222,7 +230,7 @@ class Strays:
             return
         except CorruptionError:
             sound = False
-        if not sound and still():
+        if not sound and is_listed():
             self.unnamed.append(path)
 
     def _replaced(self, partition: int, segment: Active | Sealed, faults: Sequence[str]) -> None:
