@@ -213,13 +213,13 @@ class SliceWriter:
             StorageError, OSError: the object can't be finished any more.
         """
         try:
-            piece = self._whole() if self._growing.length else None
+            piece = self._finish_slice() if self._growing.length else None
         except BaseException:
             self._target.gave_up()
             raise
         self._target.ended(piece)
 
-    def _whole(self) -> Slice:
+    def _finish_slice(self) -> Slice:
         growing = self._growing
         growing.seal()
         self._flush()
