@@ -13,7 +13,7 @@ from pyspark_commitlog.errors import StorageError
 from pyspark_commitlog.log.maintain import collect_entries
 from pyspark_commitlog.log.maintain.settle import _collect_some, settle, settle_after_commit
 from pyspark_commitlog.log.settle_change import Collecting
-from pyspark_commitlog.log.settling.waiting import Due, Waiting, forget_all, is_look_due, waiting_of
+from pyspark_commitlog.log.settling.waiting import SettleLoad, Waiting, forget_all, is_look_due, waiting_of
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import own_writes
 from pyspark_commitlog.testing.faults import on_path
@@ -38,7 +38,7 @@ def a_new_process() -> Iterator[None]:
 
 def looked(entries: int = 0, age_ms: int = 0, times: float = 1.0) -> Waiting:
     waiting = Waiting(drawn=0.5)
-    waiting.looked(Due(0, entries, age_ms), CONFIG, 100.0, times)
+    waiting.looked(SettleLoad(0, entries, age_ms), CONFIG, 100.0, times)
     return waiting
 
 
@@ -153,16 +153,18 @@ def test_the_first_collection_of_a_process_that_may_end_soon_takes_more_than_it_
     """Else of processes that commit a few times each none would ever delete what they bring."""
     waiting = Waiting(drawn=0.5)
     waiting.committed(1, 1)
-    assert waiting.least(Due(0, 25, 0), CONFIG) == 25 + 6 - 4
-    assert waiting.least(Due(0, 1000, 0), CONFIG) == 30 + 7 - 4, "three times settle.entries at most"
+    assert waiting.min_entries_to_collect(SettleLoad(0, 25, 0), CONFIG) == 25 + 6 - 4
+    assert waiting.min_entries_to_collect(SettleLoad(0, 1000, 0), CONFIG) == 30 + 7 - 4, (
+        "three times settle.entries at most"
+    )
     waiting.committed(7, 1)
-    assert waiting.least(Due(0, 25, 0), CONFIG) == 1
+    assert waiting.min_entries_to_collect(SettleLoad(0, 25, 0), CONFIG) == 1
     young = Waiting(drawn=0.5)
     assert young.collects(0.0)
     young.failed(0.0)
-    assert young.least(Due(0, 25, 0), CONFIG) == 31, "it collected nothing"
+    assert young.min_entries_to_collect(SettleLoad(0, 25, 0), CONFIG) == 31, "it collected nothing"
     young.collected(0.0, 1.0, None)
-    assert young.least(Due(0, 25, 0), CONFIG) == 1, "it was not the first"
+    assert young.min_entries_to_collect(SettleLoad(0, 25, 0), CONFIG) == 1, "it was not the first"
 
 
 # --- in a root --------------------------------------------------------------------------------------------

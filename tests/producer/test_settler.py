@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pyspark_commitlog.log.settling.run import Budget, Rests
-from pyspark_commitlog.log.settling.waiting import Due
+from pyspark_commitlog.log.settling.run import Budget, SettleThrottle
+from pyspark_commitlog.log.settling.waiting import SettleLoad
 from pyspark_commitlog.producer import settler as settling
 from pyspark_commitlog.producer.settler import LOOK_BYTES, LOOK_SECONDS, Settler
 from pyspark_commitlog.storage.local import LocalStorage
@@ -82,16 +82,16 @@ def test_what_was_to_be_looked_at_is_looked_at_where_the_leader_is_now(
 
 
 def test_a_run_rests_beside_commits_for_half_the_time_in_which_they_came() -> None:
-    assert Due(bytes=1, entries=64, age_ms=128).rest() == pytest.approx(0.001)
-    assert Due(bytes=1, entries=64, age_ms=100_000).rest() == pytest.approx(0.003)
-    assert Due(bytes=1, entries=64, age_ms=0).rest() == 0
-    assert Due(bytes=0, entries=0, age_ms=0).rest() == 0
+    assert SettleLoad(bytes=1, entries=64, age_ms=128).rest() == pytest.approx(0.001)
+    assert SettleLoad(bytes=1, entries=64, age_ms=100_000).rest() == pytest.approx(0.003)
+    assert SettleLoad(bytes=1, entries=64, age_ms=0).rest() == 0
+    assert SettleLoad(bytes=0, entries=0, age_ms=0).rest() == 0
 
 
 def test_what_a_run_rests_is_none_of_its_time() -> None:
     clock = ManualClock()
     began = clock.monotonic()
-    budget = Budget(clock, 0.1, Rests(0.05, 1.0, hurries=lambda: False))
+    budget = Budget(clock, 0.1, SettleThrottle(0.05, 1.0, hurries=lambda: False))
     for _ in range(5):
         budget.rest()
         assert not budget.spent()
@@ -103,7 +103,7 @@ def test_what_a_run_rests_is_none_of_its_time() -> None:
 def test_a_run_that_is_waited_for_does_not_rest() -> None:
     clock, waited = ManualClock(), list[bool]()
     began = clock.monotonic()
-    budget = Budget(clock, 0.1, Rests(0.05, 1.0, hurries=lambda: bool(waited)))
+    budget = Budget(clock, 0.1, SettleThrottle(0.05, 1.0, hurries=lambda: bool(waited)))
     budget.rest()
     assert clock.monotonic() - began == pytest.approx(0.05)
     waited.append(True)
@@ -115,7 +115,7 @@ def test_a_run_rests_no_longer_than_it_may_in_all() -> None:
     """It holds the settlers' lock meanwhile."""
     clock = ManualClock()
     began = clock.monotonic()
-    budget = Budget(clock, None, Rests(0.05, 0.2, hurries=lambda: False))
+    budget = Budget(clock, None, SettleThrottle(0.05, 0.2, hurries=lambda: False))
     for _ in range(100):
         budget.rest()
     assert 0.14 < clock.monotonic() - began < 0.21

@@ -20,7 +20,7 @@ from pyspark_commitlog.errors import CommitLogError, CorruptionError, KafkaStora
 from pyspark_commitlog.log import tables as side_tables
 from pyspark_commitlog.log.maintain.collect import collect
 from pyspark_commitlog.log.maintain.retention import retain
-from pyspark_commitlog.log.maintain.settle import Due, settle, settle_after_commit, settle_load
+from pyspark_commitlog.log.maintain.settle import SettleLoad, settle, settle_after_commit, settle_load
 from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
@@ -141,7 +141,7 @@ def test_a_partition_that_is_not_damaged_is_not_due_for_ever(world: World) -> No
     topic_id = topic.newest()[1].topic_id
     write(world, 1, b"b1")
     assert settle_after_commit(topic, topic_id).sequence is not None
-    assert settle_load(topic, *topic.newest()) == Due(0, 0, 0)
+    assert settle_load(topic, *topic.newest()) == SettleLoad(0, 0, 0)
     assert settled(world).others_from == topic.newest()[0].sequence + 1
 
 

@@ -22,8 +22,8 @@ from pyspark_commitlog.log.repair.void import void_unsynced
 from pyspark_commitlog.log.segments.writer import SegmentWriter
 from pyspark_commitlog.log.settle_state import Sealed, SettledPartition, SettleState
 from pyspark_commitlog.log.settling.merger import Merger, append_unsettled
-from pyspark_commitlog.log.settling.run import Budget, Rests, Settled, SettleRun
-from pyspark_commitlog.log.settling.waiting import MOST_REST_SECONDS, Due, Waiting, waiting_of, weight
+from pyspark_commitlog.log.settling.run import Budget, Settled, SettleRun, SettleThrottle
+from pyspark_commitlog.log.settling.waiting import MOST_REST_SECONDS, SettleLoad, Waiting, waiting_of, weight
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Holder
@@ -69,7 +69,7 @@ def settle_on(topic: TopicLog, topic_id: str, *, budget_seconds: float | None = 
 
 
 def _settle(
-    topic: TopicLog, topic_id: str, budget_seconds: float | None, *, retry: bool, rests: Rests | None = None
+    topic: TopicLog, topic_id: str, budget_seconds: float | None, *, retry: bool, throttle: SettleThrottle | None = None
 ) -> Settled:
     if not topic.storage.can_append:
         done = settle_to_object(topic, topic_id, budget_seconds, retry=retry)
@@ -80,10 +80,10 @@ def _settle(
         if not held:
             return Settled(None)
         start_note(topic, topic_id)
-        done, unsynced = _settle_locked(topic, topic_id, budget_seconds, retry=retry, last=False, rests=rests)
+        done, unsynced = _settle_locked(topic, topic_id, budget_seconds, retry=retry, last=False, throttle=throttle)
         if unsynced and any(isinstance(failure, CorruptionError) for failure in done.failures):
             void_unsynced(topic, topic_id)
-            done, _ = _settle_locked(topic, topic_id, budget_seconds, retry=retry, last=True, rests=rests)
+            done, _ = _settle_locked(topic, topic_id, budget_seconds, retry=retry, last=True, throttle=throttle)
     return done
 
 
@@ -119,8 +119,8 @@ def _settle_what_waits(topic: TopicLog, topic_id: str, hurries: Callable[[], boo
     if not waits.reached(config):
         return Settled(None)
     topic.busy = None
-    rests = None if hurries is None else Rests(waits.rest(), MOST_REST_SECONDS, hurries)
-    done = _settle(topic, topic_id, seconds, retry=False, rests=rests)
+    throttle = None if hurries is None else SettleThrottle(waits.rest(), MOST_REST_SECONDS, hurries)
+    done = _settle(topic, topic_id, seconds, retry=False, throttle=throttle)
     if done.sequence is not None:
         collect(topic, topic_id)
     elif topic.busy is not None and waits.overdue(config):
@@ -141,7 +141,7 @@ def _settle_objects(topic: TopicLog, stored: Stored, state: TopicState, config: 
     waiting.looked(waits, config, clock.monotonic(), times)
     if not waits.reached(config, times):
         return Settled(None)
-    least = waiting.least(waits, config)
+    least = waiting.min_entries_to_collect(waits, config)
     waiting.forget()
     done = _settle(topic, topic_id, seconds, retry=False)
     if done.sequence is None:
@@ -155,7 +155,7 @@ def _settle_objects(topic: TopicLog, stored: Stored, state: TopicState, config: 
     _collect_some(topic, topic_id, waiting, seconds, least)
     waiting.published = topic.published
     if done.complete:
-        waiting.looked(Due(0, 0, 0), config, clock.monotonic(), 1.0)
+        waiting.looked(SettleLoad(0, 0, 0), config, clock.monotonic(), 1.0)
     if failed is not None:
         raise failed
     return done
@@ -199,7 +199,7 @@ def _warn_of(topic: TopicLog, failure: Exception, *, damage: bool = False) -> No
         logger.error("topic %r: committed, but settling failed; please report this", topic.name, exc_info=failure)
 
 
-def _warn_busy(topic: TopicLog, holder: Holder, waiting: Due) -> None:
+def _warn_busy(topic: TopicLog, holder: Holder, waiting: SettleLoad) -> None:
     """Warn of the process that keeps all others from settling; once a minute for each handle."""
     now = topic.storage.clock.monotonic()
     if topic.warned is None or now - topic.warned >= _WARN_SECONDS:
@@ -211,7 +211,7 @@ def _warn_busy(topic: TopicLog, holder: Holder, waiting: Due) -> None:
         )  # fmt: skip
 
 
-def settle_load(topic: TopicLog, newest: Stored, state: TopicState) -> Due:
+def settle_load(topic: TopicLog, newest: Stored, state: TopicState) -> SettleLoad:
     """Return the unsettled load: one read of the oldest unsettled entry, whatever the number.
 
     What waits for a damaged partition does not count: a commit's settler can't move it.
@@ -219,17 +219,17 @@ def settle_load(topic: TopicLog, newest: Stored, state: TopicState) -> Due:
     return waits_in(topic, newest, state, topic.settled(state.topic_id)[1])
 
 
-def waits_in(topic: TopicLog, newest: Stored, state: TopicState, settled: SettleState) -> Due:
+def waits_in(topic: TopicLog, newest: Stored, state: TopicState, settled: SettleState) -> SettleLoad:
     """Do as ``due``, by a settle state that was read after the topic's."""
     oldest = max(settled.others_from, state.created + 1)
     entries = newest.sequence - oldest + 1
     if entries <= 0:
-        return Due(0, 0, 0)
+        return SettleLoad(0, 0, 0)
     try:
         age = max(0, topic.journal.dated(newest)[1] - topic.journal.read(oldest).info.modified_ms)
     except (FileNotFoundError, CorruptionError):
         age = 0
-    return Due(_unsettled_bytes(topic, newest, entries), entries, age)
+    return SettleLoad(_unsettled_bytes(topic, newest, entries), entries, age)
 
 
 def _unsettled_bytes(topic: TopicLog, newest: Stored, entries: int) -> int:
@@ -244,7 +244,7 @@ def _settle_locked(
     *,
     retry: bool,
     last: bool,
-    rests: Rests | None = None,
+    throttle: SettleThrottle | None = None,
 ) -> tuple[Settled, bool]:
     """Settle under the lock; return what was done, and whether power loss may have taken some (acks=0).
 
@@ -253,11 +253,11 @@ def _settle_locked(
         budget_seconds: see ``settle``.
         retry: whether partitions that are published as damaged are tried again.
         last: damage is published even where chunks may be unsynced: what power loss took of them is voided by now.
-        rests: what it leaves to others.
+        throttle: what it leaves to others.
     """
     stored, state = topic.newest_durable(topic_id, fresh=True)
     base, before = topic.settled(topic_id)
-    run = _LocalRun(topic, stored, state, base, before, Budget(topic.storage.clock, budget_seconds, rests))
+    run = _LocalRun(topic, stored, state, base, before, Budget(topic.storage.clock, budget_seconds, throttle))
     all_pending, others = run.pending(retry=retry)
     unsynced = state.unsynced_from is not None
     after = run.after(before, run.partitions, all_pending, others, publish_damage=last or not unsynced)

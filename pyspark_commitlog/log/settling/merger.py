@@ -24,8 +24,8 @@ _SMALL = 8
 _MERGED = 2
 
 
-class FrameSink(Protocol):
-    """Where frames go: a partition's active segment, or its slice of a segment object."""
+class SegmentSink(Protocol):
+    """Target of frames: a partition's active segment, or its slice of a segment object."""
 
     def append(self, frame: Stamped) -> None:
         """Append a frame."""
@@ -35,7 +35,7 @@ class FrameSink(Protocol):
 
 
 def append_unsettled(
-    sink: FrameSink,
+    sink: SegmentSink,
     merger: Merger,
     frames: Iterable[Unsettled | Gap],
     *,
@@ -65,12 +65,12 @@ def append_unsettled(
     _fill(sink, merger, lost, now_ms)
 
 
-def _append(sink: FrameSink, ready: Iterable[Stamped]) -> None:
+def _append(sink: SegmentSink, ready: Iterable[Stamped]) -> None:
     for stamped in ready:
         sink.append(stamped)
 
 
-def _fill(sink: FrameSink, merger: Merger, lost: list[Gap], otherwise_ms: int) -> None:
+def _fill(sink: SegmentSink, merger: Merger, lost: list[Gap], otherwise_ms: int) -> None:
     """Append frames without rows in the place of what was voided, so that offsets go on for every reader.
 
     Their timestamp is the partition's largest so far: the time index and retention stay as they are. Where there is

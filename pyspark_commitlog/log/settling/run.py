@@ -40,8 +40,8 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class Rests:
-    """What a run leaves to others of its process, whose processor time it takes: it rests before each entry it reads.
+class SettleThrottle:
+    """Pauses that keep a settling run from starving its process: one before each entry read.
 
     Attributes:
         seconds: for how long.
@@ -57,8 +57,8 @@ class Rests:
 class Budget:
     """Time that a run may take; None for as long as it needs. What it rests is none of that."""
 
-    def __init__(self, clock: Clock, seconds: float | None, rests: Rests | None = None) -> None:
-        self._clock, self._rests, self._rested = clock, rests, 0.0
+    def __init__(self, clock: Clock, seconds: float | None, throttle: SettleThrottle | None = None) -> None:
+        self._clock, self._throttle, self._rested = clock, throttle, 0.0
         self._until = None if seconds is None else clock.monotonic() + seconds
 
     def spent(self) -> bool:
@@ -67,11 +67,11 @@ class Budget:
 
     def rest(self) -> None:
         """Leave the processor to others for a moment; called by one thread, before each entry that is read."""
-        rests = self._rests
-        if rests is None or self._rested + rests.seconds > rests.in_all or rests.hurries():
+        throttle = self._throttle
+        if throttle is None or self._rested + throttle.seconds > throttle.in_all or throttle.hurries():
             return
         began = self._clock.monotonic()
-        self._clock.sleep(rests.seconds)
+        self._clock.sleep(throttle.seconds)
         slept = self._clock.monotonic() - began
         self._rested += slept
         if self._until is not None:
@@ -130,11 +130,11 @@ class SettleRun:
     def _read_enough(self) -> Callable[[], bool]:
         """Return what is asked before each entry is read, but for the first."""
 
-        def enough() -> bool:
+        def is_spent() -> bool:
             self._budget.rest()
             return self._budget.spent()
 
-        return enough
+        return is_spent
 
     def _move_all(self, sources: Mapping[int, Sequence[Source | Hole]]) -> None:
         """Move every partition that has sources, by ``_move``."""

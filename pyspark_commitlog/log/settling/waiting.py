@@ -49,8 +49,8 @@ def weight(lengths: Iterable[int]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
-    """Whether a commit should settle: ``weight`` of what waits, entries and age (ms) against the topic's config."""
+class SettleLoad:
+    """Unsettled bytes (by ``weight``), entries and age (ms), which say whether to settle."""
 
     bytes: int
     entries: int
@@ -90,7 +90,7 @@ class Waiting:
         self.patience = _MOST_PATIENCE - 1.0 + drawn
         #: The write id of the settle entry that this process put last.
         self.published: str | None = None
-        self._seen: tuple[Due, TopicConfig, float] | None = None
+        self._seen: tuple[SettleLoad, TopicConfig, float] | None = None
         self._times = 1.0
         self._entries = self._bytes = self._commits = 0
         self._collects_from: float | None = None
@@ -114,12 +114,12 @@ class Waiting:
                 return True
             seen, config, at = self._seen
             age_ms = int((now - at) * 1000)
-            since = Due(
+            since = SettleLoad(
                 seen.bytes + self._bytes, seen.entries + self._entries, seen.age_ms * (seen.entries > 0) + age_ms
             )
             return since.reached(config, self._times)
 
-    def looked(self, seen: Due, config: TopicConfig, now: float, times: float) -> None:
+    def looked(self, seen: SettleLoad, config: TopicConfig, now: float, times: float) -> None:
         """Note what waits, and how many times the limits of ``config`` count."""
         with self._lock:
             self._seen, self._times = (seen, config, now), times
@@ -174,8 +174,8 @@ class Waiting:
             else:
                 self.left = None
 
-    def least(self, settled: Due, config: TopicConfig) -> int:
-        """Return how many entries the commit that settles so many has to collect at least.
+    def min_entries_to_collect(self, settled: SettleLoad, config: TopicConfig) -> int:
+        """Return the minimum number of entries that a settling commit has to collect.
 
         A process that ends soon leaves nothing to later commits: so its first collection takes some more than are
         settled, without those that the process may come to. It is taken to commit as often again as it has, and each
