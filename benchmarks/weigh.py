@@ -41,7 +41,7 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.checksum import checksum
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.partitioner import Partitioner
-from pyspark_commitlog.log.write.records import Limits, prepare
+from pyspark_commitlog.log.write.records import TopicLimits, prepare
 from pyspark_commitlog.log.write.staging import Staged, Stager
 
 HERE = Path(__file__).resolve().parent
@@ -218,7 +218,7 @@ def weigh_checksum(root: Path, rounds: int) -> Iterator[str]:
     config = topic.config(topic.newest()[1])
     for rows in SUMMED_ROWS:
         (batch,) = _as_from_spark(events(rows, 0).combine_chunks(), rows)
-        prepared = prepare(batch, Limits.of("t", PARTITIONS, config), topic.storage.clock.now_ms())
+        prepared = prepare(batch, TopicLimits.of("t", PARTITIONS, config), topic.storage.clock.now_ms())
         summed, staged = [], []
         for _ in range(rounds * max(4, min(40, 100_000 // rows))):
             began = time.process_time()

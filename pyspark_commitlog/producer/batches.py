@@ -23,7 +23,7 @@ from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import InvalidRecordError, UsageError
 from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP, TOGETHER_BYTES, bounded
 from pyspark_commitlog.log.write.records import check_columns
-from pyspark_commitlog.log.write.staging import Placed
+from pyspark_commitlog.log.write.staging import RowPlacement
 from pyspark_commitlog.model import as_whole
 
 log = logging.getLogger("pyspark_commitlog.producer")
@@ -383,7 +383,7 @@ def cut_out(items: Sequence[Item], number: int, row: int) -> tuple[list[Item], I
     return before, item, after
 
 
-def without(placed: Sequence[tuple[Item, int, Placed]], damaged: Sequence[int]) -> tuple[list[Item], list[Item]]:
+def without(placed: Sequence[tuple[Item, int, RowPlacement]], damaged: Sequence[int]) -> tuple[list[Item], list[Item]]:
     """Return what is left without the records of some partitions, and these (pure).
 
     What is left is bound for the partitions that were chosen. An Arrow batch goes whole, or stays whole.

@@ -41,7 +41,7 @@ from pyspark_commitlog.log.topic import RECENT_SECONDS, TopicLog
 from pyspark_commitlog.log.write.commit import Committed, commit, storage_error
 from pyspark_commitlog.log.write.partitioner import KeyIgnoring, Partitioner
 from pyspark_commitlog.log.write.producers import landed_ranges
-from pyspark_commitlog.log.write.staging import Placed, Staged, Stager
+from pyspark_commitlog.log.write.staging import RowPlacement, Staged, Stager
 from pyspark_commitlog.log.write.writers import TRANSIENT, ProducerBatch
 from pyspark_commitlog.producer.batches import (
     UNKNOWN,
@@ -106,8 +106,8 @@ class _Bundle:
     topic_id: str = ""
     partitions: int = 0
     staged: Sequence[Staged] | None = None
-    placed: list[tuple[Item, int, Placed]] = field(default_factory=list)
-    tried: list[tuple[Item, int, Placed]] = field(default_factory=list)
+    placed: list[tuple[Item, int, RowPlacement]] = field(default_factory=list)
+    tried: list[tuple[Item, int, RowPlacement]] = field(default_factory=list)
     doubt: bool = False
     tries: int = 0
     error: Exception | None = None
@@ -663,7 +663,7 @@ class _RefusedError(Exception):
 
 def _place(
     stager: Stager, item: Item, refused: dict[int, InvalidRecordError] | None, *, checks: bool
-) -> list[tuple[Item, int, Placed]]:
+) -> list[tuple[Item, int, RowPlacement]]:
     """Stage an item; ``refused`` gets rows that the topic refuses and that are left out, None where none stands alone.
 
     Raises:
@@ -675,8 +675,8 @@ def _place(
     return list(_placed_rows(stager, item, batch, 0, refused))
 
 
-def _place_whole(stager: Stager, item: Whole, *, checks: bool) -> list[tuple[Item, int, Placed]]:
-    placed = list[tuple[Item, int, Placed]]()
+def _place_whole(stager: Stager, item: Whole, *, checks: bool) -> list[tuple[Item, int, RowPlacement]]:
+    placed = list[tuple[Item, int, RowPlacement]]()
     try:
         for piece in item.pieces[1:] if checks else ():
             stager.checked(piece)
@@ -689,7 +689,7 @@ def _place_whole(stager: Stager, item: Whole, *, checks: bool) -> list[tuple[Ite
 
 def _placed_rows(
     stager: Stager, run: Run, batch: pa.RecordBatch, start: int, refused: dict[int, InvalidRecordError] | None
-) -> Iterator[tuple[Item, int, Placed]]:
+) -> Iterator[tuple[Item, int, RowPlacement]]:
     try:
         yield run, start, stager.add(batch)
     except InvalidRecordError as error:
@@ -734,7 +734,7 @@ def _acknowledge(bundle: _Bundle, ranges: Mapping[int, tuple[int, int]]) -> None
             item.future.set_result(BatchMetadata(item.topic, item.rows, spans.get(id(item), {})))
 
 
-def _acknowledge_run(run: Run, start: int, placed: Placed, offsets: Ints) -> None:
+def _acknowledge_run(run: Run, start: int, placed: RowPlacement, offsets: Ints) -> None:
     stamps = instants(placed.timestamps) // _US_PER_MS
     futures = run.futures[start : start + len(offsets)]
     places = zip(futures, placed.partitions.tolist(), offsets.tolist(), stamps.tolist(), strict=True)

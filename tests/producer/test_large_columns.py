@@ -14,7 +14,7 @@ import pytest
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import InvalidRecordError
 from pyspark_commitlog.format.columns import HEADERS, TOGETHER_BYTES
-from pyspark_commitlog.log.write.records import Limits, prepare
+from pyspark_commitlog.log.write.records import TopicLimits, prepare
 from pyspark_commitlog.producer.batches import as_pieces
 from pyspark_commitlog.producer.client import Producer
 from tests.support.producers import producer_on
@@ -35,8 +35,8 @@ def large(*lengths: int, kind: pa.DataType | None = None, end: bytes = b"") -> p
     return pa.Array.from_buffers(kind or pa.large_binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
-def limits() -> Limits:
-    return Limits.of("t", 2, TopicConfig({"max.message.bytes": str(2**31 - 1)}))
+def limits() -> TopicLimits:
+    return TopicLimits.of("t", 2, TopicConfig({"max.message.bytes": str(2**31 - 1)}))
 
 
 @pytest.mark.parametrize("name", ["value", "key"])

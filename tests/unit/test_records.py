@@ -11,14 +11,14 @@ import pytest
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import InvalidRecordError
 from pyspark_commitlog.format.columns import HEADERS, SCHEMA, TIMESTAMP
-from pyspark_commitlog.log.write.records import Limits, Records, check_columns, prepare
+from pyspark_commitlog.log.write.records import Records, TopicLimits, check_columns, prepare
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
-LIMITS = Limits.of("orders", 4, TopicConfig({}))
+LIMITS = TopicLimits.of("orders", 4, TopicConfig({}))
 
 
-def prepared(limits: Limits = LIMITS, **columns: Any) -> Records:
+def prepared(limits: TopicLimits = LIMITS, **columns: Any) -> Records:
     batch = pa.RecordBatch.from_pydict(columns)
     check_columns(limits.topic, batch.schema)
     return prepare(batch, limits, NOW)
@@ -290,8 +290,8 @@ def test_limits_are_the_topics_config() -> None:
         }
     )
 
-    assert Limits.of("orders", 4, config) == Limits("orders", 4, 7, True, 8, 9)
-    assert Limits.of("orders", 4, TopicConfig({})) == Limits("orders", 4, 1048588, False, 2**63 - 1, HOUR)
+    assert TopicLimits.of("orders", 4, config) == TopicLimits("orders", 4, 7, True, 8, 9)
+    assert TopicLimits.of("orders", 4, TopicConfig({})) == TopicLimits("orders", 4, 1048588, False, 2**63 - 1, HOUR)
 
 
 def test_an_empty_batch_is_fine() -> None:

@@ -26,8 +26,8 @@ _IGNORED = ("offset", "timestampType")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What a topic allows; sizes in bytes, times in ms."""
+class TopicLimits:
+    """Limits of a topic's records; sizes in bytes, times in ms."""
 
     topic: str
     partitions: int
@@ -38,7 +38,7 @@ class Limits:
     compacted: bool = False
 
     @classmethod
-    def of(cls, topic: str, partitions: int, config: TopicConfig) -> Limits:
+    def of(cls, topic: str, partitions: int, config: TopicConfig) -> TopicLimits:
         """Return the limits in a topic's config."""
         return cls(
             topic=topic,
@@ -132,7 +132,7 @@ _ALLOWED: Mapping[str, tuple[tuple[Callable[[pa.DataType], bool], ...], str]] = 
 }
 
 
-def prepare(batch: pa.RecordBatch, limits: Limits, now_ms: int) -> Records:
+def prepare(batch: pa.RecordBatch, limits: TopicLimits, now_ms: int) -> Records:
     """Return the rows of ``batch`` in the topic's schema, checked.
 
     Args:
@@ -148,7 +148,7 @@ def prepare(batch: pa.RecordBatch, limits: Limits, now_ms: int) -> Records:
     columns = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
     if limits.compacted:
         _check_keys(columns.get("key"), rows, limits)
-    given = _given(columns.get("timestamp"), limits)
+    given = _given_timestamps(columns.get("timestamp"), limits)
     timestamp = _timestamps(given, rows, limits, now_ms)
     arrays = [
         _bytes("key", columns.get("key"), rows, limits.topic),
@@ -162,7 +162,7 @@ def prepare(batch: pa.RecordBatch, limits: Limits, now_ms: int) -> Records:
     return Records(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA), partition, sizes, given)
 
 
-def _check_keys(column: pa.Array | None, rows: int, limits: Limits) -> None:
+def _check_keys(column: pa.Array | None, rows: int, limits: TopicLimits) -> None:
     missing = rows if column is None else column.null_count
     if missing:
         raise InvalidRecordError(
@@ -232,14 +232,14 @@ def _is_text(keys: pa.StringArray) -> bool:
     return True
 
 
-def _given(column: pa.Array | None, limits: Limits) -> pa.Array | None:
+def _given_timestamps(column: pa.Array | None, limits: TopicLimits) -> pa.Array | None:
     if column is None or limits.log_append_time or pa.types.is_null(column.type):
         return None
     # Any time zone names the same instants; naive ones of pandas and Arrow are UTC by convention.
     return column if column.type == TIMESTAMP else _microseconds(column, limits)
 
 
-def _timestamps(given: pa.Array | None, rows: int, limits: Limits, now_ms: int) -> pa.Array:
+def _timestamps(given: pa.Array | None, rows: int, limits: TopicLimits, now_ms: int) -> pa.Array:
     now = pa.scalar(now_ms * _MS_US, TIMESTAMP)
     if given is None:
         return pa.repeat(now, rows)
@@ -249,7 +249,7 @@ def _timestamps(given: pa.Array | None, rows: int, limits: Limits, now_ms: int) 
     return column
 
 
-def _microseconds(column: pa.Array, limits: Limits) -> pa.Array:
+def _microseconds(column: pa.Array, limits: TopicLimits) -> pa.Array:
     """Return timestamps of any unit as microseconds in UTC; nanoseconds are cut off."""
     try:
         return column.cast(TIMESTAMP, safe=column.type.unit != "ns")
@@ -259,7 +259,7 @@ def _microseconds(column: pa.Array, limits: Limits) -> pa.Array:
         ) from error
 
 
-def _check_times(column: pa.Array, limits: Limits, now_ms: int) -> None:
+def _check_times(column: pa.Array, limits: TopicLimits, now_ms: int) -> None:
     times = instants(column)
     earliest, latest = int(times.min()) // _MS_US, int(times.max()) // _MS_US
     floor = max(0, now_ms - limits.before_max_ms)
@@ -294,7 +294,7 @@ def _sizes(arrays: list[pa.Array]) -> Ints:
     return total
 
 
-def _check_sizes(sizes: Ints, limits: Limits) -> None:
+def _check_sizes(sizes: Ints, limits: TopicLimits) -> None:
     largest = int(sizes.max()) if len(sizes) else 0
     if largest > MAX_RECORD_BYTES:
         raise InvalidRecordError(
@@ -309,7 +309,7 @@ def _check_sizes(sizes: Ints, limits: Limits) -> None:
         )
 
 
-def _partitions(column: pa.Array | None, limits: Limits) -> pa.Array | None:
+def _partitions(column: pa.Array | None, limits: TopicLimits) -> pa.Array | None:
     if column is None or column.null_count == len(column):
         return None
     bounds = pc.min_max(column).as_py()

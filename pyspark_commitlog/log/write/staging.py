@@ -26,7 +26,7 @@ from pyspark_commitlog.log.encoding import encode_frame
 from pyspark_commitlog.log.state import ChunkRef, TopicState
 from pyspark_commitlog.log.write.checksum import added, checksum
 from pyspark_commitlog.log.write.partitioner import Assigner
-from pyspark_commitlog.log.write.records import Limits, Records, check_columns, narrowed, prepare
+from pyspark_commitlog.log.write.records import Records, TopicLimits, check_columns, narrowed, prepare
 from pyspark_commitlog.storage import OutputFile, Storage
 
 #: Batches that pending rows of a task may keep alive, bytes.
@@ -86,8 +86,8 @@ class Staged:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """What became of a batch's rows: the partition of each and its timestamp (µs, UTC)."""
+class RowPlacement:
+    """Partition and timestamp (µs, UTC) of each row of a batch."""
 
     partitions: Ints
     timestamps: pa.Array
@@ -147,7 +147,7 @@ class Stager:
         self._storage, self._paths, self._sequence = storage, paths, sequence
         self._piece_bytes = PIECE_BYTES if storage.can_append else LONG_PIECE_BYTES
         self._partitioner = partitioner
-        self._limits = Limits.of(paths.name, state.partitions, config)
+        self._limits = TopicLimits.of(paths.name, state.partitions, config)
         self._frame_bytes = config.number("batch.size")
         self._codec = config.codec(codec)
         self._inline_bytes = config.number("inline.max.bytes")
@@ -168,14 +168,14 @@ class Stager:
         self._retention_ms = config.number("retention.ms") if config.has_policy("delete") else -1
         self._checked: pa.Schema | None = None
 
-    def add(self, batch: pa.RecordBatch) -> Placed:
+    def add(self, batch: pa.RecordBatch) -> RowPlacement:
         """Take a batch of records (columns: see ``records.check_columns``).
 
         Raises:
             InvalidRecordError: nothing of this batch was taken.
         """
         records = self.checked(batch)
-        placed = Placed(self._choose(records), records.batch.column("timestamp"))
+        placed = RowPlacement(self._choose(records), records.batch.column("timestamp"))
         if batch.num_rows == 0:
             return placed
         if self._checksum is not None:
@@ -306,7 +306,7 @@ class Stager:
         self._flush_all()
         self._collect(0)
         if self._output is None and self._finished_bytes <= self._inline_bytes:
-            inline = b"".join(self._taken())
+            inline = b"".join(self._take_frames())
             return self._staged(None, inline) if inline else None
         self._write_piece()
         assert self._output is not None
@@ -323,12 +323,12 @@ class Stager:
         self._collect(0)
         if self._output is None:
             self._output = self._create(self._paths.chunk(self._chunk_name()))
-        self._output.write(*self._taken())
+        self._output.write(*self._take_frames())
 
     def _chunk_name(self) -> str:
         return chunk_name(self._sequence, self._chunk_id)
 
-    def _taken(self) -> list[bytes | pa.Buffer]:
+    def _take_frames(self) -> list[bytes | pa.Buffer]:
         """Take the finished frames, partition by partition, and write down where they lie."""
         taken: list[bytes | pa.Buffer] = []
         for partition in sorted(self._finished):

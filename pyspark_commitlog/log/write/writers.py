@@ -222,15 +222,15 @@ def former_queries(topic: TopicLog, state: TopicState) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """The rows that a new snapshot takes; ``dropped`` are ids that last, the longest silent first."""
+class SnapshotRows:
+    """Rows of a new snapshot; ``dropped`` are ids that last, the longest silent first."""
 
     rows: Mapping[str, WriterRow]
     forgotten: int
     dropped: tuple[str, ...]
 
 
-def plan_kept(rows: Mapping[str, WriterRow], forgotten: int, newest_ms: int, transient_ms: int) -> Kept:
+def plan_kept(rows: Mapping[str, WriterRow], forgotten: int, newest_ms: int, transient_ms: int) -> SnapshotRows:
     """Return what is kept of a table (pure).
 
     Args:
@@ -248,7 +248,7 @@ def plan_kept(rows: Mapping[str, WriterRow], forgotten: int, newest_ms: int, tra
     dropped = _longest_silent(lasting)[: max(0, len(lasting) - DURABLE_IDS)]
     gone = {*late, *dropped}
     forgotten = max([forgotten, *(passing[name].sequence for name in late)])
-    return Kept({name: row for name, row in rows.items() if name not in gone}, forgotten, tuple(dropped))
+    return SnapshotRows({name: row for name, row in rows.items() if name not in gone}, forgotten, tuple(dropped))
 
 
 def _is_transient(name: str, row: WriterRow) -> bool:
