@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.late_voids import late_voids
-from pyspark_commitlog.log.maintain.catch_up import SettledLog, TopicSegments
+from pyspark_commitlog.log.maintain.catch_up import SettledTopic, TopicSegments
 from pyspark_commitlog.log.maintain.mend import MendedSegments, mend_segments
 from pyspark_commitlog.log.maintain.settle import settle_on
 from pyspark_commitlog.log.settle_state import SettleState
@@ -88,7 +88,7 @@ def _take_settled(
     """
     segments, failures = TopicSegments(topic.name), list[str]()
 
-    def check(there: SettledLog) -> None:
+    def check(there: SettledTopic) -> None:
         head = topic.journal.head()  # others write meanwhile
         if head is None or there.settled is None or there.sequence > head.sequence:
             raise ReplicaNotAvailableError(

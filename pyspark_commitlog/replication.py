@@ -19,7 +19,7 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.last_maintained import note_maintained
-from pyspark_commitlog.log.maintain.catch_up import SettledLog, TopicSegments
+from pyspark_commitlog.log.maintain.catch_up import SettledTopic, TopicSegments
 from pyspark_commitlog.log.maintain.mend import warn_of_void_records
 from pyspark_commitlog.log.topic import TopicLog, unknown_topic
 from pyspark_commitlog.metadata import MetadataRoots
@@ -664,7 +664,7 @@ class _Noted(TopicSegments):
         super().__init__(name, stopped)
         self._noted = noted
 
-    def settled(self, donor: Storage) -> SettledLog:
+    def settled(self, donor: Storage) -> SettledTopic:
         """Note it: what is settled from now on is copied."""
         self._noted.add(self._name)
         return super().settled(donor)

@@ -166,7 +166,7 @@ class TopicLog:
         except OSError:
             return True
 
-    def at_other_root(self) -> TopicLog:
+    def at_fallback_root(self) -> TopicLog:
         """Return a handle at another root that answers.
 
         Of those named beside this one, or that belong together.

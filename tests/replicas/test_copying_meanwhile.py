@@ -38,7 +38,7 @@ from pyspark_commitlog.errors import ReplicaNotAvailableError
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.log import topic as handles
 from pyspark_commitlog.log.maintain import catch_up as copying
-from pyspark_commitlog.log.maintain.catch_up import SettledLog, TopicSegments
+from pyspark_commitlog.log.maintain.catch_up import SettledTopic, TopicSegments
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
@@ -121,7 +121,7 @@ def _counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return where the entries are noted up to which is copied."""
     settled, found = TopicSegments.settled, list[int]()
 
-    def noted(self: TopicSegments, donor: Storage) -> SettledLog:
+    def noted(self: TopicSegments, donor: Storage) -> SettledTopic:
         there = settled(self, donor)
         found.append(there.sequence)
         return there
@@ -297,7 +297,7 @@ def test_no_root_begins_with_a_log_start_in_no_segment(fast_path: Path, monkeypa
     roots.log().delete_records("t", {1: 5})
     roots.log("a").maintain("t", catch_up=False)
 
-    def late(self: TopicSegments, donor: Storage) -> SettledLog:
+    def late(self: TopicSegments, donor: Storage) -> SettledTopic:
         found = settled(self, donor)
         return found if next(looks) else replace(there, settled=found.settled)
 
@@ -321,7 +321,7 @@ def test_no_partition_is_gone_on_with_beyond_a_log_start_that_rose_since(
         roots.log().delete_records("t", {1: 5})
         _maintained(roots)
 
-    def late(self: TopicSegments, donor: Storage) -> SettledLog:
+    def late(self: TopicSegments, donor: Storage) -> SettledTopic:
         found = settled(self, donor)
         asked.append(donor.url)
         if len(asked) != 2:
@@ -370,7 +370,7 @@ def test_a_log_start_that_rises_between_two_looks_is_no_damage(
 
 
 def test_it_never_ends_earlier_than_it_was_to(fast_path: Path) -> None:
-    roots, segments, held = lagging(fast_path), TopicSegments("t"), list[SettledLog]()
+    roots, segments, held = lagging(fast_path), TopicSegments("t"), list[SettledTopic]()
     there = segments.settled(roots.storage("a"))
     earlier = replace(there, sequence=there.sequence - 1, write_id="earlier")
     copy = copying._Copy(roots.at("a"), roots.at("c"), there, 1, there.state, lambda: earlier, held.append, bool)

@@ -28,7 +28,7 @@ from pyspark_commitlog.errors import CorruptionError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import segment_span, walk
 from pyspark_commitlog.log.maintain import catch_up as copying
-from pyspark_commitlog.log.maintain.catch_up import SettledLog, TopicSegments
+from pyspark_commitlog.log.maintain.catch_up import SettledTopic, TopicSegments
 from pyspark_commitlog.log.maintain.donors import attempts, lost_ranges
 from pyspark_commitlog.log.maintain.mend import mend_segments
 from pyspark_commitlog.log.read.damage import Fragment
@@ -289,7 +289,7 @@ def test_it_is_taken_from_segments_while_others_write(roots: Replicated, monkeyp
     zero(settled_elsewhere(roots), Random(1))
     settle_there = TopicSegments.settled
 
-    def settled(self: TopicSegments, donor: Storage) -> SettledLog:
+    def settled(self: TopicSegments, donor: Storage) -> SettledTopic:
         roots.write(b"meanwhile", everywhere=True)
         roots.log("a").replicate("t")
         return settle_there(self, donor)

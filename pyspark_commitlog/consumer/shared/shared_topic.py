@@ -323,7 +323,7 @@ class SharedTopic:
             ReplicaNotAvailableError: none shows it yet.
             StorageError: none answers.
         """
-        topic = self._topic.at_other_root()
+        topic = self._topic.at_fallback_root()
         if self._stored is not None:
             topic.journal.await_shown(self._stored.sequence, _MOVE_SECONDS)
         self.storage, self._topic = topic.storage, topic

@@ -50,7 +50,7 @@ _Segments = tuple[Sealed | Active, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class SettledLog:
+class SettledTopic:
     """A root's settled log, exactly as it is after an entry that its readers see.
 
     ``settled`` is None of a topic that is deleted: it has no records.
@@ -73,7 +73,7 @@ class TopicSegments:
     def __init__(self, name: str, stopped: Callable[[], bool] = lambda: False) -> None:
         self._name, self._stopped = name, stopped
 
-    def settled(self, donor: Storage) -> SettledLog:
+    def settled(self, donor: Storage) -> SettledTopic:
         """Settle at a root all that its readers see, and return that.
 
         Raises:
@@ -88,7 +88,7 @@ class TopicSegments:
             topic.journal.assure(stored)
             state = topic.state_of(stored.entry)
             if state.deleted:
-                return SettledLog(stored.sequence, stored.entry.write_id, state, None)
+                return SettledTopic(stored.sequence, stored.entry.write_id, state, None)
             settle_on(topic, state.topic_id)
             settled = topic.settled(state.topic_id)[1]
             if settled.damaged:
@@ -98,7 +98,7 @@ class TopicSegments:
                     "from other roots what they have of it"
                 )
             if (found := reached(topic, settled)) is not None:
-                return SettledLog(found.sequence, found.entry.write_id, topic.state_of(found.entry), settled)
+                return SettledTopic(found.sequence, found.entry.write_id, topic.state_of(found.entry), settled)
             donor.clock.sleep(_PAUSE_SECONDS)
         raise ReplicaNotAvailableError(
             f"topic {self._name!r}: {donor.url} has not settled what its readers see: run `commitlog maintain` there"
@@ -108,8 +108,8 @@ class TopicSegments:
         self,
         donor: Storage,
         target: Storage,
-        there: SettledLog,
-        moved: Callable[[SettledLog], None] = lambda _: None,
+        there: SettledTopic,
+        moved: Callable[[SettledTopic], None] = lambda _: None,
     ) -> tuple[int, str]:
         """Have a root hold in segments what another has settled; return the entry up to which it holds all.
 
@@ -142,7 +142,7 @@ class TopicSegments:
             return copy.publish()
 
 
-def _newest_state(into: TopicLog, there: SettledLog) -> tuple[int, TopicState]:
+def _newest_state(into: TopicLog, there: SettledTopic) -> tuple[int, TopicState]:
     """Return the newest entry and its state: the target may have learned of an election first."""
     head = into.journal.head()
     if head is None or head.sequence <= there.sequence or head.entry.topic_id != there.state.topic_id:
@@ -198,11 +198,11 @@ class _Copy:
 
     source: TopicLog
     into: TopicLog
-    there: SettledLog
+    there: SettledTopic
     known_at: int
     known: TopicState
-    again: Callable[[], SettledLog]
-    moved: Callable[[SettledLog], None]
+    again: Callable[[], SettledTopic]
+    moved: Callable[[SettledTopic], None]
     stopped: Callable[[], bool]
 
     @property
