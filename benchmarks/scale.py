@@ -23,7 +23,7 @@ from history import TOPIC, unsynced
 from pyspark_commitlog.log.maintain import settle as settling
 from pyspark_commitlog.log.maintain.collect import SETTLE_TABLES
 from pyspark_commitlog.log.read.reader import PartitionReader
-from pyspark_commitlog.log.settle_state import Sealed, Segments
+from pyspark_commitlog.log.settle_state import Sealed, SealedSegments
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.read.progress import ranges
@@ -138,7 +138,7 @@ def pure(partitions: int) -> dict[str, float]:
     state = TopicState("id", False, {}, (0,) * partitions, (10**9 + 10**6,) * partitions, 1)
     text = json.dumps(end.to_json())
     sealed = [Sealed(at * 10**6, (at + 1) * 10**6, 0, GIB, 0, 2**21, 2**20, at).to_json() for at in range(100_000)]
-    segments = Segments.of(sealed)
+    segments = SealedSegments.of(sealed)
     parts: dict[str, Callable[[], object]] = {
         "plan a range for every partition": lambda: ranges(start, end, {TOPIC: state}, _never),
         "share out maxOffsetsPerTrigger": lambda: prorate(start.offsets, end.offsets, 10**7),

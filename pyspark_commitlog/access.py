@@ -93,7 +93,7 @@ class Access:
         return _rules(self._journal().newest())
 
     def permitted_topics(self, operation: Operation, topics: Iterable[str]) -> list[str]:
-        """Return the topics on which the principal may do an operation, in order."""
+        """Return the topics on which the principal may do an operation."""
         rules = self.rules()
         return [topic for topic in topics if allows(rules, self.principal, operation, topic)]
 

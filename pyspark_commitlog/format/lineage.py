@@ -82,7 +82,7 @@ class Lineage:
 
     @classmethod
     def of_copied_entry(cls, sequence: int, later: Lineage, before: Lineage, write_id: str) -> Lineage:
-        """Return the lineage of an entry of a copy, at a number on the way to ``later``.
+        """Return the lineage of a copied entry below ``later``.
 
         It has the marks of ``later`` as far as those are kept there, then those of the entry ``before``. Numbers that
         neither knows get a mark of its own: no later entry of the history has one for them (``marked_sequences``), so
@@ -99,7 +99,7 @@ class Lineage:
 
     @property
     def _inherited_marks(self) -> str:
-        """Return the marks that the next entry inherits: all but one at most.
+        """Return the marks that the next entry inherits: all but one.
 
         A mark goes when it lies one too far below, so that of a multiple of 2^k REACH · 2^k below this entry, where 2^k
         is the largest power that divides both. Before it stand those of the REACH multiples of 2^k above it, and of

@@ -46,7 +46,7 @@ class NewLeaf:
     data: bytes
 
     def to_leaf(self, name: str) -> Leaf:
-        """Return the manifest's row for it, once written to a file of this name."""
+        """Return the manifest's row for it, in a file of this name."""
         return Leaf(name, Checked.of(self.data), self.base_offset, self.segments)
 
 

@@ -47,7 +47,7 @@ class Divergence:
 
 
 def find_divergence(topic: TopicLog, seen: Lineage | None, state: TopicState) -> Divergence | None:
-    """Return how a topic's history differs from one seen before; None if nothing shows it.
+    """Return how a topic's history diverges from one seen before, if so.
 
     Args:
         topic: the topic.

@@ -82,7 +82,7 @@ class WritersTable(Shape):
 
 
 class LostRow(Row):
-    """Offsets that an entry made void and that may have been read: ``log.state.LostOffsets``."""
+    """Offsets that may have been read and are void: ``log.state.LostOffsets``."""
 
     entry: Whole
     epoch: OrNone

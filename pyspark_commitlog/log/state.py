@@ -145,7 +145,7 @@ def merged(voids: Iterable[Void]) -> tuple[Void, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LostOffsets:
-    """Offsets of a topic with replicas that one entry made void, though readers had seen, or were promised, them.
+    """Offsets seen by readers, or promised, that one entry made void.
 
     ``entry`` is its number. Of an unclean election, and of ``recover``, ``epoch`` is the leader epoch, ``at_ms`` the
     time by the new leader's storage clock and ``root`` its id; ``epoch`` is -1 for what an operator voided, or power

@@ -140,7 +140,7 @@ class TopicLog:
     # --- replicas ----------------------------------------------------------------------------------------
 
     def route(self, *, writing: bool) -> TopicLog:
-        """Return a handle at the root to read a topic of several roots from, or its leader.
+        """Return a handle at the root to read from, or the leader.
 
         Raises:
             NotLeaderError, ReplicaNotAvailableError: there is none.
@@ -177,7 +177,7 @@ class TopicLog:
         return TopicLog(self.journal.fallback_root(), self.name)
 
     def at_leader(self) -> TopicLog:
-        """Return a handle at the leader, itself where it is there; raises as ``route``.
+        """Return a handle at the leader; raises as ``route``.
 
         Without a look at a topic that was seen on this root alone.
         """

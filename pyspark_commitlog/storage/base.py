@@ -174,7 +174,7 @@ class Storage(ABC):
         """
 
     def run_as_one_call(self, act: Callable[[], _Result], *, changes: bool = False) -> _Result:
-        """Run calls that follow one another as one, if each of them has its price.
+        """Run successive calls as one, if each has a price.
 
         ``act`` may be called by another thread, which the caller waits for; ``changes``: whether it may change
         something in this root.

@@ -357,7 +357,7 @@ class _Idle:
             self._threads.append(thread)
 
     def retire(self, thread: _Thread) -> bool:
-        """Take a thread out, if nothing came for it; return whether it may end."""
+        """Take a thread out unless a call came; return whether it ends."""
         with self._lock:
             if thread not in self._threads:
                 return False

@@ -15,7 +15,7 @@ class TurnPlace:
 
 
 class TurnQueues:
-    """Queues of this process's callers, one per directory, in their own threads: the first alone goes on."""
+    """Queues of waiting callers, per directory: the first alone goes on."""
 
     def __init__(self) -> None:
         self.begin_again()

@@ -337,7 +337,7 @@ class LocalStorage(Storage):
             os.close(above)
 
     def _locate_parent(self, path: Path) -> tuple[Path, str]:
-        """Return a directory's parent as a directory and the way down from it, on which no link counts."""
+        """Return the parent as a directory and a link-free way down."""
         if self._root in path.parent.parents:
             return self._root, str(path.parent.relative_to(self._root))
         return path.parent, ""

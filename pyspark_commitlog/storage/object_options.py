@@ -329,7 +329,7 @@ def check_installed(url: str, kind: str) -> None:
 
 
 def _reason(error: Exception, options: Mapping[str, object]) -> str:
-    """Return the first line of an error; of an unknown option its name, never a value."""
+    """Return the first line of an error, with no option values."""
     line = without_values(str(error).partition("\n")[0], options)
     return line if len(line) <= 200 else f"{line[:200]}…"
 

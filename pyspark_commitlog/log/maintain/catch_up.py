@@ -51,7 +51,7 @@ _Segments = tuple[Sealed | Active, ...]
 
 @dataclass(frozen=True, slots=True)
 class SettledTopic:
-    """A root's settled log, exactly as it is after an entry that its readers see.
+    """A root's settled log, as of an entry that its readers see.
 
     ``settled`` is None of a topic that is deleted: it has no records.
     """
@@ -143,7 +143,10 @@ class TopicSegments:
 
 
 def _newest_state(into: TopicLog, there: SettledTopic) -> tuple[int, TopicState]:
-    """Return the newest entry and its state: the target may have learned of an election first."""
+    """Return the newest entry that says what is void, and its state.
+
+    Either root may have learned of an election first.
+    """
     head = into.journal.head()
     if head is None or head.sequence <= there.sequence or head.entry.topic_id != there.state.topic_id:
         return there.sequence, there.state
@@ -218,7 +221,7 @@ class _Copy:
 
     @property
     def settled_through(self) -> tuple[int, str]:
-        """Return the number and write id of the entry to copy up to."""
+        """Return number and write id of the entry to copy up to."""
         return self.there.sequence, self.there.write_id
 
     def publish(self) -> tuple[int, str]:

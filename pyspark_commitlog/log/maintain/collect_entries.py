@@ -184,7 +184,7 @@ class _Collector:
         yield together
 
     def _own_entries(self, first: int, top: int) -> set[int]:
-        """Return the numbers of the journal's own entries: linked from an anchor down."""
+        """Return the numbers of the journal's entries, linked from an anchor down."""
         own, expected = set[int](), _NOTHING
         for number in range(top, first - 1, -1):
             is_own, expected = _linked(self._known.get(number), self._anchors.get(number, expected))

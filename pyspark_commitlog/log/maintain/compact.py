@@ -233,7 +233,7 @@ def _plan(
 
 
 def _run_job(job: CompactionJob, worker: Worker) -> tuple[list[Replacement], int]:
-    """Have a worker do all of a job; warn of records without a key."""
+    """Run a whole job by a worker; warn of records without key."""
     done, keyless = worker(job)
     _warn_of_keyless(job, keyless)
     return list(done), keyless

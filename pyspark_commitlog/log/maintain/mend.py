@@ -135,7 +135,7 @@ class _Mending:
         return done
 
     def _find_damage(self, damage: Callable[[], dict[int, list[Fragment]]]) -> dict[int, list[Fragment]]:
-        """Return the damage found; a named manifest that is gone is some, and ends the search.
+        """Return the damage found; a missing manifest ends the search.
 
         That is so where this root was set back to a copy of before, as a settler had made it.
         """

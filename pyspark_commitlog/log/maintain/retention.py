@@ -310,7 +310,7 @@ def _may_go(base_offset: int, rewrite: int, newest: SettledPartition, sequence: 
 
 
 def _referenced_segments(topic: TopicLog, partition: int, states: Sequence[SettleState]) -> set[tuple[int, int]]:
-    """Return (base offset, rewrite) of all segments of a partition in these states."""
+    """Return (base offset, rewrite) of a partition's segments in these states."""
     rows = [(state, state.partition(partition)) for state in states]
     manifests = {row.manifest.name: state for state, row in rows if row.manifest is not None}
     named = {(row.active.base_offset, row.active.rewrite) for _, row in rows}

@@ -212,7 +212,7 @@ def _warn_busy(topic: TopicLog, holder: Holder, waiting: SettleLoad) -> None:
 
 
 def settle_load(topic: TopicLog, newest: Stored, state: TopicState) -> SettleLoad:
-    """Return the unsettled load: one read of the oldest unsettled entry, whatever the number.
+    """Return the unsettled load, by one read of the oldest unsettled entry.
 
     What waits for a damaged partition does not count: a commit's settler can't move it.
     """
@@ -220,7 +220,7 @@ def settle_load(topic: TopicLog, newest: Stored, state: TopicState) -> SettleLoa
 
 
 def waits_in(topic: TopicLog, newest: Stored, state: TopicState, settled: SettleState) -> SettleLoad:
-    """Do as ``due``, by a settle state that was read after the topic's."""
+    """Do as ``settle_load``, by a settle state read after the topic's."""
     oldest = max(settled.others_from, state.created + 1)
     entries = newest.sequence - oldest + 1
     if entries <= 0:

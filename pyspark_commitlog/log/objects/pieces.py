@@ -208,7 +208,7 @@ def _write_manifest(
     row: SettledPartition,
     pieces: Sequence[Sealed],
 ) -> tuple[SettledPartition, tuple[str, ...]]:
-    """Write a manifest of these pieces; return the row that names it, and its path."""
+    """Write a manifest of these pieces; return its row and path."""
     manifest = manifests.after(base, now, partition, pieces)
     return replace(row, manifest=manifest), () if manifest is None else (f"manifests/{manifest.name}",)
 

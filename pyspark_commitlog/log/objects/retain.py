@@ -120,7 +120,7 @@ class _LettingGo:
         return Change(replace(before, partitions=tuple(rows), tail=kept), tuple(made), tuple(dropped))
 
     def _own_segments(self, before: SettleState, log_start: Sequence[int]) -> dict[int, list[Sealed]]:
-        """Return the own segments of each partition that may lose some, unless its manifest is damaged."""
+        """Return the own segments of each partition that may lose some."""
         own: dict[int, list[Sealed]] = {}
         for partition in range(len(log_start)):
             if log_start[partition]:

@@ -43,7 +43,7 @@ Looked = dict[tuple[int, Sealed], list[Fragment]]
 
 @dataclass(frozen=True, slots=True)
 class RewriteUnit:
-    """Neighbours of the tail to rewrite as one: a readable object, or unreadable ones.
+    """Neighbours of the tail to rewrite: a readable object, or unreadable ones.
 
     ``slices`` has those of the one, with their positions; ``gaps`` the offsets that the others must have held, and
     ``why`` they can't be read.

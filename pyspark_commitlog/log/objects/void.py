@@ -104,7 +104,7 @@ class _Look:
             raise
 
     def _confirm_state(self) -> SettleState:
-        """Return the newest settle state; raises as ``given_up`` unless it names all fragments."""
+        """Return the newest settle state; raises as ``given_up`` if fragments moved."""
         _, now = self.topic.settled(self.topic_id)
         if not self._salvage.is_named(now, self._fragments):
             raise _MovedError

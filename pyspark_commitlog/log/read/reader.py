@@ -304,7 +304,7 @@ class PartitionReader:
         return Prefetcher(self._topic.storage, self._locate, start, stop, careful=careful)
 
     def _locate(self, offset: int, stop: int) -> RecordLocation | None:
-        """Return the location of an offset if it is known; it is a hint only."""
+        """Return the location of an offset if known, as a hint."""
         row = self._row()
         try:
             if offset < row.end_offset:
@@ -399,7 +399,7 @@ class PartitionReader:
         return span if first.frame.last_offset == named <= offset else whole
 
     def _span_from(self, segment: Active | Sealed, end: int, offset: int, stop: int) -> tuple[Span, int | None]:
-        """Return the span from an offset's frame by the index, and that frame's last offset.
+        """Return the span from an offset's frame, and its last offset.
 
         It ends about where ``stop`` is. All of the segment (and None) where the index names no frame, or is missing: it
         is a hint only; and where all is read, it is not looked at.
@@ -542,7 +542,10 @@ class PartitionReader:
         yield Rows(last - first, base + first, None, batch, append_time)
 
     def _copy_small(self, batch: pa.RecordBatch, located: Located) -> pa.RecordBatch:
-        """Copy a batch of few of a frame's bytes if files are not mapped: it would keep the whole block."""
+        """Copy a small part of a frame, unless files are mapped.
+
+        As a view it would keep the whole block.
+        """
         if self._topic.storage.can_append or batch.get_total_buffer_size() * _MOST_KEPT > located.frame.length:
             return batch
         return own_memory(batch)

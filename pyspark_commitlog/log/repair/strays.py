@@ -32,7 +32,7 @@ _Seen = TypeVar("_Seen")
 
 @dataclass(slots=True)
 class _References:
-    """Files that an entry references, as far as it could be read, and the faults."""
+    """Files that an entry references, and the faults found in reading."""
 
     sides: set[str] = field(default_factory=set)
     chunks: tuple[ChunkRef, ...] = ()
@@ -89,7 +89,7 @@ class Strays:
         self._rest()
 
     def _guard(self, act: Callable[[], object], is_listed: Callable[[], bool]) -> None:
-        """Run a check; a failure is a fault if ``is_listed`` says that the entry is still there."""
+        """Run a check; note a failure if ``is_listed`` still holds."""
         try:
             act()
         except Exception as error:

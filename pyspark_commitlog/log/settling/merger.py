@@ -25,7 +25,7 @@ _MERGED = 2
 
 
 class SegmentSink(Protocol):
-    """Target of frames: a partition's active segment, or its slice of a segment object."""
+    """Target of frames: an active segment, or a segment object's slice."""
 
     def append(self, frame: Stamped) -> None:
         """Append a frame."""

@@ -41,7 +41,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class SettleThrottle:
-    """Pauses that keep a settling run from starving its process: one before each entry read.
+    """Pauses before each entry, which keep settling from starving its process.
 
     Attributes:
         seconds: for how long.

@@ -50,7 +50,7 @@ def weight(lengths: Iterable[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SettleLoad:
-    """Unsettled bytes (by ``weight``), entries and age (ms), which say whether to settle."""
+    """Unsettled bytes (by ``weight``), entries and age (ms), against the config."""
 
     bytes: int
     entries: int
@@ -175,7 +175,7 @@ class Waiting:
                 self.left = None
 
     def min_entries_to_collect(self, settled: SettleLoad, config: TopicConfig) -> int:
-        """Return the minimum number of entries that a settling commit has to collect.
+        """Return the minimum number of entries that the commit collects.
 
         A process that ends soon leaves nothing to later commits: so its first collection takes some more than are
         settled, without those that the process may come to. It is taken to commit as often again as it has, and each
