@@ -99,7 +99,7 @@ class Lineage:
 
     @property
     def _inherited_marks(self) -> str:
-        """Return the marks that the next entry inherits: all but one.
+        """Return the marks the next entry inherits: all but one at most.
 
         A mark goes when it lies one too far below, so that of a multiple of 2^k REACH · 2^k below this entry, where 2^k
         is the largest power that divides both. Before it stand those of the REACH multiples of 2^k above it, and of

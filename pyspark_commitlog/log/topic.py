@@ -148,10 +148,10 @@ class TopicLog:
         storage = self.journal.leader() if writing else self.journal.nearest()
         if storage is self.storage and not self._decided:
             return self
-        placed = TopicLog(storage, self.name)
+        handle = TopicLog(storage, self.name)
         if not self._decided:
-            placed.journal.go_on_with(self.journal.known_everywhere())
-        return placed
+            handle.journal.go_on_with(self.journal.known_everywhere())
+        return handle
 
     def readable(self) -> TopicLog:
         """Return a handle at a root that has the records: itself, but at a root that only decides."""

@@ -151,13 +151,13 @@ class _Collector:
             self._read(range(first, top + 1))
         begin, at_once = self.done.entries, not self._topic.storage.can_append
         step = [number for number in self._gone[begin : begin + STEP] if number <= top]
-        for together in self._entry_batches(step, self._own_entries(first, top)):
+        for batch in self._entry_batches(step, self._own_entries(first, top)):
             if self._is_over():
                 return False
             if at_once:
-                names = [chunk.name for _, chunks in together for chunk in chunks or ()]
+                names = [chunk.name for _, chunks in batch for chunk in chunks or ()]
                 share_out(lambda name: self._topic.storage.delete(self._paths.chunk(name)), names, STEP)
-            for number, chunks in together:
+            for number, chunks in batch:
                 if self._is_over():
                     return False
                 self._delete_one(number, chunks, chunks_too=not at_once)
@@ -173,15 +173,15 @@ class _Collector:
 
         If a run ends in between, these are deleted again. Chunks of an entry that is not the journal's own: None.
         """
-        together, many = list[tuple[int, Sequence[ChunkRef] | None]](), 0
+        batch, many = list[tuple[int, Sequence[ChunkRef] | None]](), 0
         for number in step:
             chunks = self._chunks(self._known[number]) if number in own else None
-            if together and many + len(chunks or ()) > STEP:
-                yield together
-                together, many = [], 0
-            together.append((number, chunks))
+            if batch and many + len(chunks or ()) > STEP:
+                yield batch
+                batch, many = [], 0
+            batch.append((number, chunks))
             many += len(chunks or ())
-        yield together
+        yield batch
 
     def _own_entries(self, first: int, top: int) -> set[int]:
         """Return the numbers of the journal's entries, linked from an anchor down."""

@@ -58,10 +58,10 @@ class Prefetcher:
 
     def _next_ranges(self) -> Sequence[FileRange]:
         while self._offset < self._stop:
-            lies = self._where_is(self._offset, self._stop)
-            if lies is None or lies.next_offset <= self._offset:
+            location = self._where_is(self._offset, self._stop)
+            if location is None or location.next_offset <= self._offset:
                 return ()
-            self._offset = lies.next_offset
-            if lies.range is not None:
-                return (lies.range,)
+            self._offset = location.next_offset
+            if location.range is not None:
+                return (location.range,)
         return ()
