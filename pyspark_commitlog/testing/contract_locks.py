@@ -105,7 +105,7 @@ class LockContract(StorageCase):
 # --- in other processes -----------------------------------------------------------------------------------
 
 
-class _Other:
+class _OtherProcess:
     """A process that sent a number, and lives until ``end`` or ``kill``."""
 
     def __init__(self, process: Any, line: Connection, number: int) -> None:
@@ -124,7 +124,7 @@ class _Other:
 
 
 @contextmanager
-def _other_process(act: Callable[[Opener, Connection], None], opener: Opener) -> Iterator[_Other]:
+def _other_process(act: Callable[[Opener, Connection], None], opener: Opener) -> Iterator[_OtherProcess]:
     """Run ``act`` in a process of its own; go on when it has sent a number."""
     context = get_context("spawn")
     ours, theirs = context.Pipe()
@@ -132,7 +132,7 @@ def _other_process(act: Callable[[Opener, Connection], None], opener: Opener) ->
     process.start()
     try:
         assert ours.poll(WAIT_SECONDS), "the other process does not answer"
-        yield _Other(process, ours, ours.recv())
+        yield _OtherProcess(process, ours, ours.recv())
     finally:
         process.kill()
         process.join()

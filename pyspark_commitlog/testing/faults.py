@@ -100,10 +100,10 @@ class FaultyStorage(Storage):
 
 for _name in ALL:  # the abstract methods are answered by __getattribute__
 
-    def _never(self: Any, *args: Any) -> Any:
+    def _fail_unreachable(self: Any, *args: Any) -> Any:
         raise AssertionError
 
-    setattr(FaultyStorage, _name, _never)
+    setattr(FaultyStorage, _name, _fail_unreachable)
 FaultyStorage.__abstractmethods__ = frozenset()
 
 
