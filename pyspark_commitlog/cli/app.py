@@ -31,11 +31,11 @@ from pyspark_commitlog.cli.shared import (
     Topic,
     Topics,
     ask_as,
-    beside,
     complain,
     complain_of,
     ended_by_errors,
     log_to_stderr,
+    open_parent,
     opened,
     print_lines,
     progress_bars,
@@ -136,15 +136,15 @@ def maintain(
     """
     stop = stopped_by_signals()
     with opened(root) as log:
-        last = ends = _Round(log, stop, as_json=as_json).run(topic)
-        with CatchingUp(_Round(log, stop, as_json=as_json).catch_up, stop) as beside:
+        last = ends = _MaintainRound(log, stop, as_json=as_json).run(topic)
+        with CatchingUp(_MaintainRound(log, stop, as_json=as_json).catch_up, stop) as beside:
             while not (once or ends.is_hopeless or stop.is_set()):
                 beside.go_on()
                 seconds = _pause(log, every)
                 if not as_json:
                     complain(f"{last.summary}; the next round begins in {seconds:g} s")
                 if not stop.wait(seconds):
-                    last = _Round(log, stop, as_json=as_json).run(topic)
+                    last = _MaintainRound(log, stop, as_json=as_json).run(topic)
             if once:
                 ends.catch_up()
         raise typer.Exit(ends.code if once or ends.is_hopeless else 0)
@@ -168,7 +168,7 @@ class _StoppedError(Exception):
     """A signal came; what was being done is left between two steps."""
 
 
-class _Round:
+class _MaintainRound:
     """One round over topics and groups: ``code`` is the highest exit code of what failed."""
 
     def __init__(self, log: CommitLog, stop: threading.Event, *, as_json: bool) -> None:
@@ -186,7 +186,7 @@ class _Round:
         """Return whether no topic was maintained, and no other round will do it: no root, no permission."""
         return self.code > 0 and not self._done and not self._mendable
 
-    def run(self, only: list[str] | None) -> _Round:
+    def run(self, only: list[str] | None) -> _MaintainRound:
         """Maintain each topic once, and the groups where no topics are named; return this."""
         try:
             names = only or self._log.every_name()
@@ -345,7 +345,7 @@ def dump(
         try:
             from pyspark_commitlog.log.repair.dump import dump as dump_file
 
-            for row in dump_file(*beside(path)):
+            for row in dump_file(*open_parent(path)):
                 damaged = damaged or "fault" in row
                 print_lines([json.dumps(row) if as_json else dumped_line(row)])
         except FileNotFoundError:

@@ -18,11 +18,11 @@ from pyspark_commitlog.cli.shared import (
     AsJson,
     EachAlone,
     Root,
-    beside,
     complain,
     complain_of,
     complete_group,
     instant_of,
+    open_parent,
     opened,
     print_lines,
 )
@@ -129,7 +129,7 @@ def reset(
             "give one of --execute and --dry-run" if execute and dry_run else "",
             target_fault(targets),
         )
-        names = _named(log, group, all_groups)
+        names = _select_groups(log, group, all_groups)
         to = "earliest" if to_earliest else "latest" if to_latest else "current" if to_current else None
         filed = None if from_file is None else parse_offsets(_text(from_file), from_file, group)
         partitions = _partitions(topic)
@@ -153,7 +153,7 @@ def reset(
             else:
                 print_lines(moved_lines(name, moved, execute=execute))
 
-        _each(names if filed is None else filed, move, all_groups=all_groups)
+        _apply_to_groups(names if filed is None else filed, move, all_groups=all_groups)
 
 
 def refuse(*faults: str) -> None:
@@ -166,14 +166,14 @@ def _group_fault(group: str | None, all_groups: bool) -> str:
     return "give a group or --all-groups" if (group is None) != all_groups else ""
 
 
-def _named(log: CommitLog, group: str | None, all_groups: bool) -> Sequence[str]:
+def _select_groups(log: CommitLog, group: str | None, all_groups: bool) -> Sequence[str]:
     """Return the groups that a command is for: one, or all."""
     refuse(_group_fault(group, all_groups))
     return log.groups.list() if group is None else [group]
 
 
-def _each(groups: Iterable[str], act: Callable[[str], None], *, all_groups: bool) -> None:
-    """Do a command for one group, or for all: there the error of one stops no other."""
+def _apply_to_groups(groups: Iterable[str], act: Callable[[str], None], *, all_groups: bool) -> None:
+    """Run a command for one group, or for all: there one's error stops no other."""
     code = 0
     for name in groups:
         try:
@@ -220,7 +220,7 @@ def chosen_partitions(topics: list[str] | None) -> dict[str, list[int] | None] |
 
 def _text(path: str) -> str:
     """Return what a file that a command line names has."""
-    storage, name = beside(path)
+    storage, name = open_parent(path)
     try:
         return storage.read(name).decode("utf-8-sig")  # as spreadsheets write it
     except FileNotFoundError:
@@ -251,4 +251,4 @@ def delete(
             what = f"its offsets of {', '.join(topic)}" if topic else "the group"
             print_lines([json.dumps(done) if as_json else f"{name}: deleted {what}"])
 
-        _each(_named(log, group, all_groups), remove, all_groups=all_groups)
+        _apply_to_groups(_select_groups(log, group, all_groups), remove, all_groups=all_groups)

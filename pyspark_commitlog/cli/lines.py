@@ -66,7 +66,7 @@ def longest_line(record: int, form: LineFormat) -> int:
     return record + len(form.key_separator or b"")
 
 
-class Lines:
+class LineSplitter:
     """Lines of bytes that come in pieces: each byte is looked at once, however long its line is.
 
     ``rest`` is what came of a line that has no end yet.

@@ -21,13 +21,13 @@ from pyspark_commitlog.cli.shared import (
     Root,
     SignalledError,
     Topic,
-    beside,
     complain,
+    error_text,
+    open_parent,
     opened,
     principal,
     print_lines,
     progress_bars,
-    said,
     unescape,
 )
 from pyspark_commitlog.cli.storage_options import storage_options
@@ -121,13 +121,13 @@ def produce(
             principal=principal(),
             storage_options=storage_options(),
         ) as producer:
-            sent = _Sent(producer, topic, numbered=producer_id is not None, print_offsets=print_offsets)
+            sender = _BatchSender(producer, topic, numbered=producer_id is not None, print_offsets=print_offsets)
             longest = _longest(log, topic, form, -1 if producer_id is None else producer.last_sequence(topic))
             batches = _file_batches(file, stop) if file else _line_batches(form, end, stop, longest)
-            error = sent.send(batches)
-    complain(sent.summary())
+            error = sender.send(batches)
+    complain(sender.summary())
     if error is not None:
-        complain(f"error: {said(error)}")
+        complain(f"error: {error_text(error)}")
     raise typer.Exit(1 if error is not None else stop.exit_code)
 
 
@@ -211,9 +211,9 @@ def _line_batches(form: LineFormat, end: bytes, stop: _Signals, longest: Callabl
     Raises:
         InvalidRecordError: after the records before it: a line is no record, or longer than that.
     """
-    from pyspark_commitlog.cli.lines import Lines
+    from pyspark_commitlog.cli.lines import LineSplitter
 
-    first, gathered, allowed = 1, Lines(end), _READ_BYTES
+    first, gathered, allowed = 1, LineSplitter(end), _READ_BYTES
     while chunk := stop.read():
         if lines := gathered.add(chunk):
             yield from _parsed(lines, first, form)
@@ -263,7 +263,7 @@ def _parquet(path: str) -> Iterator[tuple[pa.RecordBatch, int]]:
     from pyspark_commitlog.producer.batches import BATCH_ROWS
 
     try:
-        storage, name = beside(path)
+        storage, name = open_parent(path)
         parquet = pq.ParquetFile(pa.BufferReader(storage.map(name, 0, storage.info(name).size)))
         kept = [column for column in parquet.schema_arrow.names if column != "topic"]
         for batch in parquet.iter_batches(BATCH_ROWS, columns=kept):
@@ -278,8 +278,8 @@ def _parquet(path: str) -> Iterator[tuple[pa.RecordBatch, int]]:
         raise InvalidRecordError(f"{path} is no Parquet file that can be read: {error}") from error
 
 
-class _Sent:
-    """What was sent to a topic, and what is under way.
+class _BatchSender:
+    """Sends batches to a topic, and counts the records that were committed.
 
     Args:
         producer: sends.

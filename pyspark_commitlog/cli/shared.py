@@ -85,8 +85,8 @@ Topics = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="JSON objects, one a line.")]
 
 
-def beside(path: str) -> tuple[Storage, str]:
-    """Return the door to the directory of a file that a command line names, and the file's name in it.
+def open_parent(path: str) -> tuple[Storage, str]:
+    """Return the storage of a file's directory, and the file's name there.
 
     Raises:
         UsageError: it names no file.
@@ -135,8 +135,8 @@ def log_to_stderr(*, verbose: bool) -> None:
         logging.getLogger("pyspark_commitlog").setLevel(logging.DEBUG)
 
 
-def said(error: CommitLogError) -> str:
-    """Return what a command says of an error."""
+def error_text(error: CommitLogError) -> str:
+    """Return the message of an error for the command line."""
     text = error.on_command_line or str(error)
     other = _other_root() if isinstance(error, RootNotFoundError) else None
     return f"{text} ({other} is one: should it come first?)" if other else text
@@ -165,7 +165,7 @@ def complain_of(error: Exception, what: str = "") -> int:
         return max(complain_of(failure, what) for failure in error.exceptions)
     before = f"{what}: " if what else ""
     if isinstance(error, CommitLogError):
-        complain(f"{before}error: {said(error)}")
+        complain(f"{before}error: {error_text(error)}")
         return exit_code(error)
     log.debug("%sunexpected", before, exc_info=error)
     complain(f"{before}error: {type(error).__name__}: {error}")
@@ -211,7 +211,7 @@ def ended_by_errors() -> Iterator[None]:
     try:
         yield
     except CommitLogError as error:
-        complain(f"error: {said(error)}")
+        complain(f"error: {error_text(error)}")
         raise typer.Exit(exit_code(error)) from error
     except ExceptionGroup as error:
         raise typer.Exit(complain_of(error)) from error

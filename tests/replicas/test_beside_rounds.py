@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from pyspark_commitlog.cli import catching_up
-from pyspark_commitlog.cli.app import _Round
+from pyspark_commitlog.cli.app import _MaintainRound
 from pyspark_commitlog.cli.catching_up import CatchingUp
 from pyspark_commitlog.cli.replicas import _round
 from pyspark_commitlog.commit_log import CommitLog
@@ -78,7 +78,7 @@ def rounds_of(log: CommitLog, by: str) -> Callable[[], object]:
         return lambda: _round(log, None, as_json=True, catch_up=False)
     if by == "replicate t":
         return lambda: _round(log, "t", as_json=True, catch_up=False)
-    return lambda: _Round(log, threading.Event(), as_json=True).run(None)
+    return lambda: _MaintainRound(log, threading.Event(), as_json=True).run(None)
 
 
 def settled_through(roots: Replicated, name: str) -> int:

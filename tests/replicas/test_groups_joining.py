@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.cli.app import _Round
+from pyspark_commitlog.cli.app import _MaintainRound
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.replicas.entries import state_of
@@ -131,7 +131,7 @@ def test_what_could_not_be_copied_is_by_the_next_run(fast_path: Path, by: str) -
     assert in_sync(roots) == "ab"
     roots.hooks.clear()
     if by == "the command":
-        _Round(roots.log("a"), threading.Event(), as_json=True).run(None)
+        _MaintainRound(roots.log("a"), threading.Event(), as_json=True).run(None)
     else:
         getattr(roots.log("a"), by)()
     assert in_sync(roots) == "abc"

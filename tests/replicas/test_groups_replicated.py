@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.cli.app import _Round
+from pyspark_commitlog.cli.app import _MaintainRound
 from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.groups.member_config import MemberConfig
 from pyspark_commitlog.groups.membership.member import GroupMember
@@ -169,6 +169,6 @@ def test_maintain_collects_at_its_own_root_and_where_it_is_decided(roots: Replic
     if by == "the client":
         roots.log("b").maintain()
     else:
-        assert _Round(roots.log("b"), threading.Event(), as_json=True).run(None).code == 0
+        assert _MaintainRound(roots.log("b"), threading.Event(), as_json=True).run(None).code == 0
     for name, left in {"m": [4, 5], "b": [4, 5], "a": [1, 2, 3, 4, 5]}.items():
         assert GroupLog(roots.storage(name), "g").journal.sequences() == left, name

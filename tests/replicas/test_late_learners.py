@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.cli.app import _Round
+from pyspark_commitlog.cli.app import _MaintainRound
 from pyspark_commitlog.replicas import replicating
 from pyspark_commitlog.replicas.replicating import is_nearer, take_turn
 from tests.support.replicas import Replicated, no_device
@@ -49,7 +49,7 @@ def in_sync(roots: Replicated, name: str) -> str:
 
 def run_all(roots: Replicated, by: str) -> None:
     if by == "the command":
-        _Round(roots.log("a"), threading.Event(), as_json=True).run(None).catch_up()
+        _MaintainRound(roots.log("a"), threading.Event(), as_json=True).run(None).catch_up()
     else:
         getattr(roots.log("a"), by)()
 
@@ -147,7 +147,7 @@ def test_what_fails_while_it_catches_up_is_logged_and_the_round_goes_on(
     roots: Replicated, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     behind(roots, t=2 * _LATE)
-    ends = _Round(roots.log("a"), threading.Event(), as_json=True).run(None)
+    ends = _MaintainRound(roots.log("a"), threading.Event(), as_json=True).run(None)
     roots.hooks["m"] = no_device
     ends.catch_up()
     assert "topics/t/journal: not replicated" in caplog.text
@@ -156,7 +156,7 @@ def test_what_fails_while_it_catches_up_is_logged_and_the_round_goes_on(
         raise ZeroDivisionError("injected")
 
     roots.hooks["m"] = broken
-    ends = _Round(roots.log("a"), threading.Event(), as_json=True)
+    ends = _MaintainRound(roots.log("a"), threading.Event(), as_json=True)
     ends._log._lagging["t"] = {"c": 1}
     ends.catch_up()
     assert "injected" in capsys.readouterr().err
@@ -202,7 +202,7 @@ def test_a_command_that_is_stopped_learns_no_other_entry(roots: Replicated) -> N
             stop.set()
 
     roots.hooks["c"] = stopping
-    _Round(roots.log("a"), stop, as_json=True).run(None).catch_up()
+    _MaintainRound(roots.log("a"), stop, as_json=True).run(None).catch_up()
     assert len(learned) == 2 * _TURN + 1
 
 
@@ -218,5 +218,5 @@ def test_a_command_that_is_stopped_replicates_no_other_group(roots: Replicated) 
             stop.set()
 
     roots.hooks["c"] = stopping
-    _Round(roots.log("a"), stop, as_json=True).run(None)
+    _MaintainRound(roots.log("a"), stop, as_json=True).run(None)
     assert set(asked) == {"g1"}

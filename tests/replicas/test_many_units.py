@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pyspark_commitlog import CommitLog, replication
-from pyspark_commitlog.cli.app import _Round
+from pyspark_commitlog.cli.app import _MaintainRound
 from pyspark_commitlog.errors import StorageError
 from pyspark_commitlog.replicas import replicating
 from pyspark_commitlog.replicas.replicating import AT_ONCE, of_each
@@ -109,7 +109,7 @@ def test_the_command_moves_all_topics_of_a_lost_root_before_it_maintains_the_fir
         return maintain(log, name, **given)
 
     monkeypatch.setattr(CommitLog, "maintain", looked)
-    assert _Round(roots.log("b"), threading.Event(), as_json=True).run(None).code == 0
+    assert _MaintainRound(roots.log("b"), threading.Event(), as_json=True).run(None).code == 0
     assert left == [[]] * len(NAMES)
 
 

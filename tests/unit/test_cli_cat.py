@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from pyspark_commitlog.cli.lines import LineFormat, Lines, longest_line, parse_lines
+from pyspark_commitlog.cli.lines import LineFormat, LineSplitter, longest_line, parse_lines
 from pyspark_commitlog.cli.produce import _line_batches
 from pyspark_commitlog.cli.render import parse_format, render
 from pyspark_commitlog.cli.shared import unescape
@@ -109,7 +109,7 @@ class Given:
 def test_pieces_of_lines_are_put_together(end: bytes) -> None:
     chance = random.Random(7)
     given = bytes(chance.choices(end + b"x", k=5000))
-    lines, found, at = Lines(end), [], 0
+    lines, found, at = LineSplitter(end), [], 0
     while at < len(given):
         size = chance.randrange(1, 5)
         found += lines.add(given[at : at + size])
@@ -125,7 +125,7 @@ def test_bytes_that_wait_for_their_end_are_searched_once() -> None:
             Searched.count += len(self) - start
             return super().find(what, start)
 
-    lines = Lines(b"<->")
+    lines = LineSplitter(b"<->")
     lines.rest = Searched()
     for _ in range(1000):
         assert lines.add(b"x" * 10) == []
