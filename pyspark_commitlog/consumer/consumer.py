@@ -254,7 +254,7 @@ class Consumer:
             FencedInstanceIdError: another process has joined with this ``group_instance_id``.
             CorruptionError: stored bytes are damaged. The position stays before them.
         """
-        return self._poller.poll(timeout, PollRequest(RECORD_COLUMNS, self._most(max_records), to_records))
+        return self._poller.poll(timeout, PollRequest(RECORD_COLUMNS, self._record_limit(max_records), to_records))
 
     def poll_arrow(
         self, timeout: float = 0.0, max_records: int | None = None, columns: Sequence[str] | None = None
@@ -290,12 +290,14 @@ class Consumer:
             As ``poll``. Positions are then where they were, and nothing of what was read is committed.
         """
         schema = schema_of(columns)
-        most = _ALL if max_records is None else self._most(max_records)
+        most = _ALL if max_records is None else self._record_limit(max_records)
         return self._poller.read_up(timeout, stored_columns(schema), most, schema)
 
     async def apoll(self, timeout: float = 0.0, max_records: int | None = None) -> list[Record]:
         """Do as ``poll`` without blocking the event loop: files are read in a thread, and so are listeners called."""
-        return await self._poller.apoll(timeout, PollRequest(RECORD_COLUMNS, self._most(max_records), to_records))
+        return await self._poller.apoll(
+            timeout, PollRequest(RECORD_COLUMNS, self._record_limit(max_records), to_records)
+        )
 
     async def apoll_arrow(
         self, timeout: float = 0.0, max_records: int | None = None, columns: Sequence[str] | None = None
@@ -305,10 +307,10 @@ class Consumer:
         return await self._poller.apoll(timeout, self._table_request(schema, max_records))
 
     def _table_request(self, schema: pa.Schema, max_records: int | None) -> PollRequest[pa.Table]:
-        most = _ALL if max_records is None else self._most(max_records)
+        most = _ALL if max_records is None else self._record_limit(max_records)
         return PollRequest(stored_columns(schema), most, partial(to_table, schema=schema))
 
-    def _most(self, max_records: int | None) -> int:
+    def _record_limit(self, max_records: int | None) -> int:
         if max_records is None:
             return self._config.max_poll_records
         check_number("max_records", max_records)

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from pyspark_commitlog.consumer.consumer_config import ConsumerConfig, Subscription, check_places, pattern_text
 from pyspark_commitlog.consumer.fetch_buffer import FetchBuffer
-from pyspark_commitlog.consumer.group_offsets import GroupOffsets
-from pyspark_commitlog.consumer.membership import ConsumerRebalanceListener, Given, Sole
+from pyspark_commitlog.consumer.group_offsets import OffsetCommitter
+from pyspark_commitlog.consumer.membership import ConsumerRebalanceListener, ManualAssignment, Sole
 from pyspark_commitlog.consumer.metadata import ConsumerMetadata
 from pyspark_commitlog.consumer.partition_state import PartitionState
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState
@@ -51,9 +51,9 @@ class ConsumerCoordinator:
     ) -> None:
         self._config, self._groups = config, groups
         self._subscriptions, self._metadata, self._buffer = subscriptions, metadata, buffer
-        self._group: GroupOffsets | None = None
+        self._group: OffsetCommitter | None = None
         if config.group_id is not None:
-            self._group = GroupOffsets(groups.open(config.group_id), config.auto_commit_interval_ms)
+            self._group = OffsetCommitter(groups.open(config.group_id), config.auto_commit_interval_ms)
         self._membership: Membership | None = None
         self._topic_ids: dict[str, str] = {}
         self._generation: int | None = None
@@ -84,7 +84,7 @@ class ConsumerCoordinator:
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Read these partitions, in place of what was read before."""
-        self._start(Given(partitions), None, None)
+        self._start(ManualAssignment(partitions), None, None)
         self.follow_assignment()
 
     def unsubscribe(self) -> None:
@@ -268,7 +268,7 @@ class ConsumerCoordinator:
         Returns:
             False where the group has moved on, so that nothing was committed.
         """
-        if self._group is None or not self._config.auto_commit or not (now or self._group.due()):
+        if self._group is None or not self._config.auto_commit or not (now or self._group.is_commit_due()):
             return True
         if self._group.commit_now_and_then(self._committable(), self._generation or 0):
             return True

@@ -20,8 +20,8 @@ _ROW_BYTES = 16
 
 
 @dataclass(slots=True)
-class Taken:
-    """What one poll took: nothing of the consumer has moved until it is applied.
+class PollResult:
+    """Rows and positions of one poll; the consumer moves when it is applied.
 
     ``positions`` lie after what was taken, or after gaps without records; ``before`` has where they were, and the
     topics' ids, once it is applied.
@@ -47,7 +47,7 @@ class Fetcher:
         self._subscriptions, self._metadata, self._buffer = subscriptions, metadata, buffer
         self._last: TopicPartition | None = None
 
-    def take(self, views: Mapping[str, View], names: tuple[str, ...], max_records: int, max_bytes: int) -> Taken:
+    def take(self, views: Mapping[str, View], names: tuple[str, ...], max_records: int, max_bytes: int) -> PollResult:
         """Return the next rows of all partitions that are not paused, a frame of each in turn.
 
         Args:
@@ -59,37 +59,37 @@ class Fetcher:
         Raises:
             CorruptionError: a frame is damaged, and nothing else could be taken. The position stays before it.
         """
-        taken = Taken(last=self._last)
+        result = PollResult(last=self._last)
         active = in_turn([key for key in self._subscriptions.assigned if self._is_due(key, views)], self._last)
         rest = self._buffer.rest
         if rest is not None and rest.place in active and self._suits(rest, views[rest.place.topic], names):
-            self._hand_out(taken, rest.place, views[rest.place.topic], names, rest.rows, rest.next_offset, max_records)
-            max_records -= taken.pieces[0].rows.count
+            self._hand_out(result, rest.place, views[rest.place.topic], names, rest.rows, rest.next_offset, max_records)
+            max_records -= result.pieces[0].rows.count
             max_bytes -= _size(rest.rows)
         while active and max_records > 0 and max_bytes > 0:
             again = []
             for key in active:
                 if max_records <= 0 or max_bytes <= 0:
                     break
-                rows = self._next(taken, key, views[key.topic], names, max_records)
+                rows = self._next(result, key, views[key.topic], names, max_records)
                 if rows is not None:
                     again.append(key)
                     max_records -= rows.count
                     max_bytes -= _size(rows)
             active = again
-        return taken
+        return result
 
-    def apply(self, taken: Taken) -> None:
-        """Move on to after what was taken."""
+    def apply(self, result: PollResult) -> None:
+        """Move the positions to after the rows of a poll."""
         assigned = self._subscriptions.assigned
-        taken.before = {key: (assigned[key].topic_id, assigned[key].position) for key in taken.positions}
-        for key, position in taken.positions.items():
+        result.before = {key: (assigned[key].topic_id, assigned[key].position) for key in result.positions}
+        for key, position in result.positions.items():
             assigned[key].position = position
-        self._buffer.rest, self._last = taken.rest, taken.last
+        self._buffer.rest, self._last = result.rest, result.last
 
-    def undo(self, taken: Taken) -> None:
-        """Go back to before what was applied, as far as it was, and as the partitions are still those."""
-        for key, (topic_id, position) in taken.before.items():
+    def undo(self, result: PollResult) -> None:
+        """Restore the positions from before a poll, of partitions that are still assigned."""
+        for key, (topic_id, position) in result.before.items():
             state = self._subscriptions.assigned.get(key)
             if state is not None and state.topic_id == topic_id:
                 state.position = position
@@ -107,14 +107,14 @@ class Fetcher:
         return suits and rest.history == view.history
 
     def _next(
-        self, taken: Taken, key: TopicPartition, view: View, names: tuple[str, ...], max_records: int
+        self, result: PollResult, key: TopicPartition, view: View, names: tuple[str, ...], max_records: int
     ) -> Rows | None:
         """Take the next rows of a partition; None where there are none, or where a later poll will say why."""
-        position = taken.positions.get(key, self._subscriptions.assigned[key].position)
+        position = result.positions.get(key, self._subscriptions.assigned[key].position)
         assert position is not None
         if position >= view.topic.log_end[key.partition]:
             return None
-        taken.last = key
+        result.last = key
         try:
             fetched = self._metadata.topic(key.topic).partition(view, key.partition, names).fetch(view, position)
         except (OffsetOutOfRangeError, TopicChangedError):  # overtaken: the next look brings the position in order
@@ -125,7 +125,7 @@ class Fetcher:
                 return None
             if not isinstance(error, CorruptionError):
                 raise
-            if taken.pieces:
+            if result.pieces:
                 return None
             self._last = key  # the other partitions are served first next time
             raise CorruptionError(
@@ -133,13 +133,13 @@ class Fetcher:
                 "to go past it, seek to after the damage, or pause the partition"
             ) from error
         if fetched.rows is None:
-            taken.positions[key] = fetched.next_offset
+            result.positions[key] = fetched.next_offset
             return None
-        return self._hand_out(taken, key, view, names, fetched.rows, fetched.next_offset, max_records)
+        return self._hand_out(result, key, view, names, fetched.rows, fetched.next_offset, max_records)
 
     def _hand_out(
         self,
-        taken: Taken,
+        result: PollResult,
         key: TopicPartition,
         view: View,
         names: tuple[str, ...],
@@ -149,10 +149,10 @@ class Fetcher:
     ) -> Rows:
         head, tail = cut(rows, max_records)
         position = next_offset if tail is None else head.offset_of(head.count - 1) + 1
-        taken.pieces.append(PolledRows(key, head, position))
-        taken.positions[key], taken.last, taken.rest = position, key, None
+        result.pieces.append(PolledRows(key, head, position))
+        result.positions[key], result.last, result.rest = position, key, None
         if tail is not None:
-            taken.rest = FrameRest(key, view.topic.topic_id, view.history, names, position, tail, next_offset)
+            result.rest = FrameRest(key, view.topic.topic_id, view.history, names, position, tail, next_offset)
         return head
 
 

@@ -21,14 +21,14 @@ from pyspark_commitlog.groups.state.group_state import GroupState, Position
 log = logging.getLogger("pyspark_commitlog.consumer")
 
 
-class GroupOffsets:
+class OffsetCommitter:
     """Commits for one consumer.
 
     ``member`` is the member that it commits for; None after ``assign``.
 
     Args:
         handle: the group.
-        interval_ms: how often ``due`` is true.
+        interval_ms: how often ``is_commit_due`` is true.
     """
 
     def __init__(self, handle: GroupLog, interval_ms: int) -> None:
@@ -42,7 +42,7 @@ class GroupOffsets:
         """Return what the group has committed, durable."""
         return self._handle.newest()
 
-    def due(self) -> bool:
+    def is_commit_due(self) -> bool:
         """Return whether it is time for an automatic commit."""
         return self._clock.monotonic() - self._began >= self._interval
 

@@ -64,7 +64,7 @@ class Sole:
         """See ``Membership.leave``."""
 
 
-class Given:
+class ManualAssignment:
     """Partitions that were named one by one (Kafka: ``assign``): they never change."""
 
     def __init__(self, places: Collection[TopicPartition]) -> None:

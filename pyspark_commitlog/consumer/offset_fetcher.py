@@ -94,7 +94,7 @@ class OffsetFetcher:
                 views[name] = (known or {}).get(name) or self._metadata.look(name, certain=certain)
                 self._metadata.damaged.pop(name, None)
             except UnknownTopicError as error:
-                self._gone(name, error)
+                self._report_deleted(name, error)
             except CorruptionError as error:  # the others go on: the caller may tell of it
                 self._metadata.damaged[name] = error
         moving = [
@@ -115,7 +115,7 @@ class OffsetFetcher:
 
     # --- topics that are gone, or restored ---------------------------------------------------------------
 
-    def _gone(self, name: str, error: UnknownTopicError) -> None:
+    def _report_deleted(self, name: str, error: UnknownTopicError) -> None:
         for key, state in self._subscriptions.assigned.items():
             if key.topic == name and state.topic_id is None:
                 raise error
@@ -148,7 +148,7 @@ class OffsetFetcher:
                 continue
             seen = key.topic, state.lineage
             if seen not in judged:
-                judged[seen] = self._metadata.topic(key.topic).parted(state.lineage, view)
+                judged[seen] = self._metadata.topic(key.topic).find_divergence(state.lineage, view)
             parted, state.lost = judged[seen], False
             if parted is not None and state.position is not None:
                 self._buffer.forget([key])

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark_commitlog.consumer.consumer_config import ConsumerConfig
 from pyspark_commitlog.consumer.coordinator import ConsumerCoordinator
 from pyspark_commitlog.consumer.fetch_buffer import FetchBuffer
-from pyspark_commitlog.consumer.fetcher import Fetcher, Taken
+from pyspark_commitlog.consumer.fetcher import Fetcher, PollResult
 from pyspark_commitlog.consumer.guard import ConsumerGuard
 from pyspark_commitlog.consumer.metadata import ConsumerMetadata
 from pyspark_commitlog.consumer.offset_fetcher import OffsetFetcher
@@ -92,20 +92,20 @@ class Poller:
         """
         deadline = self._clock.monotonic() + timeout
         while True:
-            taken = None
+            result = None
             try:
                 with self._guard.lock:
-                    taken = self._take(request)
-                    rows = self._hand_out(taken, request)
+                    result = self._take(request)
+                    rows = self._hand_out(result, request)
                 left = deadline - self._clock.monotonic()
-                if taken.pieces or left <= 0:
+                if result.pieces or left <= 0:
                     return rows
                 if self._away_since is not None:
                     self._clock.sleep(min(left, _WAIT_SECONDS))
                 else:
                     self._root.wait(self._metadata.seen, min(left, self._longest_wait))
             except BaseException:
-                self._undo(taken)
+                self._undo(result)
                 raise
 
     async def apoll(self, timeout: float, request: PollRequest[_Rows]) -> _Rows:
@@ -113,14 +113,14 @@ class Poller:
         deadline = self._clock.monotonic() + timeout
         while True:
             # Only the loop's thread moves positions: a poll that is cancelled here has handed nothing out.
-            taken = await asyncio.to_thread(self._take, request)
+            result = await asyncio.to_thread(self._take, request)
             try:
-                rows = self._hand_out(taken, request)
+                rows = self._hand_out(result, request)
                 left = deadline - self._clock.monotonic()
-                if taken.pieces or left <= 0:
+                if result.pieces or left <= 0:
                     return rows
             except BaseException:
-                self._undo(taken)
+                self._undo(result)
                 raise
             if self._away_since is not None:
                 await asyncio.sleep(min(left, _WAIT_SECONDS))
@@ -135,14 +135,14 @@ class Poller:
         busy = self._coordinator.has_group or (subscription is not None and subscription.pattern is not None)
         return _WAIT_SECONDS if busy else _PATIENCE_SECONDS
 
-    def _take(self, request: PollRequest[_Rows]) -> Taken:
+    def _take(self, request: PollRequest[_Rows]) -> PollResult:
         """Take what there is; nothing while the root is away, for as long as it may heal.
 
         Raises:
             RootNotAvailableError: it has been away for ``_AWAY_SECONDS``, or the caller decides that there is no more.
         """
         try:
-            taken = self._take_there(request)
+            result = self._take_there(request)
         except RootNotAvailableError as error:
             now = self._clock.monotonic()
             if self._away_since is None:
@@ -150,11 +150,11 @@ class Poller:
                 log.warning("the consumer waits: %s", error)
             if request.certain or now - self._away_since >= _AWAY_SECONDS:
                 raise
-            return Taken()
+            return PollResult()
         self._away_since = None
-        return taken
+        return result
 
-    def _take_there(self, request: PollRequest[_Rows]) -> Taken:
+    def _take_there(self, request: PollRequest[_Rows]) -> PollResult:
         with self._guard.lock:
             self._guard.check_open()
             self._coordinator.check_subscribed()
@@ -165,26 +165,26 @@ class Poller:
             self._coordinator.auto_commit()
             views = self._offsets.look({} if request.certain else self._metadata.views, certain=request.certain)
             self._metadata.seen = self._metadata.versions(views)
-            taken = self._fetcher.take(views, request.names, request.most, self._config.fetch_max_bytes)
-            if not taken.pieces:
+            result = self._fetcher.take(views, request.names, request.most, self._config.fetch_max_bytes)
+            if not result.pieces:
                 self._metadata.check_damaged()
-            return taken
+            return result
 
-    def _hand_out(self, taken: Taken, request: PollRequest[_Rows]) -> _Rows:
-        """Convert what was taken, then move on: what fails to be converted is there at the next poll."""
-        rows = request.convert(taken.pieces)
+    def _hand_out(self, result: PollResult, request: PollRequest[_Rows]) -> _Rows:
+        """Convert the rows of a poll, then move on: rows that fail are there at the next poll."""
+        rows = request.convert(result.pieces)
         with self._guard.lock:
-            self._fetcher.apply(taken)
+            self._fetcher.apply(result)
         if request.then is not None:
             request.then(rows)
         return rows
 
-    def _undo(self, taken: Taken | None) -> None:
-        """Go back to before what was taken: it was not handed out."""
-        if taken is not None:
+    def _undo(self, result: PollResult | None) -> None:
+        """Restore the positions from before a poll; no record was returned."""
+        if result is not None:
             with self._guard.lock:
                 self._buffer.records.clear()
-                self._fetcher.undo(taken)
+                self._fetcher.undo(result)
 
     # --- one by one --------------------------------------------------------------------------------------
 

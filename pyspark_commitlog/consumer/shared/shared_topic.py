@@ -257,7 +257,7 @@ class SharedTopic:
         with self._lock:
             now = self.storage.clock.monotonic()
             if not certain and self.is_paced and self._checked >= 0 and self._pace.seconds_left(now) > 0:
-                return self._seen()
+                return self._require_view()
             due, before, listed = certain or self._is_old(now), self.version, self._topic.journal.listings
             try:
                 if due or self._is_followed():
@@ -268,7 +268,7 @@ class SharedTopic:
                 self._looked = now
                 requests = LIST_REQUESTS if self._topic.journal.listings > listed else 1 + due
                 self._pace.looked(now, requests, news=self.version != before)
-            return self._seen()
+            return self._require_view()
 
     def _is_old(self, now: float) -> bool:
         """Return whether what was seen has to be looked at in full.
@@ -280,7 +280,7 @@ class SharedTopic:
         slow = self.is_paced and not 0 <= now - self._looked < _SLOW_SECONDS
         return self._stored is None or slow or not 0 <= now - self._checked < recheck
 
-    def _seen(self) -> View:
+    def _require_view(self) -> View:
         if self._view is None:
             if self._unknown is None:  # to find a similar name is a request
                 self._unknown = unknown_topic(self.storage, self.name)
@@ -379,8 +379,8 @@ class SharedTopic:
         self._cache, self._entries = FrameCache(), SharedEntries(TopicLog(self.storage, self.name))
         self._partitions.clear()
 
-    def parted(self, seen: Lineage | None, view: View) -> Divergence | None:
-        """Return how the history that was seen differs from the one in view; None where nothing shows that it does."""
+    def find_divergence(self, seen: Lineage | None, view: View) -> Divergence | None:
+        """Return how the view diverges from the history that was seen, if it does."""
         with self._lock:
             return find_divergence(self._topic, seen, view.topic)
 

@@ -200,15 +200,15 @@ class Watcher:
 
 
 @dataclass(eq=False, slots=True)
-class _Process:
-    """What consumers of a process have in common: topics go with the last consumer that reads them."""
+class _ProcessState:
+    """Topics and watcher that the consumers of a process share; a topic goes with its last reader."""
 
     topics: WeakValueDictionary[tuple[object, str], SharedTopic] = field(default_factory=WeakValueDictionary)
     watcher: Watcher = field(default_factory=Watcher)
     lock: Lock = field(default_factory=Lock)
 
 
-_process = _Process()
+_process = _ProcessState()
 
 
 def _begin_again() -> None:
@@ -219,7 +219,7 @@ def _begin_again() -> None:
     """
     global _process
     _process.watcher.close()
-    _process = _Process()
+    _process = _ProcessState()
 
 
 after_fork(_begin_again)
