@@ -27,13 +27,13 @@ from pyspark_commitlog.producer.batches import (
     RECORD_BYTES,
     RUN_BYTES,
     UNKNOWN,
+    ArrowBatch,
     BatchMetadata,
     HeaderList,
     Item,
     RecordMetadata,
-    Run,
+    RecordRun,
     SentFuture,
-    Whole,
     as_sequence,
 )
 from pyspark_commitlog.producer.buffer import Buffer
@@ -81,8 +81,8 @@ class RecordAccumulator:
         topic: its name.
         delivery: commits them.
         buffer: memory and lock, shared with the producer's other topics.
-        landed: the sequence number up to which a durable producer's records were in the log when its id was opened;
-            None for others.
+        committed_sequence: up to which a durable producer's records were in the log when its id was opened; None for
+            others.
     """
 
     def __init__(
@@ -93,12 +93,13 @@ class RecordAccumulator:
         buffer: Buffer,
         clock: Clock,
         options: ProducerConfig,
-        landed: int | None,
+        committed_sequence: int | None,
     ) -> None:
         self.root = root
         self._topic, self._delivery, self._buffer, self._clock = topic, delivery, buffer, clock
         self._linger, self._batch_bytes = options.linger_ms / 1000, options.batch_size
-        self.landed, self._last = landed, UNKNOWN if landed is None else landed
+        self.committed_sequence = committed_sequence
+        self._last = UNKNOWN if committed_sequence is None else committed_sequence
         self._delivery_timeout = options.delivery_timeout_ms / 1000
         self._together = options.together_seconds
         self._request_timeout = options.request_timeout_ms / 1000
@@ -123,7 +124,7 @@ class RecordAccumulator:
     @property
     def last_sequence(self) -> int | None:
         """Return up to which sequence number a durable producer's records are in the log by now; None for others."""
-        return None if self.landed is None else self._delivery.last
+        return None if self.committed_sequence is None else self._delivery.last_sequence
 
     @property
     def partitions(self) -> int:
@@ -156,7 +157,7 @@ class RecordAccumulator:
                 return None
             self._check()
             if sequence is not None:
-                if sequence <= self._landed():
+                if sequence <= self._require_committed_sequence():
                     future.set_result(RecordMetadata(self._topic, UNKNOWN, UNKNOWN, timestamp_us // 1000))
                     return future
                 self._check_ascends(sequence)
@@ -187,9 +188,9 @@ class RecordAccumulator:
             if self.retired:
                 return None
             self._check()
-            if sequence is not None and sequence <= self._landed():
-                skipped = min(rows, self._landed() + 1 - sequence)
-                pieces, sequence, rows = _without(pieces, skipped), sequence + skipped, rows - skipped
+            if sequence is not None and sequence <= self._require_committed_sequence():
+                skipped = min(rows, self._require_committed_sequence() + 1 - sequence)
+                pieces, sequence, rows = _skip_rows(pieces, skipped), sequence + skipped, rows - skipped
             if rows == 0:
                 future.set_result(BatchMetadata(self._topic, 0, {}))
                 return future
@@ -201,7 +202,9 @@ class RecordAccumulator:
                 self._take(size, sequence, taken, wait=wait)
                 mark = self._mark()
                 self._last = (self._last + 1 if sequence is None else sequence) + rows - 1
-                self._items.append(Whole(self._topic, self._clock.monotonic(), pieces, rows, size, future, self._last))
+                self._items.append(
+                    ArrowBatch(self._topic, self._clock.monotonic(), pieces, rows, size, future, self._last)
+                )
                 self._added(rows, size)
             except BaseException:
                 self._take_back(mark, taken)
@@ -211,12 +214,12 @@ class RecordAccumulator:
     def lacks(self, error: BaseException) -> None:
         """Take nothing more of a producer with an id: of a batch that was cut a part was not; what was goes on."""
         with self._buffer.lock:
-            if self.landed is not None:
+            if self.committed_sequence is not None:
                 self._lacking = NotSentError(f"topic {self._topic!r}: a batch was not taken whole: {error!r}")
 
     def _mark(self) -> _Mark:
         last = self._items[-1] if self._items else None
-        run = (last.rows, last.size) if isinstance(last, Run) else (0, 0)
+        run = (last.rows, last.size) if isinstance(last, RecordRun) else (0, 0)
         return _Mark(self._last, self._sent, self._bytes, len(self._items), run)
 
     def _take_back(self, mark: _Mark | None, taken: list[int]) -> None:
@@ -227,7 +230,7 @@ class RecordAccumulator:
             return
         self._last, self._sent, self._bytes = mark.last, mark.sent, mark.bytes
         del self._items[mark.items :]
-        if self._items and isinstance(self._items[-1], Run):
+        if self._items and isinstance(self._items[-1], RecordRun):
             self._items[-1].cut(*mark.run)
 
     def _take(self, size: int, sequence: int | None, taken: list[int], *, wait: bool) -> None:
@@ -247,10 +250,10 @@ class RecordAccumulator:
         if failed is not None:
             raise after_failure(failed, self._topic)
 
-    def _landed(self) -> int:
-        if self.landed is None:
+    def _require_committed_sequence(self) -> int:
+        if self.committed_sequence is None:
             raise UsageError(f"topic {self._topic!r}: sequence needs a Producer with a producer_id")
-        return self.landed
+        return self.committed_sequence
 
     def _check_ascends(self, sequence: int, rows: int = 1) -> None:
         if sequence + rows - 1 > LONG_MAX:
@@ -263,11 +266,11 @@ class RecordAccumulator:
                 "number the records upwards"
             )
 
-    def _open_run(self, size: int) -> Run:
+    def _open_run(self, size: int) -> RecordRun:
         last, now = self._items[-1] if self._items else None, self._clock.monotonic()
-        if isinstance(last, Run) and last.size + size <= RUN_BYTES and now - last.since <= self._together:
+        if isinstance(last, RecordRun) and last.size + size <= RUN_BYTES and now - last.since <= self._together:
             return last
-        run = Run(self._topic, now)
+        run = RecordRun(self._topic, now)
         self._items.append(run)
         return run
 
@@ -301,8 +304,8 @@ class RecordAccumulator:
             self._pool.schedule(self)
         return self._sent
 
-    def left(self, target: int) -> int:
-        """Return how many of the first ``target`` records are not done."""
+    def count_pending(self, target: int) -> int:
+        """Return how many of the first ``target`` records are pending."""
         return max(0, target - self._done)
 
     def abandon(self) -> Callable[[], None]:
@@ -345,7 +348,7 @@ class RecordAccumulator:
         """
         if self.busy or self._taking or self._under_way or not self._delivery.is_seen:
             self._used = now
-        elif now - self._used >= RETIRE_SECONDS and self.landed is None and self._delivery.failed is None:
+        elif now - self._used >= RETIRE_SECONDS and self.committed_sequence is None and self._delivery.failed is None:
             self.retired = True
         elif now - self._used >= REST_SECONDS and not self._rested:
             self._rested = True
@@ -353,9 +356,9 @@ class RecordAccumulator:
         return self.retired
 
     @property
-    def rests(self) -> bool:
-        """Return whether there is nothing left to let go of."""
-        return self._rested and (self.landed is not None or self._delivery.failed is not None)
+    def is_resting(self) -> bool:
+        """Return whether all that is not in use was released."""
+        return self._rested and (self.committed_sequence is not None or self._delivery.failed is not None)
 
     @property
     def busy(self) -> bool:
@@ -423,7 +426,7 @@ class RecordAccumulator:
             return []
         waited = self._dropped(late)
         error = self._not_sent(sum(item.rows for item in waited), why, for_what)
-        if self.landed is not None:  # nothing that comes after it may land
+        if self.committed_sequence is not None:  # nothing that comes after it may land
             self._delivery.failed = error
         return [partial(self._fail_dropped, waited, error), *self._after_failure()]
 
@@ -548,6 +551,6 @@ def _fail(items: list[Item], error: CommitLogError) -> None:
         item.fail(error)
 
 
-def _without(pieces: list[pa.RecordBatch], rows: int) -> list[pa.RecordBatch]:
-    """Return what comes after the first rows."""
+def _skip_rows(pieces: list[pa.RecordBatch], rows: int) -> list[pa.RecordBatch]:
+    """Return the rows after the first ones."""
     return list(pa.Table.from_batches(pieces).slice(rows).to_batches())

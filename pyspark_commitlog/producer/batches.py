@@ -115,8 +115,8 @@ def _called_back(error: BaseException) -> None:
 
 
 @dataclass(slots=True)
-class Run:
-    """Records that came one by one. ``since`` is the monotonic time (s) of the first."""
+class RecordRun:
+    """Records that were sent one by one. ``since`` is the monotonic time (s) of the first."""
 
     topic: str
     since: float
@@ -135,7 +135,7 @@ class Run:
         return len(self.values)
 
     @property
-    def last(self) -> int:
+    def last_sequence(self) -> int:
         """Return the sequence number of the last record."""
         return self.sequences[-1] if self.sequences else UNKNOWN
 
@@ -174,17 +174,17 @@ class Run:
             del column[rows:]
         self.size = size
 
-    def picked(self, rows: Sequence[int], partitions: Sequence[int | None]) -> Run:
-        """Return some of the records, each bound for a partition; the buffer counts none of it again."""
-        return Run(
+    def select(self, rows: Sequence[int], partitions: Sequence[int | None]) -> RecordRun:
+        """Return some of the records, each bound for a partition; not counted by the buffer."""
+        return RecordRun(
             self.topic, self.since, 0, _of(self.sequences, rows), _of(self.values, rows), _of(self.keys, rows),
             _of(self.headers, rows), _of(self.timestamps, rows), list(partitions), _of(self.futures, rows),
         )  # fmt: skip
 
-    def parted(self, row: int) -> tuple[Run, Run]:
-        """Return the records before a row and from it on; the buffer counts none of it again."""
+    def split(self, row: int) -> tuple[RecordRun, RecordRun]:
+        """Return the records before a row, and those from it on; not counted by the buffer."""
         first, rest = range(row), range(row, self.rows)
-        return self.picked(first, self.partitions[:row]), self.picked(rest, self.partitions[row:])
+        return self.select(first, self.partitions[:row]), self.select(rest, self.partitions[row:])
 
     def batches(self) -> list[pa.RecordBatch]:
         """Return the records in Arrow."""
@@ -206,8 +206,8 @@ class Run:
 
 
 @dataclass(slots=True)
-class Whole:
-    """An Arrow batch: sent whole or not at all. ``since`` as a ``Run``'s, ``last`` the sequence of its last record."""
+class ArrowBatch:
+    """An Arrow batch, sent whole or not at all. ``since`` as of a ``RecordRun``, ``last_sequence`` of its last row."""
 
     topic: str
     since: float
@@ -215,12 +215,12 @@ class Whole:
     rows: int
     size: int
     future: SentFuture[BatchMetadata]
-    last: int = UNKNOWN
+    last_sequence: int = UNKNOWN
 
-    def bound(self, partitions: Sequence[npt.NDArray[np.int64]]) -> Whole:
+    def bound(self, partitions: Sequence[npt.NDArray[np.int64]]) -> ArrowBatch:
         """Return the batch, each row bound for a partition; of every piece one array. The buffer counts none of it."""
         pieces = [bound_for(piece, chosen) for piece, chosen in zip(self.pieces, partitions, strict=True)]
-        return Whole(self.topic, self.since, pieces, self.rows, 0, self.future, self.last)
+        return ArrowBatch(self.topic, self.since, pieces, self.rows, 0, self.future, self.last_sequence)
 
     def batches(self) -> list[pa.RecordBatch]:
         """Return the records."""
@@ -235,7 +235,7 @@ class Whole:
         self.future.set_exception(error)
 
 
-Item = Run | Whole
+Item = RecordRun | ArrowBatch
 
 
 def _of(values: Sequence[_T], rows: Sequence[int]) -> list[_T]:
@@ -359,8 +359,8 @@ def divided(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
     for number, (item, units) in enumerate(zip(items, map(len, weights), strict=True)):
         if left == 0:
             return list(items[:number]), list(items[number:])
-        if left < units and isinstance(item, Run):
-            first, rest = item.parted(left)
+        if left < units and isinstance(item, RecordRun):
+            first, rest = item.split(left)
             return [*items[:number], first], [rest, *items[number + 1 :]]
         left -= units
     return list(items), []
@@ -375,16 +375,18 @@ def cut_out(items: Sequence[Item], number: int, row: int) -> tuple[list[Item], I
         row: of the record there; of an Arrow batch it does not matter.
     """
     before, item, after = list(items[:number]), items[number], list(items[number + 1 :])
-    if isinstance(item, Run):
-        first, item = item.parted(row)
-        item, rest = item.parted(1)
+    if isinstance(item, RecordRun):
+        first, item = item.split(row)
+        item, rest = item.split(1)
         before += [first] if first.rows else []
         after = [rest, *after] if rest.rows else after
     return before, item, after
 
 
-def without(placed: Sequence[tuple[Item, int, RowPlacement]], damaged: Sequence[int]) -> tuple[list[Item], list[Item]]:
-    """Return what is left without the records of some partitions, and these (pure).
+def separate_damaged(
+    placed: Sequence[tuple[Item, int, RowPlacement]], damaged: Sequence[int]
+) -> tuple[list[Item], list[Item]]:
+    """Return the items without records of damaged partitions, and those records (pure).
 
     What is left is bound for the partitions that were chosen. An Arrow batch goes whole, or stays whole.
     """
@@ -394,7 +396,7 @@ def without(placed: Sequence[tuple[Item, int, RowPlacement]], damaged: Sequence[
         item = parts[0][0]
         chosen = [part.partitions for _, _, part in parts]
         lost = np.isin(np.concatenate(chosen), damaged)
-        if isinstance(item, Whole):
+        if isinstance(item, ArrowBatch):
             if lost.any():
                 refused.append(item)
             else:
@@ -403,5 +405,5 @@ def without(placed: Sequence[tuple[Item, int, RowPlacement]], damaged: Sequence[
         rows = np.concatenate([start + np.arange(len(part.partitions)) for _, start, part in parts])
         for into, mask in ((kept, ~lost), (refused, lost)):
             if mask.any():
-                into.append(item.picked(rows[mask].tolist(), np.concatenate(chosen)[mask].tolist()))
+                into.append(item.select(rows[mask].tolist(), np.concatenate(chosen)[mask].tolist()))
     return kept, refused

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.producer.batches import BatchMetadata, Headers, RecordMetadata
 from pyspark_commitlog.producer.gathering import Gathering
-from pyspark_commitlog.producer.parts import Together
+from pyspark_commitlog.producer.parts import PartFutures
 from pyspark_commitlog.producer.producer_config import ChoosePartition, ProducerConfig
 from pyspark_commitlog.storage import Storage, open_storage
 from pyspark_commitlog.storage.process import at_worker_exit, process_id
@@ -234,7 +234,7 @@ class Producer(Gathering):
                 taken.
             UnknownTopicError, ProducerClosedError, WriterFencedError, NotSentError: as ``send``.
         """
-        whole = Together(topic)
+        whole = PartFutures(topic)
         for part in self._parts(topic, batch, self._opened(topic)):
             give = self._part(part, sequence, wait=True)
             try:
@@ -265,7 +265,7 @@ class Producer(Gathering):
         import asyncio
 
         accumulator = await self._aopened(topic)
-        whole = Together(topic)
+        whole = PartFutures(topic)
         for part in await asyncio.to_thread(self._parts, topic, batch, accumulator):
             try:
                 whole.add(await self._asent(topic, self._part(part, sequence, wait=False)))
@@ -278,7 +278,7 @@ class Producer(Gathering):
         whole.end()
         return await _outcome(whole.future)
 
-    def _goes_on(self, topic: str, whole: Together, error: BaseException) -> bool:
+    def _goes_on(self, topic: str, whole: PartFutures, error: BaseException) -> bool:
         """End a batch of which a part can't be sent; return False where nothing was, or the caller was interrupted."""
         if whole.has_begun:
             self._accumulators[topic].lacks(error)
@@ -332,11 +332,11 @@ class Producer(Gathering):
         with self._buffer.lock:
             waiting = [(accumulator, accumulator.flush()) for accumulator in self._accumulators.values()]
 
-            def left() -> int:
-                return sum(accumulator.left(target) for accumulator, target in waiting)
+            def count_pending() -> int:
+                return sum(accumulator.count_pending(target) for accumulator, target in waiting)
 
-            self._buffer.wait_for(self._buffer.progress, lambda: not left(), timeout)
-            under_way = left()
+            self._buffer.wait_for(self._buffer.progress, lambda: not count_pending(), timeout)
+            under_way = count_pending()
         until = began + timeout if timeout is not None else clock.monotonic() + self._options.request_timeout_ms / 1000
         shown = {each.topic: each.show(max(0.0, until - clock.monotonic())) for each, _ in waiting}
         unseen = [repr(topic) for topic, seen in shown.items() if not seen]

@@ -45,15 +45,15 @@ from pyspark_commitlog.log.write.staging import RowPlacement, Staged, Stager
 from pyspark_commitlog.log.write.writers import TRANSIENT, ProducerBatch
 from pyspark_commitlog.producer.batches import (
     UNKNOWN,
+    ArrowBatch,
     BatchMetadata,
     Item,
     RecordMetadata,
-    Run,
-    Whole,
+    RecordRun,
     cut_out,
     divided,
     halves,
-    without,
+    separate_damaged,
 )
 from pyspark_commitlog.producer.high_watermark import HighWatermark
 from pyspark_commitlog.producer.pools import of_process
@@ -83,7 +83,7 @@ class ProducerIdentity:
 
     writer_id: str
     epoch: int = 0
-    last: int = -1
+    last_sequence: int = -1
     topic_id: str | None = None
 
     @property
@@ -320,7 +320,7 @@ class Delivery:
         topic, topic_id = self._topic, bundle.topic_id
         done = self._commit(topic, topic_id, bundle.staged, bundle.batch)
         ranges = landed_ranges(topic, topic_id, bundle.batch) if done.skipped else done.ranges
-        self._identity.last = bundle.batch.last
+        self._identity.last_sequence = bundle.batch.last
         with self.calling():
             _acknowledge(bundle, ranges)
         self._settler.committed(topic_id, weight(extent.length for task in bundle.staged for extent in task.extents))
@@ -355,9 +355,9 @@ class Delivery:
         return done
 
     @property
-    def last(self) -> int:
+    def last_sequence(self) -> int:
         """Return up to which sequence number the records of this id are committed."""
-        return self._identity.last
+        return self._identity.last_sequence
 
     @property
     def is_seen(self) -> bool:
@@ -401,7 +401,7 @@ class Delivery:
         stored, state = topic.newest_at(topic.journal.to_stage_by(RECENT_SECONDS), self._identity.topic_id)
         bundle.topic_id, bundle.partitions, self.partitions = state.topic_id, state.partitions, state.partitions
         if bundle.tried:  # if it landed, it did so where it was placed then
-            bundle.items, bundle.tried = without(bundle.tried, ())[0], []
+            bundle.items, bundle.tried = separate_damaged(bundle.tried, ())[0], []
         if bundle.batch is None:
             bundle.batch = self._numbered(bundle.items, stored.sequence)
         stager = self._stager(stored, state)
@@ -460,9 +460,9 @@ class Delivery:
         """Return a batch with the next sequence numbers; a durable producer's items have theirs."""
         me = self._identity
         if me.durable:
-            return ProducerBatch(me.writer_id, me.epoch, me.last + 1, items[-1].last)
-        last = me.last + sum(item.rows for item in items)
-        return ProducerBatch(me.writer_id, me.epoch, me.last + 1, last, since=newest)
+            return ProducerBatch(me.writer_id, me.epoch, me.last_sequence + 1, items[-1].last_sequence)
+        last = me.last_sequence + sum(item.rows for item in items)
+        return ProducerBatch(me.writer_id, me.epoch, me.last_sequence + 1, last, since=newest)
 
     def _stager(self, stored: Stored, state: TopicState) -> Stager:
         topic, acks_all = self._topic, self._options.acks_all
@@ -506,7 +506,7 @@ class Delivery:
         """
         if bundle.doubt or self._identity.durable:
             return False
-        kept, refused = without(bundle.placed, list(damaged))
+        kept, refused = separate_damaged(bundle.placed, list(damaged))
         if not kept or not refused:
             return False
         error = storage_error(
@@ -669,13 +669,13 @@ def _place(
     Raises:
         _RefusedError: an Arrow batch is refused, or a record; a part of it may be staged, with ``checks`` hardly ever.
     """
-    if isinstance(item, Whole):
+    if isinstance(item, ArrowBatch):
         return _place_whole(stager, item, checks=checks)
     (batch,) = item.batches()
     return list(_placed_rows(stager, item, batch, 0, refused))
 
 
-def _place_whole(stager: Stager, item: Whole, *, checks: bool) -> list[tuple[Item, int, RowPlacement]]:
+def _place_whole(stager: Stager, item: ArrowBatch, *, checks: bool) -> list[tuple[Item, int, RowPlacement]]:
     placed = list[tuple[Item, int, RowPlacement]]()
     try:
         for piece in item.pieces[1:] if checks else ():
@@ -688,7 +688,7 @@ def _place_whole(stager: Stager, item: Whole, *, checks: bool) -> list[tuple[Ite
 
 
 def _placed_rows(
-    stager: Stager, run: Run, batch: pa.RecordBatch, start: int, refused: dict[int, InvalidRecordError] | None
+    stager: Stager, run: RecordRun, batch: pa.RecordBatch, start: int, refused: dict[int, InvalidRecordError] | None
 ) -> Iterator[tuple[Item, int, RowPlacement]]:
     try:
         yield run, start, stager.add(batch)
@@ -704,12 +704,12 @@ def _placed_rows(
 
 def _without_refused(item: Item, refused: Mapping[int, InvalidRecordError]) -> list[Item]:
     """Fail the records in the rows that were refused; return the item without them, nothing where that is all."""
-    if not isinstance(item, Run):
+    if not isinstance(item, RecordRun):
         return [item]
     for row, error in refused.items():
         item.futures[row].set_exception(error)
     rows = [row for row in range(item.rows) if row not in refused]
-    return [item.picked(rows, [item.partitions[row] for row in rows])] if rows else []
+    return [item.select(rows, [item.partitions[row] for row in rows])] if rows else []
 
 
 def _acknowledge(bundle: _Bundle, ranges: Mapping[int, tuple[int, int]]) -> None:
@@ -719,7 +719,7 @@ def _acknowledge(bundle: _Bundle, ranges: Mapping[int, tuple[int, int]]) -> None
         following[partition] = first
     spans: dict[int, dict[int, tuple[int, int]]] = {}
     for item, start, placed in bundle.placed:
-        if isinstance(item, Run):
+        if isinstance(item, RecordRun):
             offsets = offsets_of(placed.partitions, following)
             _acknowledge_run(item, start, placed, offsets if ranges else np.full_like(offsets, UNKNOWN))
         elif ranges:
@@ -730,11 +730,11 @@ def _acknowledge(bundle: _Bundle, ranges: Mapping[int, tuple[int, int]]) -> None
                 span[partition] = first, int(following[partition] + counts[partition])
             following += counts
     for item in bundle.items:
-        if isinstance(item, Whole):
+        if isinstance(item, ArrowBatch):
             item.future.set_result(BatchMetadata(item.topic, item.rows, spans.get(id(item), {})))
 
 
-def _acknowledge_run(run: Run, start: int, placed: RowPlacement, offsets: Ints) -> None:
+def _acknowledge_run(run: RecordRun, start: int, placed: RowPlacement, offsets: Ints) -> None:
     stamps = instants(placed.timestamps) // _US_PER_MS
     futures = run.futures[start : start + len(offsets)]
     places = zip(futures, placed.partitions.tolist(), offsets.tolist(), stamps.tolist(), strict=True)

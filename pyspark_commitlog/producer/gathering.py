@@ -35,7 +35,7 @@ from pyspark_commitlog.producer.batches import (
 )
 from pyspark_commitlog.producer.buffer import Buffer, interrupted
 from pyspark_commitlog.producer.delivery import Delivery, ProducerIdentity
-from pyspark_commitlog.producer.parts import Part, parted, size_of
+from pyspark_commitlog.producer.parts import BatchPart, size_of, split_batch
 from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.producer.watchdog import Watchdog
 from pyspark_commitlog.replicas.roots import Roots
@@ -103,17 +103,17 @@ class Gathering:
             partition = self._chosen(key, accumulator.partitions)
         return accumulator.send(value, key, headers, at, partition, size, sequence, wait=wait)
 
-    def _parts(self, topic: str, batch: pa.Table | pa.RecordBatch, accumulator: RecordAccumulator) -> list[Part]:
+    def _parts(self, topic: str, batch: pa.Table | pa.RecordBatch, accumulator: RecordAccumulator) -> list[BatchPart]:
         pieces = as_pieces(topic, batch)
         if self._choose is not None:
             pieces = [self._with_partitions(topic, piece, accumulator.partitions) for piece in pieces]
-        parts = parted(pieces, self._buffer.limit)
+        parts = split_batch(pieces, self._buffer.limit)
         for part in parts:
             self._buffer.check_fits(size_of(part.pieces), topic)
         return parts
 
     def _part(
-        self, part: Part, sequence: int | None, *, wait: bool
+        self, part: BatchPart, sequence: int | None, *, wait: bool
     ) -> Callable[[RecordAccumulator], Future[BatchMetadata] | None]:
         number = None if sequence is None else as_sequence(sequence) + part.first
         return lambda accumulator: accumulator.send_batch(part.pieces, number, wait=wait)
@@ -187,12 +187,13 @@ class Gathering:
         self._buffer.check_open()
         handle = self._handle(topic)
         name = self._options.producer_id
-        landed: int | None = None
+        committed_sequence: int | None = None
         if name is None:
             identity = ProducerIdentity(f"{TRANSIENT}{self._storage.new_id()}")
         else:
             topic_id, row = init_producer(handle, f"{PRODUCER}{name}")
-            identity, landed = ProducerIdentity(f"{PRODUCER}{name}", row.epoch, row.last, topic_id), row.last
+            committed_sequence = row.last
+            identity = ProducerIdentity(f"{PRODUCER}{name}", row.epoch, row.last, topic_id)
         _, state = handle.newest()
         with self._buffer.lock:
             self._buffer.check_open()
@@ -201,7 +202,7 @@ class Gathering:
             allowed = partial(self._writable, topic)
             delivery = Delivery(handle, identity, state.partitions, self._options, allowed)
             self._accumulators[topic] = RecordAccumulator(
-                self._storage.url, topic, delivery, self._buffer, clock, self._options, landed
+                self._storage.url, topic, delivery, self._buffer, clock, self._options, committed_sequence
             )
             return self._accumulators[topic]
 
@@ -210,13 +211,13 @@ class Gathering:
         try:
             return self._log.topic(topic, Operation.WRITE)
         except (CommitLogError, OSError):
-            another = self._another(topic)
+            another = self._find_answering_root(topic)
             if another is None:
                 raise
             return self._writable(topic, another)
 
-    def _another(self, topic: str) -> Storage | None:
-        """Return a root that answers, where the one that was named does not any more, and belonged to others."""
+    def _find_answering_root(self, topic: str) -> Storage | None:
+        """Return another root of a set that answers, if the one that was named does not."""
         storage = self._log.storage
         if storage.together is None or not TopicLog(storage, topic).is_away():
             return None

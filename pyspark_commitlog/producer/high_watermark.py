@@ -111,16 +111,16 @@ class HighWatermark:
             if stated:
                 self._pause = _FIRST_PAUSE
             else:  # it comes back, or is taken out: nobody who flushes waits for that
-                self._again(self._pause)
+                self._retry_after(self._pause)
         except (CommitLogError, OSError) as error:
             log.info("topic %r: the high watermark is not stated yet: %s", self._name, error)
-            self._again(_FIRST_PAUSE if self._flushing else self._pause)
+            self._retry_after(_FIRST_PAUSE if self._flushing else self._pause)
             return False
         finally:
             self._stating = False
         return True
 
-    def _again(self, seconds: float) -> None:
+    def _retry_after(self, seconds: float) -> None:
         self._is_due = True
         self._ask(seconds)
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)

@@ -16,7 +16,7 @@ from pyspark_commitlog.producer.batches import RECORD_BYTES, BatchMetadata, Sent
 _SHARE = 4
 
 
-class Part(NamedTuple):
+class BatchPart(NamedTuple):
     """Rows that are sent and committed together; ``first`` is the place of the first of them in the whole batch."""
 
     first: int
@@ -29,26 +29,26 @@ def size_of(pieces: Sequence[pa.RecordBatch]) -> int:
     return RECORD_BYTES + sum(int(piece.nbytes) for piece in pieces)
 
 
-def parted(pieces: list[pa.RecordBatch], limit: int) -> list[Part]:
+def split_batch(pieces: list[pa.RecordBatch], limit: int) -> list[BatchPart]:
     """Return a batch in one part where it fits into ``limit`` bytes, else in parts of about a quarter (pure).
 
     A row that is larger is a part by itself, and no row is copied.
     """
     if size_of(pieces) <= limit:
-        return [Part(0, pieces, is_all=True)]
+        return [BatchPart(0, pieces, is_all=True)]
     most = max(1, limit // _SHARE - RECORD_BYTES)
-    parts, first, rows, size = list[Part](), 0, 0, 0
+    parts, first, rows, size = list[BatchPart](), 0, 0, 0
     for piece in (piece for batch in pieces for piece in bounded(batch, most)):
         if not parts or size + piece.nbytes > most:
             first, rows, size = first + rows, 0, 0
-            parts.append(Part(first, []))
+            parts.append(BatchPart(first, []))
         parts[-1].pieces.append(piece)
         rows, size = rows + piece.num_rows, size + piece.nbytes
     return parts
 
 
-class Together:
-    """What becomes of the parts of one batch.
+class PartFutures:
+    """Futures of the parts of one batch, and one future of them all.
 
     ``future`` is done when all parts are that were sent, and no other follows: it fails as the first of them did, else
     with what kept the next one from being sent.

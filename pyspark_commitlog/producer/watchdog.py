@@ -51,7 +51,7 @@ class Watchdog:
                 if accumulator.rest(now):
                     del self._accumulators[name]
             if not any(
-                accumulator.busy or not (self._buffer.closed or accumulator.rests)
+                accumulator.busy or not (self._buffer.closed or accumulator.is_resting)
                 for accumulator in self._accumulators.values()
             ):
                 _process.remove(self)

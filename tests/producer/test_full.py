@@ -16,7 +16,7 @@ from pyspark_commitlog.errors import (
     ProducerClosedError,
     StorageFullError,
 )
-from pyspark_commitlog.producer.batches import Item, Run, SentFuture, Whole, cut_out, divided
+from pyspark_commitlog.producer.batches import ArrowBatch, Item, RecordRun, SentFuture, cut_out, divided
 from pyspark_commitlog.producer.client import Producer
 from pyspark_commitlog.testing.faults import FaultyStorage, io_error, on_path
 from tests.support.full import SmallDisk
@@ -161,25 +161,28 @@ def test_a_producer_that_is_closed_gives_what_was_divided_off_no_other_try(world
     [([1], 1), ([1, 1], 1), ([1, 1, 1], 2), ([9000, 1, 1], 1), ([1, 1, 9000], 2), ([1] * 10, 5)],
 )
 def test_a_run_is_divided_by_bytes(sizes: list[int], cut: int) -> None:
-    run = Run("t", 0.0)
+    run = RecordRun("t", 0.0)
     for number, size in enumerate(sizes):
         run.add(bytes(size), None, None, 0, None, SentFuture(), size, number)
     first, rest = divided([run])
     assert [each.rows for each in first] == [cut]
     assert [each.rows for each in rest] == ([len(sizes) - cut] if cut < len(sizes) else [])
-    assert first[0].last == cut - 1
-    whole = Whole("t", 0.0, [pa.RecordBatch.from_pydict({"value": [b"x"]})], 1, 1, SentFuture())
+    assert first[0].last_sequence == cut - 1
+    whole = ArrowBatch("t", 0.0, [pa.RecordBatch.from_pydict({"value": [b"x"]})], 1, 1, SentFuture())
     assert divided([whole]) == ([whole], [])
     assert divided([whole, whole]) == ([whole], [whole])
 
 
 def test_a_record_is_cut_out_of_its_run() -> None:
-    run, whole = Run("t", 0.0), Whole("t", 0.0, [pa.RecordBatch.from_pydict({"value": [b"x"]})], 1, 1, SentFuture())
+    run, whole = (
+        RecordRun("t", 0.0),
+        ArrowBatch("t", 0.0, [pa.RecordBatch.from_pydict({"value": [b"x"]})], 1, 1, SentFuture()),
+    )
     for number in range(3):
         run.add(b"", None, None, 0, None, SentFuture(), 1, number)
 
     def numbers(items: list[Item]) -> list[list[int]]:
-        return [each.sequences if isinstance(each, Run) else [] for each in items]
+        return [each.sequences if isinstance(each, RecordRun) else [] for each in items]
 
     for row in range(3):
         before, it, after = cut_out([whole, run, whole], 1, row)

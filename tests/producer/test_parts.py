@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pyspark_commitlog.errors import BufferExhaustedError, InvalidRecordError, NotSentError
 from pyspark_commitlog.producer.batches import BatchMetadata
-from pyspark_commitlog.producer.parts import joined, parted, size_of
+from pyspark_commitlog.producer.parts import joined, size_of, split_batch
 from tests.support.producers import Gate, producer_on, wait_until
 from tests.support.records import read_partition
 from tests.support.world import World
@@ -144,7 +144,7 @@ def test_a_coroutine_sends_one_that_is_cut(world: World) -> None:
 def test_parts_hold_every_row_once_in_order_and_fit_where_a_row_does(sizes: list[int], limit: int) -> None:
     values = [b"%d" % n + b"." * size for n, size in enumerate(sizes)]
     pieces = pa.table({"value": pa.array(values, pa.binary())}).to_batches(max_chunksize=7)
-    parts = parted(pieces, limit)
+    parts = split_batch(pieces, limit)
     assert [v for part in parts for piece in part.pieces for v in piece.column(0).to_pylist()] == values
     first = 0
     for part in parts:

@@ -31,7 +31,7 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.log.repair.dump import dump
 from pyspark_commitlog.log.write import records, staging
 from pyspark_commitlog.log.write.partitioner import key_partitions
-from pyspark_commitlog.producer.batches import RECORD_BYTES, BatchMetadata, RecordMetadata, Run, SentFuture
+from pyspark_commitlog.producer.batches import RECORD_BYTES, BatchMetadata, RecordMetadata, RecordRun, SentFuture
 from pyspark_commitlog.producer.delivery import Delivery, offsets_of
 from tests.support.producers import Gate, producer_on, wait_until
 from tests.support.records import batch_of, read_partition, read_topic
@@ -470,7 +470,7 @@ def test_small_records_take_no_more_memory_than_they_count_for(world: World) -> 
     """Most of it is the future."""
     tracemalloc.start()
     try:
-        before, run = tracemalloc.get_traced_memory()[0], Run("t", 0.0)
+        before, run = tracemalloc.get_traced_memory()[0], RecordRun("t", 0.0)
         for number in range(1000):
             run.add(b"%d" % (1000 + number), None, None, 1_700_000_000_000_000 + number, None, SentFuture(), 0, number)
         taken = tracemalloc.get_traced_memory()[0] - before
