@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from pyspark_commitlog.spark.read.filters import CEILING, FLOOR, Filters, Spans, common, joined, united, without
+from pyspark_commitlog.spark.read.filters import CEILING, FLOOR, Filters, Spans, common, complement, joined, united
 from tests.property.strategies import quick
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -149,7 +149,7 @@ some_spans = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_siz
 @quick
 @given(some_spans, some_spans)
 def test_ranges_are_sets_of_numbers(one: Spans, other: Spans) -> None:
-    both, outside = common(one, other), without(one)
+    both, outside = common(one, other), complement(one)
     for number in (FLOOR, *range(-1, 42), CEILING - 1):
         assert inside(both, number) == (inside(one, number) and inside(other, number))
         assert inside(outside, number) != inside(one, number)

@@ -117,8 +117,8 @@ def test_what_was_looked_at_stays_with_the_driver(tmp_path: Path) -> None:
     query.triggers()
     state = query.reader.__getstate__()
     assert isinstance(state["_looks"], PacedLooks)
-    assert state["_looks"].last is None
-    assert pickle.loads(pickle.dumps(state["_looks"])).last is None
+    assert state["_looks"].last_states is None
+    assert pickle.loads(pickle.dumps(state["_looks"])).last_states is None
 
 
 def test_a_task_lists_nothing_and_asks_little(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pyspark_commitlog.errors import OffsetOutOfRangeError, TopicChangedError
 from pyspark_commitlog.log.parted import Divergence
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.spark.read.progress import Loss, error_of, ranges, unread, up_to
+from pyspark_commitlog.spark.read.progress import Loss, error_of, find_available_offsets, ranges, up_to
 from pyspark_commitlog.spark.read.source_offset import SourceOffset
 from pyspark_commitlog.spark.read.topic_selection import by_name, by_partition, by_pattern
 
@@ -38,7 +38,7 @@ def found(
 ) -> tuple[dict[tuple[str, int], tuple[int, int]], list[str]]:
     """Return where each partition starts and ends, and what is told."""
     losses: list[Loss] = []
-    got = unread(begin, states, by_name(subscription), losses.append, unknown)
+    got = find_available_offsets(begin, states, by_name(subscription), losses.append, unknown)
     spans = {(place.topic, place.partition): (got.starts[place], end) for place, end in got.ends.items()}
     return spans, [f"{loss.what}; {loss.next}" for loss in losses]
 
@@ -57,7 +57,7 @@ def test_a_topic_that_came_to_match_a_pattern_lost_what_was_deleted_of_it() -> N
     """It was made since the query looked last: nobody but the query's silence says that it read the records."""
     losses: list[Loss] = []
     states = {"t": state((2, 9)), "u": state((7, 9), (0, 3))}
-    got = unread(at(t=[3]), states, by_pattern("t|u"), losses.append, unknown)
+    got = find_available_offsets(at(t=[3]), states, by_pattern("t|u"), losses.append, unknown)
     assert {(*place,): start for place, start in got.starts.items()} == {("t", 0): 3, ("u", 0): 7, ("u", 1): 0}
     assert [loss.what.split(" (")[0] for loss in losses] == ["u partition 0: offsets 0 to 6, 7 of them, were deleted"]
 
@@ -87,7 +87,7 @@ def test_a_partition_that_an_older_copy_lacks_is_told_with_its_offsets() -> None
 
     losses: list[Loss] = []
     restored = {"t": Divergence(7, 5, (2,))}
-    unread(at(t=[2, 9]), {"t": state((0, 4))}, by_name("t"), losses.append, unknown, restored)
+    find_available_offsets(at(t=[2, 9]), {"t": state((0, 4))}, by_name("t"), losses.append, unknown, restored)
     assert [loss.truncated for loss in losses] == [True]
     assert "t partition 1: the checkpoint is at offset 9, and the topic was restored" in losses[0].what
     assert "the same up to offset 0" in losses[0].what
@@ -95,15 +95,19 @@ def test_a_partition_that_an_older_copy_lacks_is_told_with_its_offsets() -> None
 
 def test_a_partition_that_is_no_longer_asked_for_is_told_as_such_also_where_an_older_copy_lacks_it() -> None:
     losses: list[Loss] = []
-    unread(at(t=[2, 9]), {"t": state((0, 4))}, by_partition('{"t": [0]}'), losses.append, unknown)
-    unread(at(t=[2, 9]), {"t": state((0, 4), (0, 9))}, by_partition('{"t": [1]}'), losses.append, unknown)
+    find_available_offsets(at(t=[2, 9]), {"t": state((0, 4))}, by_partition('{"t": [0]}'), losses.append, unknown)
+    find_available_offsets(
+        at(t=[2, 9]), {"t": state((0, 4), (0, 9))}, by_partition('{"t": [1]}'), losses.append, unknown
+    )
     assert ["the query does not read this partition any more" in loss.what for loss in losses] == [True, True]
 
 
 def test_a_topic_made_again_starts_at_its_log_start() -> None:
     begin = at(t=[9])
     losses: list[Loss] = []
-    got = unread(begin, {"t": state((1, 4), (0, 2), topic_id=OTHER)}, by_name("t"), losses.append, unknown)
+    got = find_available_offsets(
+        begin, {"t": state((1, 4), (0, 2), topic_id=OTHER)}, by_name("t"), losses.append, unknown
+    )
     assert list(got.starts.values()) == [1, 0]
     assert got.topic_ids == {"t": OTHER}
     (loss,) = losses
@@ -124,7 +128,9 @@ def test_a_topic_made_again_starts_at_its_log_start() -> None:
 def test_what_a_deleted_topic_held_is_told_where_it_is_known(start: int, wanted: str, again: bool) -> None:
     losses: list[Loss] = []
     now = {"t": state((0, 3), topic_id=OTHER)} if again else {}
-    unread(at(t=[start]), now, by_name("t"), losses.append, lambda name, life: state((0, 12), topic_id=life))
+    find_available_offsets(
+        at(t=[start]), now, by_name("t"), losses.append, lambda name, life: state((0, 12), topic_id=life)
+    )
     assert [loss.what.split(": ")[2] for loss in losses] == [wanted]
 
 
@@ -140,7 +146,7 @@ def test_a_topic_made_again_with_fewer_partitions_is_told_as_such() -> None:
 
 def test_a_deleted_topic_stays_where_it_is() -> None:
     losses: list[Loss] = []
-    got = unread(at(t=[9], u=[1]), {"u": state((0, 2))}, by_name("t,u"), losses.append, unknown)
+    got = find_available_offsets(at(t=[9], u=[1]), {"u": state((0, 2))}, by_name("t,u"), losses.append, unknown)
     assert (got.starts[TopicPartition("t", 0)], got.ends[TopicPartition("t", 0)]) == (9, 9)
     assert got.topic_ids == {"t": ID, "u": ID}
     assert [loss.what for loss in losses] == [
@@ -153,7 +159,7 @@ def test_what_is_no_longer_subscribed_is_told_and_left_out(kind: str) -> None:
     begin = at(t=[1, 2]) if kind == "partition" else at(t=[1], u=[2])
     now = by_partition('{"t": [0]}') if kind == "partition" else by_pattern("t")
     losses: list[Loss] = []
-    got = unread(
+    got = find_available_offsets(
         begin,
         {"t": state((0, 5), (0, 5))} if kind == "partition" else {"t": state((0, 5))},
         now,

@@ -16,9 +16,9 @@ def subscription(**options: str) -> TopicSelection:
 
 def test_a_pattern_takes_whole_names_only_and_no_reserved_ones() -> None:
     names = ["orders", "orders-eu", "my-orders", "__orders", "no topic", "orders.us"]
-    assert by_pattern("orders.*").among(names) == ["orders", "orders-eu", "orders.us"]
-    assert by_pattern("orders").among(names) == ["orders"]
-    assert by_pattern(".*").among(names) == ["my-orders", "orders", "orders-eu", "orders.us"]
+    assert by_pattern("orders.*").select_topics(names) == ["orders", "orders-eu", "orders.us"]
+    assert by_pattern("orders").select_topics(names) == ["orders"]
+    assert by_pattern(".*").select_topics(names) == ["my-orders", "orders", "orders-eu", "orders.us"]
 
 
 def test_names_take_all_partitions_assignments_those_that_are_told() -> None:

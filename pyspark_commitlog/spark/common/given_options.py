@@ -60,11 +60,11 @@ class GivenOptions:
     ) -> None:
         self._values = {name.lower(): str(value) for name, value in options.items()}
         self._names = {name.lower(): name for name in options}
-        self.storage = self._under(_STORAGE)
-        self.topic = self._under(TOPIC_PREFIX) if f"{TOPIC_PREFIX}<config>" in known else {}
+        self.storage = self._select_prefixed(_STORAGE)
+        self.topic = self._select_prefixed(TOPIC_PREFIX) if f"{TOPIC_PREFIX}<config>" in known else {}
         self._check(known, what, passed)
 
-    def _under(self, prefix: str) -> dict[str, str]:
+    def _select_prefixed(self, prefix: str) -> dict[str, str]:
         """Return the options whose names start with a prefix, without it."""
         return {self._names[n][len(prefix) :]: v for n, v in self._values.items() if n.startswith(prefix)}
 

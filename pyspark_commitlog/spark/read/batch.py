@@ -17,7 +17,7 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange, TopicPartition
 from pyspark_commitlog.spark.common.opening import OpenRoot
 from pyspark_commitlog.spark.read.election_losses import asked_for, lost_ahead, report_each
-from pyspark_commitlog.spark.read.filters import ANY_TIME, LimitTaker, Spans, Taker, common, joined, united, without
+from pyspark_commitlog.spark.read.filters import ANY_TIME, LimitTaker, Spans, Taker, common, complement, joined, united
 from pyspark_commitlog.spark.read.progress import Loss
 from pyspark_commitlog.spark.read.source_options import EARLIEST, LATEST, SourceOptions
 from pyspark_commitlog.spark.read.source_reader import SourceReader, Starting, check_end
@@ -46,8 +46,8 @@ class CommitLogReader(SourceReader, DataSourceReader):
         if hasattr(DataSourceReader, "pushLimit"):
             self.pushLimit = self._limit
 
-    def _enough(self, rows: Iterator[Rows]) -> Iterator[Rows]:
-        return self._limit.enough(rows)
+    def _limit_rows(self, rows: Iterator[Rows]) -> Iterator[Rows]:
+        return self._limit.limit_rows(rows)
 
     def partitions(self) -> list[InputPartition]:
         """Return one range per topic-partition that has records, all of a topic from one entry."""
@@ -62,7 +62,9 @@ class CommitLogReader(SourceReader, DataSourceReader):
             if start > end:
                 raise OptionError(f"{name} partition {partition}: startingOffsets {start} lies above the end {end}")
             wanted = OffsetRange(name, states[name].topic_id, partition, start, end, states[name].lineage.position)
-            ranges += [replace(wanted, start=at, end=stop) for at, stop in self._kept(self._topic(name), wanted)]
+            ranges += [
+                replace(wanted, start=at, end=stop) for at, stop in self._filter_offsets(self._topic(name), wanted)
+            ]
         return self._parts(ranges)
 
     def _tell_lost(
@@ -79,16 +81,16 @@ class CommitLogReader(SourceReader, DataSourceReader):
                 named = asked_for(asked, place) or asked_for(self._options.ending, place)
                 report_each(losses, report if named else _pass_over)
 
-    def _kept(self, topic: TopicLog, wanted: OffsetRange) -> Spans:
-        """Return which offsets of a range may pass the filters that Spark pushed."""
+    def _filter_offsets(self, topic: TopicLog, wanted: OffsetRange) -> Spans:
+        """Return the offsets of a range that may pass the pushed filters."""
         if self._taker is None or not self._taker.taken.tests:
             return united([(wanted.start, wanted.end)])
         filters = self._taker.taken
-        kept, times = filters.offsets(wanted.topic, wanted.partition, wanted.start, wanted.end), filters.times()
-        if kept and times is not None and times != ANY_TIME:
+        spans, times = filters.offsets(wanted.topic, wanted.partition, wanted.start, wanted.end), filters.times()
+        if spans and times is not None and times != ANY_TIME:
             outside = spans_outside(topic, wanted.topic_id, wanted.partition, *times)
-            kept = common(kept, without(united(outside)))
-        return joined(kept)
+            spans = common(spans, complement(united(outside)))
+        return joined(spans)
 
 
 def _pass_over(loss: Loss) -> None:

@@ -48,7 +48,7 @@ def lost_before(begin: SourceOffset, states: Mapping[str, TopicState], restored:
     if not losing:
         return []
     return [
-        _before(place, offset, gap)
+        _loss_of_passed_gap(place, offset, gap)
         for place, offset in sorted(begin.offsets.items())
         if (state := losing.get(place.topic)) is not None
         and state.topic_id == begin.topic_ids[place.topic]
@@ -81,7 +81,7 @@ def asked_for(option: object, place: TopicPartition) -> bool:
     return option is not None and not isinstance(option, int)
 
 
-def _before(place: TopicPartition, offset: int, gap: LostRange) -> Loss:
+def _loss_of_passed_gap(place: TopicPartition, offset: int, gap: LostRange) -> Loss:
     return Loss(
         f"{place.topic} partition {place.partition}: {gap.description}; the checkpoint is at offset {offset} since "
         "before that: the query may have read them",

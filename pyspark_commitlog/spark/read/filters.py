@@ -78,7 +78,7 @@ def common(one: Spans, other: Spans) -> Spans:
     return tuple(both)
 
 
-def without(spans: Spans) -> Spans:
+def complement(spans: Spans) -> Spans:
     """Return all numbers but these."""
     edges = [FLOOR, *(edge for span in spans for edge in span), CEILING]
     return tuple((start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end)
@@ -123,7 +123,7 @@ def matching(test: Filter, read: Callable[[Any], int]) -> tuple[Spans, Spans]:
 def _compared(test: Filter, read: Callable[[Any], int]) -> tuple[Spans, Spans]:
     if isinstance(test, In):
         passing = united((at, at + 1) for at in (read(value) for value in test.value if value is not None))
-        return passing, NONE if None in test.value else without(passing)
+        return passing, NONE if None in test.value else complement(passing)
     if isinstance(test, EqualNullSafe) and test.value is None:
         return NONE, ALL
     if not isinstance(test, EqualTo | EqualNullSafe | LessThan | LessThanOrEqual | GreaterThan | GreaterThanOrEqual):
@@ -137,7 +137,7 @@ def _compared(test: Filter, read: Callable[[Any], int]) -> tuple[Spans, Spans]:
         passing = united([(FLOOR, at + isinstance(test, LessThanOrEqual))])
     else:
         passing = united([(at + isinstance(test, GreaterThan), CEILING)])
-    return passing, without(passing)
+    return passing, complement(passing)
 
 
 def number(value: Any) -> int:
@@ -154,7 +154,7 @@ def microseconds(value: Any) -> int:
     return (value - _EPOCH) // _MICROSECOND
 
 
-def beside(name: str) -> Callable[[Any], int]:
+def rank_against(name: str) -> Callable[[Any], int]:
     """Return a reader of texts: 1 is ``name``, 0 all that Spark sorts before it, 2 all after it."""
 
     def read(value: Any) -> int:
@@ -184,7 +184,7 @@ class Filters:
 
     def offsets(self, topic: str, partition: int, start: int, end: int) -> Spans:
         """Return which offsets of [start, end) of a partition may be wanted, by all but their times."""
-        topics, partitions = self._matching("topic", beside(topic)), self._matching("partition", number)
+        topics, partitions = self._matching("topic", rank_against(topic)), self._matching("partition", number)
         if not common(topics, ((1, 2),)) or not common(partitions, ((partition, partition + 1),)) or not self.times():
             return NONE
         return common(self._matching("offset", number), ((start, end),))
@@ -230,8 +230,8 @@ class LimitTaker:
         self.taken = limit
         return True
 
-    def enough(self, rows: Iterator[Rows]) -> Iterator[Rows]:
-        """Yield what a task reads, until it has enough: at most a frame too much."""
+    def limit_rows(self, rows: Iterator[Rows]) -> Iterator[Rows]:
+        """Yield rows up to the limit: at most a frame more."""
         if self.taken is None:
             yield from rows
             return

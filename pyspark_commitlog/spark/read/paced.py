@@ -45,8 +45,8 @@ class PacedLooks:
         self._looked = self._checked = 0.0
 
     @property
-    def last(self) -> dict[str, TopicState] | None:
-        """Return what was seen last; None before the first look."""
+    def last_states(self) -> dict[str, TopicState] | None:
+        """Return the states of the last look; None before the first."""
         return None if self._known is None else self._states()
 
     def look(

@@ -55,8 +55,8 @@ Restored = Mapping[str, Divergence]
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
-    """What is there to read: per partition where it starts and the high watermark, and the topics' ids."""
+class AvailableOffsets:
+    """Start and high watermark of each partition to read, and the topics' ids."""
 
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
@@ -82,15 +82,15 @@ def lineages(states: Mapping[str, TopicState]) -> dict[str, str]:
     return {name: state.lineage.position for name, state in states.items()}
 
 
-def unread(
+def find_available_offsets(
     begin: SourceOffset,
     states: Mapping[str, TopicState],
     selection: TopicSelection,
     report: ReportLoss,
     ended: Ended,
     restored: Restored = MappingProxyType({}),
-) -> Unread:
-    """Return what is there to read after ``begin``.
+) -> AvailableOffsets:
+    """Return the offsets that a query can read after ``begin``.
 
     A partition that was added since starts at 0, or what retention took from it would go unnoticed; those of a topic
     that is new to the query, or was made again, start at their log start offset. What retention took before a pattern
@@ -110,16 +110,16 @@ def unread(
     for place, offset in sorted(begin.offsets.items()):
         former = begin.topic_ids[place.topic]
         if place.topic not in states and selection.takes(place.topic):
-            report(_deleted(place, _unread(place, offset, former, over)))
+            report(_deleted(place, _describe_unread(place, offset, former, over)))
             starts[place] = ends[place] = offset
             ids[place.topic] = former
         elif place not in ends and ids.get(place.topic, former) != former:
-            report(_made_again(place, _unread(place, offset, former, over), None))
+            report(_made_again(place, _describe_unread(place, offset, former, over), None))
         elif place not in ends and place.topic in states and _lacks(states[place.topic], selection, place):
             _start(begin, place, states[place.topic], report, over, restored.get(place.topic))
         elif place not in ends:
             report(_dropped(place, offset, selection))
-    return Unread(starts, ends, ids)
+    return AvailableOffsets(starts, ends, ids)
 
 
 def up_to(
@@ -175,7 +175,7 @@ def ranges(
         reached = begin.offsets.get(place, 0) if begin.topic_ids.get(place.topic) == meant else None
         if state is None or state.topic_id != meant:
             if (reached or 0) < planned:
-                report(_gone(place, reached or 0, planned, meant))
+                report(_loss_of_planned_offsets(place, reached or 0, planned, meant))
             continue
         low, high = _bounds(state, place.partition)
         gone = since.get(place.topic)
@@ -185,7 +185,7 @@ def ranges(
         if parted is not None and parted.loses(place.partition, start):
             if gone is None:
                 report(_truncated(place, start, parted, low, high))
-            start = _where(place, start, parted, low, high)
+            start = _resume_offset(place, start, parted, low, high)
         if start < min(low, stop):
             report(_deleted_records(place, start, min(low, stop), low))
         if max(start, low) < stop:
@@ -201,9 +201,9 @@ def _planned_end(
     """Return how far a planned batch can be read in a partition; what of it is ``gone`` is a loss."""
     if gone is not None and gone.loses(place.partition, planned):
         report(_truncated(place, planned, gone, low, high))
-        return min(planned, _where(place, planned, gone, low, high))
+        return min(planned, _resume_offset(place, planned, gone, low, high))
     if planned > high:
-        report(_beyond(place, planned, high))
+        report(_loss_beyond_end(place, planned, high))
     return min(planned, high)
 
 
@@ -246,13 +246,13 @@ def _start(
     start = begin.offsets.get(place, 0)
     if former != state.topic_id:
         if place in begin.offsets:
-            report(_made_again(place, _unread(place, start, former, ended), low))
+            report(_made_again(place, _describe_unread(place, start, former, ended), low))
         return low
     if restored is not None and restored.loses(place.partition, start):
         report(_truncated(place, start, restored, low, high))
-        return _where(place, start, restored, low, high)
+        return _resume_offset(place, start, restored, low, high)
     if start > high:
-        report(_beyond(place, start, high))
+        report(_loss_beyond_end(place, start, high))
         return high
     if start < low:
         report(_deleted_records(place, start, low, low))
@@ -280,7 +280,7 @@ def _deleted_records(place: TopicPartition, start: int, stop: int, low: int) -> 
     )
 
 
-def _beyond(place: TopicPartition, reached: int, high: int) -> Loss:
+def _loss_beyond_end(place: TopicPartition, reached: int, high: int) -> Loss:
     return Loss(
         f"{_name(place)}: the checkpoint is at offset {reached}, the high watermark is {high}: the root was restored "
         f"from an older copy, or this is another root; offsets {high} to {reached - 1} are not there",
@@ -289,8 +289,8 @@ def _beyond(place: TopicPartition, reached: int, high: int) -> Loss:
     )
 
 
-def _where(place: TopicPartition, reached: int, restored: Divergence, low: int, high: int) -> int:
-    """Return where to go on: where the histories parted; where nobody can tell, at the same offset."""
+def _resume_offset(place: TopicPartition, reached: int, restored: Divergence, low: int, high: int) -> int:
+    """Return the offset to resume at: where the histories parted, if that is known."""
     end = restored.end(place.partition)
     return max(low, min(reached if end is None else end, high))
 
@@ -304,13 +304,13 @@ def _truncated(place: TopicPartition, reached: int, restored: Divergence, low: i
         f"{_name(place)}: the checkpoint is at offset {reached}, and {restored.reason}: {same}; the high watermark is "
         f"{high}",
         "Start with a new checkpoint once you know which records the query has read twice, or not at all",
-        f"it goes on at offset {_where(place, reached, restored, low, high)}",
+        f"it goes on at offset {_resume_offset(place, reached, restored, low, high)}",
         truncated=True,
     )
 
 
-def _unread(place: TopicPartition, start: int, former: str, ended: Ended) -> str:
-    """Return in words what a deleted topic held and the query had not read."""
+def _describe_unread(place: TopicPartition, start: int, former: str, ended: Ended) -> str:
+    """Describe the records of a deleted topic that the query had not read."""
     state = ended(place.topic, former)
     if state is None:
         return f"what the topic with id {former} held from offset {start} on was not read"
@@ -320,25 +320,25 @@ def _unread(place: TopicPartition, start: int, former: str, ended: Ended) -> str
     return f"offsets {start} to {end - 1} of the topic with id {former} were not read"
 
 
-def _made_again(place: TopicPartition, unread: str, low: int | None) -> Loss:
+def _made_again(place: TopicPartition, description: str, low: int | None) -> Loss:
     return Loss(
-        f"{_name(place)}: the topic was deleted and made again: {unread}",
+        f"{_name(place)}: the topic was deleted and made again: {description}",
         "Start with a new checkpoint",
         "the new topic has no such partition" if low is None else f"it goes on at offset {low} of the new topic",
         topic_changed=True,
     )
 
 
-def _deleted(place: TopicPartition, unread: str) -> Loss:
+def _deleted(place: TopicPartition, description: str) -> Loss:
     return Loss(
-        f"{_name(place)}: the topic was deleted: {unread}",
+        f"{_name(place)}: the topic was deleted: {description}",
         "Start with a new checkpoint",
         "it goes on when a topic is made under the name",
         topic_changed=True,
     )
 
 
-def _gone(place: TopicPartition, start: int, stop: int, former: str) -> Loss:
+def _loss_of_planned_offsets(place: TopicPartition, start: int, stop: int, former: str) -> Loss:
     return Loss(
         f"{_name(place)}: offsets {start} to {stop - 1} of the topic with id {former} were planned, and the topic was "
         "deleted before they were read",

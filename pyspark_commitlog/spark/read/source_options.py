@@ -242,7 +242,7 @@ def _instant(name: str, value: object) -> int:
     """Return a point in time, in ms since 1970, of a number or string of JSON; one before 1970 is refused later."""
     if type(value) is int and value < 0:
         return value
-    return instant_ms(name, value if isinstance(value, str) else str(_whole(value)))
+    return instant_ms(name, value if isinstance(value, str) else str(_require_int(value)))
 
 
 def _example(selection: TopicSelection) -> str:
@@ -262,7 +262,7 @@ def _offsets(given: GivenOptions, name: str, selection: TopicSelection) -> Offse
             placed.setdefault(place.topic, {})[str(place.partition)] = number
         text = json.dumps(placed)
     example = f'{{"{_example(selection)}": {{"0": 42, "1": -2}}}} (-2 is earliest, -1 latest)'
-    return _by_partition(name, text, selection, EARLIEST, f"earliest, latest, or JSON like {example}", _whole)
+    return _by_partition(name, text, selection, EARLIEST, f"earliest, latest, or JSON like {example}", _require_int)
 
 
 def _by_partition(
@@ -330,7 +330,7 @@ def _topic_ids(given: GivenOptions) -> dict[str, Mapping[str, str]]:
     return {name: offset.topic_ids for name, offset in found if offset is not None}
 
 
-def _whole(value: object) -> int:
+def _require_int(value: object) -> int:
     if type(value) is not int:  # JSON's 1.5 and true, which int() would take
         raise TypeError(value)
     return value

@@ -48,7 +48,7 @@ _ACCESS_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Range(InputPartition):
+class OffsetRangePartition(InputPartition):
     """An input partition: offsets of one topic-partition, nothing else (rule R8)."""
 
     value: OffsetRange
@@ -130,7 +130,7 @@ class SourceReader:
 
     def _look(self, known: Collection[str], *, all_there: bool) -> dict[str, Newest]:
         selection = self._options.selection
-        named = selection.topics if selection.pattern is None else selection.among(self._log().listed())
+        named = selection.topics if selection.pattern is None else selection.select_topics(self._log().listed())
         found = {}
         for name in sorted({*named, *known}):
             topic, new = self._topic(name), name not in known
@@ -191,7 +191,7 @@ class SourceReader:
             from pyspark_commitlog.log.read.frame_bounds import FrameBounds
 
             parts = split(ranges, self._options.split, FrameBounds(self._topic).of)
-        return [Range(part) for part in longest_first(self._anchored(parts))]
+        return [OffsetRangePartition(part) for part in longest_first(self._anchored(parts))]
 
     def _anchored(self, parts: Sequence[OffsetRange]) -> Sequence[OffsetRange]:
         """Return ranges that their tasks find without listing, where a listing is paid for."""
@@ -244,7 +244,7 @@ class SourceReader:
         else:
             read = read_range if self._options.fail_on_data_loss else read_kept
             rows = read_on(self._to_read, wanted, lambda topic, part: read(topic, part, names))
-        converted = SparkRows(self._schema, wanted.topic, wanted.partition).convert(self._enough(rows))
+        converted = SparkRows(self._schema, wanted.topic, wanted.partition).convert(self._limit_rows(rows))
         return read_explained(converted)
 
     def _check_access(self, names: Collection[str]) -> None:
@@ -265,8 +265,8 @@ class SourceReader:
         topic.resume(wanted.topic_id, wanted.anchors)
         return topic
 
-    def _enough(self, rows: Iterator[Rows]) -> Iterator[Rows]:
-        """Return what of a range is read: all of it, where Spark has not said that less will do."""
+    def _limit_rows(self, rows: Iterator[Rows]) -> Iterator[Rows]:
+        """Return the rows that a task yields: all of them without a pushed limit."""
         return rows
 
 

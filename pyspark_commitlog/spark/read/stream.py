@@ -25,11 +25,11 @@ from pyspark_commitlog.spark.read.election_losses import lost_ahead, lost_before
 from pyspark_commitlog.spark.read.paced import PacedLooks
 from pyspark_commitlog.spark.read.progress import (
     batch_start,
+    find_available_offsets,
     high_watermarks,
     lineages,
     ranges,
     topic_ids,
-    unread,
     up_to,
 )
 from pyspark_commitlog.spark.read.source_offset import TOPIC_IDS, GroupMark, SourceOffset, check_share
@@ -134,7 +134,7 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         with self._losses() as report:
             restored = self._restored(begin, states)
             over = lambda name, life: self._topic(name).ended(life)  # noqa: E731
-            to_read = unread(begin, states, selection, report, over, restored)
+            to_read = find_available_offsets(begin, states, selection, report, over, restored)
             before = lost_before(begin, states, restored)
             report_each(before, report)
             mark = self._follow(begin)
@@ -187,7 +187,7 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return the high watermarks, for the query's progress."""
-        seen = None if self._log().storage.can_append else self._looks.last
+        seen = None if self._log().storage.can_append else self._looks.last_states
         states = self._states({}, all_there=False) if seen is None else seen
         return SourceOffset(high_watermarks(states, self._options.selection), topic_ids(states)).to_json()
 

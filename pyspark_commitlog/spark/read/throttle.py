@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.spark.read.progress import Unread
+from pyspark_commitlog.spark.read.progress import AvailableOffsets
 from pyspark_commitlog.spark.read.trigger_limits import StoredBytes, TriggerLimits, cut_by_bytes, prorate
 
 if TYPE_CHECKING:
@@ -30,27 +30,29 @@ class Throttle:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sizes": {}}
 
-    def cut(self, unread: Unread, ends: Mapping[TopicPartition, int], *, may_wait: bool) -> dict[TopicPartition, int]:
+    def cut(
+        self, available: AvailableOffsets, ends: Mapping[TopicPartition, int], *, may_wait: bool
+    ) -> dict[TopicPartition, int]:
         """Return where a micro-batch ends: where it starts if it is put off, else as far as every limit allows.
 
         Args:
-            unread: where it starts.
+            available: where it starts.
             ends: how far it may go.
             may_wait: whether minOffsetsPerTrigger counts.
         """
         limits, ends = self._limits, dict(ends)
-        waiting = {place.topic for place, end in ends.items() if unread.starts[place] < end}
+        waiting = {place.topic for place, end in ends.items() if available.starts[place] < end}
         if not waiting:
             return ends
         now = self._topic(min(waiting)).storage.clock.monotonic()
         waited = None if self._last is None else (now - self._last) * 1000
-        if may_wait and limits.puts_off(unread.starts, ends, waited):
-            return {place: unread.starts[place] for place in ends}
+        if may_wait and limits.puts_off(available.starts, ends, waited):
+            return {place: available.starts[place] for place in ends}
         self._last = now
         if limits.max_offsets is not None:
-            ends = prorate(unread.starts, ends, limits.max_offsets)
+            ends = prorate(available.starts, ends, limits.max_offsets)
         if limits.max_bytes is not None:
-            ends = cut_by_bytes(unread.starts, ends, limits.max_bytes, self._stored(waiting, unread.topic_ids))
+            ends = cut_by_bytes(available.starts, ends, limits.max_bytes, self._stored(waiting, available.topic_ids))
         return ends
 
     def _stored(self, topics: Iterable[str], ids: Mapping[str, str]) -> StoredBytes:

@@ -45,8 +45,8 @@ class TopicSelection:
         """Return whether a topic is one of them."""
         return topic in self.topics if self.pattern is None else self.pattern.fullmatch(topic) is not None
 
-    def among(self, names: Iterable[str]) -> list[str]:
-        """Return those of the names in a root that the pattern takes, sorted; reserved ones it never takes."""
+    def select_topics(self, names: Iterable[str]) -> list[str]:
+        """Return the names that match the pattern, sorted; reserved ones never match."""
         return sorted(name for name in names if self.takes(name) and is_topic_name(name))
 
     def partitions(self, topic: str, count: int) -> Sequence[int]:

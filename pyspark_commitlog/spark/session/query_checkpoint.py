@@ -129,7 +129,9 @@ def moved_checkpoint(
     for name, partitions in wanted.items():
         _check_read(name, partitions or (), [sources[number] for number in read_here[name]])
     for number, source in sources.items():
-        here = {name: _among(wanted[name], name, source) for name in sorted(wanted) if number in read_here[name]}
+        here = {
+            name: _select_partitions(wanted[name], name, source) for name in sorted(wanted) if number in read_here[name]
+        }
         chosen = {name: partitions for name, partitions in here.items() if partitions != []}
         if chosen:  # else it stays as it is
             after, rows = _moved_source(log, source, chosen, target)
@@ -138,8 +140,8 @@ def moved_checkpoint(
     return replace(checkpoint, lines=tuple(lines)), tuple(moved)
 
 
-def _among(partitions: Sequence[int] | None, name: str, source: SourceOffset) -> list[int] | None:
-    """Return which partitions of a topic a source reads; None for all that it does."""
+def _select_partitions(partitions: Sequence[int] | None, name: str, source: SourceOffset) -> list[int] | None:
+    """Return the partitions of a topic that a source reads; None for all."""
     return None if partitions is None else [each for each in partitions if TopicPartition(name, each) in source.offsets]
 
 
