@@ -1,4 +1,4 @@
-"""What tests of a storage, or of a program on this log, are made with; nothing else of the package imports it.
+"""Tools for tests of storages and programs; nothing in the package imports them.
 
 - ``clock.ManualClock``: time that a test moves by hand.
 - ``faults.FaultyStorage``: a storage that fails, blocks or dies at the operation that a hook chooses.

@@ -1,4 +1,4 @@
-"""What the parts of the contract share: how a storage is opened, and looked at past its own code."""
+"""Base of the storage contract: opening storage, and raw looks at files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class StorageCase(ABC):
 
     @abstractmethod
     def raw_read(self, storage: Storage, path: str) -> bytes | None:
-        """Return what is stored; None for nothing."""
+        """Return the stored bytes; None if there are none."""
 
     @abstractmethod
     def raw_names(self, storage: Storage, directory: str) -> list[str]:

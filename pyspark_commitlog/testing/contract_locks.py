@@ -17,7 +17,7 @@ from pyspark_commitlog.testing.contract_base import WAIT_SECONDS, Opener, Storag
 
 
 class _OwnError(OSError):
-    """What a block under a lock raises."""
+    """Error of a block under a lock."""
 
 
 class TurnContract(StorageCase):

@@ -1,4 +1,4 @@
-"""What a ``Storage`` must do: subclass one of these, and say how to open one and look at what it stored."""
+"""Contract of ``Storage``: subclass one of these classes to test an implementation."""
 
 from __future__ import annotations
 
