@@ -202,7 +202,7 @@ class _MaintainRound:
         return self
 
     def catch_up(self) -> None:
-        """Have roots catch up that lagged in the round."""
+        """Catch up roots that lagged in the round."""
         try:
             self._log.catch_up(self._stop.is_set)
         except Exception as error:  # noqa: BLE001 reported: the next round may find it mended

@@ -46,7 +46,7 @@ _PLACE = ("topic", "partition", "offset")
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What to read: of which topics and partitions, from where to where, at most how many records, and its bytes."""
+    """Topics, partitions, span and number of records to print, and their format."""
 
     topics: Sequence[str]
     partitions: Sequence[int] | None

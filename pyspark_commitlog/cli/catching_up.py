@@ -10,7 +10,7 @@ from pyspark_commitlog.storage.process import start_thread
 
 
 class CatchingUp:
-    """What a service has lagging roots catch up by: one thread at most, so that no other topic waits for them.
+    """Background catch-up of lagging roots by at most one thread.
 
     Args:
         catch_up: what ``CommitLog.catch_up`` does; it ends soon when ``stop`` is set, and raises nothing.

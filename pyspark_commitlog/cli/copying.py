@@ -108,7 +108,7 @@ def compared_line(compared: Compared) -> str:
 
 
 def copied_lines(copied: Copied) -> list[str]:
-    """Return what a copy did, a line for each topic and group (pure)."""
+    """Return the lines about a copy, one for each topic and group (pure)."""
     lines = [
         f"{each.topic}: {counted(each.copied, 'offset')} copied, up to entry {each.sequence}" for each in copied.topics
     ]

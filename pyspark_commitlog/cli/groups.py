@@ -187,7 +187,9 @@ def _apply_to_groups(groups: Iterable[str], act: Callable[[str], None], *, all_g
 
 
 def target_fault(given: Mapping[str, object]) -> str:
-    """Return what is wrong with the flags that say where offsets are moved to: there must be one; else empty (pure).
+    """Return the fault of the flags that name a target, else empty (pure).
+
+    There must be one.
 
     Args:
         given: flag -> its value; None or False if it is not given.
@@ -197,7 +199,7 @@ def target_fault(given: Mapping[str, object]) -> str:
 
 
 def _partitions(topics: list[str] | None) -> dict[str, list[int]] | list[str] | None:
-    """Return what ``--topic`` names: names, or, if one of them has partitions, those of each."""
+    """Return the topics of ``--topic``, with partitions if one names some."""
     if topics is None or not any(":" in topic for topic in topics):
         return topics
     partitions: dict[str, list[int]] = {}
@@ -219,7 +221,7 @@ def chosen_partitions(topics: list[str] | None) -> dict[str, list[int] | None] |
 
 
 def _text(path: str) -> str:
-    """Return what a file that a command line names has."""
+    """Return the text of a file named on the command line."""
     storage, name = open_parent(path)
     try:
         return storage.read(name).decode("utf-8-sig")  # as spreadsheets write it

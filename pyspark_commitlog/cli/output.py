@@ -1,4 +1,4 @@
-"""What the commands say, line by line (pure)."""
+"""Output of the commands, line by line (pure)."""
 
 from __future__ import annotations
 

@@ -139,7 +139,9 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 def _longest(log: CommitLog, topic: str, form: LineFormat, landed: int) -> Callable[[int], int]:
-    """Return what says how many bytes a line may have, by its number: what the topic takes by then.
+    """Return a function of a line's number that bounds its bytes.
+
+    The bound is what the topic takes by then.
 
     Args:
         log: has the topic.
@@ -333,6 +335,6 @@ class _BatchSender:
                     print_lines([json.dumps(row)])
 
     def summary(self) -> str:
-        """Return what was sent, in one line."""
+        """Return one line on the records that were sent."""
         records, partitions = counted(self._records, "record"), counted(len(self._partitions), "partition")
         return f"{self._topic}: sent {records} to {partitions}"

@@ -1,4 +1,4 @@
-"""What ``commitlog cat`` writes for records: kcat's ``-f`` and ``-J``, from Arrow (pure).
+"""Output of ``commitlog cat``: kcat's ``-f`` and ``-J``, from Arrow (pure).
 
 A format is rendered column by column, with no step of Python per record but for headers.
 """

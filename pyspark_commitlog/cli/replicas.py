@@ -90,7 +90,10 @@ def move(
     to: Annotated[str, typer.Argument(metavar="TO", help="Another root, or an empty place.")],
     as_json: AsJson = False,
 ) -> None:
-    """Have another root, or an empty place, take all replicas of a root, which is taken out."""
+    """Move all replicas of a root to another or an empty place.
+
+    The root is taken out.
+    """
     with opened(root) as log:
         log.move_replicas(moved, to)
         if as_json:
@@ -104,9 +107,10 @@ def replace_metadata(
     new: Annotated[str, typer.Argument(metavar="NEW", help="An empty place; where OLD was, if that is empty now.")],
     as_json: AsJson = False,
 ) -> None:
-    """Have an empty place take the place of a metadata root, of three or five; all go on meanwhile.
+    """Replace a metadata root, of three or five, by an empty place.
 
-    The old one has no vote any more, if it comes back. What was cut off is finished when it is run again.
+    All go on meanwhile. The old one has no vote any more, if it comes back. What was cut off is finished when it is run
+    again.
     """
     with opened(root) as log:
         log.replace_metadata(old, new)
@@ -166,9 +170,10 @@ def elect(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Have another root that is in sync lead a topic (kafka-leader-election): nothing acknowledged by all is lost.
+    """Elect another root in sync as leader of a topic (kafka-leader-election).
 
-    With --unclean also one that is not in sync, if the leader is gone and no other can lead: records are lost.
+    Nothing acknowledged by all is lost. With --unclean also one that is not in sync, if the leader is gone and no other
+    can lead: records are lost.
     """
     with opened(root) as log:
         leader = log.elect(topic, to, unclean=unclean)
@@ -193,7 +198,7 @@ def replicate(
     every: Annotated[float, typer.Option(help="With --watch: seconds from one round to the next.", min=0.1)] = 5.0,
     as_json: AsJson = False,
 ) -> None:
-    """Have all replicas learn what is decided, take back those that answer again, replace leaders that do not.
+    """Replicate decided entries, readmit replicas that answer again, replace leaders that don't.
 
     Safe twice at once and beside readers and writers. Exit code 1 if a replica lacks something yet; with --watch 0.
     Where the first round can do nothing at all, as without a root or permission, it ends with --watch too.
@@ -210,7 +215,7 @@ def replicate(
 
 
 def _catch_up(log: CommitLog, stop: threading.Event) -> None:
-    """Have roots catch up that lagged in the rounds by now; the rounds go on."""
+    """Catch up roots that lagged in the rounds; the rounds go on."""
     try:
         log.catch_up(stop.is_set)
     except Exception as error:  # noqa: BLE001 reported: the next round may find it mended

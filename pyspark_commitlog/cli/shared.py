@@ -1,4 +1,4 @@
-"""What the commands share: the arguments that most of them take, the principal, and how errors end them."""
+"""Arguments that most commands take, the principal, and endings by errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _asking: ContextVar[str | None] = ContextVar("asking", default=None)
 
 
 def ask_as(principal: str | None) -> None:
-    """Have the command ask as this principal; None: as ``COMMITLOG_PRINCIPAL`` says."""
+    """Set the command's principal; None: as ``COMMITLOG_PRINCIPAL`` says."""
     _asking.set(principal)
 
 
@@ -125,7 +125,7 @@ class LogFormatter(logging.Formatter):
 
 
 def log_to_stderr(*, verbose: bool) -> None:
-    """Have the library's log go to standard error: warnings, or all with times and names."""
+    """Log to standard error: warnings, or all with times and names."""
     if logging.lastResort is not None:  # what prints warnings where no handler is set
         logging.lastResort.setFormatter(LogFormatter())
     if verbose:
@@ -152,7 +152,7 @@ def _other_root() -> str | None:
 
 
 def exit_code(error: CommitLogError) -> int:
-    """Return what a command ends with by an error: 2 the command line is wrong, 1 all else."""
+    """Return an error's exit code: 2 for the command line, 1 for others."""
     return 2 if isinstance(error, UsageError) else 1
 
 
@@ -173,7 +173,7 @@ def complain_of(error: Exception, what: str = "") -> int:
 
 
 class EachAlone:
-    """What a command asks of topics or groups, one after the other: what fails of one is reported, and stops no other.
+    """Calls for topics or groups, one by one; a failure stops no other.
 
     ``code`` is the highest exit code of what failed.
 
@@ -186,7 +186,7 @@ class EachAlone:
         self._passed = () if named else (UnknownTopicError, UnknownGroupError)
 
     def ask(self, of: Callable[[str], _T], name: str) -> _T | None:
-        """Return what is said of a name; None where there is nothing to say."""
+        """Return the answer for a name; None if it failed."""
         try:
             return of(name)
         except BrokenPipeError:
@@ -197,16 +197,16 @@ class EachAlone:
             return None
 
     def found_faults(self) -> None:
-        """Have the command end with 1: something of what is stored is wrong."""
+        """Raise the exit code to 1: something stored is wrong."""
         self.code = max(self.code, 1)
 
 
 @contextmanager
 def ended_by_errors() -> Iterator[None]:
-    """Have an error in the block end the command with a message of one line; also one of the system, as of a full disk.
+    """End the command with one line for an error in the block.
 
-    Several failures, of several topics say, have a line each, and end it as the worst of them does. A closed pipe is no
-    error: the reader has ended.
+    Errors of the system count, as of a full disk. Several failures, of several topics say, have a line each, and end it
+    as the worst of them does. A closed pipe is no error: the reader has ended.
     """
     try:
         yield
@@ -244,7 +244,7 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def parse_config(pairs: list[str] | None) -> dict[str, object]:
-    """Return what ``--config name=value`` says, given several times.
+    """Return the configs of ``--config name=value``, given several times.
 
     Raises:
         UsageError: one has no ``=``.
@@ -336,7 +336,7 @@ def ended_by_signals() -> Iterator[None]:
 
 
 def stopped_by_signals() -> threading.Event:
-    """Return what SIGINT or SIGTERM sets from now on: a service asks it between two steps."""
+    """Return an event that SIGINT or SIGTERM sets; services check it between steps."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

@@ -13,9 +13,9 @@ _NAMES = ("beginning", "end", "stored")
 
 @dataclass(frozen=True, slots=True)
 class StartAndStop:
-    """What ``-o`` says: one of the names, or an offset (from the end if ``back``), or times in ms.
+    """Start and stop of ``-o``: a name, an offset, or times in ms.
 
-    ``since`` is the time to start at, ``until`` the time to stop before.
+    The offset counts from the end if ``back``. ``since`` is the time to start at, ``until`` the time to stop before.
     """
 
     name: str | None = None
@@ -46,7 +46,7 @@ class StartAndStop:
 
 
 def parse_start_and_stop(given: Sequence[str]) -> StartAndStop:
-    """Return what ``-o`` says, given up to twice: ``s@`` and ``e@`` go together.
+    """Return the start and stop of ``-o``; ``s@`` and ``e@`` go together.
 
     Raises:
         UsageError: it is none of kcat's forms, or two that exclude each other.

@@ -19,12 +19,12 @@ _given: ContextVar[tuple[str, ...]] = ContextVar("given", default=())
 
 
 def use_storage_options(pairs: Sequence[str] | None) -> None:
-    """Have the command open storage with these."""
+    """Set the options that the command opens storage with."""
     _given.set(tuple(pairs or ()))
 
 
 def storage_options() -> dict[str, object]:
-    """Return what the command line gives.
+    """Return the storage options of the command line.
 
     Raises:
         UsageError: see ``parse_storage_options``.

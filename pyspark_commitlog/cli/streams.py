@@ -52,7 +52,7 @@ class WaitingFile(io.RawIOBase):
 
 
 def wait_for_readers() -> None:
-    """Have the standard output and error wait; a name that their encoding has no letters for is escaped."""
+    """Make standard output and error wait, and escape characters they can't encode."""
     sys.stdout, sys.stderr = _waiting(sys.stdout), _waiting(sys.stderr)
 
 
