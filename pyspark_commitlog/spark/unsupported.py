@@ -1,4 +1,4 @@
-"""What an outdated PySpark finds in place of the source: one clear sentence instead of "data source not found"."""
+"""Source for an outdated PySpark: raises an error that names the version needed."""
 
 from __future__ import annotations
 

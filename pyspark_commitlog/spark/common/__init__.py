@@ -1,1 +1,1 @@
-"""What source and sink share: options as given, how a root is opened, what a task does first."""
+"""Parts that source and sink share: options, roots, the start of a task."""

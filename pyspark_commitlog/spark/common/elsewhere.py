@@ -16,7 +16,7 @@ PATIENCE_SECONDS = 30.0
 
 
 def tried_elsewhere(act: Callable[[], _T], elsewhere: Callable[[], bool], *, repeatable: bool = True) -> _T:
-    """Return what ``act`` does; it is called again where it failed and there is another root.
+    """Call ``act``, and again if it failed and there is another root.
 
     Args:
         act: opens a root that answers, each time.

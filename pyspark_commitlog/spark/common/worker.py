@@ -1,4 +1,4 @@
-"""What every task does first in Spark's Python worker."""
+"""First steps of every task in Spark's Python worker."""
 
 from __future__ import annotations
 

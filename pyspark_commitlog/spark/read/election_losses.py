@@ -1,4 +1,4 @@
-"""What is reported to a query of records that an unclean election lost. Pure.
+"""Losses by unclean elections, as a query reports them (pure).
 
 A query has lost them that reads a range with the gap in it, and one that was beyond the gap before the election: what
 it read is gone. One that begins after the gap later on is not stopped (``log.lost``).

@@ -1,7 +1,8 @@
-"""What Spark's pushed filters leave of a batch read: topics, partitions, offsets and times (pure, but for the takers).
+"""Spark's pushed filters: topics, partitions, offsets and times that may pass.
 
-Spark evaluates every filter again on what is read, so a filter that is not understood just leaves all there is. The
-columns that are looked at are never null. A test and its opposite are worked out together: a null literal fails both.
+Pure, but for the takers. Spark evaluates every filter again on what is read, so a filter that is not understood just
+leaves all there is. The columns that are looked at are never null. A test and its opposite are worked out together: a
+null literal fails both.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class GroupProgress:
         return GroupStart(self._group, self._first)
 
     def mark(self, known: GroupMark | None) -> GroupMark:
-        """Return what the query follows: what its checkpoint says, else the present generation."""
+        """Return the mark that the checkpoint has, else one of the present generation."""
         if known is not None and known.group == self._group.name:
             return known
         return GroupMark(self._group.name, self.start().state.generation, share_of(self._group))

@@ -35,7 +35,7 @@ class Loss:
 
 
 def error_of(losses: Sequence[Loss]) -> CommitLogError:
-    """Return what a query with failOnDataLoss=true raises: one error that names all losses."""
+    """Return one error for all losses of a query with failOnDataLoss=true."""
     lost = "; ".join(dict.fromkeys(loss.what for loss in losses))
     advice = "; ".join(dict.fromkeys(loss.advice for loss in losses))
     kind: type[CommitLogError] = OffsetOutOfRangeError
@@ -78,7 +78,7 @@ def topic_ids(states: Mapping[str, TopicState]) -> dict[str, str]:
 
 
 def lineages(states: Mapping[str, TopicState]) -> dict[str, str]:
-    """Return what to remember of every topic's newest entry."""
+    """Return the position of every topic's newest entry in its lineage."""
     return {name: state.lineage.position for name, state in states.items()}
 
 

@@ -67,7 +67,7 @@ Offsets = int | dict[str, dict[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a reader was asked for."""
+    """Options of a reader, checked."""
 
     path: str
     selection: TopicSelection

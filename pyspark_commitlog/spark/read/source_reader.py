@@ -1,4 +1,4 @@
-"""What batch and streaming reads share: where to start and end, plans of ranges, and reading one in a task."""
+"""Base of batch and streaming reads: bounds, plans of ranges, and tasks."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ Starting: TypeAlias = "Offsets | Timestamps | GroupStart | None"
 
 
 class SourceReader:
-    """What batch and streaming reads share: opening topics, and turning ranges into Arrow batches in the tasks."""
+    """Base of batch and streaming readers: opens topics, reads ranges in tasks."""
 
     def __init__(self, open_root: OpenRoot, options: SourceOptions, schema: StructType) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -84,7 +84,7 @@ class SourceReader:
         return opened(self._open_root, self._options)
 
     def _progress(self) -> GroupProgress | None:
-        """Return what follows the query's group, if it has one."""
+        """Return the progress of the query's group, if it has one."""
         group, strict = self._options.group, self._options.fail_on_data_loss
         if group is None:
             return None

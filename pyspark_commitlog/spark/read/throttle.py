@@ -56,7 +56,7 @@ class Throttle:
         return ends
 
     def _stored(self, topics: Iterable[str], ids: Mapping[str, str]) -> StoredBytes:
-        """Return what is known of the topics' bytes now; entries that were read before are remembered."""
+        """Return the topics' stored bytes; entries that were read are remembered."""
         from pyspark_commitlog.log.read.sizes import StoredSizes
 
         keys = {name: (name, ids[name]) for name in topics}

@@ -24,7 +24,7 @@ class QueryGroup:
 
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
-    """What a query reads (Spark: ``ConsumerStrategy``).
+    """Topics and partitions of a query (Spark: ``ConsumerStrategy``).
 
     ``topics`` are those that were named, sorted: none with a ``pattern``. ``assigned`` holds the partitions of each
     topic, ascending; None takes all, also those that are added later. ``share`` is (k, n): of those the ones whose
@@ -65,7 +65,7 @@ class TopicSelection:
 
 
 def by_name(text: str) -> TopicSelection:
-    """Return what the option ``subscribe`` asks for: topics, separated by commas.
+    """Return the selection of option ``subscribe``: topics, separated by commas.
 
     Raises:
         OptionError: there is none. UsageError: a name that no topic can have.
@@ -77,7 +77,7 @@ def by_name(text: str) -> TopicSelection:
 
 
 def by_pattern(text: str) -> TopicSelection:
-    """Return what the option ``subscribePattern`` asks for: a regular expression for whole names.
+    """Return the selection of option ``subscribePattern``: a regular expression for whole names.
 
     Raises:
         OptionError: it is none.
@@ -94,7 +94,7 @@ def by_pattern(text: str) -> TopicSelection:
 
 
 def by_partition(text: str) -> TopicSelection:
-    """Return what the option ``assign`` asks for: JSON, topic -> list of partitions.
+    """Return the selection of option ``assign``: JSON, topic -> list of partitions.
 
     Raises:
         OptionError: it is something else, or names nothing.

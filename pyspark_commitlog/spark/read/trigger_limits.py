@@ -49,7 +49,7 @@ class TriggerLimits:
 
 @dataclass(frozen=True, slots=True)
 class StoredBytes:
-    """What is known of stored bytes: how many lie between two offsets, and how far so many from an offset reach."""
+    """Stored bytes between two offsets, and the offset that so many reach."""
 
     between: Callable[[TopicPartition, int, int], int]
     reached: Callable[[TopicPartition, int, int, int], int]

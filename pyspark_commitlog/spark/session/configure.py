@@ -41,7 +41,7 @@ _OWN_PYTHON = ("spark.pyspark.python", "spark.pyspark.driver.python")
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What ``plan`` decides by.
+    """Facts that ``plan`` decides by.
 
     Attributes:
         given: the settings that the user made, wherever.
@@ -67,7 +67,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to set: Spark's settings, environment variables; and what stays as the user set it."""
+    """Spark's settings and environment variables to set, and those kept as given."""
 
     settings: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Plan:
 
 
 def plan(now: Situation, *, arrow_checks: bool = True) -> Plan:
-    """Return what to set (pure): all that is safe here and that the user did not set."""
+    """Return the safe settings that the user did not give (pure)."""
     options = JAVA_OPTIONS if arrow_checks else f"{UNCHECKED} {JAVA_OPTIONS}"
     wanted = {**SETTINGS, EXECUTOR_JAVA: options}
     if not now.jvm_runs:
@@ -210,7 +210,10 @@ def parsed(text: str) -> dict[str, str]:
 
 
 def of_arguments(text: str) -> dict[str, str]:
-    """Return what arguments of spark-submit set (pure): ``--conf name=value`` by name, ``--other value`` by other."""
+    """Return the settings of spark-submit's arguments (pure).
+
+    ``--conf name=value`` counts by name, ``--other value`` by other.
+    """
     import shlex
 
     settings: dict[str, str] = {}

@@ -71,7 +71,7 @@ class CommitLogListener(StreamingQueryListener):
         self.take(json.loads(event.progress.json))
 
     def onQueryIdle(self, event: Any) -> None:
-        """Keep what was reported last."""
+        """Do nothing; the last report still holds."""
 
     def onQueryTerminated(self, event: Any) -> None:
         """Keep what was reported last of the query, for ``prometheus``; the rest goes, of the longest ended all.
@@ -191,7 +191,7 @@ def _log_line(lag: QueryLag) -> None:
 
 
 def _details(lag: QueryLag) -> str:
-    """Return what a line says of a lag: bytes and time behind where all are known, and where most of it is."""
+    """Describe a lag: bytes and time behind if known, and its largest partition."""
     if not lag.lag:
         return ""
     stored, age = lag.behind_bytes, lag.behind_ms

@@ -18,7 +18,7 @@ from pyspark_commitlog.log.write.staging import Staged
 
 @dataclass(frozen=True)
 class StagedMessage(WriterCommitMessage):
-    """What one task staged, per topic, and which query it belongs to (None in a batch write)."""
+    """Staged records of one task, per topic; ``query_id`` is None in batch writes."""
 
     staged: tuple[Staged, ...]
     query_id: str | None

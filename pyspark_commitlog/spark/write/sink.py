@@ -58,7 +58,7 @@ def _with_nulls(schema: StructType) -> StructType:
 
 
 class _Writing:
-    """What batch and streaming writes share."""
+    """Base of batch and streaming writes."""
 
     #: Why Spark may not truncate first.
     _OVERWRITE = "a log cannot be overwritten: use .mode('append'); to start over, delete the topic and create it again"
@@ -272,6 +272,6 @@ class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
 
 
 def _local_property(name: str) -> str | None:
-    """Return what Spark says of the streaming query of this task; None in the driver."""
+    """Return a local property of this task's query; None in the driver."""
     context = TaskContext.get()
     return context.getLocalProperty(name) if context else None

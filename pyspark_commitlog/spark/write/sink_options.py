@@ -33,7 +33,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What a writer was asked for; ``create`` is None where a missing topic is an error."""
+    """Options of a writer; without ``create`` a missing topic is an error."""
 
     path: str
     topic: str | None
@@ -96,7 +96,7 @@ def _partitioner(given: GivenOptions) -> str:
 
 
 def _txn(given: GivenOptions) -> tuple[str, int] | None:
-    """Return what names a batch write (Delta: ``txnAppId``, ``txnVersion``), None where nothing does."""
+    """Return the id and version of a batch write, as Delta's, if given."""
     app, version = given.text("txnAppId"), given.number("txnVersion", 0)
     if (app is None) != (version is None):
         raise OptionError("options 'txnAppId' and 'txnVersion' go together: give both or none")
