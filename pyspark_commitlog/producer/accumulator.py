@@ -62,7 +62,7 @@ _HELD = "topic %r: a callback of a future has kept others of its records waiting
 
 
 class _Mark(NamedTuple):
-    """What an accumulator has before it takes a record; ``run``: rows and bytes of its last item."""
+    """State before a record; ``run``: rows and bytes of the last item."""
 
     last: int
     sent: int
@@ -291,14 +291,14 @@ class RecordAccumulator:
         return max(0.0, self._linger - (self._clock.monotonic() - self._items[0].since))
 
     def hurry(self) -> None:
-        """Have committed now what is ready; the lock is held."""
+        """Schedule a commit of ready items; the lock is held."""
         if self._items and not self._under_way and not self._lingers():
             self._pool.schedule(self)
 
     # --- flushing and closing; the lock is held ----------------------------------------------------------
 
     def flush(self) -> int:
-        """Have all that was sent so far committed without lingering; return the number to wait for."""
+        """Schedule a commit of all items; return the count to wait for."""
         self._flush_to = self._sent
         if self._items:
             self._pool.schedule(self)
@@ -329,7 +329,7 @@ class RecordAccumulator:
         return fail
 
     def show(self, timeout: float) -> bool:
-        """Have readers see what is committed, and wait at most so long; return whether they do. Without the lock."""
+        """State the high watermark, without the lock; return whether readers see it."""
         return self._delivery.show(timeout)
 
     def join(self, timeout: float) -> None:
@@ -431,7 +431,7 @@ class RecordAccumulator:
         return [partial(self._fail_dropped, waited, error), *self._after_failure()]
 
     def _after_failure(self) -> list[Callable[[], None]]:
-        """Return what fails all that waits where what was sent before it has ended the producer."""
+        """Return calls that fail all waiting records once the producer has ended."""
         failed = self._delivery.failed
         return (
             [] if failed is None else [partial(self._fail_dropped, self._dropped(), after_failure(failed, self._topic))]
@@ -514,7 +514,7 @@ class RecordAccumulator:
             self._fail_dropped(dropped, after_failure(failed, self._topic))
 
     def _next(self) -> list[Item]:
-        """Return what goes into the next commit; the pool runs this when that is due."""
+        """Return the items of the next commit; the pool runs this when due."""
         with self._buffer.lock:
             if self._paused:
                 self._paused = False

@@ -76,7 +76,7 @@ class BatchMetadata(NamedTuple):
 
 
 class SentFuture(Future[_T]):
-    """What ``send`` returns. As Kafka's, it can't be cancelled: what is sent is sent. The first outcome holds."""
+    """Future of ``send``. It can't be cancelled, as Kafka's; the first outcome holds."""
 
     def cancel(self) -> bool:
         """Return False."""

@@ -11,10 +11,10 @@ from pyspark_commitlog.errors import BufferExhaustedError, ProducerClosedError, 
 
 
 class Hurried(Protocol):
-    """What has records that wait."""
+    """Owner of waiting records."""
 
     def hurry(self) -> None:
-        """Have committed now what is ready."""
+        """Schedule a commit of ready items."""
 
 
 class BufferFullError(Exception):
@@ -83,7 +83,7 @@ class Buffer:
             )
 
     def exhausted(self, size: int, topic: str) -> BufferExhaustedError:
-        """Return what is raised where ``max_block_ms`` passed without room."""
+        """Return the error of a wait for room that exceeded ``max_block_ms``."""
         return BufferExhaustedError(
             f"topic {topic!r}: no room for {size} bytes within max_block_ms={self._max_block_ms}: {self._used} of "
             f"buffer_memory={self.limit} wait to be committed. Send more slowly or raise it. Nothing was taken"
@@ -140,7 +140,7 @@ class Buffer:
         self.wake()
 
     def wake(self) -> None:
-        """Have all that wait for room look again; the lock is held."""
+        """Wake all that wait for room; the lock is held."""
         self.room.notify_all()
         for wake in self._awaited.values():
             wake()
@@ -186,7 +186,7 @@ class Buffer:
 
 
 def interrupted() -> UsageError:
-    """Return what is raised in what interrupted this thread's own call of the producer."""
+    """Return the error of a call that interrupted this thread's own call."""
     return UsageError(
         "a signal's handler, a finalizer or a logging handler interrupted this producer at work: do not call it there, "
         "but set a flag, and send, flush or close where the program looks at it. Nothing was sent"

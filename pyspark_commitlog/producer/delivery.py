@@ -94,7 +94,7 @@ class ProducerIdentity:
 
 @dataclass
 class _Bundle:
-    """What goes into one commit; ``doubt`` once a try may have landed, ``rest`` what is committed after it.
+    """Items of one commit; ``doubt``: a try may have landed, ``rest``: its successor.
 
     ``tried`` is what was placed by the last try that may have landed. ``checks``: Arrow batches of several pieces are
     looked through before the first piece is staged.
@@ -259,7 +259,7 @@ class Delivery:
         return item.since + self._options.delivery_timeout_ms / 1000
 
     def _following(self, bundle: _Bundle, abandoned: bool) -> _Bundle:
-        """Return what was divided off a bundle that is done, to be committed next; without items where that is all.
+        """Return the rest of a divided bundle, to be committed next; maybe empty.
 
         It had its first try with the others: a producer that was closed meanwhile gives it no other. Nor is there one
         where all has failed since storage did not answer.
@@ -365,7 +365,7 @@ class Delivery:
         return self._watermark.is_stated
 
     def show(self, seconds: float) -> bool:
-        """Have readers see what is committed, and wait at most so long; return whether they do."""
+        """State the high watermark within ``seconds``; return whether readers see it."""
         return self._watermark.flush(seconds)
 
     def _check_access(self) -> None:
@@ -586,7 +586,7 @@ class Delivery:
                 bundle.rest = []
 
     def _ended(self, bundle: _Bundle, error: Exception, *, closed: bool) -> CommitLogError:
-        """Return what the records of a bundle that is given up end with; what follows is not taken for it."""
+        """Return the error that ends a bundle; later ones stay distinct."""
         outcome = self._outcome(bundle, error, closed)
         if self._identity.durable:
             self.failed = outcome
@@ -599,7 +599,7 @@ class Delivery:
         log.warning(NOT_COMMITTED, self._topic.name, counted(rows, "record"), outcome)
 
     def died(self, rows: int, error: BaseException) -> CommitLogError:
-        """Return what records end with whose try nobody expected to end so: by a fault of ours, or for want of memory.
+        """Return the error of records whose try died unexpectedly, as without memory.
 
         What follows has handles of its own, as those at work may be half changed, and another id. A durable producer
         ends with them.
@@ -621,7 +621,7 @@ class Delivery:
         return outcome
 
     def _outcome(self, bundle: _Bundle, error: Exception, closed: bool) -> CommitLogError:
-        """Return what the records' futures end with; its cause is ``error``."""
+        """Return the error of the records' futures; its cause is ``error``."""
         name, limit, what = self._topic.name, self._options.delivery_timeout_ms, counted(bundle.rows, "record")
         outcome: CommitLogError
         if isinstance(error, CommitLogError) and not is_retriable(error) and not bundle.doubt:
@@ -642,7 +642,7 @@ class Delivery:
 
 
 def after_failure(failed: CommitLogError, topic: str) -> CommitLogError:
-    """Return what a durable producer's records after a failed batch end with: they were not tried."""
+    """Return the error of a durable producer's records after a failed batch."""
     if isinstance(failed, WriterFencedError):
         return WriterFencedError(str(failed))
     error = NotSentError(

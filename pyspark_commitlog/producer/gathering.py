@@ -1,4 +1,4 @@
-"""What a producer does with what it is given: checks it, finds or makes its topic's accumulator, and hands it over."""
+"""Input side of a producer: checks records, and finds a topic's accumulator."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class BatchPart(NamedTuple):
 
 
 def size_of(pieces: Sequence[pa.RecordBatch]) -> int:
-    """Return what an Arrow batch counts for in the buffer, bytes (pure)."""
+    """Return the bytes that an Arrow batch counts for in the buffer (pure)."""
     return RECORD_BYTES + sum(int(piece.nbytes) for piece in pieces)
 
 

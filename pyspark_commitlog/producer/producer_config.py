@@ -1,4 +1,4 @@
-"""What a producer takes: names, units, defaults and relations of Kafka's ``ProducerConfig``. Pure."""
+"""Options of a producer, as of Kafka's ``ProducerConfig``: names, units, defaults, relations. Pure."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Settler:
         self._joined = False
 
     def committed(self, topic_id: str, size_bytes: int) -> None:
-        """Have it looked soon whether enough is due; what is committed until then is looked at together.
+        """Schedule a look whether enough is due; commits until then share it.
 
         Args:
             topic_id: whose commit it was.
@@ -49,7 +49,7 @@ class Settler:
         self._ask(LOOK_SECONDS if self._bytes < LOOK_BYTES else 0.0)
 
     def moved(self, storage: Storage) -> Settler:
-        """Return what settles where the topic's leader is from now on; what is due is looked at there alone.
+        """Return a settler at the topic's new leader; what is due moves there.
 
         A run that is under way ends at the root where it began, with a handle of its own.
         """

@@ -37,7 +37,7 @@ class Watchdog:
         self.tick = max(options.together_seconds, _SHORTEST)
 
     def start(self) -> None:
-        """Have it look from now on; the buffer's lock is held."""
+        """Start looking; the buffer's lock is held."""
         _process.add(self)
 
     def look(self) -> None:
