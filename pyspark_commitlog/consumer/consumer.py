@@ -400,7 +400,7 @@ class Consumer:
             return state.position
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Have polls leave out some partitions, until ``resume``; their positions stay."""
+        """Leave partitions out of polls until ``resume``; their positions stay."""
         with self._guard.lock:
             self._check_assigned(partitions)
             self._buffer.forget(partitions)

@@ -87,7 +87,7 @@ def check_number(name: str, value: object, least: int = 1) -> None:
 
 
 def check_flag(name: str, value: bool) -> bool:
-    """Return what is True or False; a text, as ``"false"``, would count as true.
+    """Return a flag that is True or False; ``"false"`` would count as true.
 
     Raises:
         UsageError: it is something else.
@@ -106,7 +106,7 @@ class Subscription:
 
 
 def subscription(topics: Iterable[str] | str | None, pattern: str | re.Pattern[str] | None) -> Subscription:
-    """Return what was subscribed to.
+    """Return the subscription to topics or to a pattern.
 
     Raises:
         UsageError: neither or both were given, or a name that no topic can have.

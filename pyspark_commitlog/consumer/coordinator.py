@@ -213,7 +213,7 @@ class ConsumerCoordinator:
             self._beats = True
 
     def _difference(self, assigned: frozenset[TopicPartition], change: Assignment | None) -> Assignment:
-        """Return what leads from the partitions that are read to those that are assigned."""
+        """Return the change from the partitions that are read to those assigned."""
         has = frozenset(self._subscriptions.assigned)
         change = change or Assignment(0, assigned)
         return replace(change, revoked=change.revoked | has - assigned, assigned=change.assigned | assigned - has)
@@ -253,7 +253,7 @@ class ConsumerCoordinator:
     # --- committing --------------------------------------------------------------------------------------
 
     def group_state(self) -> GroupState | None:
-        """Return what the group has committed, None without a group; the consumer follows that generation."""
+        """Return the group's state, and follow its generation; None without a group."""
         if self._group is None:
             return None
         state = self._group.state()

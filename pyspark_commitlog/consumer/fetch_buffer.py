@@ -1,4 +1,4 @@
-"""What a consumer has read and not handed out yet (Kafka: ``FetchBuffer``)."""
+"""Rows that a consumer has read and not returned (Kafka: ``FetchBuffer``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark_commitlog.model import Record, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class FrameRest:
-    """What is left of a frame that was handed out in part, at ``position``; ``next_offset`` lies after it."""
+    """Rest of a frame, from ``position`` on; ``next_offset`` lies after it."""
 
     place: TopicPartition
     topic_id: str

@@ -39,7 +39,7 @@ class OffsetCommitter:
         self.member: GroupMember | None = None
 
     def state(self) -> GroupState:
-        """Return what the group has committed, durable."""
+        """Return the group's committed state, durable."""
         return self._handle.newest()
 
     def is_commit_due(self) -> bool:

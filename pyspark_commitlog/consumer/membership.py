@@ -27,7 +27,7 @@ class ConsumerRebalanceListener:
 
 
 def changed(before: Places, now: Places) -> Assignment | None:
-    """Return what leads from one set of partitions to another; None where they are the same (pure)."""
+    """Return the change between two sets of partitions, if they differ (pure)."""
     return None if now == before else Assignment(0, now, before - now, now - before)
 
 

@@ -66,18 +66,18 @@ class ConsumerMetadata:
         return topic
 
     def look(self, topic: str, *, certain: bool = True) -> View:
-        """Return what is visible of a topic now; see ``SharedTopic.look``."""
+        """Return the visible state of a topic; see ``SharedTopic.look``."""
         return self.topic(topic).look(certain=certain)
 
     def live(self, topic: str) -> TopicState | None:
-        """Return what a topic is now; None where it is gone, or can't be read."""
+        """Return a topic's state; None if it is deleted or can't be read."""
         try:
             return self.look(topic).topic
         except (UnknownTopicError, CorruptionError):
             return None
 
     def states(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, TopicState]:
-        """Return what the topic of each partition is now.
+        """Return the state of each partition's topic.
 
         Raises:
             UnknownTopicError, UsageError: there is no such topic, or partition.
@@ -159,7 +159,7 @@ class ConsumerMetadata:
     # --- letting go --------------------------------------------------------------------------------------
 
     def list_again(self) -> None:
-        """Have the next look list the topics that a pattern matches."""
+        """List the topics of a pattern at the next look."""
         self._listed = None
 
     def begin_looks(self) -> None:

@@ -73,7 +73,7 @@ class OffsetFetcher:
             state.lineage, state.lost = None, False
 
     def look(self, known: Mapping[str, View] | None = None, *, certain: bool = True) -> dict[str, View]:
-        """Return what is visible of the assigned topics, with every position brought into it.
+        """Return views of the assigned topics, and correct every position by them.
 
         Those whose newest entry can't be read are left out, and are in ``ConsumerMetadata.damaged`` then.
 

@@ -68,7 +68,7 @@ def no_offset(place: TopicPartition, low: int, high: int, group: str | None) -> 
 
 
 def out_of_range(place: TopicPartition, position: int, low: int, high: int) -> str:
-    """Return what is wrong with a position, in words."""
+    """Describe a position that is out of range."""
     what = (
         f"offsets {position} to {low - 1} were deleted (retention or delete_records)"
         if position < low

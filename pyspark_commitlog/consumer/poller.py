@@ -37,7 +37,7 @@ log = logging.getLogger("pyspark_commitlog.consumer")
 
 @dataclass(frozen=True, slots=True)
 class PollRequest(Generic[_Rows]):
-    """What one poll asks for.
+    """Arguments of one poll.
 
     Args:
         names: of the columns to decode.

@@ -1,4 +1,4 @@
-"""What a consumer subscribed to, and where it stands in its partitions (Kafka: ``SubscriptionState``). No I/O."""
+"""Subscription and positions of a consumer (Kafka: ``SubscriptionState``). No I/O."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class SubscriptionState:
         self.assigned[key].position = offset
 
     def pause(self, partitions: Iterable[TopicPartition], *, paused: bool) -> None:
-        """Have polls leave out some partitions, or read them again."""
+        """Leave partitions out of polls, or read them again."""
         for key in partitions:
             self.assigned[key].paused = paused
 

@@ -1,1 +1,1 @@
-"""What the consumers of a process have in common: looks at journals, decoded frames, and the thread that wakes them."""
+"""Looks, decoded frames and the watcher that a process' consumers share."""

@@ -1,4 +1,4 @@
-"""What all consumers of a process share of a topic: one look at its journals, and frames that were decoded once.
+"""View and decoded frames of a topic, shared by a process' consumers.
 
 Consumers that tail a topic ask for the same frames at nearly the same time. The first one reads and decodes, the others
 get the same Arrow buffers. Everything here is safe for use by several threads at once.
@@ -62,7 +62,7 @@ class Fetched:
 
 
 class FrameKey(NamedTuple):
-    """What the cache knows rows by: the offset that was asked for is the first one's, or lies in the gap before it."""
+    """Cache key of rows; ``start`` may lie in the gap before them."""
 
     topic_id: str
     history: int
@@ -82,7 +82,7 @@ class FrameCache:
         self._shelf: Shelf[FrameKey, Fetched] = Shelf(cache)
 
     def get(self, key: FrameKey) -> Fetched | None:
-        """Return what was put, if it is still there."""
+        """Return cached rows, if they are still there."""
         return self._shelf.get(key)
 
     def put(self, key: FrameKey, fetched: Fetched) -> None:
@@ -233,7 +233,7 @@ class SharedTopic:
         return not self.storage.can_append
 
     def allow(self, requests_per_hour: int) -> None:
-        """Have a larger budget for looks that find nothing: the largest that a consumer of the process gives."""
+        """Raise the budget of idle looks to the largest that a consumer gives."""
         with self._lock:
             self._pace.allow(requests_per_hour)
 
@@ -242,7 +242,7 @@ class SharedTopic:
         return self._pace.seconds_left(self.storage.clock.monotonic())
 
     def look(self, *, certain: bool = True) -> View:
-        """Return what is visible now.
+        """Return the current view.
 
         Args:
             certain: False takes one look at storage where nothing has changed, and may miss news for
@@ -288,12 +288,12 @@ class SharedTopic:
         return self._view
 
     def doubt(self) -> None:
-        """Have the next look be certain: a consumer that is new, or seeks, must not read a root that is gone."""
+        """Make the next look certain, for consumers that are new or seek."""
         with self._lock:
             self._checked = -math.inf
 
     def follow(self, events: Events) -> int | None:
-        """Have ``events`` report new entries; see ``Storage.follow``."""
+        """Report new entries to ``events``; see ``Storage.follow``."""
         return self.storage.follow(events, journal(self.name))
 
     def _is_followed(self) -> bool:

@@ -277,7 +277,7 @@ class SharedRoot:
             forget()
 
     def watch(self, seen: Mapping[SharedTopic, str], wake: Callable[[], None]) -> Callable[[], None]:
-        """Have ``wake`` called, from another thread, at a change of one of the topics; return what ends that."""
+        """Call ``wake`` in another thread when a topic changes; return the unsubscriber."""
         waiter = Waiter(wake, seen)
         watcher = _process.watcher
         watcher.add(waiter)
