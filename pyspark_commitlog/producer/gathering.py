@@ -211,13 +211,13 @@ class Gathering:
         try:
             return self._log.topic(topic, Operation.WRITE)
         except (CommitLogError, OSError):
-            another = self._find_answering_root(topic)
-            if another is None:
+            fallback = self._find_fallback_root(topic)
+            if fallback is None:
                 raise
-            return self._writable(topic, another)
+            return self._writable(topic, fallback)
 
-    def _find_answering_root(self, topic: str) -> Storage | None:
-        """Return another root of a set that answers, if the one that was named does not."""
+    def _find_fallback_root(self, topic: str) -> Storage | None:
+        """Return another root that answers, if the one that was named does not."""
         storage = self._log.storage
         if storage.together is None or not TopicLog(storage, topic).is_away():
             return None
