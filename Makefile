@@ -190,12 +190,13 @@ test-nemesis: java $(INSTALLED) ## Have everything fail around a topic on severa
 soak: install ## Run everything at once for MINUTES=60, and judge what grows (docs/explanation/soak.md)
 	$(WITH_JAVA) .venv/bin/python -m tests.soak --minutes $(MINUTES) $(ARGS)
 
-check: $(INSTALLED) ## Check style, formatting, types, the direction of imports and the words; measure the code
+check: $(INSTALLED) ## Check style, formatting, types, the direction of imports, the words and the generated pages; measure the code
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 	.venv/bin/codespell
+	@.venv/bin/python scripts/generate_reference.py --check
 	@.venv/bin/python scripts/measure_code.py --check
 
 clean: ## Remove the environments, caches and build output

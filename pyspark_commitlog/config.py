@@ -37,7 +37,8 @@ MAX_PARTITIONS = 10_000
 class Key:
     """One config: how to read it, its default, and the least (or the listed) values allowed.
 
-    ``several`` allows more than one of the choices, separated by commas; ``ratio`` numbers that are not whole.
+    ``several`` allows more than one of the choices, separated by commas; ``ratio`` numbers that are not whole; ``doc``
+    is its meaning, in Markdown, on docs/reference/topic-configs.md.
     """
 
     name: str
@@ -88,29 +89,48 @@ def _keys(*keys: Key) -> dict[str, Key]:
 
 KEYS: dict[str, Key] = _keys(
     # --- what a record may be (Kafka: LogValidator) ---
-    Key("max.message.bytes", "1048588", 1, 2**31 - 1, doc="Largest key + value + headers of one record, bytes."),
+    Key(
+        "max.message.bytes",
+        "1048588",
+        1,
+        2**31 - 1,
+        doc="Largest record: bytes of key, value and headers before compression. A frame takes at most 2,097,152,000.",
+    ),
     Key(
         "message.timestamp.type",
         "CreateTime",
         choices=("CreateTime", "LogAppendTime"),
         doc="Whose clock a record's timestamp is: the producer's, or the write task's.",
     ),
-    Key("message.timestamp.before.max.ms", str(LONG_MAX), 0, doc="How far a timestamp may lie in the past, ms."),
-    Key("message.timestamp.after.max.ms", "3600000", 0, doc="How far a timestamp may lie in the future, ms."),
+    Key(
+        "message.timestamp.before.max.ms",
+        str(LONG_MAX),
+        0,
+        doc="How far a timestamp may lie in the past; never before 1970.",
+    ),
+    Key("message.timestamp.after.max.ms", "3600000", 0, doc="How far a timestamp may lie in the future."),
     # --- frames ---
     Key(
         "compression.type",
         "lz4",
         choices=(*COMPRESSIONS, PRODUCERS),
-        doc="Arrow body compression of new frames, whatever their writer asks for; producer, or not set: as that asks.",
+        doc="Arrow body compression of new frames, whatever their writer asks for. `producer`, or not set: as the "
+        "writer asks, else lz4. (Kafka's default: `producer`.)",
     ),
-    Key("batch.size", "1048576", 1024, 2**30, doc="Aimed size of a frame before compression, bytes."),
+    Key(
+        "batch.size",
+        "1048576",
+        1024,
+        2**30,
+        doc="Aimed size of a frame before compression. One of several records decodes to at most twice as much.",
+    ),
     Key(
         "inline.max.bytes",
         "65536",
         0,
         2**20,
-        doc="A write task with fewer frame bytes returns them in its commit message instead of a chunk.",
+        doc="A write task with fewer frame bytes returns them in its commit message instead of a chunk: one file per "
+        "small commit.",
     ),
     # --- replicas (Kafka: KafkaConfig, LogConfig) ---
     Key(
@@ -118,61 +138,127 @@ KEYS: dict[str, Key] = _keys(
         "1",
         1,
         16,
-        doc="A commit with acks=all is refused while fewer replicas are in sync (topics on several roots).",
+        doc="A commit with acks=all is refused while fewer replicas are in sync. A root that stands alone ignores it.",
     ),
     Key(
         "replica.lag.time.max.ms",
         "30000",
         0,
-        doc="A replica that a writer can't push to for so long is taken out of the ISR, ms.",
+        doc="A replica that a writer can't push to for so long leaves the ISR.",
     ),
     Key(
         "unclean.leader.election.enable",
         "false",
         choices=FLAG,
-        doc="Where no replica in sync can lead, elect one that is not: records that it lacks are lost.",
+        doc="If no replica in sync can lead, a process that finds the leader gone elects one that is not in sync: "
+        "records that it lacks are lost.",
     ),
     # --- segments (Kafka: LogConfig) ---
-    Key("segment.bytes", "1073741824", 1024, 2**31 - 1, doc="Roll when the .log would grow beyond this, bytes."),
-    Key("segment.ms", str(7 * DAY_MS), 1, doc="Roll when the first frame is this much older than the next, ms."),
+    Key("segment.bytes", "1073741824", 1024, 2**31 - 1, doc="The active segment rolls before it grows beyond this."),
     Key(
-        "segment.jitter.ms", "0", 0, doc="Up to this much is taken off segment.ms, for each segment another share, ms."
+        "segment.ms",
+        str(7 * DAY_MS),
+        1,
+        doc="The active segment rolls when its first frame is this much older than the next.",
     ),
-    Key("segment.index.bytes", "10485760", 24, 2**31 - 1, doc="Preallocated size of .index and .timeindex, bytes."),
+    Key(
+        "segment.jitter.ms",
+        "0",
+        0,
+        doc="Each segment rolls earlier by a share of this, so that partitions do not all roll at once.",
+    ),
+    Key("segment.index.bytes", "10485760", 24, 2**31 - 1, doc="Preallocated size of `.index` and `.timeindex`."),
     Key("index.interval.bytes", "4096", 0, 2**31 - 1, doc="At most one index entry per this many log bytes."),
-    Key("flush.messages", str(LONG_MAX), 1, doc="Sync the active indexes, too, every so many records of a partition."),
-    Key("flush.ms", str(LONG_MAX), 0, doc="… or every so many ms. A .log is always synced before it counts."),
-    Key("preallocate", "false", choices=FLAG, doc="Reserve segment.bytes of disk for the .log of an active segment."),
+    Key(
+        "flush.messages",
+        str(LONG_MAX),
+        1,
+        doc="The active indexes are synced every so many records of a partition, so that power loss costs no rebuild. "
+        "A `.log` always is, before its records leave their chunk.",
+    ),
+    Key("flush.ms", str(LONG_MAX), 0, doc="The same, every so many ms."),
+    Key(
+        "preallocate",
+        "false",
+        choices=FLAG,
+        doc="Reserve `segment.bytes` of disk for each partition's active segment, when it is begun.",
+    ),
     # --- retention (Kafka: UnifiedLog.deleteOldSegments) ---
     Key(
         "cleanup.policy",
         "delete",
         choices=("delete", "compact"),
         several=True,
-        doc="delete: old segments go; compact: the last record of every key stays; or both, with a comma.",
+        doc="`delete`: old segments are deleted. `compact`: the last record of every key stays.",
     ),
-    Key("retention.ms", str(7 * DAY_MS), -1, doc="Age at which a segment may go, ms; -1 keeps for ever."),
-    Key("retention.bytes", "-1", -1, doc="Size of a partition above which old segments may go; -1 is no limit."),
-    Key("file.delete.delay.ms", "60000", 0, doc="How long a file stays after nothing needs it any more, ms."),
+    Key(
+        "retention.ms",
+        str(7 * DAY_MS),
+        -1,
+        doc="`maintain` deletes segments whose latest record is older (whose file is, if no timestamp is above 0); -1 "
+        "keeps for ever. Records with old event times need -1: a write most of which is older is warned of, once per "
+        "topic.",
+    ),
+    Key(
+        "retention.bytes",
+        "-1",
+        -1,
+        doc="`maintain` deletes the oldest segments of a partition that is larger; -1 is no limit.",
+    ),
+    Key(
+        "file.delete.delay.ms",
+        "60000",
+        0,
+        doc="How long a file stays after nothing needs it. Without append at least 10 s.",
+    ),
     # --- compaction (Kafka: LogCleaner) ---
-    Key("min.cleanable.dirty.ratio", "0.5", 0, 1, ratio=True, doc="Share of bytes not compacted yet that is enough."),
-    Key("min.compaction.lag.ms", "0", 0, doc="Age below which a segment is not compacted, ms."),
-    Key("max.compaction.lag.ms", str(LONG_MAX), 1, doc="Age above which a record is compacted whatever the ratio, ms."),
-    Key("delete.retention.ms", str(DAY_MS), 0, doc="How long tombstones stay after a compaction saw them, ms."),
+    Key(
+        "min.cleanable.dirty.ratio",
+        "0.5",
+        0,
+        1,
+        ratio=True,
+        doc="`maintain` compacts when this share of the bytes is not compacted yet.",
+    ),
+    Key("min.compaction.lag.ms", "0", 0, doc="Age below which a segment is not compacted."),
+    Key("max.compaction.lag.ms", str(LONG_MAX), 1, doc="Age above which a record is compacted whatever the ratio."),
+    Key(
+        "delete.retention.ms",
+        str(DAY_MS),
+        0,
+        doc="How long a tombstone (a null value) stays after a compaction saw it.",
+    ),
     Key(
         "cleaner.dedupe.buffer.size",
         str(128 * 2**20),
         1024,
         2**30,
-        doc="Bytes of keys that compaction holds at a time; at its peak it takes four to five times as much memory.",
+        doc="Bytes of keys that compaction holds at a time; it peaks at four to five times as much memory.",
     ),
     # --- ours: staging, settling, writers ---
-    Key("staged.retention.ms", str(DAY_MS), 1, doc="Age at which a chunk nobody committed may be swept, ms."),
-    Key("producer.id.expiration.ms", str(HOUR_MS), 1, doc="How long a silent producer without an id is kept, ms."),
-    Key("settle.bytes", str(16 * 2**20), 0, doc="Settle inside a commit when this many bytes are unsettled."),
-    Key("settle.entries", "64", 1, doc="… or this many journal entries."),
-    Key("settle.ms", "60000", 0, doc="… or the oldest unsettled entry is this old, ms."),
-    Key("settle.budget.ms", "200", 0, doc="Longest time that settling may add to one commit, ms."),
+    Key(
+        "staged.retention.ms",
+        str(DAY_MS),
+        1,
+        doc="Age at which a chunk that nobody committed may be swept. Without append at least 1 hour.",
+    ),
+    Key(
+        "producer.id.expiration.ms",
+        str(HOUR_MS),
+        1,
+        doc="How long a silent producer without `producer_id` is remembered: until then it can tell whether a try "
+        "landed. Ids that last (queries, `txnAppId`, `producer_id`) do not expire. (Kafka's default: 1 day.)",
+    ),
+    Key(
+        "settle.bytes",
+        str(16 * 2**20),
+        0,
+        doc="A commit also settles when this many bytes are unsettled. An extent (what one task wrote to one "
+        "partition) counts 4 KiB beside its bytes: a wide shuffle settles earlier.",
+    ),
+    Key("settle.entries", "64", 1, doc="The same, at this many journal entries."),
+    Key("settle.ms", "60000", 0, doc="The same, when the oldest unsettled entry is this old."),
+    Key("settle.budget.ms", "200", 0, doc="Longest time that settling may add to one commit."),
 )
 
 

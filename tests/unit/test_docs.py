@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -50,6 +53,46 @@ def test_the_index_names_every_page() -> None:
 
 def test_readme_is_short() -> None:
     assert len((REPOSITORY / "README.md").read_text().splitlines()) <= 150
+
+
+# --- what is generated from the code -----------------------------------------------------------------------
+
+
+def generate(repository: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, repository / "scripts/generate_reference.py", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_reference_says_what_the_code_does() -> None:
+    assert generate(REPOSITORY, "--check").stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("page", "file", "code", "other", "told"),
+    [
+        (
+            "topic-configs.md",
+            "config.py",
+            '"segment.index.bytes", "10485760"',
+            '"segment.index.bytes", "2048"',
+            "2048 (2 KiB)",
+        ),
+    ],
+)
+def test_a_page_of_other_code_is_stale(tmp_path: Path, page: str, file: str, code: str, other: str, told: str) -> None:
+    for directory in ("pyspark_commitlog", "scripts", "docs/reference"):
+        shutil.copytree(REPOSITORY / directory, tmp_path / directory, ignore=shutil.ignore_patterns("__pycache__"))
+    changed = tmp_path / "pyspark_commitlog" / file
+    assert changed.read_text().count(code) == 1
+    changed.write_text(changed.read_text().replace(code, other))
+
+    checked = generate(tmp_path, "--check")
+
+    assert checked.returncode == 1
+    assert checked.stderr == f"stale: {page}: run scripts/generate_reference.py\n"
+    assert told not in (tmp_path / "docs/reference" / page).read_text()
+    assert generate(tmp_path).returncode == 0
+    assert told in (tmp_path / "docs/reference" / page).read_text()
 
 
 # --- names of code in ARCHITECTURE.md -----------------------------------------------------------------------
