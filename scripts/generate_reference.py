@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
+
+import typer
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
+from pyspark_commitlog.cli.app import app  # noqa: E402
 from pyspark_commitlog.config import DAY_MS, HOUR_MS, KEYS, LONG_MAX, Key  # noqa: E402
 
 BEGIN, END = "<!-- generated -->\n", "<!-- /generated -->\n"
@@ -78,7 +83,57 @@ def allowed(key: Key) -> str:
     return f"{key.minimum} or more" if key.maximum is None else f"{key.minimum} to {key.maximum}"
 
 
-PAGES: dict[str, Callable[[], Iterator[str]]] = {"topic-configs.md": configs}
+# ---- command-line.md ----
+
+#: A parameter that so many commands have stands in a table of its own.
+COMMON = 10
+
+
+def commands() -> Iterator[str]:
+    """Yield a table of common parameters, then for each command its usage, its help and its own parameters."""
+    root = typer.main.get_command(app)
+    found = [(name, command, parameters(command)) for name, command in leaves("commitlog", root)]
+    times = Counter(row for _, _, rows in found for row in rows)
+    common = [row for row, count in times.items() if count >= COMMON]
+    yield from table(("before the command", ""), parameters(root))
+    yield from ("", *table(("in most commands", ""), common))
+    for name, command, rows in found:
+        arguments = [parameter_name(each) for each in command.params if each.param_type_name == "argument"]
+        yield from ("", f"### `{' '.join([name, *arguments])}`", "", *escaped(command.help).splitlines())
+        if own := [row for row in rows if row not in common]:
+            yield from ("", *table(("", ""), own))
+
+
+def leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the name and the command of each that is no group."""
+    below = getattr(command, "commands", None)
+    if below is None:
+        yield name, command
+    for word, child in (below or {}).items():
+        yield from leaves(f"{name} {word}", child)
+
+
+def parameters(command: Any) -> list[tuple[str, str]]:
+    """Return the name of each parameter, and its line of ``-h``."""
+    context = typer.Context(command)
+    shown = [each for each in command.params if not each.name.endswith("_completion")]
+    return [(f"`{parameter_name(each)}`", escaped(each.get_help_record(context)[1])) for each in shown]
+
+
+def parameter_name(parameter: Any) -> str:
+    """Return an option's names, or an argument's in a usage line: ``ROOT``, ``[TOPIC…]`` (pure)."""
+    if parameter.param_type_name == "option":
+        return " ".join([", ".join(parameter.opts), *filter(None, [parameter.metavar])])
+    name = (parameter.metavar or parameter.name.upper()).removesuffix("...") + "…" * (parameter.nargs < 0)
+    return name if parameter.required else f"[{name}]"
+
+
+def escaped(text: str) -> str:
+    """Return text as Markdown: a backslash stays one (pure)."""
+    return text.replace("\\", "\\\\")
+
+
+PAGES: dict[str, Callable[[], Iterator[str]]] = {"topic-configs.md": configs, "command-line.md": commands}
 
 
 if __name__ == "__main__":

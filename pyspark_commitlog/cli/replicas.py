@@ -76,7 +76,7 @@ def remove(
     gone: Annotated[list[str], typer.Argument(metavar="REMOVED...", help="Roots by id, directory or URL.")],
     as_json: AsJson = False,
 ) -> None:
-    """Take roots out: others get their replicas, as far as there are any, and lead in their place."""
+    """Take roots out, lost ones too: others get their replicas, if there are any, and lead in their place."""
     with opened(root) as log:
         log.remove_replicas(gone)
         if as_json:
@@ -86,7 +86,7 @@ def remove(
 @replicas.command()
 def move(
     root: Root,
-    moved: Annotated[str, typer.Argument(metavar="FROM", help="A root by id, directory or URL.")],
+    moved: Annotated[str, typer.Argument(metavar="FROM", help="A root by id, directory or URL; a lost one too.")],
     to: Annotated[str, typer.Argument(metavar="TO", help="Another root, or an empty place.")],
     as_json: AsJson = False,
 ) -> None:
