@@ -1,49 +1,4 @@
-"""Every error that pyspark-commitlog raises, sorted by what the caller can do about it.
-
-::
-
-    CommitLogError
-    ├── UsageError (ValueError)              fix the call and call again; nothing was touched
-    │   ├── ConfigError                      a topic config: name, value, what is allowed
-    │   ├── OptionError                      an option of Spark's or a client's: name, value, what is allowed
-    │   └── InvalidRecordError               a column of the wrong type, or a record the topic's limits refuse
-    ├── NotFoundError (LookupError)          name something that exists, or create it first
-    │   ├── RootNotFoundError
-    │   ├── UnknownTopicError
-    │   └── UnknownGroupError
-    ├── TopicExistsError (FileExistsError)   choose another name, or use the topic that is there
-    ├── ConflictError                        somebody else changed it: re-read, then decide
-    │   ├── TopicChangedError                deleted, or deleted and made again, since it was looked up
-    │   ├── StaleBatchError                  a batch id or sequence below the last committed one
-    │   ├── WriterFencedError                a newer epoch of the same producer has taken over
-    │   ├── StagedExpiredError               the chunk waited so long that the sweep may have removed it
-    │   ├── GroupResetError                  the group's offsets were reset, or deleted, since it was read
-    │   ├── CommitFailedError                a member's commit: generation or partition are not its own any more
-    │   ├── FencedInstanceIdError            another process has joined with the same group_instance_id
-    │   └── NonEmptyGroupError               the group has live members: stop them first
-    ├── AccessDeniedError (PermissionError)  ask an admin of the root for a rule, or name your principal
-    ├── OffsetOutOfRangeError (LookupError)  start from an offset between log start and high watermark
-    │   └── LogTruncationError               records that were read are gone, in a restore or an election: decide
-    ├── OutcomeUnknownError                  the write may or may not have landed: retry with the same writer id
-    │   └── NotEnoughReplicasAfterAppendError    decided, but on fewer roots in sync than min.insync.replicas
-    ├── NotSentError                         certainly not in the log: send it again when the cause is gone
-    │   ├── BufferExhaustedError (TimeoutError)   the producer's buffer was full for max_block_ms
-    │   ├── DeliveryTimeoutError (TimeoutError)   it could not be committed within delivery_timeout_ms
-    │   └── ProducerClosedError              the producer is closed, or another process' (a fork): make a new one
-    ├── StorageError (OSError)               free space, get permission, mount it writable; then retry
-    │   ├── StorageFullError
-    │   ├── StorageDeniedError               the system refuses this user, or a link is in the way: no retry helps
-    │   │   ├── StorageReadOnlyError         to write
-    │   │   └── StorageUnreadableError       to read
-    │   ├── SyncFailedError                  fsync failed: what was written may not survive power loss
-    │   ├── NotEnoughReplicasError           too few roots are in sync; nothing was written: bring them back, then retry
-    │   ├── NotLeaderError                   the leader's root is gone and no other may lead: bring it back, then retry
-    │   ├── ReplicaNotAvailableError         a root does not answer, or does not have it yet: wait, or name another
-    │   └── RootNotAvailableError            the root was there and is not: mount it again, then retry
-    ├── UnsupportedError                     newer format, unknown feature, or a filesystem we can't keep safe
-    └── CorruptionError                      stored bytes are not what was written: restore them; never skipped
-        └── KafkaStorageError                a commit to partitions whose storage is damaged; nothing was committed
-"""
+"""Every error that pyspark-commitlog raises, by what the caller can do about it: docs/reference/errors.md."""
 
 from __future__ import annotations
 
@@ -55,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class CommitLogError(Exception):
-    """Root of the tree.
+    """Base of all errors.
 
     ``on_command_line`` says the same for a command line, where the message advises a call of Python; empty
     where it does not.
@@ -75,7 +30,7 @@ class CommitLogError(Exception):
 
 
 class UsageError(CommitLogError, ValueError):
-    """The call is wrong; nothing was touched."""
+    """The call is wrong; nothing was touched. Fix it, and call again."""
 
 
 class ConfigError(UsageError):
@@ -91,7 +46,7 @@ class InvalidRecordError(UsageError):
 
 
 class NotFoundError(CommitLogError, LookupError):
-    """What was named does not exist."""
+    """A root, topic or group does not exist: name another, or create it first."""
 
 
 class RootNotFoundError(NotFoundError):
@@ -107,11 +62,11 @@ class UnknownGroupError(NotFoundError):
 
 
 class TopicExistsError(CommitLogError, FileExistsError):
-    """The topic is already there."""
+    """The topic is already there: use it, or choose another name."""
 
 
 class ConflictError(CommitLogError):
-    """Somebody else changed the topic since it was read."""
+    """Somebody else changed the topic since it was read: read it again, then decide."""
 
 
 class TopicChangedError(ConflictError):
@@ -143,15 +98,15 @@ class FencedInstanceIdError(ConflictError):
 
 
 class NonEmptyGroupError(ConflictError):
-    """The group has live members: its offsets can't be reset or deleted under them."""
+    """The group has live members: stop them before its offsets are reset or deleted."""
 
 
 class AccessDeniedError(CommitLogError, PermissionError):
-    """The root's access rules do not allow this to the principal that asked."""
+    """The root's access rules do not allow this to the principal: ask an admin of the root for a rule."""
 
 
 class OffsetOutOfRangeError(CommitLogError, LookupError):
-    """An offset lies outside [log start offset, high watermark]."""
+    """An offset lies outside [log start offset, high watermark]: start from one between them."""
 
 
 class LogTruncationError(OffsetOutOfRangeError):
@@ -174,7 +129,7 @@ class NotEnoughReplicasAfterAppendError(OutcomeUnknownError):
 
 
 class NotSentError(CommitLogError):
-    """A producer did not send a record; it is certainly not in the log."""
+    """A record is certainly not in the log: send it again when the cause is gone."""
 
 
 class BufferExhaustedError(NotSentError, TimeoutError):
@@ -186,15 +141,15 @@ class DeliveryTimeoutError(NotSentError, TimeoutError):
 
 
 class ProducerClosedError(NotSentError):
-    """The producer is closed, or belongs to the process that this one was forked from."""
+    """The producer is closed, or belongs to the process that this one was forked from: make a new one."""
 
 
 class StorageError(CommitLogError, OSError):
-    """The storage refused an operation."""
+    """The storage refused an operation: mend the cause, then call again."""
 
 
 class StorageFullError(StorageError):
-    """No space left, or a quota is used up."""
+    """No space is left, or a quota is used up."""
 
 
 class StorageDeniedError(StorageError):
@@ -210,18 +165,18 @@ class StorageUnreadableError(StorageDeniedError):
 
 
 class SyncFailedError(StorageError):
-    """An fsync failed: what was written may not survive power loss, and retrying would not tell."""
+    """An fsync failed: what was written may not survive power loss, and another fsync would not tell."""
 
 
 class NotEnoughReplicasError(StorageError):
-    """Too few roots are in sync, or hold the chunks, for a commit; nothing was written.
+    """Too few roots are in sync, or hold the chunks, for a commit; nothing was written: bring them back.
 
     Kafka: ``NotEnoughReplicasException``.
     """
 
 
 class NotLeaderError(StorageError):
-    """The leader's root is gone, or lacks the chunks, and no other root may lead.
+    """The leader's root is gone, or lacks the chunks, and no other root may lead: bring it back.
 
     Kafka: ``NotLeaderOrFollowerException``.
     """
@@ -232,7 +187,7 @@ class ReplicaNotAvailableError(StorageError):
 
 
 class RootNotAvailableError(StorageError):
-    """The root was there when it was opened, and is not now: a disk that is not mounted looks empty."""
+    """The root was there when it was opened, and is not now: mount its disk; one that is not mounted looks empty."""
 
     @classmethod
     def at(cls, url: str) -> Self:
@@ -248,7 +203,7 @@ class UnsupportedError(CommitLogError):
 
 
 class CorruptionError(CommitLogError):
-    """Stored bytes are not what was written (CRC, length, identity or position do not match)."""
+    """Stored bytes are not what was written (CRC, length, identity or position do not match): restore them."""
 
 
 class KafkaStorageError(CorruptionError):

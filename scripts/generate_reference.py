@@ -20,6 +20,8 @@ sys.path.insert(0, str(REPOSITORY))
 
 from pyspark_commitlog.cli.app import app  # noqa: E402
 from pyspark_commitlog.config import DAY_MS, HOUR_MS, KEYS, LONG_MAX, Key  # noqa: E402
+from pyspark_commitlog.errors import CommitLogError  # noqa: E402
+from pyspark_commitlog.producer.delivery import is_retriable  # noqa: E402
 
 BEGIN, END = "<!-- generated -->\n", "<!-- /generated -->\n"
 ESCAPED_BAR = r"\|"
@@ -133,7 +135,26 @@ def escaped(text: str) -> str:
     return text.replace("\\", "\\\\")
 
 
-PAGES: dict[str, Callable[[], Iterator[str]]] = {"topic-configs.md": configs, "command-line.md": commands}
+# ---- errors.md ----
+
+
+def error_tree(error: type[CommitLogError] = CommitLogError, depth: int = 0) -> Iterator[str]:
+    """Yield a nested list of the errors: other classes to catch them as, whether to retry, the docstring's summary."""
+    others = [f"`{base.__name__}`" for base in error.__bases__[depth == 0 :] if not issubclass(base, CommitLogError)]
+    remarks = [*others, *(["retriable"] if is_retriable(error()) else [])]
+    summary = " ".join((error.__doc__ or "").partition("\n\n")[0].split())
+    also = f" ({', '.join(remarks)})" if remarks else ""
+    yield f"{'  ' * depth}- `{error.__name__}`{also}: {summary}"
+    for child in error.__subclasses__():
+        if child.__module__ == CommitLogError.__module__:
+            yield from error_tree(child, depth + 1)
+
+
+PAGES: dict[str, Callable[[], Iterator[str]]] = {
+    "topic-configs.md": configs,
+    "command-line.md": commands,
+    "errors.md": error_tree,
+}
 
 
 if __name__ == "__main__":

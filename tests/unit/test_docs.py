@@ -78,6 +78,13 @@ def test_the_reference_says_what_the_code_does() -> None:
             "2048 (2 KiB)",
         ),
         ("command-line.md", "cli/replicas.py", "min=0.1)] = 5.0", "min=0.5)] = 7.0", "[default: 7.0; x>=0.5]"),
+        (
+            "errors.md",
+            "errors.py",
+            "class StorageFullError(StorageError)",
+            "class StorageFullError(UsageError)",
+            "    - `StorageFullError`: No",
+        ),
     ],
 )
 def test_a_page_of_other_code_is_stale(tmp_path: Path, page: str, file: str, code: str, other: str, told: str) -> None:
