@@ -7,12 +7,16 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
 
+from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.format.paths import TopicPaths
+from pyspark_commitlog.spark.read.source_options import source_options
+from pyspark_commitlog.spark.write.sink_options import sink_options
 from tests.modules import RULE
 from tests.mutants.listed import load
 
@@ -86,6 +90,7 @@ def test_the_reference_says_what_the_code_does() -> None:
             "    - `StorageFullError`: No",
         ),
     ],
+    ids=["configs", "commands", "errors"],
 )
 def test_a_page_of_other_code_is_stale(tmp_path: Path, page: str, file: str, code: str, other: str, told: str) -> None:
     for directory in ("pyspark_commitlog", "scripts", "docs/reference"):
@@ -101,6 +106,23 @@ def test_a_page_of_other_code_is_stale(tmp_path: Path, page: str, file: str, cod
     assert told not in (tmp_path / "docs/reference" / page).read_text()
     assert generate(tmp_path).returncode == 0
     assert told in (tmp_path / "docs/reference" / page).read_text()
+
+
+@pytest.mark.parametrize(
+    ("page", "options", "beside"),
+    [("source-options.md", source_options, {"storage.<option>"}), ("sink-options.md", sink_options, set())],
+    ids=["source", "sink"],
+)
+def test_the_tables_of_options_name_each_that_there_is_once(
+    page: str, options: Callable[[dict[str, str]], object], beside: set[str]
+) -> None:
+    with pytest.raises(OptionError) as refused:
+        options({"xyzzy": ""})
+    known = str(refused.value).partition(" takes: ")[2].split(", ")
+    rows = re.findall(r"^\| (`.*?) \| ", (REPOSITORY / "docs/reference" / page).read_text(), re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
+    assert len(known) > 10
+    assert sorted(named) == sorted({*known, *beside})
 
 
 # --- names of code in ARCHITECTURE.md -----------------------------------------------------------------------
