@@ -16,7 +16,7 @@ import uuid
 
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.log.maintain.settle import settle_after_commit
-from pyspark_commitlog.log.settling.waiting import forget_all, is_look_due, waiting_of
+from pyspark_commitlog.log.settling.settle_load import forget_all, is_look_due, waiting_of
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage.object_store import ObjectStorage
 from tests.support.records import append, batch_of

@@ -27,8 +27,8 @@ from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
 from pyspark_commitlog.spark.source import DefaultSource
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.local import LocalStorage
-from pyspark_commitlog.testing.clock import ManualClock
 from pyspark_commitlog.testing.faults import FaultyStorage
+from pyspark_commitlog.testing.manual_clock import ManualClock
 from tests.support.records import batch_of
 
 CALLS = 50

@@ -46,10 +46,10 @@ from pyspark_commitlog.log.maintain.collect import former_incarnations
 from pyspark_commitlog.log.maintain.retention import delete_records
 from pyspark_commitlog.log.maintain.run import Maintained, maintain_topic
 from pyspark_commitlog.log.objects.sources import settled_with_tail
-from pyspark_commitlog.log.objects.void import give_up
+from pyspark_commitlog.log.objects.void_objects import give_up
 from pyspark_commitlog.log.read.backlog import backlog
 from pyspark_commitlog.log.read.fetch import fetch
-from pyspark_commitlog.log.read.replication import describe_replication, log_ends
+from pyspark_commitlog.log.read.replica_progress import describe_replication, log_ends
 from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp, find_max_timestamp, find_time
 from pyspark_commitlog.log.repair.verify import Report, RootReport, verify
 from pyspark_commitlog.log.repair.void import GivenUp
@@ -65,9 +65,9 @@ from pyspark_commitlog.model import (
     silent,
     watched,
 )
-from pyspark_commitlog.replicas.deciders import Deciders
-from pyspark_commitlog.replicas.making import make_roots
+from pyspark_commitlog.replicas.metadata_roots import Deciders
 from pyspark_commitlog.replicas.replicating import have_new_ones_join
+from pyspark_commitlog.replicas.root_creation import make_roots
 from pyspark_commitlog.replicas.roots import Roots
 from pyspark_commitlog.replicas.settings import spread
 from pyspark_commitlog.replication import ReplicatedRoot

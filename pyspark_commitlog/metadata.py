@@ -11,11 +11,11 @@ from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import RootDescription
-from pyspark_commitlog.replicas.deciders import names_at
-from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.replicas.metadata_roots import names_at
+from pyspark_commitlog.replicas.quorum_changes import follow, tell
 from pyspark_commitlog.replicas.replacing import begin, finish, move, replaced_by, settings_of, teach
+from pyspark_commitlog.replicas.replica_journals import Places
 from pyspark_commitlog.replicas.roots import Roots
-from pyspark_commitlog.replicas.sets import follow, tell
 from pyspark_commitlog.root import Root
 from pyspark_commitlog.storage import Storage
 

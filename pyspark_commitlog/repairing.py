@@ -13,10 +13,10 @@ from pyspark_commitlog.log.maintain.settle import settle_on
 from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.topic import TopicLog, unknown_topic
 from pyspark_commitlog.model import Repaired
-from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.entry_fields import state_of
 from pyspark_commitlog.replicas.learning import Replica
 from pyspark_commitlog.replicas.mending import MendedFiles, mend_journal, mend_named, other_places
-from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.replicas.replica_journals import Places
 from pyspark_commitlog.storage import Storage
 
 

@@ -25,8 +25,7 @@ from pyspark_commitlog.log.topic import TopicLog, unknown_topic
 from pyspark_commitlog.metadata import MetadataRoots
 from pyspark_commitlog.model import Recovered, Repaired, Replicated, RootDescription
 from pyspark_commitlog.repairing import drop_void_records, repair, repair_unsettled
-from pyspark_commitlog.replicas.choosing import candidates, lags_behind
-from pyspark_commitlog.replicas.entries import NotReplicatedError, state_of
+from pyspark_commitlog.replicas.entry_fields import NotReplicatedError, state_of
 from pyspark_commitlog.replicas.joining import (
     add_replicas,
     add_roots,
@@ -35,8 +34,8 @@ from pyspark_commitlog.replicas.joining import (
     remove_root,
     replace_replica,
 )
-from pyspark_commitlog.replicas.looking import fault_at
 from pyspark_commitlog.replicas.order import Order
+from pyspark_commitlog.replicas.placement import candidates, lags_behind
 from pyspark_commitlog.replicas.recovering import (
     SurvivingRoots,
     UnitRecovery,
@@ -47,6 +46,7 @@ from pyspark_commitlog.replicas.recovering import (
     recover,
     surviving_roots,
 )
+from pyspark_commitlog.replicas.replica_state import ReplicaState
 from pyspark_commitlog.replicas.replicating import (
     Outcome,
     catch_up,
@@ -59,7 +59,7 @@ from pyspark_commitlog.replicas.replicating import (
 )
 from pyspark_commitlog.replicas.roots import Listed, Roots, root_id
 from pyspark_commitlog.replicas.settings import JOURNALS, spread
-from pyspark_commitlog.replicas.state import ReplicaState
+from pyspark_commitlog.replicas.unit_status import fault_at
 from pyspark_commitlog.storage import Storage
 
 #: Why a topic is left out where all are replicated: it is being made, is none, or is on one root.

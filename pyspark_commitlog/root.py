@@ -15,7 +15,7 @@ from pyspark_commitlog.errors import RootNotFoundError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.marker import MARKER_BYTES, UNSAFE_SINGLE_WRITER, decode_marker
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.replicas.deciders import Deciders
+from pyspark_commitlog.replicas.metadata_roots import Deciders
 from pyspark_commitlog.replicas.roots import Roots
 from pyspark_commitlog.replicas.settings import spread
 from pyspark_commitlog.storage import Storage, first_that_answers, open_storage

@@ -16,14 +16,14 @@ import typer
 
 from pyspark_commitlog import __version__
 from pyspark_commitlog.cli.access import access
+from pyspark_commitlog.cli.background_catch_up import CatchingUp
 from pyspark_commitlog.cli.cat import cat
-from pyspark_commitlog.cli.catching_up import CatchingUp
 from pyspark_commitlog.cli.checkpoint import checkpoint
 from pyspark_commitlog.cli.copying import copy
 from pyspark_commitlog.cli.groups import groups
+from pyspark_commitlog.cli.offsets import delete_records, offsets
 from pyspark_commitlog.cli.output import dumped_line, fault_lines, group_maintained_lines, maintained_lines, void_lines
 from pyspark_commitlog.cli.produce import produce
-from pyspark_commitlog.cli.records import delete_records, offsets
 from pyspark_commitlog.cli.replicas import elect, repair, replicas, replicate
 from pyspark_commitlog.cli.shared import (
     AsJson,

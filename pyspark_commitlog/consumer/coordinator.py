@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from pyspark_commitlog.consumer.consumer_config import ConsumerConfig, Subscription, check_places, pattern_text
 from pyspark_commitlog.consumer.fetch_buffer import FetchBuffer
-from pyspark_commitlog.consumer.group_offsets import OffsetCommitter
 from pyspark_commitlog.consumer.membership import ConsumerRebalanceListener, ManualAssignment, Sole
-from pyspark_commitlog.consumer.metadata import ConsumerMetadata
+from pyspark_commitlog.consumer.offset_committer import OffsetCommitter
 from pyspark_commitlog.consumer.partition_state import PartitionState
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState
+from pyspark_commitlog.consumer.topic_metadata import ConsumerMetadata
 from pyspark_commitlog.errors import FencedInstanceIdError, GroupResetError, UsageError
 from pyspark_commitlog.groups.assignment.assignment import Assignment, Membership
 from pyspark_commitlog.groups.consumer_groups import Groups

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyspark_commitlog.consumer.fetch_buffer import FetchBuffer, FrameRest
-from pyspark_commitlog.consumer.metadata import ConsumerMetadata
 from pyspark_commitlog.consumer.partition_state import in_turn
 from pyspark_commitlog.consumer.polled_rows import PolledRows, cut
 from pyspark_commitlog.consumer.shared.shared_topic import bytes_of
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState
+from pyspark_commitlog.consumer.topic_metadata import ConsumerMetadata
 from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError, TopicChangedError
 from pyspark_commitlog.log.read.reader import Rows, View
 from pyspark_commitlog.model import TopicPartition

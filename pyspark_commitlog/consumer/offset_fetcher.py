@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 
 from pyspark_commitlog.consumer.consumer_config import ConsumerConfig, Reset
 from pyspark_commitlog.consumer.fetch_buffer import FetchBuffer
-from pyspark_commitlog.consumer.metadata import ConsumerMetadata
 from pyspark_commitlog.consumer.partition_state import (
     PartitionState,
     first_position,
@@ -20,6 +19,7 @@ from pyspark_commitlog.consumer.partition_state import (
     reset_position,
 )
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState
+from pyspark_commitlog.consumer.topic_metadata import ConsumerMetadata
 from pyspark_commitlog.errors import (
     CorruptionError,
     LogTruncationError,
@@ -29,8 +29,8 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.groups.state.group_state import NEVER, GroupState
-from pyspark_commitlog.log.lost import losses_since
-from pyspark_commitlog.log.parted import Divergence, describe_loss
+from pyspark_commitlog.log.divergence import Divergence, describe_loss
+from pyspark_commitlog.log.lost_ranges import losses_since
 from pyspark_commitlog.log.read.reader import View
 from pyspark_commitlog.log.topic import check_partition
 from pyspark_commitlog.model import TopicPartition

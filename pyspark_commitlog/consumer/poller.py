@@ -15,11 +15,11 @@ from pyspark_commitlog.consumer.coordinator import ConsumerCoordinator
 from pyspark_commitlog.consumer.fetch_buffer import FetchBuffer
 from pyspark_commitlog.consumer.fetcher import Fetcher, PollResult
 from pyspark_commitlog.consumer.guard import ConsumerGuard
-from pyspark_commitlog.consumer.metadata import ConsumerMetadata
 from pyspark_commitlog.consumer.offset_fetcher import OffsetFetcher
 from pyspark_commitlog.consumer.polled_rows import RECORD_COLUMNS, PolledRows, to_records, to_table
 from pyspark_commitlog.consumer.shared.watcher import SharedRoot
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState
+from pyspark_commitlog.consumer.topic_metadata import ConsumerMetadata
 from pyspark_commitlog.errors import RootNotAvailableError
 from pyspark_commitlog.model import Record, TopicPartition
 

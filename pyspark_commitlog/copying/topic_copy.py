@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from pyspark_commitlog.config import check_together
+from pyspark_commitlog.copying.copy_staging import Stage, noted_pieces, remove_notes
 from pyspark_commitlog.copying.decision import (
     DestinationHead,
     Piece,
@@ -27,7 +28,6 @@ from pyspark_commitlog.copying.decision import (
     on_the_way,
     starts,
 )
-from pyspark_commitlog.copying.staging import Stage, noted_pieces, remove_notes
 from pyspark_commitlog.errors import (
     CommitLogError,
     ConflictError,

@@ -40,7 +40,7 @@ from pyspark_commitlog.log.read.timestamps import find_time
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog, check_partition
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.replicas.deciders import Deciders
+from pyspark_commitlog.replicas.metadata_roots import Deciders
 from pyspark_commitlog.replicas.replicating import replicate_first
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE, results_of

@@ -14,7 +14,7 @@ from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.shape import Shape, check, damage
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged, no_sides
 from pyspark_commitlog.log.shapes import check_topic_config
-from pyspark_commitlog.replicas.decided import decided_settings
+from pyspark_commitlog.replicas.decided_journal import decided_settings
 from pyspark_commitlog.replicas.roots import Roots
 from pyspark_commitlog.storage import Storage
 

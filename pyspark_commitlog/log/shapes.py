@@ -26,7 +26,7 @@ from pyspark_commitlog.format.shape import (
     check,
     damage,
 )
-from pyspark_commitlog.replicas.state import check_replicated
+from pyspark_commitlog.replicas.replica_state import check_replicated
 
 Partition = Annotated[int, Meta(ge=0, lt=MAX_PARTITIONS)]
 PerPartition = Annotated[tuple[Whole, ...], Meta(min_length=1, max_length=MAX_PARTITIONS)]

@@ -200,8 +200,7 @@ class TopicState:
     are earlier incarnations with the storage time (ms) at which they ended, ``former_queries`` the streaming queries
     that wrote to those. ``unsynced_from`` is the first entry whose chunks may not survive power loss (acks=0), None for
     none. ``lost`` says which ``voids`` of a topic with replicas may have been read. ``is_replicated``: the topic lives
-    on several roots (``replicas.state``), each of which settles for itself. ``lineage`` is that of the entry that the
-    state was read from.
+    on several roots, each of which settles for itself. ``lineage`` is that of the entry that the state was read from.
     """
 
     topic_id: str

@@ -65,9 +65,9 @@ from pyspark_commitlog.log.state import (
 )
 from pyspark_commitlog.log.tables import side_files
 from pyspark_commitlog.log.tail import Slices, Unreadable, slices_of
-from pyspark_commitlog.replicas.decided import DecidedJournal
+from pyspark_commitlog.replicas.decided_journal import DecidedJournal
 from pyspark_commitlog.replicas.journal import ReplicatedJournal
-from pyspark_commitlog.replicas.staging import StagedOutput
+from pyspark_commitlog.replicas.replica_staging import StagedOutput
 from pyspark_commitlog.replicas.unit import Unit
 from pyspark_commitlog.storage import Holder, OutputFile, Storage
 from pyspark_commitlog.storage.caches import Shelf

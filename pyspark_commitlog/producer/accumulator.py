@@ -23,6 +23,7 @@ from pyspark_commitlog.errors import (
     ProducerClosedError,
     UsageError,
 )
+from pyspark_commitlog.producer.batch_parts import size_of
 from pyspark_commitlog.producer.batches import (
     RECORD_BYTES,
     RUN_BYTES,
@@ -38,7 +39,6 @@ from pyspark_commitlog.producer.batches import (
 )
 from pyspark_commitlog.producer.buffer import Buffer
 from pyspark_commitlog.producer.delivery import Delivery, after_failure
-from pyspark_commitlog.producer.parts import size_of
 from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.storage import Clock

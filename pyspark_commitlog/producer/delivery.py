@@ -35,7 +35,7 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format.columns import Ints, instants
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.settling.waiting import weight
+from pyspark_commitlog.log.settling.settle_load import weight
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import RECENT_SECONDS, TopicLog
 from pyspark_commitlog.log.write.commit import Committed, commit, storage_error

@@ -21,6 +21,7 @@ from pyspark_commitlog.log.write.records import MAX_COLUMN_BYTES, narrowed
 from pyspark_commitlog.log.write.writers import PRODUCER, TRANSIENT
 from pyspark_commitlog.model import as_whole
 from pyspark_commitlog.producer.accumulator import RecordAccumulator
+from pyspark_commitlog.producer.batch_parts import BatchPart, size_of, split_batch
 from pyspark_commitlog.producer.batches import (
     BatchMetadata,
     HeaderList,
@@ -35,7 +36,6 @@ from pyspark_commitlog.producer.batches import (
 )
 from pyspark_commitlog.producer.buffer import Buffer, interrupted
 from pyspark_commitlog.producer.delivery import Delivery, ProducerIdentity
-from pyspark_commitlog.producer.parts import BatchPart, size_of, split_batch
 from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.producer.watchdog import Watchdog
 from pyspark_commitlog.replicas.roots import Roots
@@ -43,7 +43,7 @@ from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.process import process_id
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.producer.waiting import AppendOrder
+    from pyspark_commitlog.producer.append_order import AppendOrder
 
 _MS_US = 1000
 #: Between two looks for a root that is away (Kafka: retry.backoff.ms).
@@ -130,7 +130,7 @@ class Gathering:
         """Give something to a topic's accumulator when it is its turn and there is room."""
         import asyncio
 
-        from pyspark_commitlog.producer.waiting import AppendOrder
+        from pyspark_commitlog.producer.append_order import AppendOrder
 
         if self._order is None:
             self._order = AppendOrder(self._buffer)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from threading import Lock
 
 from pyspark_commitlog.log.maintain.settle import settle_after_commit
-from pyspark_commitlog.log.settling.waiting import is_look_due
+from pyspark_commitlog.log.settling.settle_load import is_look_due
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.storage import Storage

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from pyspark_commitlog.anchor import stays_ms
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.entry_fields import state_of
 from pyspark_commitlog.replicas.learning import (
     Allowance,
     CollectedError,
@@ -24,7 +24,7 @@ from pyspark_commitlog.replicas.learning import (
     learn,
     put_bytes,
 )
-from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.replicas.replica_journals import Places
 from pyspark_commitlog.storage import Storage
 
 logger = logging.getLogger("pyspark_commitlog.replicas")

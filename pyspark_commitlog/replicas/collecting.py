@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.replicas import rules
-from pyspark_commitlog.replicas.entries import state_of
-from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.replicas.entry_fields import state_of
+from pyspark_commitlog.replicas.replica_journals import Places
 
 
 def collectable(places: Places, head: Stored, older: Callable[[], int]) -> int:

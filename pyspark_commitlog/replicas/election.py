@@ -8,11 +8,11 @@ from collections.abc import Collection
 from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.replicas import rules
-from pyspark_commitlog.replicas.entries import state_of, states_hw_alone, with_state
-from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.replicas.entry_fields import state_of, states_hw_alone, with_state
 from pyspark_commitlog.replicas.pushing import Pusher
+from pyspark_commitlog.replicas.replica_journals import Places
+from pyspark_commitlog.replicas.replica_state import ReplicaState
 from pyspark_commitlog.replicas.rules import Reason, RefusedError
-from pyspark_commitlog.replicas.state import ReplicaState
 from pyspark_commitlog.replicas.unclean import UNCLEAN, draft_unclean_election
 from pyspark_commitlog.storage import Storage
 

@@ -15,7 +15,7 @@ from pyspark_commitlog.errors import CommitLogError, CorruptionError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.replicas.learning import NowhereError, Replica, bring
-from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.replicas.replica_journals import Places
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.os_errors import is_eio
 from pyspark_commitlog.storage.process import results_of

@@ -14,9 +14,10 @@ from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotA
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.replicas import rules
-from pyspark_commitlog.replicas.choosing import DEFAULT_FACTOR, first_free, held_and_free, leaving, so_many_free
-from pyspark_commitlog.replicas.entries import state_of, without_append
+from pyspark_commitlog.replicas.entry_fields import state_of, without_append
 from pyspark_commitlog.replicas.order import Order
+from pyspark_commitlog.replicas.placement import DEFAULT_FACTOR, first_free, held_and_free, leaving, so_many_free
+from pyspark_commitlog.replicas.replica_state import MetadataSet, ReplicaState
 from pyspark_commitlog.replicas.roots import (
     MAX_ROOTS,
     Address,
@@ -28,7 +29,6 @@ from pyspark_commitlog.replicas.roots import (
     root_id,
 )
 from pyspark_commitlog.replicas.rules import Reason, RefusedError
-from pyspark_commitlog.replicas.state import MetadataSet, ReplicaState
 from pyspark_commitlog.storage import Storage
 
 logger = logging.getLogger("pyspark_commitlog.replicas")

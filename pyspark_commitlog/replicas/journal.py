@@ -15,7 +15,7 @@ from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.journal import Draft, Journal, ReaderState, Slot, Stored, Unchanged
 from pyspark_commitlog.journal.entries import Appended, LandedDraft, Plan, Result
 from pyspark_commitlog.replicas.collecting import collectable
-from pyspark_commitlog.replicas.entries import NotReplicatedError, state_of
+from pyspark_commitlog.replicas.entry_fields import NotReplicatedError, state_of
 from pyspark_commitlog.replicas.learning import Replica
 from pyspark_commitlog.replicas.order import Order
 from pyspark_commitlog.replicas.roots import Roots

@@ -26,8 +26,8 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.journal import Journal, Stored
-from pyspark_commitlog.replicas import synced
-from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas import durable_files
+from pyspark_commitlog.replicas.entry_fields import state_of
 from pyspark_commitlog.replicas.roots import Address, check_identity
 from pyspark_commitlog.replicas.unit import NeededFile, Unit
 from pyspark_commitlog.storage import Clock, FileInfo, NotPutError, Storage
@@ -314,10 +314,12 @@ def bring(needed: NeededFile, target: Storage, donors: Iterable[Storage]) -> Non
     """
     found = _matching_info(needed, target)
     if found is not None:
-        if not synced.has(target, needed.path, found):  # the process that put it may have been killed before it could
+        if not durable_files.has(
+            target, needed.path, found
+        ):  # the process that put it may have been killed before it could
             target.sync_file(needed.path)
             target.sync_directory(needed.path.rpartition("/")[0], fresh=True)
-            synced.add(target, needed.path)
+            durable_files.add(target, needed.path)
         return
     replace(needed, target, donors)
 
@@ -330,7 +332,7 @@ def replace(needed: NeededFile, target: Storage, donors: Iterable[Storage]) -> N
             continue
         try:
             _copy(needed, donor, target)
-            synced.add(target, needed.path)
+            durable_files.add(target, needed.path)
             return
         except (_DonorError, CorruptionError) as error:
             failures.append(str(error))

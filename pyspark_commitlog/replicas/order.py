@@ -23,16 +23,16 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.journal import Draft, ReaderState, Slot, Stored, Unchanged
 from pyspark_commitlog.journal.entries import Appended, LandedDraft, Plan, Result
 from pyspark_commitlog.replicas import rules
-from pyspark_commitlog.replicas.choosing import assigned, candidates, how_many, resized
 from pyspark_commitlog.replicas.election import Elections
-from pyspark_commitlog.replicas.entries import state_of, states_hw_alone, with_state
+from pyspark_commitlog.replicas.entry_fields import state_of, states_hw_alone, with_state
 from pyspark_commitlog.replicas.learning import BehindError, NowhereError, RestoredError, SupersededError, bring, learn
-from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.replicas.placement import assigned, candidates, how_many, resized
 from pyspark_commitlog.replicas.pushing import Pushed, Pusher
+from pyspark_commitlog.replicas.quorum_changes import Check
+from pyspark_commitlog.replicas.replica_journals import Places
+from pyspark_commitlog.replicas.replica_state import MetadataSet, ReplicaState
 from pyspark_commitlog.replicas.roots import Roots
 from pyspark_commitlog.replicas.rules import Ack, Reason, RefusedError
-from pyspark_commitlog.replicas.sets import Check
-from pyspark_commitlog.replicas.state import MetadataSet, ReplicaState
 from pyspark_commitlog.replicas.unit import ReplicationLimits, Unit
 
 logger = logging.getLogger("pyspark_commitlog.replicas")

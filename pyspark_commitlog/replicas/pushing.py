@@ -10,12 +10,12 @@ from functools import partial
 from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.replicas import rules
-from pyspark_commitlog.replicas.entries import HW, state_of, states_hw_alone, without_append
-from pyspark_commitlog.replicas.lag import Lag
+from pyspark_commitlog.replicas.entry_fields import HW, state_of, states_hw_alone, without_append
 from pyspark_commitlog.replicas.learning import Allowance, BehindError, Replica, learn
-from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.replicas.push_lag import Lag
+from pyspark_commitlog.replicas.replica_journals import Places
+from pyspark_commitlog.replicas.replica_state import ReplicaState
 from pyspark_commitlog.replicas.rules import RefusedError
-from pyspark_commitlog.replicas.state import ReplicaState
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.limited import begun
 

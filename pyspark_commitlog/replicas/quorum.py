@@ -23,10 +23,10 @@ from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.journal import Appended, Draft, Plan, Result, Slot, Stored, Unchanged
 from pyspark_commitlog.replicas import ballots
 from pyspark_commitlog.replicas.acceptor import RefusedBallotError
-from pyspark_commitlog.replicas.ahead import PromisedBallot, RegisterKey, keep, take
 from pyspark_commitlog.replicas.ballots import NO_BALLOT, NO_VALUE, Ballot, Register, Value
 from pyspark_commitlog.replicas.learning import Replica
-from pyspark_commitlog.replicas.seats import MovedError, Seat, SeatedJournal
+from pyspark_commitlog.replicas.promised_ballots import PromisedBallot, RegisterKey, keep, take
+from pyspark_commitlog.replicas.quorum_members import MovedError, Seat, SeatedJournal
 from pyspark_commitlog.replicas.unit import Unit
 from pyspark_commitlog.storage.process import share_out
 

@@ -20,7 +20,7 @@ from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNot
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.replicas import rules
-from pyspark_commitlog.replicas.entries import state_of, with_state
+from pyspark_commitlog.replicas.entry_fields import state_of, with_state
 from pyspark_commitlog.replicas.learning import (
     CollectedError,
     NowhereError,
@@ -35,10 +35,10 @@ from pyspark_commitlog.replicas.learning import (
     put_bytes,
 )
 from pyspark_commitlog.replicas.order import Order
-from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.replicas.replica_journals import Places
+from pyspark_commitlog.replicas.replica_state import MetadataSet, ReplicaState
 from pyspark_commitlog.replicas.roots import Address, Listed, Roots, check_identity, list_at, root_id
 from pyspark_commitlog.replicas.settings import JOURNALS, copy_damaged, copy_newest, damage_of
-from pyspark_commitlog.replicas.state import MetadataSet, ReplicaState
 from pyspark_commitlog.replicas.unclean import unclean_election_of
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.os_errors import is_eio

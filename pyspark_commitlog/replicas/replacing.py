@@ -14,10 +14,10 @@ from pyspark_commitlog.errors import ConflictError, ReplicaNotAvailableError, Us
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.journal import no_sides
-from pyspark_commitlog.replicas import sets
+from pyspark_commitlog.replicas import quorum_changes
 from pyspark_commitlog.replicas.births import Births
 from pyspark_commitlog.replicas.joining import begun_at, refuse_same_place
-from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.replicas.replica_journals import Places
 from pyspark_commitlog.replicas.replicating import of_each
 from pyspark_commitlog.replicas.roots import Address, Listed, Roots, root_id
 from pyspark_commitlog.replicas.settings import JOURNALS
@@ -101,8 +101,8 @@ def move(roots: Roots, old: Address, new: Address) -> None:
         raise ConflictError(f"another metadata root is being replaced ({_metadata_text(listed)} decide): run it again")
     metadata = tuple(new if each.id == old.id else each for each in listed.metadata)
     after = replace(listed, metadata=metadata, generation=listed.generation + 1, former=listed.metadata)
-    decided = sets.decide_next(roots, listed, after)
-    sets.tell(roots, decided)
+    decided = quorum_changes.decide_next(roots, listed, after)
+    quorum_changes.tell(roots, decided)
     if decided.metadata != metadata:
         raise ConflictError(f"another replacement was decided first ({_metadata_text(decided)} decide): run it again")
 
@@ -130,7 +130,7 @@ def finish(roots: Roots, units: Units) -> None:
             places.teach(places.at(root))
 
     _raise_failed(of_each(teach_new_roots, units([each.id for each in listed.former])))
-    sets.tell(roots, replace(listed, former=()))
+    quorum_changes.tell(roots, replace(listed, former=()))
 
 
 def _raise_failed(found: Sequence[object]) -> None:

@@ -13,11 +13,11 @@ from typing import TypeVar
 from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.replicas.catching_up import SegmentCopier, learn_or_catch_up
-from pyspark_commitlog.replicas.entries import NotReplicatedError, state_of
+from pyspark_commitlog.replicas.entry_fields import NotReplicatedError, state_of
 from pyspark_commitlog.replicas.joining import give_default
 from pyspark_commitlog.replicas.learning import Allowance, CollectedError, NowhereError
 from pyspark_commitlog.replicas.order import Order
-from pyspark_commitlog.replicas.state import ReplicaState
+from pyspark_commitlog.replicas.replica_state import ReplicaState
 from pyspark_commitlog.storage import Clock
 from pyspark_commitlog.storage.process import share_out
 

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
-from pyspark_commitlog.replicas.state import (
+from pyspark_commitlog.replicas.replica_state import (
     MAX_ABOVE_HW,
     MAX_ON_ROWS,
     MAX_PENDING,

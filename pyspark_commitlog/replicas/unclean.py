@@ -12,11 +12,11 @@ from pyspark_commitlog.errors import CommitLogError, NotLeaderError
 from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.journal import Journal, Stored
 from pyspark_commitlog.replicas import rules
-from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.entry_fields import state_of
 from pyspark_commitlog.replicas.learning import Replica, is_whole
-from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.replicas.replica_journals import Places
+from pyspark_commitlog.replicas.replica_state import ReplicaState
 from pyspark_commitlog.replicas.rules import RefusedError
-from pyspark_commitlog.replicas.state import ReplicaState
 from pyspark_commitlog.replicas.unit import UncleanElection
 
 #: The kind of the entry.

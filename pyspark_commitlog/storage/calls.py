@@ -16,8 +16,8 @@ from typing import Any, TypeVar, cast
 
 from pyspark_commitlog.errors import ReplicaNotAvailableError
 from pyspark_commitlog.storage.clock import monotonic
-from pyspark_commitlog.storage.lines import TurnQueues
 from pyspark_commitlog.storage.process import after_fork, start_thread
+from pyspark_commitlog.storage.turn_queues import TurnQueues
 
 _Result = TypeVar("_Result")
 

@@ -15,8 +15,8 @@ from threading import Event, Lock
 
 from pyspark_commitlog.storage.clock import monotonic
 from pyspark_commitlog.storage.descriptors import open_file
-from pyspark_commitlog.storage.lines import TurnPlace, TurnQueues
 from pyspark_commitlog.storage.process import after_fork, start_thread
+from pyspark_commitlog.storage.turn_queues import TurnPlace, TurnQueues
 
 #: Descriptors that hold, or wait for, a turn.
 _open: set[int] = set()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark_commitlog.storage.base import AppendFile, FileInfo, Holder, OutputFile, Storage
 from pyspark_commitlog.storage.calls import Calls
 from pyspark_commitlog.storage.clock import monotonic
-from pyspark_commitlog.storage.lines import TurnPlace
+from pyspark_commitlog.storage.turn_queues import TurnPlace
 
 if TYPE_CHECKING:
     import pyarrow as pa

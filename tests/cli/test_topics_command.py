@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.cli.app import app
-from pyspark_commitlog.cli.records import parse_time
+from pyspark_commitlog.cli.offsets import parse_time
 from pyspark_commitlog.commit_log import CommitLog as Log
 from pyspark_commitlog.errors import CorruptionError, UsageError
 from tests.support.commands import run

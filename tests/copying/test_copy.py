@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.copying import staging
+from pyspark_commitlog.copying import copy_staging
 from pyspark_commitlog.copying.copy import compare_topics, copy_topics
 from pyspark_commitlog.copying.topic_copy import CopiedTopic, _CopyRound, stage_ahead
 from pyspark_commitlog.errors import (
@@ -24,7 +24,7 @@ from pyspark_commitlog.errors import (
     UsageError,
 )
 from pyspark_commitlog.format.lineage import Verdict, compare
-from pyspark_commitlog.log.parted import find_divergence
+from pyspark_commitlog.log.divergence import find_divergence
 from pyspark_commitlog.model import silent
 from pyspark_commitlog.testing.faults import Hook, on_path
 from tests.copying.conftest import Pair, records
@@ -747,7 +747,7 @@ def test_a_topic_that_is_not_compacted_has_no_tombstones(locals_: Pair, caplog: 
 def test_an_interrupted_copy_that_goes_on_when_tombstones_may_be_gone_says_so(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(staging, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(copy_staging, "CHUNK_BYTES", 1)
     put_keys(pair, *[b"a" * 2000] * 4)
 
     def end(what: str, done: int, total: int) -> None:
@@ -777,7 +777,7 @@ def chunks(world: World) -> list[str]:
 
 def interrupted(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a copy of five commits end when it has staged two chunks, of a record each."""
-    monkeypatch.setattr(staging, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(copy_staging, "CHUNK_BYTES", 1)
     pair.source.log().alter_topic("t", {"batch.size": 1024})
     for value in (b"d", b"e", b"f", b"g"):
         pair.put(value * 2000, partition=1)

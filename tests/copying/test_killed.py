@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.copying import staging
+from pyspark_commitlog.copying import copy_staging
 from pyspark_commitlog.errors import CommitLogError, UnknownTopicError
 from pyspark_commitlog.testing.faults import MUTATING, at_call, io_error
 from tests.copying.conftest import Pair, records
@@ -43,7 +43,7 @@ def test_killed_at_any_call(
     kind: type[World], when: str, every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, first: bool
 ) -> None:
     """Whatever was done by then, readers see what the source was once, and the next copy completes it."""
-    monkeypatch.setattr(staging, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(copy_staging, "CHUNK_BYTES", 1)
     number, ended = first_step(every, kind.__name__, when, first) - every, False
     while not ended:
         number += every

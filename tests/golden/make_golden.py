@@ -33,7 +33,7 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write import staging, writers
 from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
 from pyspark_commitlog.storage.local import LocalStorage
-from pyspark_commitlog.testing.clock import ManualClock
+from pyspark_commitlog.testing.manual_clock import ManualClock
 from tests.support.records import append, batch_of, stage
 
 HERE = Path(__file__).parent

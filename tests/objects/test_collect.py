@@ -16,7 +16,7 @@ from pyspark_commitlog.log import tables as side_tables
 from pyspark_commitlog.log.maintain.collect import Collected, collect
 from pyspark_commitlog.log.maintain.retention import delete_records, retain
 from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.objects.collect import delay_ms, plan_numbers, plan_proof, touch
+from pyspark_commitlog.log.objects.settle_collector import delay_ms, plan_numbers, plan_proof, touch
 from pyspark_commitlog.log.settle_change import Link
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.testing.faults import at_call

@@ -11,7 +11,7 @@ import pytest
 
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.log.maintain.settle import settle_after_commit
-from pyspark_commitlog.log.settling.waiting import is_look_due
+from pyspark_commitlog.log.settling.settle_load import is_look_due
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage.base import FileInfo, OutputFile
 from pyspark_commitlog.storage.object_store import ObjectStorage

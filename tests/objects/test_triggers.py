@@ -13,7 +13,7 @@ from pyspark_commitlog.errors import StorageError
 from pyspark_commitlog.log.maintain import collect_entries
 from pyspark_commitlog.log.maintain.settle import _collect_some, settle, settle_after_commit
 from pyspark_commitlog.log.settle_change import Collecting
-from pyspark_commitlog.log.settling.waiting import SettleLoad, Waiting, forget_all, is_look_due, waiting_of
+from pyspark_commitlog.log.settling.settle_load import SettleLoad, Waiting, forget_all, is_look_due, waiting_of
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import own_writes
 from pyspark_commitlog.testing.faults import on_path

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_commitlog.errors import BufferExhaustedError, InvalidRecordError, NotSentError
+from pyspark_commitlog.producer.batch_parts import joined, size_of, split_batch
 from pyspark_commitlog.producer.batches import BatchMetadata
-from pyspark_commitlog.producer.parts import joined, size_of, split_batch
 from tests.support.producers import Gate, producer_on, wait_until
 from tests.support.records import read_partition
 from tests.support.world import World

@@ -11,7 +11,7 @@ from itertools import count
 from unittest import mock
 
 from pyspark_commitlog.log.write.writers import TRANSIENT, ProducerBatch, Transaction
-from pyspark_commitlog.replicas import pushing, staging
+from pyspark_commitlog.replicas import pushing, replica_staging
 from pyspark_commitlog.storage import limited
 from tests.support.records import read_topic
 from tests.support.replicas import CONFIG, Replicated
@@ -153,7 +153,7 @@ def _one_after_the_other() -> Iterator[None]:
 
     with (
         mock.patch.object(pushing, "begun", lambda _, __, act: act),
-        mock.patch.object(staging, "share_out", in_turn),
+        mock.patch.object(replica_staging, "share_out", in_turn),
         mock.patch.multiple(limited, **dict.fromkeys(("LOOK_SECONDS", "PUT_SECONDS", "DATA_SECONDS"), 600.0)),
     ):
         yield

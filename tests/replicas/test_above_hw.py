@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import CommitLogError
-from pyspark_commitlog.replicas import lag, rules
+from pyspark_commitlog.replicas import push_lag, rules
 from tests.support.replicas import LAG_MS, BoundedClock, Replicated, no_device, takes_no_entry
 
 #: As many appends as may stand above the high watermark here.
@@ -40,7 +40,7 @@ def roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Replicated:
 
 def in_another_process() -> None:
     """Forget what this process has seen of roots that failed."""
-    lag._known.clear()
+    push_lag._known.clear()
 
 
 @pytest.mark.parametrize("acks_all", [False, True])

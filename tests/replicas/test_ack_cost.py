@@ -30,7 +30,7 @@ from pyspark_commitlog.producer import high_watermark
 from pyspark_commitlog.producer.high_watermark import HighWatermark
 from pyspark_commitlog.replicas.journal import ReplicatedJournal
 from pyspark_commitlog.replicas.order import Order
-from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.replicas.replica_journals import Places
 from pyspark_commitlog.storage.calls import Calls
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.support.records import batch_of, stage

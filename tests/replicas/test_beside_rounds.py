@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from pyspark_commitlog.cli import catching_up
+from pyspark_commitlog.cli import background_catch_up
 from pyspark_commitlog.cli.app import _MaintainRound
-from pyspark_commitlog.cli.catching_up import CatchingUp
+from pyspark_commitlog.cli.background_catch_up import CatchingUp
 from pyspark_commitlog.cli.replicas import _round
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.log.last_maintained import since_maintained_ms
@@ -185,7 +185,7 @@ def test_without_a_thread_the_service_waits(roots: Replicated, monkeypatch: pyte
     def none_left(name: str, run: Callable[[], object], *, reserved: bool) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(catching_up, "start_thread", none_left)
+    monkeypatch.setattr(background_catch_up, "start_thread", none_left)
     log = roots.log("a")
     rounds_of(log, "maintain")()
     with CatchingUp(log.catch_up, threading.Event()) as beside:

@@ -25,7 +25,7 @@ from pyspark_commitlog.log.maintain import catch_up as copying
 from pyspark_commitlog.log.maintain.catch_up import TopicSegments
 from pyspark_commitlog.replicas import rules
 from pyspark_commitlog.replicas.catching_up import catch_up, learn_or_catch_up
-from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.entry_fields import state_of
 from pyspark_commitlog.replicas.learning import Allowance, CollectedError, learn
 from pyspark_commitlog.replicas.replicating import replicate_late
 from tests.crash.conftest import fast_path as fast_path

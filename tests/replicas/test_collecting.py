@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from pyspark_commitlog.log.maintain.collect import collect
-from pyspark_commitlog.log.maintain.decided import collect_decided
+from pyspark_commitlog.log.maintain.collect_metadata import collect_decided
 from pyspark_commitlog.log.maintain.run import maintain_topic
 from pyspark_commitlog.log.maintain.settle import settle_on
 from pyspark_commitlog.log.write.commit import commit

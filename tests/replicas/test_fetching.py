@@ -14,7 +14,7 @@ import pytest
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.replicas.fetching import THREADS, EntryRange, by_threads, damaged, is_linked, read_undamaged
 from pyspark_commitlog.replicas.mending import MendedFiles, mend_journal, mend_named
-from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.replicas.replica_journals import Places
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.replicas import CONFIG, Replicated, faults, once_at
 

@@ -1,6 +1,6 @@
 """Consumer groups where three metadata roots decide: any one may be lost, and none of them is believed alone.
 
-``replicas/decided.py`` has the interleavings.
+``replicas/decided_journal.py`` has the interleavings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark_commitlog.groups.membership.member import GroupMember
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import Position
 from pyspark_commitlog.replicas import quorum
-from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.entry_fields import state_of
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.replicas import Replicated, commit_offset, committed_offset, group, no_groups, once_at

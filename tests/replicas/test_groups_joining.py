@@ -21,7 +21,7 @@ import pytest
 from pyspark_commitlog.cli.app import _MaintainRound
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.entry_fields import state_of
 from tests.crash.conftest import fast_path as fast_path
 from tests.crash.processes import start
 from tests.support.growing import Grown, add, alone

@@ -22,7 +22,7 @@ from pyspark_commitlog.groups.member_config import MemberConfig
 from pyspark_commitlog.groups.membership.member import GroupMember
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.entry_fields import state_of
 from tests.support.replicas import Replicated, commit_offset, committed_offset, group, no_device
 
 

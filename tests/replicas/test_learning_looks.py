@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import SyncFailedError
-from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.entry_fields import state_of
 from pyspark_commitlog.replicas.learning import learn, put_bytes
 from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.testing.faults import io_error

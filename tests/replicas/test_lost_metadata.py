@@ -22,7 +22,7 @@ import pytest
 from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.entry_fields import state_of
 from pyspark_commitlog.testing.faults import Hook
 from tests.replicas.lost import at, recover, url
 from tests.support.records import batch_of, stage

@@ -27,18 +27,18 @@ import pytest
 
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.maintain.decided import collect_decided
+from pyspark_commitlog.log.maintain.collect_metadata import collect_decided
 from pyspark_commitlog.log.maintain.run import maintain_topic
 from pyspark_commitlog.log.maintain.settle import settle_on
 from pyspark_commitlog.log.write import writers
 from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.model import silent
-from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.entry_fields import state_of
 from pyspark_commitlog.replicas.journal import ReplicatedJournal
 from pyspark_commitlog.replicas.learning import Replica
 from pyspark_commitlog.replicas.quorum import Quorum
+from pyspark_commitlog.replicas.quorum_members import leading_to
 from pyspark_commitlog.replicas.roots import Roots
-from pyspark_commitlog.replicas.seats import leading_to
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.replicas import Replicated, once_at

@@ -22,7 +22,7 @@ from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
 from pyspark_commitlog.log.write import writers
 from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.model import Recovered
-from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.entry_fields import state_of
 from tests.crash.conftest import fast_path as fast_path
 from tests.replicas.lost import at, url
 from tests.support.replicas import (

@@ -35,9 +35,9 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.groups.state.group_state import Position
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
-from pyspark_commitlog.replicas import ahead, quorum, replicating
+from pyspark_commitlog.replicas import promised_ballots, quorum, replicating
 from pyspark_commitlog.replicas.ballots import Value
-from pyspark_commitlog.replicas.entries import state_of, without_append
+from pyspark_commitlog.replicas.entry_fields import state_of, without_append
 from pyspark_commitlog.replicas.order import Order
 from pyspark_commitlog.replicas.roots import Roots, list_at
 from pyspark_commitlog.storage.local import LocalStorage
@@ -154,7 +154,7 @@ def test_a_writer_that_is_stopped_between_its_rounds_goes_on_at_the_set_that_fol
     in_order(monkeypatch)
     hook = at_accept(number, lambda: replace(roots))
     roots.hooks.update(dict.fromkeys("mno", hook))
-    ahead.forget()  # another process: it prepares
+    promised_ballots.forget()  # another process: it prepares
     touch(roots, "e")
     roots.hooks.clear()
     assert [kind for kind, _ in chain(roots)].count("e") == 1

@@ -30,7 +30,7 @@ from pyspark_commitlog.errors import NotLeaderError
 from pyspark_commitlog.log.write import commit as commit_module
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.replicas import rules
-from pyspark_commitlog.replicas.staging import StagedOutput
+from pyspark_commitlog.replicas.replica_staging import StagedOutput
 from pyspark_commitlog.storage import OutputFile
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.support.records import batch_of, stage

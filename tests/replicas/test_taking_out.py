@@ -22,7 +22,7 @@ from pyspark_commitlog import replication
 from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.replicas.catching_up import SegmentCopier
-from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.entry_fields import state_of
 from pyspark_commitlog.replicas.joining import add_replicas, give_default, remove_replica
 from pyspark_commitlog.replicas.order import Order
 from pyspark_commitlog.replicas.pushing import Pusher

@@ -33,7 +33,7 @@ from pyspark_commitlog.log.late_voids import is_misled, late_voids, with_voids_a
 from pyspark_commitlog.log.maintain import compact as compaction
 from pyspark_commitlog.log.maintain import mend
 from pyspark_commitlog.log.maintain.catch_up import TopicSegments
-from pyspark_commitlog.log.objects.salvage import publish
+from pyspark_commitlog.log.objects.salvage_objects import publish
 from pyspark_commitlog.log.settle_state import Active, SettledPartition
 from pyspark_commitlog.log.state import LostOffsets, TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from pyspark_commitlog.commit_log import CommitLog
-from pyspark_commitlog.copying import staging
+from pyspark_commitlog.copying import copy_staging
 from pyspark_commitlog.copying.copy import copy_topics
 from pyspark_commitlog.copying.topic_copy import stage_ahead
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, UnsupportedError
@@ -373,11 +373,11 @@ def test_a_note_of_a_copy_without_one_of_its_members_is_no_note(tmp_path: Path) 
     (note,) = (noted.path / paths.copied).iterdir()
     body = json.loads(note.read_bytes())
     del body["crc"]
-    assert staging.noted_pieces(noted.storage(), paths, state) != {}
+    assert copy_staging.noted_pieces(noted.storage(), paths, state) != {}
     for number, each in enumerate(crafted(body)):
         there = copied(noted, tmp_path / f"{number}")
         (there.path / paths.copied / note.name).write_bytes(sealed(each.body))
-        assert not each.left_out or staging.noted_pieces(there.storage(), paths, state) == {}, each
+        assert not each.left_out or copy_staging.noted_pieces(there.storage(), paths, state) == {}, each
         copy_topics(source.log(), there.log(), ["t"])
         assert there.values() == source.values(), each
 

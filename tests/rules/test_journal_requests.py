@@ -15,8 +15,8 @@ from pyspark_commitlog.errors import OutcomeUnknownError, ReplicaNotAvailableErr
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged, no_sides
-from pyspark_commitlog.testing.clock import ManualClock
 from pyspark_commitlog.testing.faults import FaultyStorage, Hook, io_error, on_path
+from pyspark_commitlog.testing.manual_clock import ManualClock
 from tests.support.counted import CountedStorage
 from tests.support.entries import rewrite
 from tests.support.world import once, raising

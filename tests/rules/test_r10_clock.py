@@ -14,7 +14,7 @@ from pyspark_commitlog.log.read.reader import PartitionReader
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
 from pyspark_commitlog.storage.local import LocalStorage
-from pyspark_commitlog.testing.clock import ManualClock
+from pyspark_commitlog.testing.manual_clock import ManualClock
 from tests.support.records import append, batch_of, stage
 from tests.support.world import DELAY_MS, RETENTION_MS, World, many
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pyspark_commitlog import CommitLog, DefaultSource
-from pyspark_commitlog.testing.clock import ManualClock
+from pyspark_commitlog.testing.manual_clock import ManualClock
 from tests.spark.driver import Checkpoint, Driver
 from tests.spark.jobs import Seen, ended, frame, put, read, run, stored_frame, stream, values, write
 from tests.spark.model import AUTUMN, Sent, Topic

@@ -15,7 +15,7 @@ from pyspark_commitlog.log.maintain import compact as engine
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.spark.compact import compact
+from pyspark_commitlog.spark.compaction_job import compact
 from tests.spark.submitted import submit
 from tests.support import replicas as replicated
 from tests.support.records import Record, append, batch_of, read_topic, stage

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pyspark_commitlog.storage import FileInfo
 from pyspark_commitlog.storage.local import LocalOutputFile, LocalStorage
-from pyspark_commitlog.testing.clock import ManualClock
+from pyspark_commitlog.testing.manual_clock import ManualClock
 
 
 def _etag(data: bytes) -> str:

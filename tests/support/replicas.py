@@ -26,13 +26,13 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import Committed, commit
 from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
 from pyspark_commitlog.model import silent
-from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.entry_fields import state_of
 from pyspark_commitlog.replicas.order import Order
-from pyspark_commitlog.replicas.state import ReplicaState
+from pyspark_commitlog.replicas.replica_state import ReplicaState
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.local import LocalStorage
-from pyspark_commitlog.testing.clock import ManualClock
 from pyspark_commitlog.testing.faults import FaultyStorage, Hook
+from pyspark_commitlog.testing.manual_clock import ManualClock
 from tests.support.records import batch_of, read_topic, stage
 from tests.support.world import CHUNKS
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import ReplicaNotAvailableError
-from pyspark_commitlog.replicas import lag as lag_module
+from pyspark_commitlog.replicas import durable_files
+from pyspark_commitlog.replicas import push_lag as lag_module
 from pyspark_commitlog.replicas import roots as roots_module
-from pyspark_commitlog.replicas import synced
-from pyspark_commitlog.replicas.lag import Lag
+from pyspark_commitlog.replicas.push_lag import Lag
 from pyspark_commitlog.replicas.roots import Address, Listed, Roots
 from pyspark_commitlog.storage import calls as module
 from pyspark_commitlog.storage import race
@@ -417,13 +417,13 @@ def test_a_forked_child_waits_for_no_lock_that_a_thread_of_its_parent_holds(tmp_
         assert Roots.of(storage) is roots
         assert roots.listed()
         assert lag.seconds("root", 1.0) == Lag.of("a unit").seconds("root", 1.0) == 0
-        assert not synced.has(storage, "file", storage.info("file"))
+        assert not durable_files.has(storage, "file", storage.info("file"))
         race.check_store(tried)
 
     tried = LocalStorage(tmp_path)
     tried._client = "a mount that another root has tried"
     race._seen.add((tried.device(), tried.client))
-    locks = module._lock, roots_module._lock, roots._lock, lag_module._lock, synced._lock, race._one_at_a_time
+    locks = module._lock, roots_module._lock, roots._lock, lag_module._lock, durable_files._lock, race._one_at_a_time
     with contextlib.ExitStack() as held:
         for lock in locks:
             held.enter_context(lock)

@@ -28,7 +28,7 @@ from pyspark_commitlog.storage.fsspec_options import Filesystem, creates_exclusi
 from pyspark_commitlog.storage.fsspec_store import FsspecStorage
 from pyspark_commitlog.storage.fsspec_trial import fault_of_files
 from pyspark_commitlog.storage.write_once import CLOCK
-from pyspark_commitlog.testing.clock import ManualClock
+from pyspark_commitlog.testing.manual_clock import ManualClock
 from tests.support.filesystems import Failing, Modeless, Plain, Shelf, open_shelf
 from tests.support.name_node import NameNode
 

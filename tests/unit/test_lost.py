@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pyspark_commitlog.format.lineage import Lineage
-from pyspark_commitlog.log.lost import elected_away, gaps, losses_since
-from pyspark_commitlog.log.parted import Divergence
+from pyspark_commitlog.log.divergence import Divergence
+from pyspark_commitlog.log.lost_ranges import elected_away, gaps, losses_since
 from pyspark_commitlog.log.state import MAX_LOST, LostOffsets, TopicState, Void, with_lost
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.read.election_losses import asked_for, lost_ahead, lost_before

@@ -39,7 +39,7 @@ from pyspark_commitlog.storage.object_errors import explain, first_line
 from pyspark_commitlog.storage.object_options import client_options, parse_url
 from pyspark_commitlog.storage.object_store import ObjectStorage, identity
 from pyspark_commitlog.storage.write_once import CLOCK
-from pyspark_commitlog.testing.clock import ManualClock
+from pyspark_commitlog.testing.manual_clock import ManualClock
 
 BUSY = "Generic S3 error: Error performing PUT http://h/b/x in 1ms - Server returned non-2xx status code: {}: <?xml…"
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from pyspark_commitlog.errors import OffsetOutOfRangeError, TopicChangedError
-from pyspark_commitlog.log.parted import Divergence
+from pyspark_commitlog.log.divergence import Divergence
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.read.progress import Loss, error_of, find_available_offsets, ranges, up_to

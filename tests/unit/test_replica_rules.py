@@ -7,6 +7,16 @@ from dataclasses import replace
 
 import pytest
 
+from pyspark_commitlog.replicas.replica_state import (
+    MAX_ABOVE_HW,
+    MAX_ON_ROWS,
+    MAX_PENDING,
+    MAX_ROOTS,
+    MAX_WHY,
+    MetadataSet,
+    ReplicaState,
+    check_replicas,
+)
 from pyspark_commitlog.replicas.rules import (
     Ack,
     Reason,
@@ -33,16 +43,6 @@ from pyspark_commitlog.replicas.rules import (
     visible,
     with_hw,
     without_replica,
-)
-from pyspark_commitlog.replicas.state import (
-    MAX_ABOVE_HW,
-    MAX_ON_ROWS,
-    MAX_PENDING,
-    MAX_ROOTS,
-    MAX_WHY,
-    MetadataSet,
-    ReplicaState,
-    check_replicas,
 )
 
 THREE = MetadataSet(1, "s", ("a", "b", "c"))

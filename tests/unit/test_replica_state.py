@@ -11,9 +11,9 @@ import pytest
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.entry import REPLICAS, Entry
-from pyspark_commitlog.replicas import entries as entries_read
-from pyspark_commitlog.replicas.entries import state_of
-from pyspark_commitlog.replicas.state import (
+from pyspark_commitlog.replicas import entry_fields as entries_read
+from pyspark_commitlog.replicas.entry_fields import state_of
+from pyspark_commitlog.replicas.replica_state import (
     MAX_ABOVE_HW,
     MAX_ON_ROWS,
     MAX_PENDING,

@@ -20,7 +20,7 @@ from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.lineage import Lineage, Verdict, compare
 from pyspark_commitlog.format.paths import journal
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.parted import Divergence, find_divergence
+from pyspark_commitlog.log.divergence import Divergence, find_divergence
 from pyspark_commitlog.log.read.reader import PartitionReader, Rows, View
 from pyspark_commitlog.log.read.unsettled import Entries, Pending
 from pyspark_commitlog.log.state import TopicState

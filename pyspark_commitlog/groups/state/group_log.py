@@ -43,15 +43,15 @@ from pyspark_commitlog.groups.state.members import Members
 from pyspark_commitlog.journal import Draft, LandedDraft, Slot, Stored, Unchanged
 from pyspark_commitlog.journal.entries import Appended, Plan, Result
 from pyspark_commitlog.log.defaults import RootDefaults
+from pyspark_commitlog.log.divergence import check_parted, find_divergence
 from pyspark_commitlog.log.maintain.collect import oldest_needed
-from pyspark_commitlog.log.parted import check_parted, find_divergence
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.tables import place_tables
 from pyspark_commitlog.log.topic import HANDLE_BYTES, TopicLog, check_partition
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.replicas.decided import DecidedJournal
-from pyspark_commitlog.replicas.deciders import Deciders
+from pyspark_commitlog.replicas.decided_journal import DecidedJournal
 from pyspark_commitlog.replicas.journal import ReplicatedJournal
+from pyspark_commitlog.replicas.metadata_roots import Deciders
 from pyspark_commitlog.replicas.unit import Unit
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.caches import Shelf

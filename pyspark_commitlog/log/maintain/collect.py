@@ -18,11 +18,11 @@ from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged
 from pyspark_commitlog.log.maintain.collect_entries import STEP, collect_entries, plan_entries
-from pyspark_commitlog.log.objects.collect import SettleCollector, delay_ms, touch
+from pyspark_commitlog.log.objects.settle_collector import SettleCollector, delay_ms, touch
 from pyspark_commitlog.log.objects.sweep import retention_ms
 from pyspark_commitlog.log.read.unsettled import needed_chunks
 from pyspark_commitlog.log.settle_state import SettleState
-from pyspark_commitlog.log.settling.run import Budget
+from pyspark_commitlog.log.settling.settle_run import Budget
 from pyspark_commitlog.log.state import Mark, TopicState, plan_floor
 from pyspark_commitlog.log.tables import SETTLE_TABLES, side_files
 from pyspark_commitlog.log.topic import TopicLog

@@ -3,7 +3,7 @@
 Under the settlers' lock (rule R3). Segments are rewritten under new names and swapped by one settle entry (rule R4),
 which takes the place of Kafka's ``.cleaned`` and ``.swap`` renames: a reader sees either all old or all new ones,
 and the old ones stay until no retained settle entry names them (rule R13). Where nothing can be appended there is no
-lock, and a round publishes piece by piece (``log.objects.compact``).
+lock, and a round publishes piece by piece (``log.objects.compact_pieces``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pyspark_commitlog.log.maintain.compaction_plan import (
 )
 from pyspark_commitlog.log.maintain.each_partition import look_now
 from pyspark_commitlog.log.maintain.keymap import Keys, KeySource, find_superseded
-from pyspark_commitlog.log.objects.compact import eligible, publish_piece, reaches_into, still_own
+from pyspark_commitlog.log.objects.compact_pieces import eligible, publish_piece, reaches_into, still_own
 from pyspark_commitlog.log.objects.merge import split
 from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.segments.rewrite import Rules, rewrite, rows_of

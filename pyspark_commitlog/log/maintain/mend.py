@@ -30,7 +30,7 @@ from pyspark_commitlog.log.maintain.donors import (
     attempts,
     lost_ranges,
 )
-from pyspark_commitlog.log.objects.salvage import Salvage, SharedLossError, publish
+from pyspark_commitlog.log.objects.salvage_objects import Salvage, SharedLossError, publish
 from pyspark_commitlog.log.read.damage import Fragment
 from pyspark_commitlog.log.repair.salvage import Range, damaged_fragments, overlap, rewritten_row, segments_of
 from pyspark_commitlog.log.repair.void import settling_stopped

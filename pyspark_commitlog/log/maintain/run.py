@@ -9,14 +9,14 @@ from typing import TypeVar
 from pyspark_commitlog.errors import TopicChangedError, as_reported, combine_errors
 from pyspark_commitlog.log.last_maintained import note_maintained
 from pyspark_commitlog.log.maintain.collect import Collected, collect, remove_former, sweep, sweep_tables
+from pyspark_commitlog.log.maintain.collect_metadata import collect_decided
 from pyspark_commitlog.log.maintain.compact import Compacted, compact, idle_reasons
-from pyspark_commitlog.log.maintain.decided import collect_decided
 from pyspark_commitlog.log.maintain.recover import recover
 from pyspark_commitlog.log.maintain.retention import Retained, collect_segments, retain
 from pyspark_commitlog.log.maintain.settle import settle_on
 from pyspark_commitlog.log.objects.merge import NOTHING_MERGED, Merged, merge
 from pyspark_commitlog.log.objects.sweep import sweep_objects
-from pyspark_commitlog.log.settling.run import Settled
+from pyspark_commitlog.log.settling.settle_run import Settled
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Progress, Watched, watched
 from pyspark_commitlog.storage import Holder

@@ -16,14 +16,14 @@ from pyspark_commitlog.errors import CommitLogError, CorruptionError, combine_er
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.last_maintained import start_note, warn_unless_maintained
 from pyspark_commitlog.log.objects.merge import merge
-from pyspark_commitlog.log.objects.settle import settle_to_object
+from pyspark_commitlog.log.objects.object_settler import settle_to_object
 from pyspark_commitlog.log.read.unsettled import Hole, Source, unsettled_frames
 from pyspark_commitlog.log.repair.void import void_unsynced
 from pyspark_commitlog.log.segments.writer import SegmentWriter
 from pyspark_commitlog.log.settle_state import Sealed, SettledPartition, SettleState
 from pyspark_commitlog.log.settling.merger import Merger, append_unsettled
-from pyspark_commitlog.log.settling.run import Budget, Settled, SettleRun, SettleThrottle
-from pyspark_commitlog.log.settling.waiting import MOST_REST_SECONDS, SettleLoad, Waiting, waiting_of, weight
+from pyspark_commitlog.log.settling.settle_load import MOST_REST_SECONDS, SettleLoad, Waiting, waiting_of, weight
+from pyspark_commitlog.log.settling.settle_run import Budget, Settled, SettleRun, SettleThrottle
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Holder

@@ -25,12 +25,12 @@ from pyspark_commitlog.format.frame import SPARSE
 from pyspark_commitlog.format.index import lookup_offset, position_after
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.format.segment_object import INDEX
+from pyspark_commitlog.log.divergence import find_divergence
 from pyspark_commitlog.log.frames import Located, Span, check, segment_span, walk
-from pyspark_commitlog.log.lost import elected_away, gaps
-from pyspark_commitlog.log.parted import find_divergence
-from pyspark_commitlog.log.read.coming import Prefetcher, RecordLocation
+from pyspark_commitlog.log.lost_ranges import elected_away, gaps
 from pyspark_commitlog.log.read.neighbours import neighbours_of
-from pyspark_commitlog.log.read.parts import part_of
+from pyspark_commitlog.log.read.prefetcher import Prefetcher, RecordLocation
+from pyspark_commitlog.log.read.segment_indexes import part_of
 from pyspark_commitlog.log.read.unsettled import (
     AT_ONCE,
     WAY_OUT,

@@ -16,8 +16,8 @@ from pyspark_commitlog.errors import TopicChangedError
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, OffsetEntry, decode_offset
 from pyspark_commitlog.format.segment_object import INDEX
 from pyspark_commitlog.log.read.extents import ExtentTable, shared_tables
-from pyspark_commitlog.log.read.parts import part_of
 from pyspark_commitlog.log.read.reader import View, read_view
+from pyspark_commitlog.log.read.segment_indexes import part_of
 from pyspark_commitlog.log.read.unsettled import AT_ONCE, read_many
 from pyspark_commitlog.log.settle_state import Active, Sealed
 from pyspark_commitlog.log.topic import TopicLog

@@ -18,8 +18,8 @@ from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError
 from pyspark_commitlog.format.columns import instants
 from pyspark_commitlog.format.index import TimeEntry, first_time, lookup_time
 from pyspark_commitlog.format.segment_object import TIMEINDEX
-from pyspark_commitlog.log.read.parts import part_of
 from pyspark_commitlog.log.read.reader import PartitionReader, Rows, read_view
+from pyspark_commitlog.log.read.segment_indexes import part_of
 from pyspark_commitlog.log.settle_state import Active, Sealed
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import whole_number

@@ -1,7 +1,7 @@
 """Losses by unclean elections, as a query reports them (pure).
 
 A query has lost them that reads a range with the gap in it, and one that was beyond the gap before the election: what
-it read is gone. One that begins after the gap later on is not stopped (``log.lost``).
+it read is gone. One that begins after the gap later on is not stopped (``log.lost_ranges``).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pyspark_commitlog.format.lineage import Lineage
-from pyspark_commitlog.log.lost import LostRange, elected_away, losses_since
+from pyspark_commitlog.log.lost_ranges import LostRange, elected_away, losses_since
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.read.progress import Loss, ReportLoss, Restored

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
-from pyspark_commitlog.spark.common.elsewhere import PATIENCE_SECONDS
+from pyspark_commitlog.spark.common.root_failover import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pyspark_commitlog.log.read.reader import Rows

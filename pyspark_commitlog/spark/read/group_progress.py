@@ -24,8 +24,8 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import GroupState, Position
-from pyspark_commitlog.log.lost import losses_since
-from pyspark_commitlog.log.parted import describe_loss, find_divergence, truncated
+from pyspark_commitlog.log.divergence import describe_loss, find_divergence, truncated
+from pyspark_commitlog.log.lost_ranges import losses_since
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import TopicPartition

@@ -12,7 +12,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from pyspark_commitlog.errors import CommitLogError, LogTruncationError, OffsetOutOfRangeError, TopicChangedError
-from pyspark_commitlog.log.parted import Divergence
+from pyspark_commitlog.log.divergence import Divergence
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import OffsetRange, TopicPartition
 from pyspark_commitlog.spark.read.source_offset import SourceOffset

@@ -26,8 +26,8 @@ from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import HANDLE_BYTES, TopicLog
 from pyspark_commitlog.model import OffsetRange, TopicPartition
 from pyspark_commitlog.root import Root
-from pyspark_commitlog.spark.common.elsewhere import PATIENCE_SECONDS, tried_elsewhere
 from pyspark_commitlog.spark.common.opening import OpenRoot, opened
+from pyspark_commitlog.spark.common.root_failover import PATIENCE_SECONDS, tried_elsewhere
 from pyspark_commitlog.spark.read.paced import Newest
 from pyspark_commitlog.spark.read.progress import Loss, ReportLoss, error_of, outside
 from pyspark_commitlog.spark.read.schema import check_schema, chosen

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_commitlog.errors import CommitLogError, OptionError, RootNotFoundError
 from pyspark_commitlog.format.lineage import Lineage
-from pyspark_commitlog.log.parted import Divergence, find_divergence
+from pyspark_commitlog.log.divergence import Divergence, find_divergence
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.common.opening import OpenRoot

@@ -29,16 +29,16 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format.paths import ROOT_MARKER, check_topic_name
 from pyspark_commitlog.log.maintain.settle import settle_after_commit
-from pyspark_commitlog.log.settling.waiting import is_look_due, weight
+from pyspark_commitlog.log.settling.settle_load import is_look_due, weight
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.partitioner import Partitioner
 from pyspark_commitlog.log.write.records import check_columns
 from pyspark_commitlog.log.write.staging import Staged, Stager, TopicStagers, split_topics
 from pyspark_commitlog.log.write.writers import QUERY, Transaction
-from pyspark_commitlog.spark.common.elsewhere import tried_elsewhere
 from pyspark_commitlog.spark.common.given_options import UPDATE_ADVICE
 from pyspark_commitlog.spark.common.opening import OpenRoot, opened
+from pyspark_commitlog.spark.common.root_failover import tried_elsewhere
 from pyspark_commitlog.spark.common.worker import enter_task, memory_explained
 from pyspark_commitlog.spark.write.local_times import as_instants, session_zone
 from pyspark_commitlog.spark.write.messages import StagedMessage, check_messages

@@ -9,13 +9,13 @@ from typing import TypeVar
 from pyspark_commitlog.errors import CommitLogError, ConflictError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Draft, ReaderState, Slot, Stored, Unchanged
 from pyspark_commitlog.journal.entries import Appended, LandedDraft, Plan, Result
-from pyspark_commitlog.replicas import sets
-from pyspark_commitlog.replicas.entries import state_of, with_state
+from pyspark_commitlog.replicas import quorum_changes
+from pyspark_commitlog.replicas.entry_fields import state_of, with_state
 from pyspark_commitlog.replicas.learning import Replica
 from pyspark_commitlog.replicas.quorum import Quorum, Sent, certain
+from pyspark_commitlog.replicas.quorum_members import MovedError
+from pyspark_commitlog.replicas.replica_state import MetadataSet, ReplicaState
 from pyspark_commitlog.replicas.roots import Address, Listed, Roots, check_identity
-from pyspark_commitlog.replicas.seats import MovedError
-from pyspark_commitlog.replicas.state import MetadataSet, ReplicaState
 from pyspark_commitlog.replicas.unit import Unit
 from pyspark_commitlog.storage import Storage
 
@@ -53,7 +53,11 @@ class Places:
     """
 
     def __init__(
-        self, roots: Roots, unit: Unit, check: sets.Check, reader_states: Mapping[str, ReaderState] | None = None
+        self,
+        roots: Roots,
+        unit: Unit,
+        check: quorum_changes.Check,
+        reader_states: Mapping[str, ReaderState] | None = None,
     ) -> None:
         self.roots, self.unit, self._check = roots, unit, check
         self._at: dict[str, Replica] = {}
@@ -103,7 +107,7 @@ class Places:
         if self._quorum_of is None or listed.decided_by(self._quorum_of) != listed:
             self._quorum = None
         if self._quorum is None or len(self._quorum.seats) < len(listed.metadata):
-            made = sets.quorum_of(self.roots, listed, self.unit, self._check, self.at)
+            made = quorum_changes.quorum_of(self.roots, listed, self.unit, self._check, self.at)
             if self._quorum is None or len(self._quorum.seats) < len(made.seats):
                 self._quorum, self._quorum_of = made, listed
         first = self._quorum.first
@@ -156,7 +160,7 @@ class Places:
                 return act()
             except MovedError:
                 if not self.roots.compare(again=True):
-                    sets.follow(self.roots)
+                    quorum_changes.follow(self.roots)
         raise ConflictError(f"{self.unit.directory}: metadata roots are replaced all the time; try again later")
 
     def teach(self, target: Replica) -> Stored | None:

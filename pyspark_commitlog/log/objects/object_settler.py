@@ -19,7 +19,7 @@ from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimi
 from pyspark_commitlog.log.settle_change import Change, Operation
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState, latest_of
 from pyspark_commitlog.log.settling.merger import Merger, append_unsettled
-from pyspark_commitlog.log.settling.run import Budget, Settled, SettleRun
+from pyspark_commitlog.log.settling.settle_run import Budget, Settled, SettleRun
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 

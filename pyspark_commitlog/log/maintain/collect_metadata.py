@@ -1,7 +1,7 @@
 """Collect at the metadata roots, where they hold no replica: nobody settles there.
 
 What all replicas in sync, and those that join, have learned goes. A metadata root that is new, or was away, begins
-with what is left (``replicas.seats``).
+with what is left (``replicas.quorum_members``).
 """
 
 from __future__ import annotations

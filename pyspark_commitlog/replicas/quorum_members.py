@@ -13,7 +13,7 @@ from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored
 from pyspark_commitlog.replicas.acceptor import Acceptor
 from pyspark_commitlog.replicas.ballots import Value
-from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.entry_fields import state_of
 from pyspark_commitlog.replicas.learning import Replica, RestoredError, bring, drop_below, is_there, put_bytes
 from pyspark_commitlog.replicas.unit import Unit
 from pyspark_commitlog.storage import Storage

@@ -21,7 +21,7 @@ from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.journal import Journal, Stored, no_sides
 from pyspark_commitlog.journal.entries import Appended, Plan, Result
 from pyspark_commitlog.replicas.journal import ReplicatedJournal
-from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.replicas.replica_journals import Places
 from pyspark_commitlog.replicas.roots import Roots
 from pyspark_commitlog.replicas.unit import NoAppends, Unit
 

@@ -18,8 +18,8 @@ from pyspark_commitlog.replicas.acceptor import Acceptor
 from pyspark_commitlog.replicas.ballots import majority
 from pyspark_commitlog.replicas.learning import Replica
 from pyspark_commitlog.replicas.quorum import Quorum
+from pyspark_commitlog.replicas.quorum_members import Seat
 from pyspark_commitlog.replicas.roots import Listed, Roots, check_list
-from pyspark_commitlog.replicas.seats import Seat
 from pyspark_commitlog.replicas.unit import NoAppends, Unit
 
 logger = logging.getLogger("pyspark_commitlog.replicas")

@@ -13,8 +13,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from pyspark_commitlog.copying.copy_frames import FrameMaker
 from pyspark_commitlog.copying.decision import Piece, chained
-from pyspark_commitlog.copying.frames import FrameMaker
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.entry import check_seal, seal
 from pyspark_commitlog.format.lineage import Lineage, Verdict, compare

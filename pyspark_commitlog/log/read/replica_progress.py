@@ -6,8 +6,8 @@ from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import ReplicaDescription, ReplicationDescription, RootDescription
-from pyspark_commitlog.replicas.looking import ReplicaStatus, UnitStatus, look
-from pyspark_commitlog.replicas.state import ReplicaState
+from pyspark_commitlog.replicas.replica_state import ReplicaState
+from pyspark_commitlog.replicas.unit_status import ReplicaStatus, UnitStatus, look
 
 
 def describe_replication(topic: TopicLog, newest: Stored) -> ReplicationDescription | None:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Container, Iterable, Sequence
 
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.replicas import rules
-from pyspark_commitlog.replicas.entries import state_of
-from pyspark_commitlog.replicas.places import Places
-from pyspark_commitlog.replicas.state import ReplicaState
+from pyspark_commitlog.replicas.entry_fields import state_of
+from pyspark_commitlog.replicas.replica_journals import Places
+from pyspark_commitlog.replicas.replica_state import ReplicaState
 
 #: Replicas of a unit, where nobody says how many.
 DEFAULT_FACTOR = 3

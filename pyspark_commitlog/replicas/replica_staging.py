@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from pyspark_commitlog.replicas import synced
+from pyspark_commitlog.replicas import durable_files
 from pyspark_commitlog.storage import OutputFile, Storage
 from pyspark_commitlog.storage.process import share_out
 
@@ -72,7 +72,7 @@ class StagedOutput:
     def _close(self, url: str, closed: list[tuple[int, int]], *, durable: bool) -> None:
         closed.append(self._outputs[url].close(durable=durable))
         if durable:
-            synced.add(self._storages[url], self._path)
+            durable_files.add(self._storages[url], self._path)
 
     def discard(self) -> None:
         """Give up at each root."""

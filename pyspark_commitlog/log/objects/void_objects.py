@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from pyspark_commitlog.errors import ConflictError, UsageError
 from pyspark_commitlog.journal import Slot, Stored
-from pyspark_commitlog.log.objects.salvage import Looked, Salvage, Swap, publish
+from pyspark_commitlog.log.objects.salvage_objects import Looked, Salvage, Swap, publish
 from pyspark_commitlog.log.repair.salvage import Range
 from pyspark_commitlog.log.repair.void import Answer, GivenUp, check_ranges, look, settled_ranges, void, voided
 from pyspark_commitlog.log.settle_change import Change

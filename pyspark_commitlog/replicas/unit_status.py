@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.replicas.entries import state_of
+from pyspark_commitlog.replicas.entry_fields import state_of
 from pyspark_commitlog.replicas.learning import Replica
-from pyspark_commitlog.replicas.places import Places
+from pyspark_commitlog.replicas.replica_journals import Places
+from pyspark_commitlog.replicas.replica_state import ReplicaState
 from pyspark_commitlog.replicas.roots import Address, Roots, check_identity
 from pyspark_commitlog.replicas.rules import visible
-from pyspark_commitlog.replicas.state import ReplicaState
 from pyspark_commitlog.replicas.unit import Unit
 from pyspark_commitlog.storage.process import share_out
 

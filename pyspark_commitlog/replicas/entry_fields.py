@@ -8,7 +8,7 @@ from pyspark_commitlog.errors import ReplicaNotAvailableError
 from pyspark_commitlog.format.entry import REPLICAS, Entry
 from pyspark_commitlog.journal import Draft, Stored
 from pyspark_commitlog.journal.entries import Result
-from pyspark_commitlog.replicas.state import ReplicaState
+from pyspark_commitlog.replicas.replica_state import ReplicaState
 
 #: The kind of an entry that states a high watermark.
 HW = "hw"
