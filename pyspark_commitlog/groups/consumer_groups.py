@@ -43,7 +43,7 @@ from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.replicas.metadata_roots import Deciders
 from pyspark_commitlog.replicas.replicating import replicate_first
 from pyspark_commitlog.storage import Storage
-from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE, results_of
+from pyspark_commitlog.storage.process import results_of
 from pyspark_commitlog.text import did_you_mean, similar_names
 
 log = logging.getLogger("pyspark_commitlog.groups")
@@ -105,7 +105,7 @@ class Groups:
 
         Several at a time if the disk is not local.
         """
-        return results_of(act, groups, 1 if self._storage.can_append else REQUESTS_AT_ONCE)
+        return results_of(act, groups, self._storage.requests_at_once)
 
     def every_name(self) -> tuple[str, ...]:
         """Return the names of all groups of which something is stored, deleted ones too, sorted."""

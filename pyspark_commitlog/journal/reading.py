@@ -21,7 +21,7 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.journal.entries import Stored
 from pyspark_commitlog.storage import Clock, FileInfo, Storage, own_writes
-from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE, results_of
+from pyspark_commitlog.storage.process import results_of
 
 _HEAD_BYTES = codec.MAX_LINE_BYTES * 2
 #: Of a file that has so few bytes, all are kept until the next is read: its inline frames are asked for next, mostly.
@@ -347,7 +347,7 @@ class JournalReader:
             except (FileNotFoundError, CorruptionError):
                 return None
 
-        found = results_of(look, sequences, 1 if self._storage.can_append else REQUESTS_AT_ONCE)
+        found = results_of(look, sequences, self._storage.requests_at_once)
         return {stored.sequence: stored for stored in found if stored is not None}
 
     def put_before(self, entry: Entry) -> Entry | None:
@@ -388,7 +388,7 @@ class JournalReader:
         return entry, data
 
     def _entry_of(self, data: bytes, sequence: int) -> Entry:
-        """Return the bytes of an entry's file, its inline bytes checked."""
+        """Return the entry in a file's bytes, its inline bytes checked."""
         path = self._path(sequence)
         entry = codec.decode(data, where=path, journal=self._kind, sequence=sequence)
         if entry.inline is not None:
@@ -492,7 +492,7 @@ class JournalReader:
                 return str(error)
             return None
 
-        found = results_of(look, self.sequences(), 1 if self._storage.can_append else REQUESTS_AT_ONCE)
+        found = results_of(look, self.sequences(), self._storage.requests_at_once)
         return [fault for fault in found if fault is not None]
 
     def older_than(self, before_ms: int) -> int:

@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pyspark_commitlog.errors import StorageError
+from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -165,6 +166,11 @@ class Storage(ABC):
     together: object = None
     #: Whether the root's marker says that one process alone may write: the store is not tried then.
     single_writer: bool = False
+
+    @property
+    def requests_at_once(self) -> int:
+        """Return how many looks of one piece of work are under way at a time: one, unless each is a request."""
+        return 1 if self.can_append else REQUESTS_AT_ONCE
 
     def expect_root(self) -> None:  # noqa: B027 most storage needs none
         """Have absence count only where the root's marker is, from now on: a disk that is not mounted looks empty.

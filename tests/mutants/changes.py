@@ -164,8 +164,11 @@ class _Filled(ast.NodeTransformer):
 def _part(node: ast.expr, path: str) -> ast.expr:
     part: ast.AST = node
     for name, index in re.findall(r"(\w+)(?:\[(-?\d+)\])?", path):
-        held = getattr(part, name, None)
-        part = held[int(index)] if index and isinstance(held, list) and -len(held) <= int(index) < len(held) else held  # type: ignore[assignment]
+        try:
+            held = getattr(part, name)
+            part = held[int(index)] if index else held
+        except (AttributeError, IndexError) as error:
+            raise NotApplicableError(f"{ast.unparse(node)} has no {path}") from error
     return _expression(part.value if isinstance(part, ast.keyword) else part)
 
 

@@ -50,6 +50,16 @@ def no_device_at(part: str) -> Hook:
     return hook
 
 
+def write_large_and_push(roots: Replicated) -> None:
+    """Append a large chunk while one root alone answers; the others learn it when they are back."""
+    roots.create()
+    roots.write(b"0")
+    roots.hooks["b"] = roots.hooks["c"] = no_device
+    roots.write(LARGE, acks_all=False)
+    roots.hooks.clear()
+    roots.order().pusher.push()
+
+
 def forget_large(roots: Replicated, root: str) -> None:
     """Have a root without the large chunk, as of one that has learned its append as void."""
     chunks = (roots.path / root).glob("topics/t/*/staged/*")
@@ -124,12 +134,7 @@ def test_what_the_root_has_no_files_of_is_void_whatever_it_has_learned(roots: Re
 
 
 def test_a_root_copies_what_it_had_learned_as_void_and_lives_now(roots: Replicated) -> None:
-    roots.create()
-    roots.write(b"0")
-    roots.hooks["b"] = roots.hooks["c"] = no_device
-    roots.write(LARGE, acks_all=False)
-    roots.hooks.clear()
-    roots.order().pusher.push()
+    write_large_and_push(roots)
     forget_large(roots, "c")
     roots.take_away("m")
     assert dict(recover(roots, "m").failed) == {}
@@ -139,12 +144,7 @@ def test_a_root_copies_what_it_had_learned_as_void_and_lives_now(roots: Replicat
 
 def test_a_root_that_lacks_a_chunk_that_no_root_has_any_more_is_not_in_sync(roots: Replicated) -> None:
     """It is to copy what it had learned as void, and lives now; the root that has it loses it first."""
-    roots.create()
-    roots.write(b"0")
-    roots.hooks["b"] = roots.hooks["c"] = no_device
-    roots.write(LARGE, acks_all=False)
-    roots.hooks.clear()
-    roots.order().pusher.push()
+    write_large_and_push(roots)
     for root in "bc":
         forget_large(roots, root)
         roots.hooks[root] = takes_no_chunk

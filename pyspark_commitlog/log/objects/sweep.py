@@ -17,7 +17,7 @@ from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.state import Mark, plan_floor
 from pyspark_commitlog.log.tables import SETTLE_TABLES
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE, results_in_turn
+from pyspark_commitlog.storage.process import results_in_turn
 
 
 def retention_ms(config: TopicConfig) -> int:
@@ -109,7 +109,7 @@ def _named_by_retained(topic: TopicLog, topic_id: str) -> set[str] | None:
         except CorruptionError:  # what it dropped is not known before it is collected
             return None
 
-    for _, drops in results_in_turn(drops_of, journal.sequences(), 1 if topic.storage.can_append else REQUESTS_AT_ONCE):
+    for _, drops in results_in_turn(drops_of, journal.sequences(), topic.storage.requests_at_once):
         if drops is None:
             return None
         named.update(drops)

@@ -27,7 +27,7 @@ from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Storage
-from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE, share_out
+from pyspark_commitlog.storage.process import share_out
 
 #: Entries that are looked at in one go.
 MAX_ENTRIES = 10_000
@@ -157,7 +157,7 @@ def read_many(
         except (FileNotFoundError, CorruptionError):
             return
 
-    share_out(read, sequences[:AT_ONCE], 1 if alone else REQUESTS_AT_ONCE)
+    share_out(read, sequences[:AT_ONCE], topic.storage.requests_at_once)
     return found
 
 

@@ -23,7 +23,7 @@ from pyspark_commitlog.log.state import ChunkRef, TopicState
 from pyspark_commitlog.log.tables import side_files
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Watched
-from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE, results_in_turn
+from pyspark_commitlog.storage.process import results_in_turn
 
 #: In the settle journal's directory besides its entries.
 _NOTES = {"lock", "lock.holder", "maintained"}
@@ -118,7 +118,7 @@ class Strays:
             except Exception as error:  # noqa: BLE001 a fault
                 return error
 
-        for sequence, found in results_in_turn(read, journal.sequences()[::-1], 1 if alone else REQUESTS_AT_ONCE):
+        for sequence, found in results_in_turn(read, journal.sequences()[::-1], self.topic.storage.requests_at_once):
 
             def is_listed(number: int = sequence) -> bool:
                 return number in journal.sequences()
@@ -257,8 +257,7 @@ class Strays:
             except CorruptionError:
                 return False
 
-        threads = 1 if storage.can_append else REQUESTS_AT_ONCE
-        for name, needed in results_in_turn(is_needed, storage.names(paths.staged), threads):
+        for name, needed in results_in_turn(is_needed, storage.names(paths.staged), storage.requests_at_once):
             if not needed:  # of what is not settled damage is a fault, and reported as such
                 begun = None if name in self._chunks else names.parse_chunk(name)
                 may_be_named = begun is not None and begun >= self.state.staged_floor  # rule R1

@@ -24,7 +24,7 @@ from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition,
 from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import NOTHING_WAITS, Backlog, Progress, Watched, silent, watched
-from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE, results_in_turn
+from pyspark_commitlog.storage.process import results_in_turn
 
 _TRIES = 3
 
@@ -320,7 +320,7 @@ class _Checker:
                 checker.topic = TopicLog(self.topic.storage, self.topic.name)
             return checker._entry(sequence), checker
 
-        return results_in_turn(look, numbers, 1 if alone else REQUESTS_AT_ONCE)
+        return results_in_turn(look, numbers, self.topic.storage.requests_at_once)
 
     def _entry(self, sequence: int) -> Entry | None:
         """Check an entry, and what it has appended; return it, None where it can't be read."""

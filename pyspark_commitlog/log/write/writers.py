@@ -223,7 +223,7 @@ def former_queries(topic: TopicLog, state: TopicState) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRows:
-    """Rows of a new snapshot; ``dropped`` ids last, the longest silent first."""
+    """Rows of a new snapshot; ``dropped``: durable ids left out, the longest silent first."""
 
     rows: Mapping[str, WriterRow]
     forgotten: int
