@@ -186,7 +186,7 @@ class EachAlone:
         self._passed = () if named else (UnknownTopicError, UnknownGroupError)
 
     def ask(self, of: Callable[[str], _T], name: str) -> _T | None:
-        """Return the answer for a name; None if it failed."""
+        """Return the answer for a name; None if there is none, as after a failure."""
         try:
             return of(name)
         except BrokenPipeError:

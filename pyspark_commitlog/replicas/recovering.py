@@ -372,9 +372,8 @@ def recover(survivors: SurvivingRoots, order: Order) -> UnitRecovery | None:
     if heads := heads or _below_damage(survivors, places):
         source = places.at(max(heads, key=lambda root: _rank(heads[root])))
         with _of_next(survivors, found), _of_this_unit(found, source.storage):
-            _bring(
-                survivors, places, source, heads[source.id]
-            )  # also what can't go on yet: it would be begun there as new
+            # what can't go on yet, too: it would be begun there as new
+            _bring(survivors, places, source, heads[source.id])
     if found.fault is not None and not _next_at(survivors, places).journal.sequences():
         raise ReplicaNotAvailableError(f"{survivors.storage.url} has nothing of {places.unit.directory}: {found.fault}")
     return found

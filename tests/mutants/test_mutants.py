@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from tests.mutants.changes import NotApplicableError
 from tests.mutants.listed import REPOSITORY, Mutant, load
-from tests.mutants.running import Outcome, not_green, run_all, verdict
+from tests.mutants.running import Copy, Outcome, not_green, not_green_of, run_all, verdict
 
 MUTANTS = load()
 SOURCE = """
@@ -130,6 +131,20 @@ def test_a_test_that_was_not_seen_green_is_named() -> None:
         "t.py::test_c": "why",
     }
     assert not_green(None, ["t.py::test_a"]) == {"t.py::test_a": "they took too long together"}
+
+
+def test_a_test_that_is_not_there_is_named_and_hides_no_other() -> None:
+    class Tests(Copy):
+        def __init__(self) -> None:
+            self.there = ["t.py::test_a", "t.py::test_b", "t.py::test_c", "t.py::test_d"]
+
+        def run(self, node_ids: Sequence[str], timeout: float) -> list[dict[str, Any]] | None:
+            return [phase(test=each) for each in node_ids] if set(node_ids) <= set(self.there) else []
+
+    tests = Tests()
+    assert not_green_of(tests, []) == {}
+    assert not_green_of(tests, tests.there) == {}
+    assert not_green_of(tests, [*tests.there, "t.py::test_d[1]"]) == {"t.py::test_d[1]": "it did not run"}
 
 
 def test_a_list_with_a_wrong_key_or_the_same_guard_twice_is_refused(tmp_path: Path) -> None:
