@@ -23,6 +23,7 @@ from pyspark_commitlog.errors import (
     TopicExistsError,
     UsageError,
 )
+from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.lineage import Verdict, compare
 from pyspark_commitlog.log.divergence import find_divergence
 from pyspark_commitlog.model import silent
@@ -579,6 +580,19 @@ def test_a_copy_that_began_earlier_and_ends_in_between(locals_: Pair) -> None:
     locals_.check()
 
 
+def test_a_copy_that_looked_before_its_topic_was_made_again_looks_again(locals_: Pair) -> None:
+    """Another one has copied the new incarnation meanwhile: that is no other topic of the name."""
+    locals_.copy()
+    earlier = _CopyRound(locals_.source.handle(), locals_.there.handle(), silent)
+    for world in (locals_.there, locals_.source):
+        world.log().delete_topic("t")
+    locals_.source.create(2, CHUNKS)
+    locals_.put(b"d")
+    locals_.copy()
+    assert earlier.run() is None, "it has to look again"
+    locals_.check()
+
+
 def test_a_copy_that_looked_earlier_than_another_does_not_find_its_source_restored(locals_: Pair) -> None:
     """The other one has put a number of which a newer look shows no mark, and this one's look still does."""
     locals_.copy()
@@ -812,9 +826,11 @@ def test_processes_that_stage_ahead_share_the_work(pair: Pair) -> None:
     for partition in range(3):
         stage_ahead(pair.source.handle(), pair.there.handle(), [partition])
     assert pair.there.log().topics() == []
-    read: list[str] = []
-    pair.copy(from_hook=lambda operation, path, moment: read.append(path) if operation == "map" else None)
-    assert read == []
+    newest = pair.source.handle().newest()[0].sequence
+    read: set[str] = set()
+    looks = ("read", "fetch", "map")
+    pair.copy(from_hook=lambda operation, path, moment: read.add(path) if operation in looks else None)
+    assert read == {paths.ROOT_MARKER, f"{paths.journal('t')}/{paths.entry_name(newest)}"}
     pair.check()
     pair.put(b"c", partition=1)
     stage_ahead(pair.source.handle(), pair.there.handle(), [1])

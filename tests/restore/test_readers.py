@@ -161,11 +161,12 @@ def test_a_root_that_is_away_for_a_while_loses_nothing(scene: Scene, caplog: pyt
 
 
 @pytest.mark.usefixtures("at_once")
-def test_a_root_that_was_made_again_under_a_consumer_is_read(scene: Scene) -> None:
+@pytest.mark.parametrize("gone", ["", "topics/t"], ids=["the root", "its topic"])
+def test_a_root_that_was_made_again_under_a_consumer_is_read(scene: Scene, gone: str) -> None:
     """Its entries have the numbers of before: what was kept of those made sound data look damaged, for ever."""
     with scene.consumer() as reader:
         assert values(reader) == BEFORE
-        shutil.rmtree(scene.path)
+        shutil.rmtree(scene.path / gone)
         assert reader.poll() == []
         CommitLog(str(scene.path)).create_topic("t", 1)
         scene.put(AFTER["equal"])

@@ -52,6 +52,19 @@ def test_verify_tells_a_chunk_of_a_task_that_died_from_what_can_never_be_named(w
     assert (report.faults, len(report.unnamed), report.under_way) == ((), 1, ())
 
 
+def test_verify_finds_that_a_chunk_at_the_floor_may_be_named(world: World) -> None:
+    """R1: only what was begun below the floor is refused."""
+    topic = world.create()
+    append(topic, batch_of([b"first"]))
+    late = stage(topic, batch_of([b"late"]))
+    world.clock.advance(RETENTION_MS)
+    world.maintain()
+    assert late.chunk is not None
+    assert parse_chunk(late.chunk.name) == world.handle().newest()[1].staged_floor
+    report = world.log().verify("t")
+    assert (report.faults, report.unnamed, len(report.under_way)) == ((), (), 1)
+
+
 def test_a_sweep_between_the_check_and_the_put_wins_the_number(world: World) -> None:
     """R1, I2: all checks passed, then sweep, then the put: the sweep's own entry makes the put lose."""
     topic = world.create()

@@ -160,6 +160,15 @@ def test_nothing_is_changed_below_the_mount_point_of_a_root_that_is_away(disk: D
         assert not disk.root.exists() or not list(disk.root.iterdir())
 
 
+def test_a_root_that_is_away_is_missed_though_its_directory_was_made_before(disk: Disk) -> None:
+    storage = opened(disk)
+    storage.make_directory("")
+    with disk.away():
+        with pytest.raises(RootNotAvailableError):
+            storage.make_directory("")
+        assert not disk.root.exists() or not list(disk.root.iterdir())
+
+
 def test_a_put_to_a_root_that_is_away_is_certainly_not_put(disk: Disk) -> None:
     storage = opened(disk)
     with disk.away(), pytest.raises(NotPutError, match=r"there is no commit log at .* now"):
