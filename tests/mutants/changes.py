@@ -13,6 +13,8 @@ source, nested definitions included; ``If 2 > Compare 1: …`` is the first comp
 - ``not``: the condition is turned around
 - ``raise``, ``return``, ``continue``: the statement, or the body of an ``except``, is that alone
 - ``swap``: the statement and the one that follows it change places
+
+Docstrings are not counted.
 """
 
 from __future__ import annotations
@@ -63,13 +65,23 @@ class Place:
 
 
 def places(tree: ast.AST) -> Iterator[Place]:
-    """Yield the places of all nodes below a node, in the order of the source."""
+    """Yield the places of all nodes below a node but docstrings, in the order of the source."""
     for field, value in ast.iter_fields(tree):
         nodes = enumerate(value) if isinstance(value, list) else [(None, value)]
         for index, node in nodes:
-            if isinstance(node, ast.AST):
+            if isinstance(node, ast.AST) and not (index == 0 and _is_docstring(tree, node)):
                 yield Place(tree, field, index)
                 yield from places(node)
+
+
+def _is_docstring(parent: ast.AST, first: ast.AST) -> bool:
+    documented = isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module)
+    return (
+        documented
+        and isinstance(first, ast.Expr)
+        and isinstance(first.value, ast.Constant)
+        and isinstance(first.value.value, str)
+    )
 
 
 def changed(definition: ast.AST, change: str) -> ast.AST:

@@ -90,3 +90,14 @@ def test_a_change_changes_that_alone(change: str, before: str, after: str) -> No
 def test_a_change_that_does_not_fit_is_refused(change: str) -> None:
     with pytest.raises(NotApplicableError):
         changed(FUNCTION, change)
+
+
+def test_docstrings_are_not_counted() -> None:
+    def function(body: str) -> ast.AST:
+        return ast.parse(f"def f():\n    {body}def g():\n        return 'a'\n    put(g())").body[0]
+
+    with_docstring = function("'what f does'\n    ")
+    for change, expected in [("Expr 1: drop", "put(g())"), ("Constant 1: 'b'", "'a'")]:
+        before = ast.unparse(changed(function(""), change))
+        assert expected not in before
+        assert ast.unparse(changed(with_docstring, change)).replace('    """what f does"""\n', "") == before
