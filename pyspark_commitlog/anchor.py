@@ -1,14 +1,14 @@
-"""Which looks at an anchor can be spared, and which file is that of an own put: pure, for ``journal``.
+"""Rules for skipping looks at an anchor and recognizing own files (pure).
 
-Where files can't be appended to, each look is a request. There no entry of a journal is deleted before the one after it
-was there for ``MIN_DELAY_MS``, by storage's clock. So for half of that time
+On storage without append every look is a request. There an entry is deleted only once its successor is ``MIN_DELAY_MS``
+old by storage's clock. So for half of that time (the other half allows for clock skew):
 
-* no number after an entry that was seen as the newest can have been collected: what is not there was not put, and a put
-  there counts;
-* a put whose anchor is gone was put at a number that had been collected before: else the anchor would still be there.
+* No number after the newest entry seen can have been collected: a missing entry was not put yet, and a put there
+  counts.
+* A put whose anchor is gone went to a number that was collected before.
 
-The other half is for what clocks may differ by. And two files of the same bytes at one number are the whole of it
-apart, by the times that storage gives them. docs/explanation/design/anchor-identity.md has the interleavings.
+Two files of the same bytes at one number differ in storage time by at least that delay.
+docs/explanation/design/anchor-identity.md has the interleavings.
 """
 
 from __future__ import annotations
@@ -18,35 +18,34 @@ from dataclasses import dataclass
 from pyspark_commitlog.config import MIN_DELAY_MS
 from pyspark_commitlog.storage import Clock, FileInfo
 
-#: Entries that are never collected, counted from the newest.
+#: The newest entries of a journal, which are never collected.
 KEPT_ENTRIES = 2
-#: How long what was seen holds without another look.
+#: Seconds for which an observation holds without another look.
 FRESH_SECONDS = MIN_DELAY_MS / 2 / 1000
 
-#: How the identity ends that a reply gives without the time which is a part of it (``FileInfo``).
+#: Suffix of the identity in a reply that lacks the file's time, which is a part of it (``FileInfo``).
 _NO_TIME = "@"
-#: Times of files may be cut to whole seconds. A collector, which goes by them, adds that to the delay.
+#: File times may be truncated to whole seconds; a collector adds this to the delay.
 TICK_MS = 1000
-#: What two clocks of one storage may differ by.
+#: Maximum skew between two clocks of one storage.
 _SKEW_MS = 2000
-#: A put that took longer says too little of storage's clock.
+#: A longer put tells too little about storage's clock.
 _QUICK_SECONDS = 0.5
-#: This process's clock runs wrong by less than one second in this time (NTP corrects it by 500 ppm at most).
+#: For so long the local clock drifts by less than one second (NTP slews by at most 500 ppm).
 _STEADY_SECONDS = 1800.0
 
 
 def stays_ms(delay_ms: int = 0) -> int:
-    """Return how long an entry stays at least after the one after it was put, by the times that storage gives (pure).
+    """Return the minimum lifetime of an entry after its successor's put (pure).
 
-    Args:
-        delay_ms: what ``file.delete.delay.ms`` says; less than ``MIN_DELAY_MS`` counts as that.
+    In ms of storage time; ``delay_ms`` is ``file.delete.delay.ms``, raised to ``MIN_DELAY_MS``.
     """
     return max(MIN_DELAY_MS, delay_ms) + TICK_MS
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A moment by this process's clocks: the monotonic one in seconds, the other in ms since the epoch."""
+    """Monotonic time in seconds and wall-clock time in ms since 1970."""
 
     monotonic: float
     wall_ms: int
@@ -57,25 +56,26 @@ class Moment:
         return cls(clock.monotonic(), clock.now_ms())
 
     def seconds_until(self, later: Moment) -> float:
-        """Return the time that passed by the clock that says more: one of them stands still in a sleeping machine."""
+        """Return the larger of both clocks' intervals: either may stop in sleep."""
         return max(later.monotonic - self.monotonic, abs(later.wall_ms - self.wall_ms) / 1000)
 
     def is_fresh(self, now: Moment) -> bool:
-        """Return whether what was seen at this moment holds without another look."""
+        """Return whether an observation made at this moment still holds."""
         return self.seconds_until(now) < FRESH_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What storage's clock showed at most when an own put began, as the time of its file says."""
+    """Upper bound of storage's clock at the start of an own put."""
 
     began: Moment
     at_most_ms: int
 
     def at_most(self, ended: Moment) -> int | None:
-        """Return the latest time of a file that was put until ``ended``; None where this is too old to say.
+        """Return the latest file time of a put that ended at ``ended``.
 
-        By the monotonic clock: where that stood still this is too low, and costs a listing.
+        None if the reference is too old. If the monotonic clock stood still the bound is too low, which costs a
+        listing.
         """
         seconds = ended.monotonic - self.began.monotonic
         return self.at_most_ms + int(seconds * 1000) + _SKEW_MS if seconds < _STEADY_SECONDS else None
@@ -83,10 +83,12 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class OwnPut:
-    """A put of ours that storage said was done: what it says of the file, and what bounds the time of that.
+    """A successful put of this process.
 
-    ``latest_ms`` is None where nothing does. ``is_quick``: it took so little that its file's time says what storage's
-    clock was.
+    Attributes:
+        reply: The file, as storage's reply tells.
+        is_quick: The put was short enough for its file's time to tell storage's clock.
+        latest_ms: Upper bound of the file's time; None if unknown.
     """
 
     write_id: str
@@ -103,14 +105,14 @@ class OwnPut:
 
     @property
     def is_certain(self) -> bool:
-        """Return whether its file can be known from a later one at any time, by what is known already."""
+        """Return whether its file can always be told from a later copy."""
         return not self.reply.identity.endswith(_NO_TIME) or self.latest_ms is not None
 
     def is_file(self, found: FileInfo) -> bool:
-        """Return whether the file that was found at its number is the one that was put.
+        """Return whether the file at its number is the one put.
 
-        The same bytes can stand there once more, by a copy of the request that a proxy held back; but not before the
-        file was collected, so that one is later by the delay.
+        A proxy may repeat the request later and store the same bytes, but only after the file was collected: that copy
+        is younger by at least the delay.
         """
         if found.identity == self.reply.identity:
             return True
@@ -118,10 +120,10 @@ class OwnPut:
         return in_time and self.is_file_at_once(found)
 
     def is_file_at_once(self, found: FileInfo) -> bool:
-        """Return the same for a caller that knows that the file was not collected before it was found."""
+        """Like ``is_file``, if the file was certainly not collected in between."""
         reply = self.reply.identity
         return found.identity in (reply, f"{reply}{found.modified_ms}" if reply.endswith(_NO_TIME) else reply)
 
     def reference(self, found: FileInfo) -> Reference | None:
-        """Return what its file says of storage's clock; None where the put took too long."""
+        """Return the clock reference of its file; None after a slow put."""
         return Reference(self.began, found.modified_ms + TICK_MS) if self.is_quick else None

@@ -1,7 +1,7 @@
-"""Topic configs: Kafka's names, units and defaults where Kafka has the config.
+"""Topic configs, with Kafka's names, units and defaults if Kafka has them.
 
-A config is stored as the text the user gave, so that ``describe`` shows it unchanged; ``TopicConfig`` reads it.
-Built-in defaults live here only; a root may have its own in their place.
+Values are stored as the user's text and parsed by ``TopicConfig``. Built-in defaults live here only; a root may
+override them.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from pyspark_commitlog.text import did_you_mean, similar_names
 LONG_MAX = 2**63 - 1
 HOUR_MS = 3_600_000
 DAY_MS = 86_400_000
-#: How frames can be compressed.
+#: Codecs of frames.
 COMPRESSIONS = ("none", "lz4", "zstd")
-#: The value of ``compression.type`` that leaves it to the writer.
+#: The value of ``compression.type`` that lets the writer choose.
 PRODUCERS = "producer"
 FLAG = ("false", "true")
-#: A config at creation: on how many roots a topic lives (Kafka).
+#: Config at creation: the number of roots that hold the topic (Kafka).
 REPLICATION_FACTOR = "replication.factor"
-#: The environment variable that names the principal of a client to which none was given.
+#: Environment variable that names the principal of a client that was given none.
 PRINCIPAL_VARIABLE = "COMMITLOG_PRINCIPAL"
-#: Stands for every principal, and for every topic, in an access rule.
+#: Wildcard for all principals, or all topics, in an access rule.
 ALL = "*"
-#: The largest number of a partition (Kafka's protocol).
+#: Largest partition number (Kafka's protocol).
 MAX_PARTITION = 2**31 - 1
 #: The most partitions of a topic.
 MAX_PARTITIONS = 10_000
@@ -35,10 +35,12 @@ MAX_PARTITIONS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One config: how to read it, its default, and the least (or the listed) values allowed.
+    """One config: its default and the allowed values.
 
-    ``several`` allows more than one of the choices, separated by commas; ``ratio`` numbers that are not whole; ``doc``
-    is its meaning, in Markdown, on docs/reference/topic-configs.md.
+    Attributes:
+        several: Whether several choices, separated by commas, are allowed.
+        ratio: Whether the number may be fractional.
+        doc: Markdown for docs/reference/topic-configs.md.
     """
 
     name: str
@@ -54,7 +56,7 @@ class Key:
         """Return ``value`` as the text to store.
 
         Raises:
-            ConfigError: with the name, the value and what is allowed.
+            ConfigError: the value is not allowed.
         """
         text = str(value).strip()
         return self._check_choice(text) if self.choices else self._check_number(text)
@@ -262,9 +264,8 @@ KEYS: dict[str, Key] = _keys(
 )
 
 
-#: Kafka's broker-wide names of a topic config, the first that is set wins; with each, how many of the topic config's
-#: units are one of its own (Kafka: ``ServerTopicConfigSynonyms``). The topic config's own name, also of those that are
-#: not listed here, comes before all of them.
+#: Kafka's broker-wide names of each topic config, in order of precedence, with their unit in units of the topic config
+#: (Kafka: ``ServerTopicConfigSynonyms``). The topic config's own name takes precedence over all of them.
 BROKER_NAMES: dict[str, dict[str, int]] = {
     "max.message.bytes": {"message.max.bytes": 1},
     "message.timestamp.type": {"log.message.timestamp.type": 1},
@@ -290,12 +291,12 @@ BROKER_NAMES: dict[str, dict[str, int]] = {
 }
 
 
-#: How often ``maintain`` goes round, ms: a default of the root that no topic has (Kafka: of the broker).
+#: Interval of ``maintain`` in ms: a default of the root that no topic has (Kafka: of the broker).
 CHECK_INTERVAL = Key("log.retention.check.interval.ms", "300000", 1)
 
 
 def check_interval_ms(defaults: Mapping[str, str]) -> int:
-    """Return how often a root with these defaults is maintained (pure)."""
+    """Return the interval of ``maintain`` under these root defaults, in ms (pure)."""
     return int(defaults.get(CHECK_INTERVAL.name, CHECK_INTERVAL.default))
 
 
@@ -303,7 +304,7 @@ def check_names(names: Iterable[str], known: Iterable[str] = KEYS, what: str = "
     """Refuse unknown config names.
 
     Raises:
-        ConfigError: the name, and the nearest known one, or all if none is near.
+        ConfigError: with the nearest known name, or all if none is near.
     """
     known = list(known)
     for name in names:
@@ -312,22 +313,22 @@ def check_names(names: Iterable[str], known: Iterable[str] = KEYS, what: str = "
             raise ConfigError(f"unknown {what} {name!r}{similar or '; known: ' + ', '.join(known)}")
 
 
-#: What is the least where nothing is appended in place: there, files differ by seconds, of clocks that may
-#: differ by two (docs/explanation/design/settling-on-object-stores.md, O7), and slow uploads are not to be swept.
+#: Minimums on storage without append: file times have seconds and two clocks may differ by two
+#: (docs/explanation/design/settling-on-object-stores.md, O7); slow uploads must not be swept.
 MIN_DELAY_MS = 10_000
 MIN_STAGED_MS = HOUR_MS
 _LEAST_WITHOUT_APPEND = {"file.delete.delay.ms": MIN_DELAY_MS, "staged.retention.ms": MIN_STAGED_MS}
 
 
 def check_together(config: Mapping[str, str], *, appends: bool) -> None:
-    """Refuse configs that contradict each other (Kafka: ``LogConfig.validateValues``), or storage.
+    """Refuse configs that contradict each other or storage (Kafka: ``LogConfig.validateValues``).
 
     Args:
-        config: those that are set.
-        appends: whether storage appends in place.
+        config: the configs that are set.
+        appends: whether storage can append.
 
     Raises:
-        ConfigError: names both.
+        ConfigError: names the conflicting values.
     """
     topic = TopicConfig(config)
     for name, least in () if appends else _LEAST_WITHOUT_APPEND.items():
@@ -342,23 +343,23 @@ def check_together(config: Mapping[str, str], *, appends: bool) -> None:
 
 
 def check_config(config: Mapping[str, object]) -> dict[str, str]:
-    """Check user-given configs; return them as stored text.
+    """Check a user's configs and return them as stored text.
 
     Raises:
-        ConfigError: unknown name (with the nearest known one) or a value that is not allowed.
+        ConfigError: unknown name or value not allowed.
     """
     check_names(config)
     return {name: KEYS[name].check(value) for name, value in config.items()}
 
 
 def check_defaults(config: Mapping[str, object]) -> tuple[set[str], dict[str, str]]:
-    """Check root-wide defaults: Kafka's broker-wide names, and those of topic configs.
+    """Check root-wide defaults, under Kafka's broker-wide or topic config names.
 
     Returns:
-        The names whose value is None, and the others as stored text.
+        The names whose value is None, and the other configs as stored text.
 
     Raises:
-        ConfigError: unknown name (with the nearest known one) or a value that is not allowed.
+        ConfigError: unknown name or value not allowed.
     """
     keys = {**KEYS, CHECK_INTERVAL.name: CHECK_INTERVAL}
     for topic_name, names in BROKER_NAMES.items():
@@ -369,14 +370,17 @@ def check_defaults(config: Mapping[str, object]) -> tuple[set[str], dict[str, st
 
 
 def _in_units(key: Key, name: str, unit: int) -> Key:
-    """Return a key under another name, in larger units; the least of a time, -1, 0 or 1, is the same in all of them."""
+    """Return a key under another name, in larger units.
+
+    -1, 0 and 1 stay as minimum.
+    """
     return replace(key, name=name, maximum=(LONG_MAX if key.maximum is None else key.maximum) // unit)
 
 
 def topic_defaults(given: Mapping[str, str]) -> dict[str, str]:
-    """Return root-wide defaults by the names of topic configs, in their units (pure)."""
+    """Return root-wide defaults under topic config names, in their units (pure)."""
     defaults: dict[str, str] = {}
-    for topic_name in KEYS if given else ():  # every commit asks, and most roots have none
+    for topic_name in KEYS if given else ():  # runs on every commit, and most roots have none
         names = {topic_name: 1, **BROKER_NAMES.get(topic_name, {})}
         name = next((name for name in names if name in given), None)
         if name is not None:
@@ -387,7 +391,7 @@ def topic_defaults(given: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """A topic's configs, typed, with defaults for what was not set."""
+    """A topic's configs, typed; unset ones have their defaults."""
 
     stored: Mapping[str, str]
 
@@ -399,21 +403,24 @@ class TopicConfig:
         return int(self._read(name))
 
     def ratio(self, name: str) -> float:
-        """Return a config that is a share of one."""
+        """Return a fractional config."""
         return float(self._read(name))
 
     def has_policy(self, policy: str) -> bool:
-        """Return whether ``cleanup.policy`` names ``delete`` or ``compact``."""
+        """Return whether ``cleanup.policy`` includes ``delete`` or ``compact``."""
         return policy in _listed(self._read("cleanup.policy"))
 
     @property
     def max_segment_ms(self) -> int:
-        """Return after what time a segment rolls: compaction takes sealed ones only (``LogConfig.maxSegmentMs``)."""
+        """Age in ms at which a segment rolls (``LogConfig.maxSegmentMs``).
+
+        With ``compact`` it is limited by ``max.compaction.lag.ms``: only sealed segments are compacted.
+        """
         limit = self.number("segment.ms")
         return min(limit, self.number("max.compaction.lag.ms")) if self.has_policy("compact") else limit
 
     def codec(self, writer: str | None = None) -> str:
-        """Return how frames are compressed: as is set, else as the writer asks, else as by default.
+        """Return the compression: the topic's, else the writer's, else the default.
 
         Kafka: ``BrokerCompressionType.targetCompression``.
         """
@@ -425,7 +432,7 @@ class TopicConfig:
         return self._read(name)
 
     def flag(self, name: str) -> bool:
-        """Return a config that is true or false."""
+        """Return a boolean config."""
         return self._read(name) == "true"
 
     def resolved(self) -> dict[str, str]:
@@ -434,10 +441,10 @@ class TopicConfig:
 
 
 def truth_value(name: str, value: object) -> bool:
-    """Return a config that is true or false.
+    """Return a boolean config.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: neither true nor false.
     """
     if str(value).lower() not in FLAG:
         raise ConfigError(f"{name}={value!r} is not allowed: it takes true or false")
@@ -445,10 +452,10 @@ def truth_value(name: str, value: object) -> bool:
 
 
 def replication_factor(value: object) -> int | None:
-    """Return on how many roots a new topic is to live; None if that is not said.
+    """Return the replication factor of a new topic; None if not given.
 
     Raises:
-        ConfigError: it is no whole number.
+        ConfigError: not a whole number.
     """
     try:
         return None if value is None else int(str(value))
@@ -457,10 +464,10 @@ def replication_factor(value: object) -> int | None:
 
 
 def partition_count(partitions: int) -> int:
-    """Return how many partitions a topic is to have.
+    """Return the partition count of a new topic.
 
     Raises:
-        UsageError: it is no whole number, or none that is allowed.
+        UsageError: not a whole number, or out of range.
     """
     count = as_whole(partitions)
     if count is None or not 1 <= count <= MAX_PARTITIONS:

@@ -1,4 +1,4 @@
-"""Every error that pyspark-commitlog raises, by what the caller can do about it: docs/reference/errors.md."""
+"""Error classes, grouped by the caller's next step: docs/reference/errors.md."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 class CommitLogError(Exception):
     """Base of all errors.
 
-    ``on_command_line`` says the same for a command line, where the message advises a call of Python; empty
-    where it does not.
+    Attributes:
+        on_command_line: Message for a command line, if the usual one suggests a Python call; else empty.
     """
 
     on_command_line = ""
 
     def advising(self, call: str, command: str) -> Self:
-        """Return this error, its message ended by what to do next: a call of Python, or a command."""
+        """Append the next step to the message: a call or a command."""
         self.on_command_line = f"{self}{command}"
         self.args = (f"{self}{call}",)
         return self
@@ -34,19 +34,19 @@ class UsageError(CommitLogError, ValueError):
 
 
 class ConfigError(UsageError):
-    """A topic config has an unknown name or a value that is not allowed."""
+    """A topic config has an unknown name or a value not allowed."""
 
 
 class OptionError(UsageError):
-    """An option of a Spark reader or writer, or of a client, is unknown, out of range, or excludes another."""
+    """A Spark or client option is unknown, out of range or conflicting."""
 
 
 class InvalidRecordError(UsageError):
-    """A column has the wrong type, or a record breaks the topic's limits. Nothing was staged."""
+    """A column's type is wrong or a record exceeds limits; nothing staged."""
 
 
 class NotFoundError(CommitLogError, LookupError):
-    """A root, topic or group does not exist: name another, or create it first."""
+    """A root, topic or group is missing: name another or create it."""
 
 
 class RootNotFoundError(NotFoundError):
@@ -58,78 +58,78 @@ class UnknownTopicError(NotFoundError):
 
 
 class UnknownGroupError(NotFoundError):
-    """Nothing is committed under this group's name."""
+    """No offsets are committed under this group's name."""
 
 
 class TopicExistsError(CommitLogError, FileExistsError):
-    """The topic is already there: use it, or choose another name."""
+    """The topic exists: use it, or choose another name."""
 
 
 class ConflictError(CommitLogError):
-    """Somebody else changed the topic since it was read: read it again, then decide."""
+    """A concurrent change invalidated the call: read again, then decide."""
 
 
 class TopicChangedError(ConflictError):
-    """The topic was deleted, or deleted and made again, since it was looked up."""
+    """The topic was deleted, or deleted and recreated, since the last lookup."""
 
 
 class StaleBatchError(ConflictError):
-    """A batch id or sequence lies below the last one that this writer committed (rule R6)."""
+    """A batch id or sequence is below this writer's last commit (R6)."""
 
 
 class WriterFencedError(ConflictError):
-    """A producer with a newer epoch has taken over this producer id (rule R6)."""
+    """A producer with a newer epoch took over this producer id (R6)."""
 
 
 class StagedExpiredError(ConflictError):
-    """A staged chunk is older than the sweep's floor; it may be gone (rule R1)."""
+    """A staged chunk below the sweep's floor may be deleted (rule R1)."""
 
 
 class GroupResetError(ConflictError):
-    """The group's offsets were reset, or deleted, after the generation that the committer follows."""
+    """The group's offsets were reset or deleted after the committer's generation."""
 
 
 class CommitFailedError(ConflictError):
-    """A member commits in a generation that is over, or what is not its own: nothing was committed (rule R9)."""
+    """A commit names a past generation or foreign partitions; nothing committed (R9)."""
 
 
 class FencedInstanceIdError(ConflictError):
-    """Another process has joined the group with the same ``group_instance_id`` (KIP-345)."""
+    """Another process joined the group with the same ``group_instance_id`` (KIP-345)."""
 
 
 class NonEmptyGroupError(ConflictError):
-    """The group has live members: stop them before its offsets are reset or deleted."""
+    """The group has live members: stop them before you reset or delete."""
 
 
 class AccessDeniedError(CommitLogError, PermissionError):
-    """The root's access rules do not allow this to the principal: ask an admin of the root for a rule."""
+    """The access rules deny this to the principal: ask an admin."""
 
 
 class OffsetOutOfRangeError(CommitLogError, LookupError):
-    """An offset lies outside [log start offset, high watermark]: start from one between them."""
+    """An offset is outside [log start offset, high watermark]: start inside."""
 
 
 class LogTruncationError(OffsetOutOfRangeError):
-    """A position belongs to records that are gone: the root was restored, or an unclean election lost them.
+    """A position's records are gone after a restore or unclean election.
 
     Kafka: ``LogTruncationException``.
     """
 
 
 class OutcomeUnknownError(CommitLogError):
-    """A commit may or may not have landed. Retrying with the same writer id is safe (invariant I5)."""
+    """A commit may have landed; retry with the same writer id (I5)."""
 
 
 class NotEnoughReplicasAfterAppendError(OutcomeUnknownError):
-    """A commit with acks=all was decided, on fewer roots in sync than ``min.insync.replicas``.
+    """A commit with acks=all was decided below ``min.insync.replicas``.
 
-    It may be lost with them; the same writer id again waits for the same entry (Kafka:
+    It may be lost with those roots; a retry with the same writer id waits for the same entry (Kafka:
     ``NotEnoughReplicasAfterAppendException``).
     """
 
 
 class NotSentError(CommitLogError):
-    """A record is certainly not in the log: send it again when the cause is gone."""
+    """A record is certainly not in the log: fix the cause, resend."""
 
 
 class BufferExhaustedError(NotSentError, TimeoutError):
@@ -137,15 +137,15 @@ class BufferExhaustedError(NotSentError, TimeoutError):
 
 
 class DeliveryTimeoutError(NotSentError, TimeoutError):
-    """A record could not be committed within ``delivery_timeout_ms`` (Kafka: ``TimeoutException``)."""
+    """A record was not committed within ``delivery_timeout_ms`` (Kafka: ``TimeoutException``)."""
 
 
 class ProducerClosedError(NotSentError):
-    """The producer is closed, or belongs to the process that this one was forked from: make a new one."""
+    """The producer is closed or belongs to the parent process: create another."""
 
 
 class StorageError(CommitLogError, OSError):
-    """The storage refused an operation: mend the cause, then call again."""
+    """The storage refused an operation: fix the cause, then call again."""
 
 
 class StorageFullError(StorageError):
@@ -153,45 +153,48 @@ class StorageFullError(StorageError):
 
 
 class StorageDeniedError(StorageError):
-    """The system refuses this to the user: it stays so until somebody changes permissions, the mount, or a link."""
+    """The system denies access until permissions, mount or link change."""
 
 
 class StorageReadOnlyError(StorageDeniedError):
-    """The storage can't be written by this user."""
+    """The user can't write to the storage."""
 
 
 class StorageUnreadableError(StorageDeniedError):
-    """The storage can't be read by this user."""
+    """The user can't read the storage."""
 
 
 class SyncFailedError(StorageError):
-    """An fsync failed: what was written may not survive power loss, and another fsync would not tell."""
+    """An fsync failed: data may not survive power loss, even if repeated."""
 
 
 class NotEnoughReplicasError(StorageError):
-    """Too few roots are in sync, or hold the chunks, for a commit; nothing was written: bring them back.
+    """Too few roots are in sync or hold chunks: bring them back.
 
-    Kafka: ``NotEnoughReplicasException``.
+    Nothing was written. Kafka: ``NotEnoughReplicasException``.
     """
 
 
 class NotLeaderError(StorageError):
-    """The leader's root is gone, or lacks the chunks, and no other root may lead: bring it back.
+    """The leader's root is gone or lacks chunks: bring it back.
 
-    Kafka: ``NotLeaderOrFollowerException``.
+    No other root may lead. Kafka: ``NotLeaderOrFollowerException``.
     """
 
 
 class ReplicaNotAvailableError(StorageError):
-    """A root does not answer, or does not have what was asked of it yet (Kafka: ``ReplicaNotAvailableException``)."""
+    """A root does not answer or is behind (Kafka: ``ReplicaNotAvailableException``)."""
 
 
 class RootNotAvailableError(StorageError):
-    """The root was there when it was opened, and is not now: mount its disk; one that is not mounted looks empty."""
+    """The opened root has disappeared: mount its disk.
+
+    An unmounted disk looks empty.
+    """
 
     @classmethod
     def at(cls, url: str) -> Self:
-        """Return the error for a root by its URL."""
+        """Return the error for a root's URL."""
         return cls(
             f"there is no commit log at {url} now: its disk is not mounted, or its directory was moved. Checkpoints "
             "and committed offsets are fine: mount it and start again"
@@ -199,18 +202,20 @@ class RootNotAvailableError(StorageError):
 
 
 class UnsupportedError(CommitLogError):
-    """A newer format version, an unknown feature, or a filesystem that can't keep the log safe."""
+    """Unknown format version or feature, or a filesystem without the needed guarantees."""
 
 
 class CorruptionError(CommitLogError):
-    """Stored bytes are not what was written (CRC, length, identity or position do not match): restore them."""
+    """Stored bytes differ from those written (CRC, length, identity, position): restore them."""
 
 
 class KafkaStorageError(CorruptionError):
-    """A commit is refused whole: the storage of some of its partitions is damaged (Kafka: ``KAFKA_STORAGE_ERROR``).
+    """A commit is refused because of damaged partitions (Kafka: ``KAFKA_STORAGE_ERROR``).
 
-    ``partitions`` maps each of them to what is damaged. Restore it from a copy and run ``maintain``, or give it up
-    with ``void``; then commit again.
+    Restore the damaged files from a copy and run ``maintain``, or give them up with ``void``; then commit again.
+
+    Attributes:
+        partitions: Damaged partition -> the damage.
     """
 
     def __init__(self, message: str = "", partitions: Mapping[int, str] | None = None) -> None:
@@ -219,27 +224,27 @@ class KafkaStorageError(CorruptionError):
 
 
 def missing(error: FileNotFoundError) -> CorruptionError:
-    """Return the error for a file that the newest entries name and that is not there."""
+    """Return the error for a missing file that the newest entries name."""
     return CorruptionError(f"{error.filename or error} is missing: restore it from a copy")
 
 
 def as_reported(error: Exception) -> Exception:
-    """Return the error to report for what ended a part of some work: a missing file is damage."""
+    """Return the error to report; a missing file is corruption."""
     return missing(error) if isinstance(error, FileNotFoundError) else error
 
 
 def fault_of(error: Exception, what: str) -> str:
-    """Return what a check says of ``what`` that an error ended: an error of ours speaks for itself."""
+    """Return a check's message for the error that ended it."""
     as_ours = as_reported(error)
     ours = isinstance(as_ours, CommitLogError)
     return str(as_ours) if ours else f"{what} can't be checked: {type(error).__name__}: {error}"
 
 
 def combine_errors(failures: Sequence[Exception], what: str) -> Exception:
-    """Combine failures into one error of the first one's kind.
+    """Combine failures into one error of the first one's class.
 
-    It has all their messages, each once. One alone is returned as it is. Where some are no ``CommitLogError`` it is a
-    group of all, which ``what`` names.
+    It joins their distinct messages. A single failure is returned as it is; if one is no ``CommitLogError``, an
+    ``ExceptionGroup`` named ``what`` holds all.
     """
     if len(failures) == 1:
         return failures[0]

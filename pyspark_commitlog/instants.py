@@ -1,23 +1,26 @@
-"""Points in time as people type them: milliseconds, ISO 8601, or relative to now. Pure."""
+"""Points in time as users type them: ms, ISO 8601, relative. Pure."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
 
-#: The forms that ``parse_instant`` takes, for errors.
+#: The forms that ``parse_instant`` takes, for error messages.
 FORMS = (
     "milliseconds since 1970, a time as 2026-01-31 or 2026-01-31T12:00+01:00 (else UTC), -1h, now, today or yesterday"
 )
 _DAY_MS = 86_400_000
 _UNIT_MS = {"s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": _DAY_MS, "w": 7 * _DAY_MS}
 _RELATIVE = re.compile(r"-([0-9]{1,9})([a-z]+)")
-#: As milliseconds these are hours or weeks after 1970 began; people mean seconds, or a date without hyphens.
+#: As milliseconds these lie within weeks of 1970: the user means seconds, or a date without hyphens.
 _NOT_MS = range(10**7, 10**10)
 
 
 def iso_or_ms(text: str) -> int | None:
-    """Return milliseconds since 1970 of a number of them or of an ISO 8601 time, UTC if it names no zone; else None."""
+    """Return the ms since 1970 of a number or ISO 8601 time.
+
+    None if it is neither. A time without a zone is UTC.
+    """
     try:
         return int(text)
     except ValueError:
@@ -30,14 +33,14 @@ def iso_or_ms(text: str) -> int | None:
 
 
 def parse_instant(text: str, now_ms: int) -> int:
-    """Return a point in time, in milliseconds since 1970.
+    """Return a point in time, in ms since 1970.
 
     Args:
-        text: one of ``FORMS``; days are those of UTC.
-        now_ms: the present, in milliseconds since 1970.
+        text: one of ``FORMS``; days are UTC.
+        now_ms: the present, in ms since 1970.
 
     Raises:
-        ValueError: none of the forms, before 1970, or most likely seconds or a date; says what to give.
+        ValueError: not one of the forms, before 1970, or probably seconds or a date.
     """
     text = text.strip()
     relative = _relative_ms(text.lower(), now_ms)
@@ -61,7 +64,6 @@ def _relative_ms(text: str, now_ms: int) -> int | None:
 
 
 def _meant(text: str) -> str:
-    """Return what a number that is too small for milliseconds was most likely meant as."""
     try:
         return f"for that day give {datetime.strptime(text, '%Y%m%d').date().isoformat()}"  # noqa: DTZ007 no time of day
     except ValueError:

@@ -1,13 +1,11 @@
-"""The journal: numbered, write-once entries, and the one coordination primitive of a root.
+"""The journal: append by put-if-absent, a root's only coordination primitive.
 
-All it asks of storage is an atomic put-if-absent. Everything else is care:
-
-* An outcome other than "done" and "exists" is ambiguous: the same bytes are put at the same number again.
+* An outcome other than "done" and "exists" is ambiguous: put the same bytes again at the same number.
 * "exists" is read back: our write id means that an earlier try landed.
-* A number that was collected can be put again! So a put or a read at a number that was reached from a remembered
-  entry N counts only if N is still there as the very file that we remembered (the anchor rule).
+* A put succeeds at a collected number! So a put or read at a number reached from a remembered entry N counts only if N
+  is still there as the same file (the anchor rule).
 
-DESIGN notes and counter-examples: ARCHITECTURE.md, "Journal"; ``tests/model`` explores the protocol exhaustively.
+See ARCHITECTURE.md, "Journal"; ``tests/model`` explores the protocol exhaustively.
 """
 
 from __future__ import annotations
@@ -38,60 +36,51 @@ from pyspark_commitlog.journal.entries import (
 from pyspark_commitlog.journal.putting import JournalPutter, UndecidedError
 
 _MAX_ATTEMPTS = 500
-#: Where a look is a request: how many appends go by between two looks for what can be trimmed.
+#: If a look is a request: appends between two looks for entries to trim.
 _TRIM_EVERY = 16
-#: How many drafts of an operation may be in doubt before it is given up.
+#: Attempts with unknown outcome before a repeatable operation fails.
 _DOUBTS = 5
 
-#: What a plan, or a look, that fails leaves open after a put in doubt.
+#: Errors of a plan or look that leave an earlier put's outcome unknown.
 _UNCERTAIN = (CorruptionError, FileNotFoundError, StagedExpiredError, StorageError, UsageError)
 
 
 class Journal(JournalPutter):
-    """One journal directory.
+    """One journal directory; not thread-safe.
+
+    ``listings`` counts lookups of the newest entry without an anchor: while it stays, ``newest`` returns one history.
+    If a look is a request, polls less than 5 s apart cost one, a small append a put and at most one look.
 
     Args:
         storage: the root.
-        directory: where the entries lie; it must exist before an append.
-        kind: the journal's kind, which every entry repeats (``topic``, ``settle``).
+        directory: holds the entries; must exist before an append.
+        kind: ``topic``, ``settle`` …, repeated in every entry.
         sides: (topic id, file name) -> path of a side file.
-        check: refuses what an entry of this journal can't be, whatever its CRC (``CorruptionError``): (body, path).
-
-    Not safe for use by several threads at once. ``listings`` counts how often the newest entry was found without an
-    anchor: while it stays, all that ``newest`` returns is of one history.
-
-    Where files can't be appended to, a look is a request, and ``anchor`` says which ones can be spared: an idle poll is
-    one request while polls are less than 5 s apart, and a small append one put and at most one look.
+        check: (body, path); raises ``CorruptionError`` for an invalid body.
     """
 
     # --- appending ---------------------------------------------------------------------------------------
 
     def append(self, plan: Plan[Result], *, repeatable: bool = False) -> Appended[Result]:
-        """Put one entry that ``plan`` makes on top of the newest; plan again whenever somebody else was first.
+        """Put the entry that ``plan`` makes from the newest one.
 
-        ``plan`` re-checks its preconditions on every attempt (rule R9) and raises when they no longer hold.
+        After a lost race it plans again; ``plan`` raises if its preconditions no longer hold (rule R9).
 
         Args:
-            plan: makes the entry; called on an entry that may not be the newest any more, too, but only what it answers
-                or raises on the newest counts.
-            repeatable: whether the preconditions of what was put can never hold again (rule O2): where the outcome of a
-                put can't be known, the plan is made again on the newest entry, which shows it. The entry is not
-                returned then.
-
-        Returns:
-            The entry as stored, None when ``plan`` answered that nothing is to be done; and the result of the answer
-            that counts, of whatever attempt.
+            plan: may also get an older entry, but only its answer on the newest counts.
+            repeatable: the put makes its own preconditions false for ever (rule O2): after an unknown outcome, plan
+                again on the newest entry, which shows it. The entry is then not returned.
 
         Raises:
-            OutcomeUnknownError: the put may have landed; retrying with the same writer id is safe.
-            ConflictError: others were first, too many times.
+            OutcomeUnknownError: the put may have landed; retry with the same writer id.
+            ConflictError: too many lost races.
             StorageError: certainly not put.
         """
-        with self._turn():  # for speed alone: safety is put_if_absent's
+        with self._turn():  # for speed only: put_if_absent is the safety
             return self._repeated(plan) if repeatable else self._append(plan)
 
     def _repeated(self, plan: Plan[Result]) -> Appended[Result]:
-        """Append what may be planned again after doubt: each draft has a write id of its own, so both may be put."""
+        """Append a repeatable plan; each draft's own write id tells them apart."""
         doubt: OutcomeUnknownError | None = None
         for attempt in range(_DOUBTS):
             try:
@@ -141,10 +130,10 @@ class Journal(JournalPutter):
         raise ConflictError(f"{self._directory}: lost {_MAX_ATTEMPTS} races for the next entry; try again later")
 
     def _base(self, attempt: int) -> tuple[Stored | None, bool]:
-        """Return the base of a plan, and whether it is certainly newest.
+        """Return a plan's base, and whether it is certainly the newest.
 
-        Where a look is a request, the first attempt goes by what is remembered: the put shows whether it is the newest.
-        Where others put too, that would be a put in vain, mostly, or an entry at a number that was collected.
+        If a look is a request, the first attempt trusts the anchor, and the put tells; not if others put too, as it
+        would mostly fail or land at a collected number.
         """
         if attempt == 0 and self._anchor is not None and not self._crowded and not self._storage.can_append:
             return self._anchor, False
@@ -159,13 +148,11 @@ class Journal(JournalPutter):
     ) -> Draft[Result] | Unchanged[Result] | None:
         """Return the answer of an undecided put that landed; None if undecided.
 
-        It landed if the plan finds on the newest state that nothing is left to put.
-
-        Where the plan can't be made any more (a chunk is collected, the disk does not answer) that proves nothing: if
-        the put landed, it could be made then. What else it raises holds whether it landed or not.
+        It landed if the plan has nothing left to put on the newest entry. A plan that fails now (chunk collected, disk
+        down) proves nothing; its other errors hold either way.
 
         Raises:
-            OutcomeUnknownError: the plan can't be made.
+            OutcomeUnknownError: the plan failed so.
         """
         try:
             newest = self.newest()
@@ -178,15 +165,14 @@ class Journal(JournalPutter):
             raise self._unknown(slot, draft.kind, str(error)) from error
 
     def supersede(self, make: Callable[[Slot], Draft[object]]) -> Stored:
-        """Put an entry above all there are, whatever they hold, and remove those: what can't be read is given up.
+        """Put an entry above all others, unread, and delete those.
 
-        For deleting all that a journal holds. It follows no entry (``prev`` is ``""``); a process that remembered one
-        finds it gone, and lists the directory (the anchor rule). What was put a moment ago stays where looks are
-        requests: others may go by it without one.
+        It follows none (``prev`` is ``""``): processes with an anchor find it gone and list. If looks are requests,
+        recent entries stay, as others may rely on them without a look.
 
         Raises:
-            OutcomeUnknownError: the put may have landed; doing it again is safe.
-            ConflictError: others were first, too many times.
+            OutcomeUnknownError: the put may have landed; repeat it.
+            ConflictError: too many lost races.
             StorageError: certainly not put.
         """
         with self._turn():
@@ -206,7 +192,7 @@ class Journal(JournalPutter):
         raise ConflictError(f"{self._directory}: lost {_MAX_ATTEMPTS} races for the next entry; try again later")
 
     def _acknowledge(self, stored: Stored | None) -> None:
-        """Make durable what is there already, before it is reported as done.
+        """Make a found entry durable before it is reported as done.
 
         Raises:
             OutcomeUnknownError: it may not survive power loss.
@@ -221,11 +207,11 @@ class Journal(JournalPutter):
     # --- deleting ----------------------------------------------------------------------------------------
 
     def delete(self, sequence: int) -> None:
-        """Remove an entry. Only the collector does, one by one and ascending (the anchor rule needs it)."""
+        """Delete an entry; the collector must go in ascending order (anchor rule)."""
         self._storage.delete(self._path(sequence))
 
     def _delete_all(self, sequences: list[int]) -> None:
-        """Delete entries; where others may go by one without a look, only those that an old one follows."""
+        """Delete entries; if looks are requests, only those with an old successor."""
         oldest: int | None = None
         if not self._storage.can_append:
             oldest = self.older_than(self._storage.now_ms() - stays_ms())
@@ -234,9 +220,10 @@ class Journal(JournalPutter):
                 self.delete(sequence)
 
     def trim(self) -> None:
-        """Remove all entries but the newest two, and what killed writers left: for journals nobody reads history of.
+        """Delete all but the newest two entries, and abandoned temporary files.
 
-        Where a look is a request that is done now and then, and leaves those that no entry of the delay's age follows.
+        For journals whose history nobody reads. If a look is a request, runs only now and then, and spares entries
+        without an old successor.
         """
         if not self._storage.can_append and self._anchor is not None and self._anchor.sequence % _TRIM_EVERY:
             return

@@ -1,4 +1,4 @@
-"""What a journal holds and what is put next: values."""
+"""Values of a journal: stored entries, drafts, plans and their answers."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.storage import FileInfo
 
-#: What an operation comes to, for its caller.
+#: Result of an operation, for its caller.
 Result = TypeVar("Result")
 _Result = TypeVar("_Result", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An entry as it lies in storage.
+    """An entry and its file.
 
-    Of one that was just put, ``info`` may lack the time (``FileInfo``): ask ``Journal.dated``, or ``Journal.timed``.
+    After a put ``info`` may lack the time (``FileInfo``): ask ``Journal.dated`` or ``Journal.timed``.
     """
 
     entry: Entry
@@ -33,12 +33,13 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Draft(Generic[_Result]):
-    """What an operation wants to put next, and ``result``: what it comes to when that is put.
+    """An entry to put, and the operation's result once it is put.
 
-    ``sides`` are tables that go to write-once files before the entry is put: kind -> bytes. ``lineage`` and ``next``
-    are those of a copied topic's entries: the history of its source, and where the next entry goes. ``acks_all`` is
-    said of appends: whether all replicas that are in sync have to have the records before they are acknowledged;
-    ``hw_later`` whether their writer has the high watermark stated after that, so that nobody waits for it.
+    Attributes:
+        sides: Kind -> bytes of a side file, written before the entry.
+        lineage, next: For copied topics: the source's history, the next number.
+        acks_all: Acknowledge an append only when all of the ISR have it.
+        hw_later: Do not wait for the high watermark; the writer raises it later.
     """
 
     kind: str
@@ -56,10 +57,7 @@ class Draft(Generic[_Result]):
 
 @dataclass(frozen=True, slots=True)
 class Unchanged(Generic[_Result]):
-    """The answer of a plan that has nothing (left) to put, and what the operation comes to all the same.
-
-    ``acks_all``: as of a ``Draft``, for what was appended before.
-    """
+    """A plan's answer if there is nothing (left) to put."""
 
     result: _Result
     acks_all: bool = False
@@ -67,14 +65,11 @@ class Unchanged(Generic[_Result]):
 
 @dataclass(frozen=True, slots=True)
 class LandedDraft:
-    """Answer of a plan that finds its own write id in place.
-
-    Its draft landed: the result of that counts.
-    """
+    """A plan's answer if its own write id landed: use its draft."""
 
 
 class Appended(NamedTuple, Generic[Result]):
-    """What an append did: the entry as stored, None where there was nothing to put; and the operation's result."""
+    """The entry that an append stored (None: none), and the result."""
 
     stored: Stored | None
     result: Result
@@ -82,14 +77,13 @@ class Appended(NamedTuple, Generic[Result]):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where a draft would go: its number, and a write id of its own."""
+    """Number and write id of a draft."""
 
     sequence: int
     write_id: str
 
 
 def slot_of(entry: Entry) -> Slot:
-    """Return where an entry went."""
     return Slot(entry.sequence, entry.write_id)
 
 
@@ -98,5 +92,5 @@ Plan = Callable[[Stored | None, Slot], Draft[Result] | Unchanged[Result] | Lande
 
 
 def no_sides(topic_id: str, file: str) -> str:
-    """Return where a journal without side files has them: nowhere, its entries are bounded."""
+    """Refuse a side file, for journals whose entries are bounded."""
     raise AssertionError(f"an entry without side files names {file}")

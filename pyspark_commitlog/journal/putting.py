@@ -1,4 +1,4 @@
-"""Put an entry until its outcome is certain (rule O9), and count it only while what it was built on is there."""
+"""Put an entry until its outcome is certain (O9), checking its anchor."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from pyspark_commitlog.storage import FileInfo, NotPutError, own_writes
 _AMBIGUOUS_TRIES = 5
 _BACKOFF_SECONDS = 0.002
 _MAX_BACKOFF_SECONDS = 0.25
-#: Where looks are requests a store that is busy refuses them for seconds. So there a put has as many tries as every
-#: other request, and as long pauses; and none after so many seconds: a server that hangs takes long for each.
+#: If looks are requests, a busy store refuses them for seconds: a put gets as many tries and as long pauses as other
+#: requests, up to this total time, since each try on a hanging server is slow.
 _PATIENT_TRIES = 8
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _LONGEST_TRYING = 90.0
-#: And how often a writer that goes on and on learns the time of one of its entries.
+#: Interval at which a continuous writer learns the time of one of its entries.
 _DATE_SECONDS = 60.0
 
 
 class UndecidedError(Exception):
-    """What is stored no longer shows whether a put landed."""
+    """Storage no longer shows whether a put landed."""
 
 
 def _lineage(base: Stored | None, slot: Slot) -> Lineage:
@@ -48,16 +48,16 @@ def _lineage(base: Stored | None, slot: Slot) -> Lineage:
 
 
 class JournalPutter(JournalReader):
-    """What a ``Journal`` does to put one entry at one number."""
+    """Write side of a journal: put one entry at one number."""
 
-    #: Whether a put is tried for seconds where the store is busy; not where a majority may go on without it.
+    #: Whether to retry for seconds on a busy store; not if a majority can go on without it.
     is_patient = True
     _is_tried = False
 
     def _try_store(self) -> None:
-        """Refuse a store that takes two puts of one name, once for each handle; see ``storage.race``.
+        """Refuse a store that lets two handles put one name (``storage.race``).
 
-        Here, as what is opened on the way may be another root than the one that the user named.
+        Here, because the opened root may not be the one the user named.
         """
         if not self._is_tried and self._storage.client and not self._storage.single_writer:
             from pyspark_commitlog.storage.race import check_store
@@ -76,13 +76,12 @@ class JournalPutter(JournalReader):
         return stored
 
     def write_sides(self, slot: Slot, draft: Draft[object]) -> None:
-        """Write what an entry names, before it is put."""
+        """Write a draft's side files, before its entry is put."""
         for kind, table in draft.sides.items():
             name = paths.side_name(slot.sequence, slot.write_id, kind)
             self._storage.write_once(self._sides(draft.topic_id, name), table)
 
     def _composed(self, base: Stored | None, slot: Slot, draft: Draft[object]) -> Entry:
-        """Return the entry that a draft comes to on a base."""
         return Entry(
             journal=self._kind,
             kind=draft.kind,
@@ -97,19 +96,19 @@ class JournalPutter(JournalReader):
         )
 
     def learned(self, entry: Entry) -> None:
-        """Remember an entry as the newest that the caller has just put here, durably: it was decided elsewhere.
+        """Make an entry decided elsewhere, just put here durably, the anchor.
 
         Raises:
-            FileNotFoundError: it is not there (any more).
+            FileNotFoundError: it is gone.
         """
         began = self._moment()
         self._acknowledged(Stored(entry, self._storage.info(self._path(entry.sequence))), began)
 
     def _as_read(self, data: bytes, slot: Slot) -> Entry:
-        """Return an entry as readers will find it.
+        """Return the entry as readers will decode it.
 
         Raises:
-            UsageError: they would take it for damage, which nobody could mend; nothing was put.
+            UsageError: readers would report corruption; nothing was put.
         """
         path = self._path(slot.sequence)
         try:
@@ -126,7 +125,7 @@ class JournalPutter(JournalReader):
         return entry
 
     def _put(self, base: Stored | None, entry: Entry, data: bytes) -> Stored | None:
-        """Put until the outcome is certain; return the stored entry, or None when somebody else was first."""
+        """Put until the outcome is certain; return None if another entry won."""
         path, tries, ambiguous, first = self._path(entry.sequence), 0, False, self._moment()
         while True:
             began = self._moment() if tries else first
@@ -136,7 +135,7 @@ class JournalPutter(JournalReader):
                 )
             except FileExistsError:
                 with self._report_unknown_outcome(entry, ambiguous):
-                    if ambiguous:  # if it is ours, no try of ours came to its sync
+                    if ambiguous:  # if the entry is ours, none of our tries synced it
                         self._storage.sync_directory(self._directory, fresh=True)
                     return self._read_back(base, entry, first, ambiguous)
             except SyncFailedError as error:
@@ -159,7 +158,7 @@ class JournalPutter(JournalReader):
     def _put_once(
         self, base: Stored | None, entry: Entry, path: str, data: bytes
     ) -> tuple[FileInfo | None, Stored | None]:
-        """Put; return the reply, and, where that does not say enough, the entry as found; see ``_anchored_entry``."""
+        """Put; return the reply and, unless the reply suffices, ``_anchored_entry``."""
         reply = self._storage.put_if_absent(path, data)
         if base is not None and reply is not None and self._storage.bills_requests:
             return reply, None
@@ -167,12 +166,12 @@ class JournalPutter(JournalReader):
             return reply, self._anchored_entry(base, entry)
 
     def _pauses(self, tries: int, error: OSError, first: Moment | None) -> bool:
-        """Wait before a put is tried again; return False where it is not.
+        """Wait before the next try; return False if there is none.
 
-        However late that is, it counts by the anchor alone, as the first try does.
+        A late try counts by the anchor alone, like the first.
         """
         clock = self._storage.clock
-        hangs = isinstance(error, ReplicaNotAvailableError)  # it was waited for
+        hangs = isinstance(error, ReplicaNotAvailableError)  # it already waited
         if first is None or hangs or not self.is_patient:
             if tries < _AMBIGUOUS_TRIES:
                 self._back_off(tries - 1)
@@ -185,7 +184,7 @@ class JournalPutter(JournalReader):
 
     @contextmanager
     def _report_unknown_outcome(self, entry: Entry, possible: bool) -> Iterator[None]:
-        """Raise ``OutcomeUnknownError`` for what fails after a put that may have landed."""
+        """Raise ``OutcomeUnknownError`` for failures after a put that may have landed."""
         try:
             yield
         except (CommitLogError, OSError) as error:
@@ -194,31 +193,30 @@ class JournalPutter(JournalReader):
             raise self._unknown(slot_of(entry), entry.kind, str(error)) from error
 
     def _read_back(self, base: Stored | None, entry: Entry, first: Moment | None, ambiguous: bool) -> Stored | None:
-        """Decide a put that was refused with "exists"; ``first``: when the first try began.
+        """Decide a put refused with "exists" (rule O9).
 
-        Where files can be appended to, that is certain at the first try. Elsewhere a client library, a proxy or a mount
-        may have put again by itself: the entry that exists may be, or may have been, ours (rule O9).
+        Without append a client library, proxy or mount may have repeated it by itself: the entry may be, or have been,
+        ours.
         """
         doubt = ambiguous or not self._storage.can_append
         try:
             stored = self.read(entry.sequence)
-        except FileNotFoundError:  # put by somebody, and collected already
+        except FileNotFoundError:  # another entry, collected since
             return self._search(entry) if doubt else None
         if stored.entry.write_id == entry.write_id:
             return self._confirm(base, entry, first)
         if doubt and not self._anchored(base, entry):
             return self._search(entry)
-        return None  # somebody else has the number; the next read checks the anchor
+        return None  # another entry has the number; the next read checks the anchor
 
     def _confirm(self, base: Stored | None, entry: Entry, first: Moment | None) -> Stored | None:
-        """Return the entry just put, if its number had not been collected before (the anchor rule)."""
+        """Return the entry just put, unless its number was collected before."""
         return self._confirmed(self._storage.run_as_one_call(partial(self._anchored_entry, base, entry)), entry, first)
 
     def _confirmed(self, found: Stored | None, entry: Entry, first: Moment | None) -> Stored | None:
         return self._search(entry) if found is None else self._acknowledged(found, first)
 
     def _anchored_entry(self, base: Stored | None, entry: Entry) -> Stored | None:
-        """Return a stored entry; None if it or its anchor is gone."""
         try:
             stored = Stored(entry, self._storage.info(self._path(entry.sequence)))
         except FileNotFoundError:
@@ -228,10 +226,9 @@ class JournalPutter(JournalReader):
     def _confirm_reply(
         self, base: Stored, entry: Entry, reply: FileInfo, began: Moment, ambiguous: bool
     ) -> Stored | None:
-        """Return the same of an entry whose put said what its file is: with one look at most, mostly.
+        """Confirm a put whose response identifies the file, usually by one look.
 
-        Its own file is looked at where its time is needed, and is not bounded by what is known of storage's clock; that
-        is before the base is, which then shows that it was the very file that was put.
+        The file is looked at only if its time is needed, and before the base, which then shows that it is the one put.
         """
         own = OwnPut.of(entry.write_id, reply, began, Moment.of(self._storage.clock), self._reference)
         stored, fresh = Stored(entry, reply), self._is_fresh(base)
@@ -251,9 +248,9 @@ class JournalPutter(JournalReader):
         return self._acknowledged(stored, began, own)
 
     def _unanchored(self, entry: Entry, began: Moment, ambiguous: bool) -> Stored | None:
-        """Decide a put that was done, and whose anchor is gone: at once, where no other try of it may have landed.
+        """Decide a put that succeeded but whose anchor is gone.
 
-        An anchor goes only after the entry after it was there for the delay, which ours was not: that was another.
+        The anchor's successor outlived the delay. A fresh, single try is younger, so it was another entry.
         """
         if ambiguous or not began.is_fresh(Moment.of(self._storage.clock)):
             return self._search(entry)
@@ -281,13 +278,13 @@ class JournalPutter(JournalReader):
             return False
 
     def _search(self, entry: Entry) -> Stored | None:
-        """Decide a put whose anchor is gone, by the chain of ``prev`` from the newest entry down.
+        """Decide a put without anchor by walking ``prev`` from the newest entry.
 
         Returns:
-            The entry, when the chain holds it; None when the chain holds another at its number.
+            The entry; None if the chain holds another at its number.
 
         Raises:
-            UndecidedError: the chain no longer reaches down to the number.
+            UndecidedError: the chain ends above the number.
         """
         self.forget()
         link = self.newest()

@@ -1,6 +1,6 @@
-"""Look at a journal: its newest entry, reached from a remembered one (the anchor rule) or by listing twice.
+"""Read side of a journal: find, read and check entries.
 
-ARCHITECTURE.md, "Journal", has the rules; ``anchor`` says which looks can be spared.
+The newest is reached from an anchor or by listing twice: ARCHITECTURE.md, "Journal".
 """
 
 from __future__ import annotations
@@ -24,19 +24,21 @@ from pyspark_commitlog.storage import Clock, FileInfo, Storage, own_writes
 from pyspark_commitlog.storage.process import results_of
 
 _HEAD_BYTES = codec.MAX_LINE_BYTES * 2
-#: Of a file that has so few bytes, all are kept until the next is read: its inline frames are asked for next, mostly.
+#: A file no longer than this is kept until the next read: its inline frames are usually needed next.
 _TAIL_BYTES = 8192
-#: A line is looked for in so much of a file: none may be longer.
+#: Maximum length of a line, in bytes.
 LONGEST_LINE_BYTES = 4 * 2**20
 _TURN_SECONDS = 10.0
-#: How often the newest entry is looked for by listings that others may put between.
+#: Rounds of listing without a turn.
 _ROUNDS = 2
 
 
 class ReaderState(NamedTuple):
     """State of a journal's reader, for another handle of the process.
 
-    It has the anchor, the write ids that were made durable, and whether no entry is missing.
+    Attributes:
+        synced, assured: Write ids of the entries last made durable.
+        complete: No entry is missing.
     """
 
     anchor: Stored
@@ -48,18 +50,18 @@ class ReaderState(NamedTuple):
 
 
 class _Listed(NamedTuple):
-    """The numbers that a listing showed, ascending; and when it began, where looks are requests."""
+    """Ascending numbers of a listing; and its start, if looks are requests."""
 
     sequences: list[int]
     began: Moment | None
 
     def is_fresh(self, clock: Clock) -> bool:
-        """Return whether the newest of them can't have been collected: nothing is soon, where looks are requests."""
+        """Return whether the newest can't have been collected yet."""
         return self.began is not None and self.began.is_fresh(Moment.of(clock))
 
 
 class JournalReader:
-    """What a ``Journal`` does that puts nothing."""
+    """Read side of a journal."""
 
     def __init__(
         self,
@@ -75,11 +77,11 @@ class JournalReader:
         self._sides = sides
         self._anchor: Stored | None = None
         self._others: tuple[int, str] | None = None
-        self._newest_at: Moment | None = None  # when the anchor was the newest for certain, where looks are requests
-        self._own: OwnPut | None = None  # the anchor's put, where its reply is all that is known
+        self._newest_at: Moment | None = None  # when the anchor certainly was the newest, if looks are requests
+        self._own: OwnPut | None = None  # the anchor's put, if only its reply is known
         self._reference: Reference | None = None
-        self._crowded = False  # others put entries since two of ours followed each other
-        self._dated: tuple[int, int] | None = None  # the last entry whose time was seen: its number and that time
+        self._crowded = False  # others have put entries since our last two consecutive ones
+        self._dated: tuple[int, int] | None = None  # number and time of the last entry of known time
         self._dated_at: Moment | None = None
         self._tail: tuple[str, bytes | None] = "", None  # write id and inline bytes of a small entry read last
         self._synced = self._assured = ""
@@ -90,10 +92,7 @@ class JournalReader:
     # --- reading -----------------------------------------------------------------------------------------
 
     def newest(self) -> Stored | None:
-        """Return the newest entry; None when the journal is empty.
-
-        From a remembered entry the numbers are followed; without one, the directory is listed.
-        """
+        """Return the newest entry; None if the journal is empty."""
         return self._storage.run_as_one_call(self._newest)
 
     def _newest(self) -> Stored | None:
@@ -103,26 +102,22 @@ class JournalReader:
             newest = self._probe(self._anchor)
             if newest is not None:
                 return newest
-            self.forget()  # N is gone: what was reached from it proves nothing
+            self.forget()  # the anchor is gone: entries reached from it prove nothing
         self.listings += 1
         return self._list_newest()
 
     def recent(self, seconds: float) -> Stored | None:
-        """Return the newest entry, or what was that at most so long ago, where a look is a request.
-
-        For what may be noticed late; what is put on top of it finds out.
-        """
+        """Return the newest entry, up to ``seconds`` old if looks are requests."""
         return self._anchor if self._was_newest(seconds) else self.newest()
 
     def _was_newest(self, seconds: float) -> bool:
-        """Return whether the remembered entry was the newest at most so long ago, where a look is a request."""
         seen = self._newest_at
         return seen is not None and seen.seconds_until(Moment.of(self._storage.clock)) < seconds
 
     def stands_before(self, entry: Entry) -> Stored | None:
-        """Return the remembered entry, if it is the newest, and this one or the one before it; else None.
+        """Return the newest entry if known and ``entry`` or its predecessor.
 
-        For a caller that puts this one next: as ``newest``, but nothing is read, as there is nothing new mostly.
+        Else None. Reads nothing; for a caller about to put ``entry``.
         """
         anchor = self._anchor
         if anchor is None or anchor.entry.write_id not in (entry.write_id, entry.prev):
@@ -130,27 +125,24 @@ class JournalReader:
         return None if self.is_followed(anchor) else self._look(anchor)
 
     def resume(self, sequence: int, identity: str) -> None:
-        """Go on from an entry that another process remembers, while it is there as the file of that identity."""
+        """Adopt another process's anchor, if it is still the same file."""
         self._others = sequence, identity
 
     def reader_state(self) -> ReaderState | None:
-        """Return the state for another handle; None if there is no anchor."""
+        """Return the state for another handle; None without an anchor."""
         if self._anchor is None:
             return None
         complete = self._complete == self.listings
         return ReaderState(self._anchor, self._newest_at, self._own, self._synced, self._assured, complete)
 
     def go_on_from(self, state: ReaderState) -> None:
-        """Go on from what another handle of this process knows of this journal: nothing is listed, nor synced again.
-
-        As ever the anchor counts while it is there as that very file. Nothing, where this one knows something already.
-        """
+        """Adopt another handle's state if this handle has no anchor."""
         if self._anchor is None:
             self._anchor, self._newest_at, self._own, self._synced, self._assured, complete = state
             self._complete = self.listings if complete else -1
 
     def _remembered(self, sequence: int, identity: str) -> Stored | None:
-        """Return an entry, if it is that very file (the anchor rule)."""
+        """Return the entry if its file has that identity (the anchor rule)."""
         try:
             stored = self.read(sequence)
         except (FileNotFoundError, CorruptionError):
@@ -158,13 +150,12 @@ class JournalReader:
         return stored if stored.info.identity == identity else None
 
     def _probe(self, anchor: Stored) -> Stored | None:
-        """Return the newest entry reached from ``anchor``; None when the anchor is gone."""
         latest, began = anchor, self._moment()
-        with suppress(FileNotFoundError):  # nothing new, or what was seen is collected, and the anchor with it
+        with suppress(FileNotFoundError):  # nothing new, or collected together with the anchor
             latest = self._read_ahead(anchor.entry.following)
             while latest.entry.next is not None:
                 latest = self._read_ahead(latest.entry.following)
-        if not self._is_fresh(anchor):  # also when idle: the next number may be gone rather than not put yet
+        if not self._is_fresh(anchor):  # also when idle: the next number may be collected rather than not put yet
             there = self._look(anchor)
             if there is None:
                 return None
@@ -173,7 +164,7 @@ class JournalReader:
         return self._remember(latest, began, self._own if latest.entry is anchor.entry else None)
 
     def _read_ahead(self, sequence: int) -> Stored:
-        """Return the newest entry, which is at a number or above; damage of one below it is not the caller's."""
+        """Return the newest entry from ``sequence`` on, past damaged ones."""
         try:
             first = self.read(sequence)
         except CorruptionError:
@@ -187,7 +178,7 @@ class JournalReader:
     def _last_number(self, sequence: int) -> int:
         """Return the last number from ``sequence`` on, by exponential search.
 
-        While the anchor is there none of the numbers after it was ever deleted, so none is missing in between.
+        There are no gaps while the anchor is there.
         """
         step = 1
         while self._storage.exists(self._path(sequence + step)):
@@ -201,9 +192,8 @@ class JournalReader:
     def _list_newest(self) -> Stored | None:
         """Return the newest entry by listing.
 
-        What was listed may be collected and put again by a zombie before it is read. So the listing is taken again
-        after the read, and the file looked at once more, until nothing was put between the two. A busy journal may
-        never come to that: after a few rounds both listings are taken in a turn, in which others put nothing.
+        It may be collected and its number put again before it is read. So list again and look at the file once more,
+        until nothing was put in between; after a few rounds, in a turn, which holds other putters back.
         """
         listed, rounds = self._listed(), 0
         while listed.sequences:
@@ -218,13 +208,12 @@ class JournalReader:
         return None
 
     def _newest_listed(self, listed: _Listed) -> tuple[Stored | None, _Listed]:
-        """Return the newest entry of a listing, None where it does not count, and the next listing.
+        """Return a listing's newest entry (None: does not count), and the next listing.
 
-        Where looks are requests, and the listing began a moment ago, it counts at once: it can't have been collected,
-        as none is before the one after it was there for long.
+        If looks are requests, a fresh listing counts at once: nothing in it can have been collected.
         """
         newest: Stored | None = None
-        with suppress(FileNotFoundError, IndexError):  # collected; or nothing is there any more
+        with suppress(FileNotFoundError, IndexError):  # collected, or the journal is empty now
             newest = self.read(listed.sequences[-1])
         if newest is not None and listed.is_fresh(self._storage.clock):
             return self._remember(newest, listed.began), listed
@@ -239,7 +228,7 @@ class JournalReader:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Have one's turn to put into the directory meanwhile, or wait for it in vain; within one's turn at once."""
+        """Hold a turn to put, or wait for it in vain; reentrant."""
         if self._in_turn:
             yield
             return
@@ -251,17 +240,17 @@ class JournalReader:
             self._in_turn = False
 
     def sequences(self) -> list[int]:
-        """Return the numbers that are stored now, ascending."""
+        """Return the stored numbers, ascending."""
         parsed = (paths.parse_entry(name) for name in self._storage.names(self._directory))
         return [sequence for sequence in parsed if sequence is not None]
 
     def missing(self, *, before: bool = False) -> int | None:
-        """Return the last number that is missing between entries which are there; None for none.
+        """Return the last missing number between existing entries, else None.
 
-        Looked at once after each listing: what is reached from an entry that is there, and stays there, follows it.
+        Checked once per listing; entries reached from an anchor have no gaps.
 
         Args:
-            before: what came before the first entry that is there counts, too.
+            before: whether the first entry's predecessor counts as missing.
         """
         if self._complete == self.listings:
             return None
@@ -277,16 +266,16 @@ class JournalReader:
         return found
 
     def before_gap(self) -> Stored | None:
-        """Return the last entry before the first number that is missing between others; None for none."""
+        """Return the last entry before the first gap; None without gaps."""
         return next((before for before, _ in self._gaps(self.sequences())), None)
 
     def unbroken_from(self) -> int | None:
-        """Return the first number of those after which none is missing; None where there is no entry."""
+        """Return the first number after the last gap; None without entries."""
         sequences = self.sequences()
         return next((after for _, after in reversed(list(self._gaps(sequences)))), next(iter(sequences), None))
 
     def _gaps(self, sequences: list[int]) -> Iterator[tuple[Stored, int]]:
-        """Yield each entry that the next one which is there does not follow, and that one's number."""
+        """Yield the entry before each gap, and the number after it."""
         for last, after in pairwise(sequences):
             if after == last + 1:
                 continue
@@ -297,17 +286,17 @@ class JournalReader:
                     yield before, after
 
     def lacks_nothing(self) -> None:
-        """Take that no entry is missing, or what is has been settled: it is not looked at before the next listing."""
+        """Skip the check for gaps until the next listing."""
         self._complete = self.listings
 
     def stays(self, stored: Stored, seen: Moment) -> bool:
-        """Return whether an entry that was seen at a moment is there as the very file that it was (the anchor rule).
+        """Return whether an entry is still the same file (the anchor rule).
 
-        Where a look is a request none is made soon after that one.
+        If a look is a request, none is made while ``seen`` is fresh.
         """
         if self._storage.bills_requests and seen.is_fresh(Moment.of(self._storage.clock)):
             return True
-        if stored.info.modified_ms < 0:  # its put's reply lacks a part of its identity
+        if stored.info.modified_ms < 0:  # the put's reply lacks part of the identity
             return self._storage.exists(self._path(stored.sequence))
         return self._still_there(stored)
 
@@ -316,11 +305,11 @@ class JournalReader:
 
         Raises:
             FileNotFoundError: not put yet, or collected.
-            CorruptionError: the file is not what was put.
+            CorruptionError: the file is damaged.
         """
         path = self._path(sequence)
         head, info = self._storage.fetch(path, _HEAD_BYTES)
-        if len(head) == _HEAD_BYTES and b"\n" not in head:  # thousands of partitions: the line is longer
+        if len(head) == _HEAD_BYTES and b"\n" not in head:  # thousands of partitions make a longer line
             head, info = self._storage.fetch(path, LONGEST_LINE_BYTES)
             if len(head) == LONGEST_LINE_BYTES and b"\n" not in head:
                 raise CorruptionError(
@@ -336,9 +325,9 @@ class JournalReader:
         return Stored(entry, info)
 
     def read_several(self, sequences: Sequence[int]) -> dict[int, Stored]:
-        """Return the entries at some numbers, without those that are gone or damaged: eight at a time by requests.
+        """Return the intact entries among these numbers, read concurrently.
 
-        Of several reads at once any may be the last: ``inline`` asks storage again for all others.
+        Only one of them is kept for ``inline``, which reads the others again.
         """
 
         def look(sequence: int) -> Stored | None:
@@ -351,18 +340,18 @@ class JournalReader:
         return {stored.sequence: stored for stored in found if stored is not None}
 
     def put_before(self, entry: Entry) -> Entry | None:
-        """Return the entry before one of this journal, without a request; None unless this process put it lately."""
+        """Return an entry's predecessor if this process put it lately; no request."""
         sequence = entry.sequence - 1
         path = self._path(sequence)
         data = own_writes.recall(self._storage, path, entry.prev)
         return None if data is None else codec.decode(data, where=path, journal=self._kind, sequence=sequence)
 
     def bytes_of(self, entry: Entry) -> bytes:
-        """Return an entry's file, checked: to be put under the same number elsewhere.
+        """Return an entry's file, checked, to put it elsewhere.
 
         Raises:
             FileNotFoundError: it is collected.
-            CorruptionError: what is stored is not that entry.
+            CorruptionError: the file is damaged, or another entry's.
         """
         path = self._path(entry.sequence)
         own = own_writes.recall(self._storage, path, entry.write_id)
@@ -374,13 +363,11 @@ class JournalReader:
         return data
 
     def read_whole(self, sequence: int) -> tuple[Entry, bytes]:
-        """Return the entry at a number, and its file, both checked.
-
-        One request. Several threads may call it at once.
+        """Return the entry at a number and its file, both checked; thread-safe.
 
         Raises:
             FileNotFoundError: not put yet, or collected.
-            CorruptionError: the file is not what was put.
+            CorruptionError: the file is damaged.
         """
         data = self._storage.read(self._path(sequence))
         entry = self._entry_of(data, sequence)
@@ -388,7 +375,6 @@ class JournalReader:
         return entry, data
 
     def _entry_of(self, data: bytes, sequence: int) -> Entry:
-        """Return the entry in a file's bytes, its inline bytes checked."""
         path = self._path(sequence)
         entry = codec.decode(data, where=path, journal=self._kind, sequence=sequence)
         if entry.inline is not None:
@@ -409,7 +395,7 @@ class JournalReader:
         return entry.inline.check(data, f"inline frames of {path}")
 
     def at_hand(self, entry: Entry) -> bytes | None:
-        """Return an entry's inline bytes, not checked, where that takes no request; else None."""
+        """Return an entry's unchecked inline bytes; None if that takes a request."""
         write_id, data = self._tail
         if data is None or write_id != entry.write_id:
             own = own_writes.recall(self._storage, self._path(entry.sequence), entry.write_id)
@@ -420,22 +406,22 @@ class JournalReader:
         """Return a side file that an entry names, checked.
 
         Raises:
-            FileNotFoundError: collected together with its entry.
+            FileNotFoundError: collected with its entry.
             CorruptionError: length or CRC differ.
         """
         path, checked = self._sides(topic_id, named["file"]), codec.Checked.from_json(named)
         return checked.check(self._storage.read(path, 0, checked.at_most), path)
 
     def sync_exposed(self, stored: Stored) -> None:
-        """Make a newly found entry durable before it is exposed to readers (rule R5); once per entry."""
-        if self._synced != stored.entry.write_id:  # a restored root has other entries at numbers that were synced once
+        """Make a found entry durable, once, before readers see it (R5)."""
+        if self._synced != stored.entry.write_id:  # a restored root has other entries at synced numbers
             self._storage.sync_directory(self._directory)
             self._synced = stored.entry.write_id
 
     def assure(self, stored: Stored) -> None:
-        """Make an entry and what it follows durable before a caller acknowledges it or deletes by it (rule R5); once.
+        """Make an entry durable before it is acknowledged or deleted by (R5).
 
-        Its put may have failed to sync it, in another process: a sync alone may succeed then and prove nothing.
+        Once per entry. A plain sync would not do: after another process's failed sync it may succeed and prove nothing.
 
         Raises:
             SyncFailedError, StorageDeniedError: it may not survive power loss.
@@ -445,27 +431,27 @@ class JournalReader:
             self._synced = self._assured = stored.entry.write_id
 
     def is_followed(self, stored: Stored) -> bool:
-        """Return whether an entry follows ``stored``: one look, for a caller that waits for the next.
+        """Return whether ``stored`` has a successor, by one look.
 
-        No is certain only while ``stored`` is there (the anchor rule): ask ``newest`` now and then.
+        False is certain only while ``stored`` is there: call ``newest`` now and then.
         """
         return self._storage.exists(self._path(stored.entry.following))
 
     def forget(self) -> None:
-        """Drop what is remembered; the next read lists the directory."""
+        """Drop all state; the next read lists the directory."""
         self._anchor = self._newest_at = self._own = self._dated = self._dated_at = None
 
     def dated(self, stored: Stored) -> tuple[int, int]:
-        """Return (number, storage time in ms) of an entry, or of the last one before it whose time is known.
+        """Return (number, storage time in ms) of the last dated entry.
 
-        Without a look at storage; the time is -1 where none is known.
+        It is ``stored`` or an earlier one; the time is -1 if none is known. Makes no look.
         """
         if stored.info.modified_ms >= 0:
             return stored.sequence, stored.info.modified_ms
         return self._dated or (stored.sequence, -1)
 
     def timed(self, stored: Stored) -> Stored:
-        """Return an entry with its storage time, by a look where that is not known yet.
+        """Return an entry with its storage time, by a look if needed.
 
         Raises:
             FileNotFoundError: it is collected.
@@ -478,10 +464,7 @@ class JournalReader:
         return there
 
     def faults(self) -> list[str]:
-        """Return the faults of the entries that are there.
-
-        Entries that are collected meanwhile have none.
-        """
+        """Return the faults of existing entries."""
 
         def look(sequence: int) -> str | None:
             try:
@@ -496,9 +479,9 @@ class JournalReader:
         return [fault for fault in found if fault is not None]
 
     def older_than(self, before_ms: int) -> int:
-        """Return the newest entry that was stored at a time or before it, 0 for none, in few looks.
+        """Return the newest entry stored until ``before_ms``, by binary search.
 
-        An older one, where a clock of storage was set back.
+        0 if none; an older one if storage's clock was set back.
         """
         sequences, oldest = self.sequences(), 0
         low, high = 0, len(sequences)
@@ -524,7 +507,7 @@ class JournalReader:
             return False
 
     def _look(self, stored: Stored) -> Stored | None:
-        """Return an entry with what storage says of it now, if it is still there as that very file; else None."""
+        """Return an entry with current ``info`` if it is the same file."""
         own = self._own if self._own is not None and self._own.write_id == stored.entry.write_id else None
         try:
             found = self._storage.info(self._path(stored.sequence))
@@ -535,23 +518,21 @@ class JournalReader:
         return stored if stored.info.modified_ms >= 0 else self._completed(stored.entry, found, own)
 
     def _completed(self, entry: Entry, found: FileInfo, own: OwnPut | None) -> Stored:
-        """Return an own entry with what storage says of its file, and remember what the time of that says."""
         self._dated, self._dated_at = (entry.sequence, found.modified_ms), self._moment()
         self._reference = (own.reference(found) if own is not None else None) or self._reference
         return Stored(entry, found)
 
     def _moment(self) -> Moment | None:
-        """Return this moment where looks are requests; None elsewhere: nothing is spared there."""
         return Moment.of(self._storage.clock) if self._storage.bills_requests else None
 
     def _is_fresh(self, base: Stored) -> bool:
-        """Return whether no number after ``base`` can have been collected yet: it is the anchor, seen a moment ago."""
+        """Return whether no number after ``base`` can have been collected yet."""
         if self._newest_at is None or self._anchor is None or self._anchor.entry is not base.entry:
             return False
         return self._newest_at.is_fresh(Moment.of(self._storage.clock))
 
     def _remember(self, newest: Stored, newest_at: Moment | None, own: OwnPut | None = None) -> Stored:
-        """Make an entry the anchor, the newest at some moment from ``newest_at`` on; ``own``: by its put's reply."""
+        """Make an entry the anchor, newest since ``newest_at``."""
         self._anchor, self._newest_at, self._own = newest, newest_at, own
         if newest_at is not None and newest.info.modified_ms >= 0:
             self._dated, self._dated_at = (newest.sequence, newest.info.modified_ms), newest_at
