@@ -1,11 +1,9 @@
-"""What an Arrow message says of itself, checked before memory is taken for it: its rows, and what it decodes to.
+"""Check an Arrow message's metadata before Arrow allocates memory for it.
 
-A compressed buffer begins with the length that it decodes to, and Arrow takes that much memory before it looks at the
-rest. A frame of 100 KB may say 8 GB, by damage, by malice, or because it is so. So the message's metadata (Arrow:
-``Message.fbs``) and these lengths are read first, without Arrow, and held against the frame's own bytes and limits.
-
-Every frame that is read pays for this, so it is a few microseconds: messages of one schema, written by one library,
-have their numbers at the same places. Where those are is found once; then all bytes beside them are compared.
+Arrow allocates the length that a compressed buffer claims before it looks at the rest: a 100 KB frame may claim 8 GB.
+So metadata (Arrow: ``Message.fbs``) and lengths are first read without Arrow and checked against limits. To cost
+microseconds per frame, the layout is cached: one writer's messages of a schema have their numbers at the same places
+and equal bytes elsewhere.
 """
 
 from __future__ import annotations
@@ -23,13 +21,13 @@ import pyarrow as pa
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.frame import MAX_ROWS
 
-#: What a frame decodes to at most. It follows from the record limit: ``max.message.bytes`` is 2³¹ − 1 at most, as
-#: Kafka's, and a frame of one record holds no more; one of several is kept far below. Arrow's offsets end there, too.
+#: Maximum decoded size of a frame, from the record limit: ``max.message.bytes`` is at most 2³¹ − 1 as in Kafka, and
+#: only a frame of one record gets near. Arrow's offsets end there, too.
 MAX_DECODED_BYTES = 2**31 - 1
-#: From here on it is looked at whether so few compressed bytes can decode to so many.
+#: Above this size the compression ratio is checked.
 _LARGE_BYTES = 64 * 2**20
-#: Bytes that a compressed byte decodes to at most, by Arrow's number of the codec. LZ4: what a byte of a match's length
-#: adds. Zstandard: a block of 128 KiB takes 4 bytes.
+#: Maximum decoded bytes per compressed byte, by Arrow's codec number. LZ4: a byte of a match's length adds 255.
+#: Zstandard: a block of 128 KiB takes 4 bytes.
 _MOST = {0: 256, 1: 2**15}
 
 _CONTINUES = 0xFFFF_FFFF
@@ -38,34 +36,33 @@ _I32 = Struct("<i")
 _U32 = Struct("<I")
 _U16 = Struct("<H")
 _HEAD = Struct("<Ii")
-#: The mark that a message begins with and the length of the metadata; and a number, or what stands before a buffer.
+#: Bytes of a message's prefix (continuation, metadata length), of a number, and of a buffer's length prefix.
 _WORD = 8
-#: Stands in the place of a length before bytes that are not compressed.
+#: Length prefix of an uncompressed buffer.
 _PLAIN = -1
-#: Number of V5 in ``MetadataVersion``, and of ``RecordBatch`` in the union ``MessageHeader``.
+#: V5 in ``MetadataVersion``, ``RecordBatch`` in the union ``MessageHeader``.
 _V5 = 4
 _RECORD_BATCH = b"\3"
-#: Fields of a table that are looked at.
+#: Fields read of a table.
 _FIELDS = 5
 _ENTRIES = [Struct(f"<{count}H") for count in range(_FIELDS + 1)]
 _ABSENT = [(0,) * (_FIELDS - count) for count in range(_FIELDS + 1)]
-#: Numbers in metadata are not larger: all of them count bytes, or rows, of one frame.
+#: Bound of all numbers in metadata: each counts bytes or rows of one frame.
 _MOST_NUMBER = 2**40 - 1
-#: Layouts that are remembered.
+#: Maximum number of cached layouts.
 _KEPT = 64
 
 Numbers = tuple[int, ...]
 
 
 class SchemaShape(NamedTuple):
-    """What the messages of a schema are made of: nodes and buffers, counted in the order in which they come.
+    """Nodes and buffers of a schema's messages, in message order.
 
-    Args:
-        nodes, buffers: how many.
-        alike: takes the lengths of the nodes, returns of each that of the first one that must be as long: columns have
-            the message's rows, a struct's fields its values.
-        needs: (node, buffer, width, more): a buffer has so many bytes for each value of the node, and more if any.
-        bitmaps: the buffer that says which of a node's values are null.
+    Attributes:
+        nodes, buffers: Counts.
+        alike: Maps node lengths to the length each must equal: the rows for columns, the struct's for fields.
+        needs: (node, buffer, width, extra): a buffer has ``width`` bytes per value of the node, and ``extra`` if any.
+        bitmaps: Index of each node's validity buffer.
     """
 
     nodes: int
@@ -76,11 +73,15 @@ class SchemaShape(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """Where the numbers lie in the metadata of a message: beside them it is, under ``mask``, ``rest``.
+    """Positions of the numbers in a message's metadata.
 
-    ``read`` returns the numbers. The other members say which of them are the bytes of the body; the rows; the length
-    of every node and how many of it are null; the places of the buffers in the body; their lengths. ``codec`` is
-    Arrow's number of it, None without compression.
+    Attributes:
+        mask, rest: The other bytes, ``metadata & mask``, equal ``rest``.
+        read: Returns the numbers, which the next members index.
+        body: Body length in bytes.
+        values, nulls: Length and null count per node.
+        places, lengths: Position in the body and length per buffer.
+        codec: Arrow's number; None if uncompressed.
     """
 
     mask: int
@@ -96,7 +97,10 @@ class _Layout(NamedTuple):
 
 
 def shape_of(schema: pa.Schema) -> SchemaShape:
-    """Return what the messages of a schema are made of: binary, string, list, struct and columns of a fixed width."""
+    """Return the message shape of a schema.
+
+    It may have binary, string, list, struct and fixed-width columns.
+    """
     alike: list[int] = []
     needs: list[tuple[int, int, int, int]] = []
     bitmaps: list[int] = []
@@ -126,17 +130,17 @@ def shape_of(schema: pa.Schema) -> SchemaShape:
 
 
 def decoded_bytes(message: pa.Buffer, shape: SchemaShape) -> tuple[int, bytes]:
-    """Return how many bytes the buffers of an encapsulated RecordBatch message decode to, and a copy of its metadata.
+    """Return the decoded size of a RecordBatch message, and its metadata's copy.
 
-    This must be known before Arrow gets the message, and no memory is taken for it. What the message says of its rows
-    takes none: that is Arrow's to check after it (``RecordBatch.validate``), or ``checked_bytes``'.
+    To call before Arrow gets the message; allocates nothing. Rows are left to Arrow (``RecordBatch.validate``) or
+    ``checked_bytes``.
 
     Args:
-        message: metadata and body.
-        shape: of the schema that it must be of.
+        message: encapsulated, metadata and body.
+        shape: the expected schema's.
 
     Raises:
-        CorruptionError: the message says what can't be, or would decode to more than a frame may.
+        CorruptionError: it is inconsistent, or decodes to more than a frame may.
     """
     try:
         measured = _decoded_bytes(memoryview(message), shape)
@@ -146,9 +150,9 @@ def decoded_bytes(message: pa.Buffer, shape: SchemaShape) -> tuple[int, bytes]:
 
 
 def checked_bytes(message: pa.Buffer, shape: SchemaShape) -> int:
-    """Return what a message decodes to that is not decoded now: all that it says is checked here.
+    """Return a message's decoded size, checking rows too, for undecoded messages.
 
-    Raises as ``decoded_bytes`` does, also for rows that its buffers have no bytes for.
+    Raises like ``decoded_bytes``, and for rows without bytes in its buffers.
     """
     try:
         measured = _decoded_bytes(memoryview(message), shape)
@@ -159,7 +163,7 @@ def checked_bytes(message: pa.Buffer, shape: SchemaShape) -> int:
 
 
 class _Measured(NamedTuple):
-    """What a message says: the bytes that it decodes to, and those of each buffer that has any."""
+    """Decoded size of a message and of each non-empty buffer."""
 
     total: int
     sizes: Sequence[int]
@@ -187,7 +191,6 @@ def _decoded_bytes(message: memoryview, shape: SchemaShape) -> _Measured:
 
 
 def _read(message: memoryview, shape: SchemaShape) -> tuple[bytes, Numbers, _Layout]:
-    """Return the metadata, the numbers in it, and which is which."""
     continues, length = _HEAD.unpack_from(message)
     start = _WORD + length
     if continues != _CONTINUES or length <= 0 or start % _WORD or start > len(message):
@@ -205,7 +208,7 @@ def _read(message: memoryview, shape: SchemaShape) -> tuple[bytes, Numbers, _Lay
 
 
 def _sizes(message: memoryview, places: Numbers, lengths: Numbers, body: int) -> list[int]:
-    """Return what compressed buffers decode to that have bytes, as they say before them; all lie at multiples of 8."""
+    """Return the decoded sizes of non-empty compressed buffers, from their prefixes."""
     words = _words(message)
     start = len(words) - body // _WORD
     sizes = [words[start + (at >> 3)] for at in compress(places, lengths)]
@@ -215,12 +218,11 @@ def _sizes(message: memoryview, places: Numbers, lengths: Numbers, body: int) ->
 
 
 def _words(message: memoryview) -> Sequence[int]:
-    """Return a message as signed numbers of 8 bytes, little-endian as they are stored."""
+    """Return a message as little-endian int64 words."""
     return message.cast("q") if sys.byteorder == "little" else Struct(f"<{len(message) // _WORD}q").unpack(message)
 
 
 def _plain(size: int, length: int) -> int:
-    """Return what a buffer decodes to that need not be compressed."""
     if size >= 0:
         return size
     if size != _PLAIN or length < _WORD:
@@ -229,9 +231,9 @@ def _plain(size: int, length: int) -> int:
 
 
 def _check(measured: _Measured, shape: SchemaShape) -> None:
-    """Refuse rows that the buffers have no bytes for.
+    """Refuse more rows than the buffers have bytes for.
 
-    Nothing is a row of no bytes: null or empty, it has an offset of its own. That limits headers, too.
+    Every row takes bytes: even null or empty it has an offset. That bounds headers, too.
     """
     numbers, layout, sizes = measured.numbers, measured.layout, measured.sizes
     values, nulls, lengths = numbers[layout.values], numbers[layout.nulls], numbers[layout.lengths]
@@ -253,18 +255,17 @@ def _check(measured: _Measured, shape: SchemaShape) -> None:
 
 # --- the flatbuffer ---------------------------------------------------------------------------------------
 
-#: Those seen last, by the number of nodes and the length of the metadata: what one writer makes has few of them.
+#: Cached layouts, by number of nodes and length of metadata; one writer makes few.
 _layouts: dict[tuple[int, int], _Layout] = {}
 
 
 def _learn(metadata: bytes, shape: SchemaShape) -> _Layout:
-    """Return the layout of metadata that is unlike the one that is remembered, and remember it.
+    """Parse a new layout from metadata and cache it.
 
-    Everything in it is found by positions that it holds itself. One that leads beyond its end raises ``struct.error``;
-    only the way to a table's list of fields can lead before its start.
+    A position beyond the end raises ``struct.error``; only a table's vtable offset can point before the start.
     """
     version, kind, header, body, *_ = _fields(metadata, 0)
-    if not version or _U16.unpack_from(metadata, version)[0] != _V5:  # V4 has another way to say how it is compressed
+    if not version or _U16.unpack_from(metadata, version)[0] != _V5:  # V4 encodes compression differently
         raise ValueError("it is not of metadata version V5")
     if not kind or not header or metadata[kind : kind + 1] != _RECORD_BATCH:
         raise ValueError("it is no RecordBatch")
@@ -282,10 +283,10 @@ def _learn(metadata: bytes, shape: SchemaShape) -> _Layout:
 
 
 def _layout(metadata: bytes, runs: Sequence[tuple[int, int]], codec: int | None) -> _Layout:
-    """Return the layout of runs of numbers, (where, how many): the body's length, the rows, the nodes, the buffers.
+    """Return the layout of (position, count) runs: body length, rows, nodes, buffers.
 
-    Of the first two one may be nowhere, at 0: then it is 0. What is the same in every frame belongs to the bytes beside
-    the numbers: their high bits, the sign among them, and the low ones of places, which are multiples of 8.
+    Body length or rows may be at position 0: absent, so 0. The mask includes the numbers' constant bits: high bits with
+    the sign, and the low bits of places (multiples of 8).
     """
     names, end, count, first = "<", 0, 0, {0: -1}
     mask = (1 << 8 * len(metadata)) - 1
@@ -313,7 +314,10 @@ def _layout(metadata: bytes, runs: Sequence[tuple[int, int]], codec: int | None)
 
 
 def _fields(metadata: bytes, at: int) -> Numbers:
-    """Return where a table's first fields lie, 0 for those that it leaves out; at ``at`` lies the way to the table."""
+    """Return the positions of the first fields (0: absent) of a table.
+
+    ``at`` holds the offset to the table.
+    """
     table = at + _U32.unpack_from(metadata, at)[0]
     listed = table - _I32.unpack_from(metadata, table)[0]
     if listed < 0:
@@ -324,7 +328,7 @@ def _fields(metadata: bytes, at: int) -> Numbers:
 
 
 def _pairs(metadata: bytes, at: int, expected: int) -> int:
-    """Return where a vector of FieldNode or Buffer begins, each two numbers; it has as many as expected."""
+    """Return the start of a vector of ``expected`` FieldNodes or Buffers."""
     start = at + _U32.unpack_from(metadata, at)[0] if at else 0
     count = _U32.unpack_from(metadata, start)[0] if at else 0
     if count != expected:
@@ -333,7 +337,6 @@ def _pairs(metadata: bytes, at: int, expected: int) -> int:
 
 
 def _codec(metadata: bytes, at: int) -> int:
-    """Return Arrow's number of the codec."""
     codec, method, *_ = _fields(metadata, at)
     number, way = (metadata[place] if place else 0 for place in (codec, method))
     if number not in _MOST or way:

@@ -1,7 +1,7 @@
-"""The Arrow side of a frame: the columns of an untyped topic, encoded and decoded, compressed by Arrow.
+"""Columns of an untyped topic, encoded to and decoded from Arrow messages.
 
-Columns: ``key binary, value binary, headers list<struct<key string, value binary>>, timestamp timestamp[us, UTC]``;
-a sparse frame (after compaction or import) has ``offsetDelta int32`` after them.
+``key binary, value binary, headers list<struct<key string, value binary>>, timestamp timestamp[us, UTC]``; a sparse
+frame (after compaction or import) adds ``offsetDelta int32``.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ SCHEMA = pa.schema(
 )
 OFFSET_DELTA = "offsetDelta"
 SPARSE_SCHEMA = SCHEMA.append(pa.field(OFFSET_DELTA, pa.int32()))
-#: The columns that are never null, though their type would let them.
+#: Columns that are never null, though nullable in the schema.
 _IN_EVERY_ROW = ("timestamp", OFFSET_DELTA)
 _SHAPE, _SPARSE_SHAPE = (arrow_metadata.shape_of(schema) for schema in (SCHEMA, SPARSE_SCHEMA))
 #: Arrow's codecs by ``compression.type``; this lz4 level is faster than the default, and hardly larger.
 _CODECS = {"none": None, "lz4": pa.Codec("lz4", compression_level=-3), "zstd": pa.Codec("zstd")}
 
 
-#: The schema message that a stream starts with.
+#: Schema message at the start of a stream.
 _HEADS = {id(schema): schema.serialize() for schema in (SCHEMA, SPARSE_SCHEMA)}
 
-#: Rows that are put together at most, bytes: half of what Arrow's offsets of binary columns can count.
+#: Maximum bytes of rows to join: half of what the offsets of a binary column count.
 TOGETHER_BYTES = 2**30
-#: A frame of several rows decodes to at most so many times ``batch.size``.
+#: Maximum decoded size of a frame of several rows, in units of ``batch.size``.
 _MOST_TIMES = 2
 
 
 def instants(timestamps: pa.Array) -> npt.NDArray[np.int64]:
-    """Return a timestamp column without nulls as microseconds since the epoch, without a copy."""
+    """Return a null-free timestamp column as µs since 1970, without a copy."""
     microseconds: npt.NDArray[np.int64] = timestamps.view(pa.int64()).to_numpy()
     return microseconds
 
@@ -55,7 +55,7 @@ def deltas_of(batch: pa.RecordBatch, base_offset: int, last_delta: int) -> Ints:
     """Return the offset deltas of a sparse frame's rows.
 
     Raises:
-        CorruptionError: they do not ascend, or lie beside the frame: rows would be passed over, or come twice.
+        CorruptionError: not ascending, or outside the frame.
     """
     deltas: Ints = batch.column(OFFSET_DELTA).to_numpy().astype(np.int64)
     if len(deltas) and (deltas[0] < 0 or deltas[-1] > last_delta or (deltas[1:] <= deltas[:-1]).any()):
@@ -66,12 +66,12 @@ def deltas_of(batch: pa.RecordBatch, base_offset: int, last_delta: int) -> Ints:
 
 
 def most_decoded(frame_bytes: int) -> int:
-    """Return what a frame decodes to at most that has several rows, bytes, for a ``batch.size`` (pure)."""
+    """Return the maximum decoded bytes of a multi-row frame (pure)."""
     return min(_MOST_TIMES * frame_bytes, TOGETHER_BYTES)
 
 
 def bounded(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in slices that take at most so many bytes, or are one row; no row is copied."""
+    """Yield slices of at most ``most`` bytes, or of one row; zero-copy."""
     if batch.num_rows <= 1 or batch.nbytes <= most:
         yield batch
         return
@@ -85,7 +85,7 @@ def encode(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
 
     Args:
         batch: rows of ``SCHEMA`` or ``SPARSE_SCHEMA``.
-        compression: ``none``, ``lz4`` or ``zstd`` (``compression.type``).
+        compression: ``none``, ``lz4`` or ``zstd``.
     """
     schema = SCHEMA if batch.num_columns == len(SCHEMA) else SPARSE_SCHEMA
     options = pa.ipc.IpcWriteOptions(compression=_CODECS[compression], use_threads=False)
@@ -97,23 +97,23 @@ def encode(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
 
 
 def decoded_bytes(message: pa.Buffer, *, sparse: bool) -> int:
-    """Return how many bytes all columns of a message decode to, without decoding it.
+    """Return the decoded size of a message's columns, without decoding.
 
     Raises:
-        CorruptionError: it says what can't be, or would decode to more than a frame may (``MAX_DECODED_BYTES``).
+        CorruptionError: it is inconsistent, or decodes to more than ``MAX_DECODED_BYTES``.
     """
     return arrow_metadata.checked_bytes(message, _SPARSE_SHAPE if sparse else _SHAPE)
 
 
 def decode(message: pa.Buffer, *, sparse: bool, names: Sequence[str] | None = None) -> pa.RecordBatch:
-    """Return the rows of a message, decompressing only the columns in ``names`` (None: all).
+    """Return the rows of a message, in the schema's column order.
 
-    The columns come in the order of the schema, whatever the order of ``names``.
+    Only the columns in ``names`` (None: all) are decompressed.
 
     Raises:
-        CorruptionError: the message does not parse, or would decode to more than it can or may: no memory was taken.
-            Or a row lacks what every row has.
-        MemoryError: there is not enough for it.
+        CorruptionError: it does not parse, decodes to more than it may (no memory was taken), or lacks a required
+            value.
+        MemoryError: not enough memory.
     """
     _, metadata = arrow_metadata.decoded_bytes(message, _SPARSE_SHAPE if sparse else _SHAPE)
     wanted = sparse, None if names is None else tuple(names)
@@ -130,11 +130,10 @@ def decode(message: pa.Buffer, *, sparse: bool, names: Sequence[str] | None = No
 
 
 class _Decoder:
-    """Decodes one message after the other, as the batches of one Arrow stream; never used again after an error.
+    """Decoder of successive messages as batches of one Arrow stream.
 
-    To open a stream for each, schema and all, takes a sixth of what decoding a frame does. And a stream it is because
-    ``read_record_batch`` has Arrow's threads decompress, and waits for them to wake. A stream that stopped within a
-    message, whatever stopped it (Ctrl-C), would take the next one for its rest.
+    A stream per message would cost a sixth of the decoding; ``read_record_batch`` waits for Arrow's threads. Drop it
+    after any error (Ctrl-C, too): a stream stopped within a message takes the next for its rest.
     """
 
     def __init__(self, sparse: bool, names: tuple[str, ...] | None) -> None:
@@ -148,37 +147,36 @@ class _Decoder:
         self._stream = pa.ipc.open_stream(pa.PythonFile(self._feed, mode="r"), options=options)
 
     def decode(self, message: pa.Buffer, metadata: bytes) -> pa.RecordBatch:
-        """Return the rows of a message, with a copy of its metadata; raises as the function does."""
+        """Return the rows of a message; raises like ``decode``."""
         self._feed.give(message, metadata)
         try:
             batch = self._stream.read_next_batch()
-            batch.validate(full=True)  # its rows, and each offset: one that leads beside its buffer crashes the process
-        except pa.ArrowMemoryError:  # nothing is wrong with the message
+            batch.validate(full=True)  # all offsets, too: one beyond its buffer crashes the process
+        except pa.ArrowMemoryError:  # the message is fine
             raise
         except (pa.ArrowException, OSError, StopIteration) as error:  # OSError: the message is no flatbuffer
             raise CorruptionError(f"the Arrow message does not parse ({error})") from error
         for at in self._in_every_row:
             if nulls := batch.column(at).null_count:
                 raise CorruptionError(f"{batch.schema.names[at]} is null in {nulls} of {batch.num_rows} rows")
-        # Where there are no rows, Arrow checks no offset.
+        # Arrow checks no offsets of an empty batch.
         return batch if batch.num_rows else pa.RecordBatch.from_pylist([], batch.schema)
 
 
-#: Decoders that no thread uses at the moment, by what they decode: taken out for one message, put back after it.
-#: Not kept per thread (``threading.local``): where Python did not start a thread, an embedder's say, its state is taken
-#: down after each call, and the destructor of a stream over a Python file asks for that same state. CPython before
-#: 3.12.4 (its issue 119585) then frees the state twice, and the process crashes.
+#: Idle decoders, by sparse and columns: popped for one message, then put back. Not in ``threading.local``: on a thread
+#: that Python did not start, its state goes after each call, and the destructor of a stream over a Python file asks for
+#: that same state. CPython before 3.12.4 (its issue 119585) then frees it twice and crashes.
 _idle: dict[tuple[bool, tuple[str, ...] | None], deque[_Decoder]] = {}
-#: As many as threads decode at once, mostly; what is more is dropped.
+#: Roughly the number of concurrent decoding threads; more are dropped.
 _MOST_IDLE = 16
 _CONTINUES = b"\xff" * 4
 
 
 class _Feed:
-    """A file whose next bytes are those of ``parts``, the first one last, which a stream reads one at a time.
+    """A file that a stream reads ``parts`` from, last one first.
 
-    The body is not copied. The metadata is: a stream holds it until the next message comes, and would hold the mapped
-    file with it.
+    The body is not copied. The metadata is, since the stream holds it until the next message and would keep the file
+    mapped.
     """
 
     closed = False
@@ -187,14 +185,14 @@ class _Feed:
         self.parts: list[pa.Buffer | bytes] = [head]
 
     def give(self, message: pa.Buffer, metadata: bytes) -> None:
-        """Have the next bytes be those of a message, of whose metadata there is a copy."""
+        """Set the next bytes to those of a message."""
         length = len(metadata)
         self.parts = [message.slice(8 + length), metadata, length.to_bytes(4, "little"), _CONTINUES]
 
     def read(self, size: int) -> pa.Buffer | bytes:
         """Return up to ``size`` bytes; fewer at the end only."""
         part = self.parts.pop() if self.parts else b""
-        if len(part) != size:  # the schema; or another Arrow than any so far, which reads in other pieces
+        if len(part) != size:  # the schema, or an Arrow that reads in other pieces
             left = pa.py_buffer(b"".join((part, *self.parts[::-1])))
             part, self.parts = left.slice(0, min(size, left.size)), [left.slice(min(size, left.size))]
         return part

@@ -1,4 +1,4 @@
-r"""A journal entry: one line of JSON that ends with its own CRC-32C, then the inline frames it names.
+r"""Journal entry: one line of JSON with its CRC-32C, then inline frames.
 
 ::
 
@@ -6,8 +6,8 @@ r"""A journal entry: one line of JSON that ends with its own CRC-32C, then the i
      "sequence":7,"writeId":"…","prev":"…","lineage":"…",…,"inline":{"length":812,"crc":"…"},
      "crc":"1c291ca3"}\n<inline bytes>
 
-The CRC covers every byte of the line before ``,"crc":``. Side files (tables too large for an entry) are JSON whose
-length and CRC stand in the entry.
+The CRC covers the line's bytes before ``,"crc":``. Side files (tables too large for an entry) are JSON whose length and
+CRC the entry has.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from pyspark_commitlog.format.shape import CrcText, Id, Marks, Shape, Text, Whol
 from pyspark_commitlog.format.shape import decode as decode_json
 
 FORMAT_VERSION = 3
-#: The feature of a topic that lives on several roots: without it a release would read what may still be lost.
+#: Feature of topics with replicas: older releases would read records that may still be lost.
 REPLICAS = "replicas"
 #: Features that this release understands.
 KNOWN_FEATURES: frozenset[str] = frozenset([REPLICAS])
-#: What nearly every entry says: version and features.
+#: Version and features of nearly every entry.
 _PLAIN: tuple[object, ...] = (FORMAT_VERSION, [], [])
-#: An entry's line stays below this; larger tables go to side files.
+#: Usual maximum of a line; larger tables go to side files.
 MAX_LINE_BYTES = 64 * 1024
 MAX_INLINE_BYTES = 2**20
 _escaping = json.JSONEncoder(separators=(",", ":")).encode
@@ -46,7 +46,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The length and CRC-32C by which an entry names bytes that lie elsewhere."""
+    """Length and CRC-32C of bytes stored elsewhere."""
 
     length: int
     crc: int
@@ -67,14 +67,14 @@ class Checked:
 
     @property
     def at_most(self) -> int:
-        """Return how many bytes to read for ``check``: one more, if there is one, is too many."""
+        """Return the bytes to read for ``check``: one extra shows excess."""
         return self.length + 1
 
     def check(self, data: bytes, what: str) -> bytes:
-        """Return ``data``, of which ``at_most`` bytes were read, if it is what was named.
+        """Return ``data``, up to ``at_most`` bytes read, if it matches.
 
         Raises:
-            CorruptionError: ``what``, with both lengths or CRCs.
+            CorruptionError: length or CRC differ.
         """
         if len(data) > self.length:
             raise CorruptionError(f"{what}: more than the expected {self.length} bytes")
@@ -91,10 +91,13 @@ class Checked:
 class Entry:
     """One entry of a journal.
 
-    ``body`` holds what the kind of journal puts there (``log.state`` reads it); ``lineage`` says which history the
-    entry belongs to; ``line_bytes`` is where the inline bytes start in the file. ``next`` is the number of the entry
-    after this one, where that is not the next one: a copied topic begins below the number that its source has reached.
-    ``features`` are what a release has to know to read it, or to put one after it.
+    Attributes:
+        prev: Write id of the entry before.
+        body: Members of this kind of journal (see ``log.state``).
+        lineage: The history that it belongs to.
+        line_bytes: Position of the inline bytes in the file.
+        next: Number of the next entry, if it is not ``sequence`` + 1 (copied topics).
+        features: Features a release needs to read it or to append.
     """
 
     journal: str
@@ -112,7 +115,7 @@ class Entry:
 
     @property
     def following(self) -> int:
-        """Return the number of the entry after this one."""
+        """Return the number of the next entry."""
         return self.sequence + 1 if self.next is None else self.next
 
 
@@ -145,7 +148,7 @@ def seal(fields: Json) -> bytes:
 
 
 def check_seal(line: bytes, where: str) -> bytes:
-    """Return what the CRC of a line covers: a JSON object without its last member, and without its end.
+    """Return the bytes that a line's CRC covers: JSON without its end.
 
     Raises:
         CorruptionError: cut off, or CRC mismatch.
@@ -160,7 +163,7 @@ def check_seal(line: bytes, where: str) -> bytes:
 
 
 def decode(data: bytes, *, where: str, journal: str, sequence: int) -> Entry:
-    """Return the entry in the first bytes of its file (the inline bytes may be missing).
+    """Return the entry in a file's first bytes, perhaps without inline ones.
 
     Raises:
         CorruptionError: cut off, CRC mismatch, or another journal's or number's entry.
@@ -195,14 +198,12 @@ def decode(data: bytes, *, where: str, journal: str, sequence: int) -> Entry:
 
 
 class _InlineBytes(Shape):
-    """Length and CRC of an entry's inline bytes: no more than ``MAX_INLINE_BYTES``."""
-
     length: Annotated[int, Meta(ge=0, le=MAX_INLINE_BYTES)]
     crc: CrcText
 
 
 class _Envelope(Shape):
-    """What every entry of every journal has."""
+    """Members of every entry."""
 
     journal: Text
     kind: Text
@@ -218,7 +219,7 @@ class _Envelope(Shape):
 
 
 class _Version(Shape):
-    """What every release looks at first."""
+    """Members that every release checks first."""
 
     format_version: object = None
     read_features: tuple[Text, ...] = ()
@@ -226,7 +227,7 @@ class _Version(Shape):
 
 
 def check_version(fields: Mapping[str, Any], where: str) -> None:
-    """Refuse what this release would misread.
+    """Refuse entries that this release would misread.
 
     Raises:
         UnsupportedError: names the version or the features.
@@ -254,6 +255,6 @@ def check_version(fields: Mapping[str, Any], where: str) -> None:
 
 
 def to_json_bytes(value: Any) -> bytes:
-    """Return compact JSON in ASCII for a side file: by msgspec, several times as fast, where nothing is escaped."""
+    """Return compact ASCII JSON; by msgspec, unless characters need escapes."""
     encoded = msgspec.json.encode(value)
     return encoded if encoded.isascii() and b"\\" not in encoded else _escaping(value).encode()

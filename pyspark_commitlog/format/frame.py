@@ -1,4 +1,4 @@
-"""The frame: a Kafka v2 record batch that holds one record, whose value is an Arrow IPC RecordBatch message.
+"""Frame: a Kafka v2 record batch of one Arrow RecordBatch message.
 
 Layout (big-endian; Kafka: ``DefaultRecordBatch``, ``DefaultRecord``)::
 
@@ -19,8 +19,8 @@ Layout (big-endian; Kafka: ``DefaultRecordBatch``, ``DefaultRecord``)::
         keyLength varint (-1), valueLength varint, value, header count varint,
         then per header: keyLength varint, key, valueLength varint, value
 
-The one record sits at offsetDelta = lastOffsetDelta with timestamp = maxTimestamp, so that Kafka's seek, position
-and time-index checks come out right. Its headers are the frame's identity, under the CRC.
+The record has offsetDelta = lastOffsetDelta and timestamp = maxTimestamp, as Kafka's seek, position and time-index
+checks need. Its headers, under the CRC, are the frame's identity.
 """
 
 from __future__ import annotations
@@ -69,28 +69,29 @@ SPARSE = "arrow-ipc-thinned"
 LOG_APPEND_TIME = 1 << 3
 DELETE_HORIZON = 1 << 6
 MAX_ROWS = 65_536
-#: Key, value and headers of a record at most, whatever ``max.message.bytes`` is: a frame's length is an i32, and no
-#: codec makes bytes larger by more than a 64th.
+#: Maximum size of a record's key, value and headers, whatever ``max.message.bytes`` is: a frame's length is an i32, and
+#: no codec expands by more than a 64th.
 MAX_RECORD_BYTES = 2000 * 2**20
 #: Kafka's ``RecordBatch.NO_TIMESTAMP``.
 NO_TIMESTAMP = -1
 _KNOWN_KINDS = (DENSE, SPARSE)
-#: Record headers that are parsed, and made, once for all the frames that have them: so many, of so many bytes.
+#: Cached record headers, parsed or encoded: number, and maximum bytes of each.
 _KEPT = 256
 _KEPT_BYTES = 1024
-#: Name of the header that says a frame's chunk, the last one of those that we make, as it is encoded.
+#: Encoded name of the chunk's header, which we write last.
 _CHUNK = varint.encode(len("chunk-uuid")) + b"chunk-uuid"
-#: To copy a message of so many bytes costs more than to write the pieces of its frame one by one.
+#: Copying a message of this size costs more than writing a frame's pieces one by one.
 _LARGE_BYTES = 2**16
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the record's headers say, so that a swapped or foreign file is noticed.
+    """A frame's identity in its record headers, which reveals swapped files.
 
-    ``codec`` is Arrow's body compression (``none``, ``lz4``, ``zstd``): for tools and merging, decoding does not need
-    it. ``base_offset`` is set for sparse frames only (rows carry an ``offsetDelta`` column). ``chunk`` is the unique
-    part in the name of the chunk that the frame was staged for.
+    Attributes:
+        codec: Arrow's body compression, for tools and merging; decoding ignores it.
+        base_offset: For sparse frames only, whose rows carry an ``offsetDelta``.
+        chunk: Unique part of the name of the chunk it was staged for.
     """
 
     topic_id: str
@@ -102,7 +103,7 @@ class Identity:
     chunk: str | None = None
 
     def encode(self) -> bytes:
-        """Return the record's headers: their count, then name and value of each."""
+        """Return the record's headers: count, then name and value of each."""
         return _headers(self)
 
 
@@ -129,9 +130,9 @@ def _headers(identity: Identity) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """A frame's smallest and largest timestamp in milliseconds, and whose clock they are.
+    """Smallest and largest timestamp of a frame in ms, and their clock.
 
-    With ``delete_horizon_ms``, the frame's tombstones may go from then on (KIP-534): it stands in place of ``base_ms``.
+    From ``delete_horizon_ms`` on the tombstones may go (KIP-534); it is stored in place of ``base_ms``.
     """
 
     base_ms: int
@@ -142,7 +143,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame's header as found in a buffer, and the buffer of the whole frame."""
+    """A frame's parsed header, and the buffer of the whole frame."""
 
     base_offset: int
     leader_epoch: int
@@ -156,7 +157,7 @@ class Frame:
 
     @property
     def last_offset(self) -> int:
-        """Return the last offset that the frame covers."""
+        """Return the last offset of the frame."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -171,20 +172,20 @@ class Frame:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """Return from when on compaction may remove the frame's tombstones; None where it has not seen them yet."""
+        """Return the time when the frame's tombstones may go; None if unset."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """The Arrow message of a verified frame, and the identity beside it."""
+    """Arrow message and identity of a verified frame."""
 
     identity: Identity
     message: pa.Buffer
 
 
 class Pieces(NamedTuple):
-    """The bytes of a frame: what stands before its Arrow message, the message, and what stands after it."""
+    """Bytes of a frame: before its Arrow message, the message, after it."""
 
     before: bytes
     message: pa.Buffer
@@ -192,7 +193,7 @@ class Pieces(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return how many bytes the frame has."""
+        """Return the frame's size in bytes."""
         size: int = len(self.before) + self.message.size + len(self.after)
         return size
 
@@ -201,14 +202,14 @@ class Pieces(NamedTuple):
         return b"".join((self.before, memoryview(self.message), self.after))
 
     def to_write(self) -> tuple[bytes | pa.Buffer, ...]:
-        """Return what to write, one after the other: a small frame as one, which costs less than three calls."""
+        """Return the buffers to write, small frames joined to save calls."""
         return self if self.message.size >= _LARGE_BYTES else (self.joined(),)
 
 
 def encode(
     message: pa.Buffer, *, rows: int, times: Times, identity: Identity, base_offset: int = 0, leader_epoch: int = 0
 ) -> bytes:
-    """Return the bytes of a frame around an Arrow IPC RecordBatch message that covers ``rows`` offsets."""
+    """Return a frame around an IPC RecordBatch message that covers ``rows`` offsets."""
     return pieces(
         message, rows=rows, times=times, identity=identity, base_offset=base_offset, leader_epoch=leader_epoch
     ).joined()
@@ -217,7 +218,7 @@ def encode(
 def pieces(
     message: pa.Buffer, *, rows: int, times: Times, identity: Identity, base_offset: int = 0, leader_epoch: int = 0
 ) -> Pieces:
-    """Return the same in pieces: the message, most of a frame's bytes, is not copied."""
+    """Like ``encode``, in pieces: the message is not copied."""
     delta = rows - 1
     horizon = times.delete_horizon_ms
     base_ms = times.base_ms if horizon is None else horizon
@@ -244,13 +245,13 @@ def pieces(
 
 
 def stamp(frame: Frame, base_offset: int, leader_epoch: int) -> tuple[bytes, pa.Buffer]:
-    """Return a frame's bytes with real offset and epoch as (new head, the rest): the CRC still holds."""
+    """Return (new head, rest) with final offset and epoch; CRC still valid."""
     head = _STAMP.pack(base_offset, frame.length - _LENGTH_COUNTS_FROM, leader_epoch)
     return head, frame.buffer.slice(STAMP_BYTES)
 
 
 def restage(frame: Frame, chunk: str) -> bytes:
-    """Return a dense frame as if it had been staged for that chunk.
+    """Return a dense frame as if staged for ``chunk``.
 
     Raises:
         CorruptionError: the frame is damaged.
@@ -266,12 +267,12 @@ def restage(frame: Frame, chunk: str) -> bytes:
 
 
 def parse(buffer: pa.Buffer, position: int) -> Frame | None:
-    """Return the frame at ``position``; None when the buffer ends before the frame does.
+    """Return the frame at ``position``; None if the buffer ends inside it.
 
     Only the header is read; ``open_payload`` checks the CRC.
 
     Raises:
-        CorruptionError: the bytes at ``position`` can't be a frame's header.
+        CorruptionError: no frame header at ``position``.
     """
     if position + HEADER_BYTES > buffer.size:
         return None
@@ -290,14 +291,14 @@ def parse(buffer: pa.Buffer, position: int) -> Frame | None:
 
 
 def parse_encoded(data: bytes) -> Frame:
-    """Return the frame of bytes that were just encoded."""
+    """Return the frame in just encoded bytes."""
     frame = parse(pa.py_buffer(data), 0)
     assert frame is not None
     return frame
 
 
 def needed_bytes(buffer: pa.Buffer, position: int) -> int:
-    """Return how many bytes the frame at ``position`` takes, as its header says; the header's size if cut off."""
+    """Return the frame's size from its header; ``HEADER_BYTES`` if cut off."""
     if position + HEADER_BYTES > buffer.size:
         return HEADER_BYTES
     length: int = _STAMP.unpack_from(buffer, position)[1]
@@ -308,7 +309,7 @@ def open_payload(frame: Frame) -> Payload:
     """Check a frame's CRC and return its Arrow message and identity.
 
     Raises:
-        CorruptionError: the CRC differs, or the record inside does not parse.
+        CorruptionError: the CRC differs, or the record does not parse.
         UnsupportedError: a payload kind or version of a newer release.
     """
     crc = crc32c(frame.buffer.slice(_CRC_COUNTS_FROM))
@@ -323,8 +324,7 @@ def open_payload(frame: Frame) -> Payload:
 
 
 def _parse_record(buffer: pa.Buffer) -> tuple[pa.Buffer, bytes]:
-    """Return the record's value and, unparsed, its headers."""
-    data = memoryview(buffer).cast("B")  # Arrow says signed bytes
+    data = memoryview(buffer).cast("B")  # Arrow's format is signed bytes
     length, position = varint.decode(data, HEADER_BYTES)
     if position + length != buffer.size:
         raise ValueError(f"record length {length}, expected {buffer.size - position}")
@@ -343,7 +343,7 @@ def _text(data: bytes, position: int) -> tuple[str, int]:
 
 
 def _length(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """Return (a length that fits into what is left, position after it)."""
+    """Return (length that fits the remaining data, position after it)."""
     size, position = varint.decode(data, position)
     if not 0 <= size <= len(data) - position:
         raise ValueError(f"length {size} at position {position}")
@@ -351,10 +351,10 @@ def _length(data: bytes | memoryview, position: int) -> tuple[int, int]:
 
 
 def _identity(headers: bytes) -> Identity:
-    """Return what a record's headers say; those that differ in their chunk only are parsed once."""
+    """Return the identity in headers; the part before the chunk is cached."""
     at = headers.rfind(_CHUNK)
     if at >= 0:
-        with suppress(ValueError, KeyError):  # what looks like it is a part of another header
+        with suppress(ValueError, KeyError):  # the match is inside another header
             chunk, end = _text(headers, at + len(_CHUNK))
             if end == len(headers):
                 rest = _parsed(headers[:at], 1)
@@ -366,7 +366,7 @@ def _identity(headers: bytes) -> Identity:
 
 @lru_cache(_KEPT)
 def _parsed(data: bytes, fewer: int) -> Identity:
-    """Return what headers say of which there are so many fewer than their count."""
+    """Return the identity in headers, ``fewer`` short of their count."""
     count, position = varint.decode(data, 0)
     headers: dict[str, str] = {}
     for _ in range(count - fewer):

@@ -1,4 +1,4 @@
-"""JSON that others wrote: options, command lines and files, not the log's own entries. Pure."""
+"""JSON from users (options, command lines, files), not the log's own. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value of JSON in which no object has a key twice.
+    """Return the value of a JSON text without duplicate keys.
 
     Raises:
-        ValueError: it is no JSON, or names a key twice, of which a parser would drop one.
+        ValueError: not JSON, or a duplicate key, which parsers drop silently.
     """
     return json.loads(text, object_pairs_hook=_object)
 
@@ -25,4 +25,4 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class RepeatedKeyError(ValueError):
-    """A key stands twice in one object."""
+    """An object has a key twice."""

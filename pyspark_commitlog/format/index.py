@@ -1,8 +1,8 @@
 """Sparse indexes, byte for byte Kafka's (``OffsetIndex``, ``TimeIndex``).
 
 ``.index``: 8-byte entries, relative offset i32 (last offset of a frame - base offset), position i32 of the frame.
-``.timeindex``: 12-byte entries, timestamp i64 (largest so far, ms), relative offset i32 of the frame that has it.
-Both are big-endian and strictly increasing, and may be followed by zeros while their segment is active.
+``.timeindex``: 12-byte entries, timestamp i64 (largest so far, ms), relative offset i32 of its frame. Both are
+big-endian and strictly increasing, and may end with zeros while the segment is active.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TIMES = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetEntry:
-    """The last offset of a frame, and where in the ``.log`` the frame starts."""
+    """Last offset of a frame, and the frame's position in the ``.log``."""
 
     offset: int
     position: int
@@ -35,7 +35,7 @@ class OffsetEntry:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TimeEntry:
-    """The largest timestamp (ms) up to a frame, and the last offset of the frame that has it."""
+    """Largest timestamp (ms) so far, and the last offset of its frame."""
 
     timestamp: int
     offset: int
@@ -64,28 +64,28 @@ def decode_time(buffer: pa.Buffer | bytes, slot: int, base_offset: int) -> TimeE
 
 
 def lookup_offset(buffer: pa.Buffer, base_offset: int, target: int) -> OffsetEntry:
-    """Return the largest entry with offset <= ``target``; (base offset, 0) when there is none."""
+    """Return the largest entry with offset <= ``target``, else (base offset, 0)."""
     slot = _last_at_most(buffer.size // OFFSET_ENTRY_BYTES, OFFSET_ENTRY_BYTES, target,
                          lambda i: decode_offset(buffer, i, base_offset).offset)  # fmt: skip
     return OffsetEntry(base_offset, 0) if slot < 0 else decode_offset(buffer, slot, base_offset)
 
 
 def lookup_time(buffer: pa.Buffer, base_offset: int, target: int) -> TimeEntry:
-    """Return the largest entry with timestamp <= ``target``; (-1, base offset) when there is none."""
+    """Return the largest entry with timestamp <= ``target``, else (-1, base offset)."""
     slot = _last_at_most(buffer.size // TIME_ENTRY_BYTES, TIME_ENTRY_BYTES, target,
                          lambda i: decode_time(buffer, i, base_offset).timestamp)  # fmt: skip
     return TimeEntry(-1, base_offset) if slot < 0 else decode_time(buffer, slot, base_offset)
 
 
 def position_after(buffer: pa.Buffer, base_offset: int, target: int) -> int | None:
-    """Return the position of a frame after the one that holds ``target``, the nearest known; None for none."""
+    """Return the nearest indexed position after ``target``'s frame; None if none."""
     slots = buffer.size // OFFSET_ENTRY_BYTES
     last = bisect_left(range(slots), target, key=lambda i: decode_offset(buffer, i, base_offset).offset)
     return decode_offset(buffer, last + 1, base_offset).position if last + 1 < slots else None
 
 
 def first_time(buffer: pa.Buffer, base_offset: int, after_ms: int, from_offset: int) -> TimeEntry | None:
-    """Return the first entry with timestamp > ``after_ms`` and offset >= ``from_offset``; None when there is none."""
+    """Return the first entry after ``after_ms`` at or above ``from_offset``, else None."""
     slots = range(buffer.size // TIME_ENTRY_BYTES)
 
     def is_after(slot: int) -> bool:
@@ -97,7 +97,10 @@ def first_time(buffer: pa.Buffer, base_offset: int, after_ms: int, from_offset: 
 
 
 def _last_at_most(slots: int, entry_bytes: int, target: int, key: Callable[[int], int]) -> int:
-    """Return the last slot whose key is <= target, or -1; looks at the warm tail first, as Kafka does."""
+    """Return the last slot with key <= ``target``, or -1.
+
+    Searches the warm tail first, as Kafka does.
+    """
     warm = max(0, slots - 1 - _WARM_BYTES // entry_bytes)
     low = warm if slots and key(warm) <= target else 0
     return bisect_right(range(slots), target, lo=low, key=key) - 1
@@ -110,10 +113,10 @@ def usable_bytes(configured: int, entry_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class IndexState:
-    """What an active segment remembers between appends (``LogSegment``'s fields).
+    """State of an active segment between appends (``LogSegment``'s fields).
 
-    Offsets are absolute, timestamps in ms; -1 means none yet. ``first_timestamp`` is the largest of the first frame;
-    where that has none, -1 - the clock's time when the frame came (``rolling_from``).
+    Offsets are absolute, timestamps in ms, -1 for none yet. ``first_timestamp`` is the largest of the first frame;
+    without one, -1 - the time when the frame came (``rolling_from``).
     """
 
     base_offset: int
@@ -129,7 +132,7 @@ class IndexState:
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """The state after an append, and the index bytes that it adds."""
+    """State after an append, and the index entries it adds."""
 
     state: IndexState
     offset_entry: bytes = b""
@@ -139,7 +142,7 @@ class Indexed:
 def index_frame(
     state: IndexState, *, last_offset: int, max_timestamp: int, length: int, interval_bytes: int
 ) -> Indexed:
-    """Return what appending one frame adds to the indexes (pure; ``LogSegment.append`` and ``recover``)."""
+    """Index one appended frame (pure; ``LogSegment.append`` and ``recover``)."""
     first = max_timestamp if state.position == 0 else state.first_timestamp
     top, top_offset = state.max_timestamp, state.max_timestamp_offset
     if max_timestamp > top:
@@ -165,15 +168,15 @@ def index_frame(
 
 
 def rolling_from(state: IndexState, now_ms: int) -> IndexState:
-    """Return the state after a segment's first frame, with the time that a roll counts from (pure).
+    """Return a first frame's state with a start for time-based rolls (pure).
 
-    A frame without timestamp (-1) leaves nothing to count from but the clock (``LogSegment.created``).
+    Without timestamp (-1) it is the clock's time (``LogSegment.created``).
     """
     return replace(state, first_timestamp=-1 - now_ms) if state.first_timestamp < 0 else state
 
 
 def seal_time(state: IndexState) -> bytes:
-    """Return the last time-index entry that a roll forces (``LogSegment.onBecomeInactiveSegment``)."""
+    """Return the last time entry, forced by a roll (``LogSegment.onBecomeInactiveSegment``)."""
     if state.max_timestamp <= state.last_time_entry:
         return b""
     return encode_time(TimeEntry(state.max_timestamp, state.max_timestamp_offset), state.base_offset)
@@ -181,10 +184,11 @@ def seal_time(state: IndexState) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What is published of a segment and its indexes: lengths in bytes, absolute offsets, a timestamp in ms.
+    """Published lengths (bytes) and last entries of a segment and its indexes.
 
-    ``last_position`` is where the frame of the last offset entry starts, 0 for no entry, None where nobody knows (a
-    sealed segment); ``last_timestamp`` that of the last time entry, -1 for none.
+    Attributes:
+        last_position: Frame position of the last offset entry; 0 without entry, None if unknown (sealed segment).
+        last_timestamp: Of the last time entry, in ms; -1 if none.
     """
 
     base_offset: int
@@ -197,9 +201,9 @@ class Published:
 
 
 def offset_index_fault(data: bytes, published: Published) -> str:
-    """Return why ``data`` can't be the offset index of a segment, "" if it can (pure; ``OffsetIndex.sanityCheck``).
+    """Return an offset index's fault, or "" (pure; ``OffsetIndex.sanityCheck``).
 
-    Nothing is compared with the log: the frame that an entry leads to is checked where it is read.
+    It is not compared with the log: readers check the frame that an entry leads to.
     """
     fault = _length_fault(len(data), published.offset_bytes, OFFSET_ENTRY_BYTES)
     if fault:
@@ -219,7 +223,7 @@ def offset_index_fault(data: bytes, published: Published) -> str:
 
 
 def time_index_fault(data: bytes, published: Published) -> str:
-    """Return why ``data`` can't be the time index of a segment, "" if it can (pure; ``TimeIndex.sanityCheck``)."""
+    """Return a time index's fault, or "" (pure; ``TimeIndex.sanityCheck``)."""
     fault = _length_fault(len(data), published.time_bytes, TIME_ENTRY_BYTES)
     if fault:
         return fault
@@ -247,7 +251,7 @@ def _rises(column: np.ndarray[tuple[int], np.dtype[np.signedinteger]]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RollLimits:
-    """What ``should_roll`` goes by: bytes and milliseconds; ``jitter_ms`` is taken off ``segment_ms``."""
+    """Limits in bytes and ms; ``jitter_ms`` is subtracted from ``segment_ms``."""
 
     segment_bytes: int
     segment_ms: int
@@ -264,9 +268,9 @@ def should_roll(
     incoming_last_offset: int,
     now_ms: int,
 ) -> bool:
-    """Return whether a new segment must start before the incoming frame (pure; ``LogSegment.shouldRoll``).
+    """Return whether to roll before the incoming frame (pure; ``LogSegment.shouldRoll``).
 
-    Full by size, by the time waited, by either index, or by the 32-bit relative offset.
+    By size, time waited, a full index, or the 32-bit relative offset.
     """
     if state.position == 0:
         return False
@@ -279,7 +283,7 @@ def should_roll(
 
 
 def _waited(state: IndexState, incoming_max_timestamp: int, now_ms: int) -> int:
-    """Return how long the segment has waited for its roll, ms (``LogSegment.timeWaitedForRoll``)."""
+    """Return the segment's wait for its roll in ms (``LogSegment.timeWaitedForRoll``)."""
     if state.first_timestamp >= 0:
         return incoming_max_timestamp - state.first_timestamp
     return now_ms - (-1 - state.first_timestamp)

@@ -1,4 +1,4 @@
-"""A root's marker: one line of JSON that ends with its own CRC-32C, as an entry does. Pure."""
+"""Root marker: one line of JSON that ends with its CRC-32C. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from msgspec import Meta
 from pyspark_commitlog.format.entry import REPLICAS, check_seal, check_version
 from pyspark_commitlog.format.shape import Shape, Text, check, checked_json, damage
 
-#: A config at creation, and a member of the marker: the store is not tried, and one process alone may write.
+#: Config at creation and marker field: skip the test of the store; a single process may write.
 UNSAFE_SINGLE_WRITER = "unsafe.single.writer"
-#: More than the marker of any format version takes; a longer one is cut off, and is no JSON.
+#: Larger than any marker; a longer one is cut off and fails as JSON.
 MARKER_BYTES = 2**16
 
 
 class Marker(Shape):
-    """What a marker says. ``replicas``: the root is one of several, which ``replicas/journal`` lists."""
+    """Content of a root marker.
+
+    ``replicas``: the root is one of several, which ``replicas/journal`` lists.
+    """
 
     format: Literal["commitlog"]
     root_id: Annotated[str, Meta(pattern="^[0-9a-zA-Z-]{1,64}$")]
@@ -28,14 +31,10 @@ class Marker(Shape):
 
 
 def decode_marker(data: bytes, where: str) -> Marker:
-    """Return what a marker says.
-
-    Args:
-        data: its file, at most ``MARKER_BYTES``.
-        where: its path, for the error.
+    """Return the content of a root marker, at most ``MARKER_BYTES``.
 
     Raises:
-        UnsupportedError: it is of another format version, or names an unknown feature.
+        UnsupportedError: another format version, or an unknown feature.
         CorruptionError: it is damaged.
     """
     fields = checked_json(data, dict[str, object], where)

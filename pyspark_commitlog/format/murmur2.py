@@ -1,4 +1,4 @@
-"""Kafka's murmur2, over whole columns of keys (``org.apache.kafka.common.utils.Utils.murmur2``)."""
+"""Kafka's murmur2 over columns of keys (``org.apache.kafka.common.utils.Utils.murmur2``)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Words = npt.NDArray[np.uint32]
 
 
 def murmur2(keys: pa.BinaryArray) -> Words:
-    """Return Kafka's 32-bit murmur2 of every key (``Utils.murmur2``); of a null key, that of the empty one.
+    """Return Kafka's 32-bit murmur2 of every key; null hashes as empty.
 
-    Steps through the 4-byte words of all keys together: the number of steps is that of the longest key.
+    Vectorized over keys: one step per 4-byte word of the longest key.
     """
     if not len(keys):
         return np.zeros(0, np.uint32)
@@ -36,9 +36,9 @@ def murmur2(keys: pa.BinaryArray) -> Words:
 
 
 def _layout(keys: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], Ints, Ints]:
-    """Return (bytes, start of each key, length of each key) of a binary array.
+    """Return (bytes, starts, lengths) of a binary array's keys.
 
-    Four bytes at least lie before the end of each key; that takes a copy where the first is shorter.
+    Copies if needed so that at least four bytes lie before the end of each key.
     """
     _, offsets, data = keys.buffers()
     bounds = np.frombuffer(offsets, np.int32, len(keys) + 1, keys.offset * 4).astype(np.int64)
@@ -50,7 +50,6 @@ def _layout(keys: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], Ints, Ints]:
 
 
 def _mix_words(words: Words, starts: Ints, counts: Ints, hashes: Words) -> None:
-    """Mix the whole words of each key into its hash: all keys at once as far as the shortest goes."""
     least, most = int(counts.min()), int(counts.max())
     for step in range(least):
         _mix(hashes, words[starts + _WORD_BYTES * step])
@@ -71,11 +70,10 @@ def _mix(hashes: Words, k: Words) -> None:
 
 
 def _mix_tail(words: Words, ends: Ints, left: Ints, hashes: Words) -> None:
-    """Mix the 1 to 3 bytes after the last whole word: the upper ones of the word that ends with the key."""
+    """Mix the last 1 to 3 bytes: the upper ones of the last word."""
     tail = words[ends - _WORD_BYTES] >> (8 * (_WORD_BYTES - left)).astype(np.uint32)  # by 32 bits: 0
     np.copyto(hashes, (hashes ^ tail) * _M, where=left > 0)
 
 
 def _every_word(data: npt.NDArray[np.uint8]) -> Words:
-    """Return a view of the little-endian words that start at each byte."""
     return np.ndarray(len(data) - _WORD_BYTES + 1, dtype="<u4", buffer=data, strides=(1,))

@@ -3,23 +3,23 @@
 ::
 
     commitlog.json                                     root marker
-    access/journal/<sequence>.json                     who may do what
+    access/journal/<sequence>.json                     access rules
     config/journal/<sequence>.json                     root-wide defaults of topic configs
-    replicas/journal/<sequence>.json                   the roots that belong together, where there are several
-    groups/<group>/journal/<sequence>.json             committed offsets, and members, of a consumer group
-    groups/<group>/side/<sequence>.<write id>.members  members, where they are too many for an entry
-    groups/<group>/members/<member id>.json            what a member says: its heartbeat
+    replicas/journal/<sequence>.json                   the list of roots, if there are several
+    groups/<group>/journal/<sequence>.json             committed offsets and members of a group
+    groups/<group>/side/<sequence>.<write id>.members  members too many for an entry
+    groups/<group>/members/<member id>.json            a member's heartbeat
     topics/<topic>/journal/<sequence>.json             logical journal (epoch 0)
     topics/<topic>/<topic id>/settle/<sequence>.json   settle journal; settle/lock is its settler's lock
-    topics/<topic>/<topic id>/settle/maintained        empty; its time: when `maintain` last ran
+    topics/<topic>/<topic id>/settle/maintained        empty; its time is that of the last `maintain`
     topics/<topic>/<topic id>/staged/<sequence>-<uuid>.chunk
-    topics/<topic>/<topic id>/copied/<sequence>-<uuid>.json            which records a chunk of a copy under way holds
+    topics/<topic>/<topic id>/copied/<sequence>-<uuid>.json            records in a chunk of a running copy
     topics/<topic>/<topic id>/side/<sequence>.<write id>.<kind>        tables too large for an entry
     topics/<topic>/<topic id>/manifests/<partition>-<sequence>-<uuid>.json
     topics/<topic>/<topic id>/<partition>/<base offset>[.<n>].log|.index|.timeindex
-    topics/<topic>/<topic id>/objects/<sequence>-<uuid>.segment        in their place, on storage without append
+    topics/<topic>/<topic id>/objects/<sequence>-<uuid>.segment        instead, on storage without append
 
-Sequences and offsets have 20 digits, so that names sort as numbers do.
+Sequences and offsets have 20 digits, so that names sort as numbers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REPLICAS_JOURNAL = "replicas/journal"
 BIRTHS = "replicas/births"
 GROUPS = "groups"
 _MAX_NAME = 249
-#: How names begin that no topic or group may have.
+#: Prefix that no topic or group name may have.
 _RESERVED = "__"
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -49,7 +49,7 @@ _MEMBER = re.compile(rf"({_UUID})\.json")
 _CHUNK = re.compile(rf"([0-9]{{20}})-({_UUID})\.chunk")
 _SIDE = re.compile(rf"([0-9]{{20}})\.({_UUID})\.([a-z]+)")
 _MANIFEST = re.compile(rf"(0|[1-9][0-9]*)-([0-9]{{20}})-({_UUID})\.json")
-#: What the names of files may be, as regular expressions for whole texts.
+#: File names as anchored regular expressions.
 CHUNK_NAME, SIDE_NAME, MANIFEST_NAME = (f"^{each.pattern}$" for each in (_CHUNK, _SIDE, _MANIFEST))
 _OBJECT = re.compile(rf"([0-9]{{20}})-({_UUID})\.segment")
 OBJECT_NAME = f"^{_OBJECT.pattern}$"
@@ -57,10 +57,10 @@ _SEGMENT = re.compile(r"([0-9]{20})(?:\.([1-9][0-9]*))?\.(log|index|timeindex)")
 
 
 def check_topic_name(name: str) -> str:
-    """Return ``name`` if Kafka would allow it (``Topic.validate``) and it is not reserved.
+    """Return ``name`` if Kafka allows it (``Topic.validate``) and it is not reserved.
 
     Raises:
-        UsageError: what is allowed.
+        UsageError: not allowed.
     """
     if not isinstance(name, str) or not _TOPIC_NAME.fullmatch(name) or name in (".", ".."):
         raise UsageError(f"topic name {name!r} is not allowed: 1 to 249 of a-z A-Z 0-9 . _ - and neither '.' nor '..'")
@@ -79,10 +79,10 @@ def is_topic_name(name: str) -> bool:
 
 
 def check_group_name(name: str) -> str:
-    """Return ``name`` if it can name a group: any text but an empty one, as in Kafka, that a directory's name holds.
+    """Return ``name`` if it can name a group: any text, within limits.
 
     Raises:
-        UsageError: what is allowed.
+        UsageError: empty, reserved, or too long for a directory name.
     """
     if not isinstance(name, str) or not name or name.startswith(_RESERVED):
         raise UsageError(f"group name {name!r} is not allowed: a text, not empty, that does not start with '__'")
@@ -105,7 +105,7 @@ def group_directory(name: str) -> str:
 
 
 def parse_group(directory: str) -> str | None:
-    """Return the group whose directory has this name; None if it is no group's."""
+    """Return the group with this directory name; None if it is none."""
     name = unquote(directory)
     return name if name and not name.startswith(_RESERVED) and group_directory(name) == directory else None
 
@@ -121,7 +121,7 @@ def group_side(name: str) -> str:
 
 
 def group_members(name: str) -> str:
-    """Return the directory of the files of a group's members."""
+    """Return the directory of a group's member files."""
     return f"{GROUPS}/{group_directory(name)}/members"
 
 
@@ -131,7 +131,7 @@ def member_name(member_id: str) -> str:
 
 
 def parse_member(name: str) -> str | None:
-    """Return the member id in a member's file name; None for any other name."""
+    """Return the member id of a file name, else None."""
     match = _MEMBER.fullmatch(name)
     return match[1] if match else None
 
@@ -153,14 +153,14 @@ def journal(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TopicPaths:
-    """Paths below ``<topic>/<topic id>``: what belongs to one incarnation of a topic."""
+    """Paths of one incarnation of a topic, below ``<topic>/<topic id>``."""
 
     name: str
     topic_id: str
 
     @property
     def home(self) -> str:
-        """Return the directory of this topic id."""
+        """Return the directory of this incarnation."""
         return f"{TOPICS}/{self.name}/{self.topic_id}"
 
     @property
@@ -170,7 +170,7 @@ class TopicPaths:
 
     @property
     def lock(self) -> str:
-        """Return the settler's lock file (rule R3)."""
+        """Return the settler's lock file (R3)."""
         return f"{self.settle}/lock"
 
     @property
@@ -200,7 +200,7 @@ class TopicPaths:
 
     @property
     def copied(self) -> str:
-        """Return the directory of the notes of a copy under way."""
+        """Return the directory of a running copy's notes."""
         return f"{self.home}/copied"
 
     def object(self, name: str) -> str:
@@ -226,33 +226,33 @@ def entry_name(sequence: int) -> str:
 
 
 def parse_entry(name: str) -> int | None:
-    """Return the sequence in an entry's name; None for any other name."""
+    """Return the sequence in an entry's name, else None."""
     match = _ENTRY.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def acceptor_of(directory: str, generation: int = 0) -> str:
-    """Return where the register of a journal is, at a metadata root that decides with others."""
+    """Return the register of a journal, at one of several metadata roots."""
     return f"{directory.rpartition('/')[0]}/{_ACCEPTOR}{generation}"
 
 
 def after_set(generation: int) -> str:
-    """Return the journal in which a set of metadata roots decides which set follows it: of one entry."""
+    """Return the one-entry journal that decides a metadata quorum's successor."""
     return f"{REPLICAS}/after-{generation}/journal"
 
 
 def is_acceptor(name: str) -> bool:
-    """Return whether a directory beside a journal is named as its register is."""
+    """Return whether a directory name is that of a journal's register."""
     return name.startswith(_ACCEPTOR) and name[len(_ACCEPTOR) :].isdigit()
 
 
 def chunk_name(sequence: int, unique: str) -> str:
-    """Return the name of a chunk opened when ``sequence`` was the newest entry (rule R1)."""
+    """Return the name of a chunk opened at newest entry ``sequence`` (R1)."""
     return f"{sequence:020d}-{unique}.chunk"
 
 
 def parse_chunk(name: str) -> int | None:
-    """Return the sequence in a chunk's name; None for any other name."""
+    """Return the sequence in a chunk's name, else None."""
     match = _CHUNK.fullmatch(name)
     return int(match[1]) if match else None
 
@@ -261,7 +261,7 @@ def chunk_id(name: str) -> str:
     """Return the unique part of a chunk's name.
 
     Raises:
-        ValueError: it is no chunk's name.
+        ValueError: not a chunk's name.
     """
     match = _CHUNK.fullmatch(name)
     if match is None:
@@ -270,12 +270,12 @@ def chunk_id(name: str) -> str:
 
 
 def side_name(sequence: int, write_id: str, kind: str) -> str:
-    """Return the name of a side file made for the entry ``sequence``."""
+    """Return the name of a side file of the entry ``sequence``."""
     return f"{sequence:020d}.{write_id}.{kind}"
 
 
 def parse_side(name: str) -> int | None:
-    """Return the sequence in a side file's name; None for any other name."""
+    """Return the sequence in a side file's name, else None."""
     match = _SIDE.fullmatch(name)
     return int(match[1]) if match else None
 
@@ -286,33 +286,33 @@ def manifest_name(partition: int, sequence: int, unique: str) -> str:
 
 
 def parse_manifest(name: str) -> tuple[int, int] | None:
-    """Return (partition, sequence) of a manifest's name; None for any other name."""
+    """Return (partition, sequence) of a manifest's name, else None."""
     match = _MANIFEST.fullmatch(name)
     return (int(match[1]), int(match[2])) if match else None
 
 
 def object_name(sequence: int, unique: str) -> str:
-    """Return the name of a segment object begun when ``sequence`` was the newest settle entry (rule O1)."""
+    """Return the name of an object begun at settle entry ``sequence`` (O1)."""
     return f"{sequence:020d}-{unique}.segment"
 
 
 def parse_object(name: str) -> int | None:
-    """Return the sequence in a segment object's name; None for any other name."""
+    """Return the sequence in a segment object's name, else None."""
     match = _OBJECT.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def segment_stem(base_offset: int, rewrite: int = 0) -> str:
-    """Return ``<base>`` for a segment as first written, ``<base>.<n>`` for one rewritten for settle entry n (R4)."""
+    """Return ``<base>``, or ``<base>.<n>`` if rewritten for settle entry n (R4)."""
     return f"{base_offset:020d}" if rewrite == 0 else f"{base_offset:020d}.{rewrite}"
 
 
 def parse_segment(name: str) -> tuple[int, int, str] | None:
-    """Return (base offset, rewrite, suffix) of a segment file's name; None for any other name."""
+    """Return (base offset, rewrite, suffix) of a segment file's name, else None."""
     match = _SEGMENT.fullmatch(name)
     return (int(match[1]), int(match[2] or 0), match[3]) if match else None
 
 
 def is_text(value: str) -> bool:
-    """Return whether JSON can hold a text: with the halves of characters that bytes of no encoding become, it can't."""
+    """Return whether JSON can hold a text: it has no lone surrogates."""
     return not any("\ud800" <= letter <= "\udfff" for letter in value)

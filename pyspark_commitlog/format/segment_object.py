@@ -1,4 +1,4 @@
-"""A segment object: segments of one or several partitions in one write-once file, for storage without append.
+"""Segment object: segments of several partitions in one write-once file.
 
 ::
 
@@ -6,9 +6,9 @@
     {"slices":[{"partition":0,…,"parts":[["log",812,3735928559],["index",8,…],["timeindex",12,…]]},…]}
     <length of that JSON u32><its CRC-32C u32><"CLSEGOB1">                             big-endian
 
-A part is byte for byte one of Kafka's three files. The parts of a slice follow one another in the order in which they
-are listed, and the first slice begins at position 0: positions are sums of lengths. A settle entry names length and CRC
-of the footer; the trailer is for those who find the object alone.
+For storage without append. A part is byte for byte one of Kafka's three files. Parts and slices lie in listed order
+from position 0: positions are sums of lengths. A settle entry names length and CRC of the footer; the trailer serves
+those who find the object alone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SlicePart(Row):
 
 
 class Slice(Shape):
-    """The offsets [base_offset, end_offset) of a partition, and the parts that hold them.
+    """The parts that hold the offsets [base_offset, end_offset) of a partition.
 
     ``min_timestamp`` and ``lateness`` (ms) as in ``log.settle_state.Active``.
     """
@@ -68,16 +68,16 @@ class _Footer(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What is in a segment object."""
+    """The slices of a segment object."""
 
     slices: tuple[Slice, ...]
 
     def of(self, partition: int) -> tuple[int, Slice] | None:
-        """Return a partition's slice and the position at which its first part begins; None where it has none."""
+        """Return (position of its first part, slice) of a partition, or None."""
         return next(((at, piece) for at, piece in self.positioned() if piece.partition == partition), None)
 
     def positioned(self) -> Iterator[tuple[int, Slice]]:
-        """Yield each slice with the position at which its first part begins."""
+        """Yield (position of its first part, slice)."""
         position = 0
         for piece in self.slices:
             yield position, piece
@@ -85,17 +85,17 @@ class Footer:
 
 
 def encode_footer(slices: Sequence[Slice]) -> tuple[bytes, Checked]:
-    """Return the bytes that end a segment object, and the length and CRC of the JSON in them."""
+    """Return an object's last bytes, and their JSON's length and CRC."""
     data = to_json_bytes(msgspec.to_builtins({"slices": list(slices)}))
     named = Checked.of(data)
     return data + _TRAILER.pack(named.length, named.crc, MAGIC), named
 
 
 def decode_footer(data: bytes, where: str) -> Footer:
-    """Return what the JSON of a footer says.
+    """Return the footer in its JSON.
 
     Raises:
-        CorruptionError: it is not what was written; names the object, the slice and what was expected.
+        CorruptionError: it is inconsistent; names object, slice and expectation.
     """
     slices = decode_json(data, _Footer, where).slices
     for number, piece in enumerate(slices):
@@ -113,10 +113,10 @@ def decode_footer(data: bytes, where: str) -> Footer:
 
 
 def decode_trailer(data: bytes, where: str) -> Checked:
-    """Return length and CRC of the footer before a trailer, the last ``TRAILER_BYTES`` of an object.
+    """Return the footer's length and CRC from an object's last ``TRAILER_BYTES``.
 
     Raises:
-        CorruptionError: this is no segment object.
+        CorruptionError: not a segment object.
     """
     if len(data) != TRAILER_BYTES:
         raise CorruptionError(f"{where}: {len(data)} bytes are left, a segment object ends with {TRAILER_BYTES}")

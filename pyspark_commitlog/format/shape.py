@@ -1,9 +1,8 @@
-"""JSON that others may have written: decoded, and checked against a declaration of what it may be.
+"""Decode JSON that others may have written, checked against declared types.
 
-A shape is a ``Shape`` or any other type that msgspec knows: types, ranges, lengths and texts are checked in C, before
-anything is made of the values, and nothing is allocated by a number that a file claims. Members that a shape does not
-declare are passed over: another release of this format version may write more; what a reader has to know is a feature
-of the entry (``readFeatures``). docs/explanation/design/validated-json.md has why msgspec.
+msgspec checks types, ranges, lengths and texts in C, before values are built; nothing is allocated by a number that a
+file claims. Undeclared members are ignored: another release of this format version may write more, and required ones
+are features (``readFeatures``). docs/explanation/design/validated-json.md says why msgspec.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ _SHOWN, _MANY = 80, 20
 _making = Lock()
 _MAKING_SECONDS = 1.0
 
-#: A number from 0 to what 64 bits hold: offsets, lengths, sequences, times in ms.
+#: Offsets, lengths, sequences, times in ms.
 Whole = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 #: The same, or -1 for none.
 OrNone = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
-#: A timestamp of a record, in ms: before 1970, too.
+#: A record's timestamp in ms; may lie before 1970.
 Timestamp = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 #: A CRC-32C as a number.
 Crc = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 CrcText = Annotated[str, Meta(pattern="^[0-9a-f]{8}$")]
-#: An id, which becomes a part of a path; "" in journals that are of no topic.
+#: An id, part of a path; "" in journals without topic.
 Id = Annotated[str, Meta(pattern="^[0-9a-zA-Z-]{0,64}$")]
 TopicName = Annotated[str, Meta(pattern=r"^(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}$")]
 #: Marks of a history, and of a position in one (``format.lineage``).
@@ -44,18 +43,18 @@ Text = Annotated[str, Meta(max_length=4096)]
 
 
 class Shape(msgspec.Struct, rename="camel"):
-    """An object of JSON; its members are named as here, in camelCase."""
+    """JSON object; its members are the fields in camelCase."""
 
 
 class Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """An array of JSON with a member for each field and no more; those with a default may be missing at its end."""
+    """JSON array with one member per field; trailing defaults may be missing."""
 
 
 def decode(data: bytes, kind: Any, where: str) -> Any:
-    """Return what JSON says.
+    """Return JSON decoded as ``kind``.
 
     Raises:
-        CorruptionError: it is no JSON, or not of that shape; names file, field, what was found and what was expected.
+        CorruptionError: not JSON, or not of this shape; names file, field, value and expectation.
     """
     try:
         return _decoder(kind).decode(data)
@@ -64,14 +63,14 @@ def decode(data: bytes, kind: Any, where: str) -> Any:
 
 
 def checked_json(data: bytes, kind: Any, where: str) -> Any:
-    """Return what JSON says, as lists and mappings, if it is of that shape; raises as ``decode`` does."""
+    """Return JSON of this shape, as lists and mappings; raises like ``decode``."""
     value = decode(data, object, where)
     check(value, kind, where)
     return value
 
 
 def check(value: object, kind: type[_Kind], where: str) -> _Kind:
-    """Return what decoded JSON says; raises as ``decode`` does."""
+    """Return decoded JSON converted to ``kind``; raises like ``decode``."""
     _decoder(kind)  # type: ignore[arg-type]  # see there
     try:
         return msgspec.convert(value, kind)
@@ -80,16 +79,16 @@ def check(value: object, kind: type[_Kind], where: str) -> _Kind:
 
 
 def damage(where: str, field: str, value: object, expected: str) -> CorruptionError:
-    """Return the error for a value that is wrong though its shape is right."""
+    """Return the error for a wrong value of the right shape."""
     return CorruptionError(f"{where}: {field} is {_abbreviate(value)}, expected {expected}; restore the file")
 
 
 @lru_cache(maxsize=256)
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    """Return the decoder of a shape; they are made one at a time.
+    """Return the decoder of a shape; made under a lock.
 
-    While msgspec looks at a struct for the first time, what it has found so far is there for other threads, which crash
-    when they decode with it. Nobody waits for long: a forked child may have the lock of a thread that it has not.
+    While msgspec first inspects a struct, other threads that decode with the partial result crash. The wait is bounded:
+    in a forked child the lock's holder may not exist.
     """
     alone = _making.acquire(timeout=_MAKING_SECONDS)
     try:

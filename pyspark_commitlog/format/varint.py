@@ -1,4 +1,4 @@
-"""Zigzag varints as Kafka's records use them (``ByteUtils.writeVarint`` and ``writeVarlong``)."""
+"""Zigzag varints of Kafka's records (``ByteUtils.writeVarint``, ``writeVarlong``)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def encode(value: int) -> bytes:
-    """Return ``value`` (within 64 bits, signed) as a zigzag varint of 1 to 10 bytes."""
+    """Return a signed 64-bit integer as a 1 to 10 byte varint."""
     rest = (value << 1) ^ (value >> 63)
     out = bytearray()
     while rest > 0x7F:
@@ -20,7 +20,7 @@ def decode(data: Sequence[int], position: int) -> tuple[int, int]:
     """Return (value, position after it).
 
     Raises:
-        ValueError: more than 10 bytes, or ``data`` ends inside.
+        ValueError: longer than 10 bytes, or cut off.
     """
     shift = rest = 0
     while shift < 70:
