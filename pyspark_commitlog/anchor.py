@@ -29,7 +29,7 @@ _NO_TIME = "@"
 TICK_MS = 1000
 #: Maximum skew between two clocks of one storage.
 _SKEW_MS = 2000
-#: A longer put tells too little about storage's clock.
+#: A longer put says too little about storage's clock.
 _QUICK_SECONDS = 0.5
 #: For so long the local clock drifts by less than one second (NTP slews by at most 500 ppm).
 _STEADY_SECONDS = 1800.0
@@ -86,8 +86,8 @@ class OwnPut:
     """A successful put of this process.
 
     Attributes:
-        reply: The file, as storage's reply tells.
-        is_quick: The put was short enough for its file's time to tell storage's clock.
+        reply: The file, according to storage's reply.
+        is_quick: The put was short enough for its file's time to show storage's clock.
         latest_ms: Upper bound of the file's time; None if unknown.
     """
 
@@ -105,7 +105,7 @@ class OwnPut:
 
     @property
     def is_certain(self) -> bool:
-        """Return whether its file can always be told from a later copy."""
+        """Return whether its file is always distinguishable from a later copy."""
         return not self.reply.identity.endswith(_NO_TIME) or self.latest_ms is not None
 
     def is_file(self, found: FileInfo) -> bool:

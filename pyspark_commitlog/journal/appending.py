@@ -80,7 +80,7 @@ class Journal(JournalPutter):
             return self._repeated(plan) if repeatable else self._append(plan)
 
     def _repeated(self, plan: Plan[Result]) -> Appended[Result]:
-        """Append a repeatable plan; each draft's own write id tells them apart."""
+        """Append a repeatable plan; each draft's own write id distinguishes them."""
         doubt: OutcomeUnknownError | None = None
         for attempt in range(_DOUBTS):
             try:
@@ -132,8 +132,8 @@ class Journal(JournalPutter):
     def _base(self, attempt: int) -> tuple[Stored | None, bool]:
         """Return a plan's base, and whether it is certainly the newest.
 
-        If a look is a request, the first attempt trusts the anchor, and the put tells; not if others put too, as it
-        would mostly fail or land at a collected number.
+        If a look is a request, the first attempt trusts the anchor, which the put verifies. Not if others put too: such
+        a put would mostly fail, or land at a collected number.
         """
         if attempt == 0 and self._anchor is not None and not self._crowded and not self._storage.can_append:
             return self._anchor, False

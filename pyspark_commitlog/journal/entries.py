@@ -84,6 +84,7 @@ class Slot:
 
 
 def slot_of(entry: Entry) -> Slot:
+    """Return the slot of an entry that was put."""
     return Slot(entry.sequence, entry.write_id)
 
 

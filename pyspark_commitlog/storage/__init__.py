@@ -1,6 +1,6 @@
-"""The one door to storage: ``open_storage`` picks the implementation for a root's URL.
+"""``open_storage`` picks the storage backend for a root's URL.
 
-An implementation is imported when a root is opened: a Python process that Spark starts to check options needs none.
+Backends are imported on use: Spark's option-checking process needs none.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ _SHORT_URL = re.compile(rf"({'|'.join(_OBJECT_PROTOCOLS)}|webhdfs|hdfs|https?):/
 
 
 def environment(name: str) -> str | None:
-    """Return an environment variable; None where it is not set, or empty."""
+    """Return an environment variable; None if unset or empty."""
     return os.environ.get(name) or None
 
 
 def root_text(root: object) -> str:
-    """Return a root as text, from a path object too.
+    """Return a root, a text or path object, as text.
 
     Raises:
         UsageError: it is neither.
@@ -78,17 +78,17 @@ def root_text(root: object) -> str:
 
 
 def open_storage(root: str | os.PathLike[str], storage_options: Mapping[str, object] | None = None) -> Storage:
-    """Return the door to ``root``; touches nothing.
+    """Return the storage of ``root``; only a list of roots takes I/O.
 
     Args:
-        root: a path, as text or a path object, or a URL: ``file://``, ``s3://``, ``gs://``, ``az://``, ``abfs://``,
-            ``webhdfs://``, ``memory://``, or of another filesystem of fsspec.
-        storage_options: as the fsspec filesystem for the URL takes them (``key``, ``secret``, ``endpoint_url``, …);
-            for a path that belongs together with roots that are URLs, those of the others.
+        root: path, path object or URL: ``file://``, ``s3://``, ``gs://``, ``az://``, ``abfs://``, ``webhdfs://``,
+            ``memory://``, or another fsspec filesystem's.
+        storage_options: as the URL's fsspec filesystem takes them (``key``, ``secret``, ``endpoint_url`` …); for a path
+            with replicas at URLs, the options of those.
 
     Raises:
-        UsageError: no root was given, options for a path, or a URL without a bucket or with a password.
-        UnsupportedError: a filesystem whose put-if-absent is not known to be atomic here; or Windows.
+        UsageError: no root, options for a path, or a URL without bucket or with a password.
+        UnsupportedError: put-if-absent is not known to be atomic there; or Windows.
     """
     if sys.platform == "win32":
         raise UnsupportedError(
@@ -114,12 +114,12 @@ def open_peer(
     storage_options: Mapping[str, object] | None,
     peer_options: Mapping[str, object] | None,
 ) -> Storage:
-    """Return the door to one of several roots; changes nothing.
+    """Return the storage of one of several roots.
 
     Args:
         root: a path or a URL.
-        storage_options: for it, where it is a URL.
-        peer_options: for the others, where they are.
+        storage_options: for it, if it is a URL.
+        peer_options: for the other roots at URLs.
 
     Raises:
         UsageError, UnsupportedError: see ``open_storage``.
@@ -131,7 +131,7 @@ def open_peer(
 
 
 def is_url(root: str) -> bool:
-    """Return whether a root is a URL that takes storage options: no path, and no URL of one."""
+    """Return whether a root is a URL that takes storage options."""
     protocol, colon, _ = root.partition("://")
     return bool(colon) and protocol not in _LOCAL_PROTOCOLS
 
@@ -172,11 +172,7 @@ def _open(root: str, storage_options: Mapping[str, object] | None) -> Storage:
 
 
 def _local_path(url: str) -> str:
-    """Return the path of a ``file:`` URL, its ``%`` escapes resolved.
-
-    Raises:
-        UsageError: it names another host, or no absolute path.
-    """
+    """Return the unescaped path of a ``file:`` URL; refuse other hosts."""
     rest = url.partition(":")[2]
     host, path = "", rest
     if rest.startswith("//"):
@@ -190,14 +186,9 @@ def _local_path(url: str) -> str:
 
 
 def _refuse_other_names(root: str, several: Sequence[str]) -> None:
-    """Refuse what a shell or another program would have resolved, unless there is a directory of that name.
+    """Refuse names that a shell or another program should have resolved.
 
-    Args:
-        root: all of what was given: what is no root by itself is no part of another one's name either.
-        several: the roots that it names.
-
-    Raises:
-        UsageError: says how the root is written.
+    ``root`` is the user's text, accepted if it is a directory, ``several`` its roots.
     """
     if os.path.isdir(root):
         return
@@ -216,15 +207,15 @@ def _refuse_other_names(root: str, several: Sequence[str]) -> None:
 
 
 def split_roots(path: str) -> list[str]:
-    """Return the roots that a path names, with commas between them: each begins as a URL or a path does.
+    """Split comma-separated roots, each of which begins like a URL or path.
 
-    A comma in the name of one directory stays what it is.
+    Other commas belong to a directory's name.
     """
     return re.split(r",(?=[a-z0-9]+://|file:|/|\./|\.\./)", path)
 
 
 def first_that_answers(storage: Storage) -> Storage:
-    """Return the first root that is there, of those that were named beside one.
+    """Return the first root that exists, of those named together.
 
     Raises:
         StorageError: none answers.
@@ -247,7 +238,7 @@ def _first(roots: Sequence[str], opened: Callable[[str], Storage]) -> Storage:
 
 
 def _refuse_addresses(root: str) -> None:
-    """Refuse what names brokers, unless there is a directory of that name."""
+    """Refuse a broker address, unless it is a directory."""
     if _BROKERS.fullmatch(root) and not os.path.isdir(root):
         raise UsageError(
             f"{root!r} is the address of a Kafka broker, and here is none: name the directory of the commit log, for "

@@ -1,17 +1,15 @@
-"""The one door to files, clocks and ids.
+"""Storage interface: the only access to files, clocks, ids and locks.
 
 Contract (every implementation passes ``tests/contract``):
 
-* Paths are relative to the root, with ``/``; a path never leaves the root.
-* ``put_if_absent`` is atomic: the file appears with its full content or not at all, and at most one put at a
-  path ever succeeds while the file exists. It makes no directory.
-* What returned from ``put_if_absent``, ``write_once`` or ``OutputFile.close`` is there after power loss.
-* ``write_once`` and ``create`` put a new file in the place of one that has the name (a rebuilt index): a process that
-  has the old one mapped keeps it.
-* ``FileNotFoundError`` and ``FileExistsError`` mean exactly what they say. Any other failure of ``put_if_absent``
-  is *ambiguous* (it may have landed) unless it is a ``NotPutError``, ``StorageFullError`` or
-  ``StorageReadOnlyError``.
-* Nothing is cached: a listing or a read shows what is stored now.
+* Paths are relative to the root, with ``/``, and never leave it.
+* ``put_if_absent`` is atomic: the file appears whole or not at all, and at most one put at a path succeeds while the
+  file exists. It makes no directory.
+* After ``put_if_absent``, ``write_once`` or ``OutputFile.close`` returned, the file survives power loss.
+* ``write_once`` and ``create`` replace an existing file (a rebuilt index); processes that mapped the old one keep it.
+* ``FileNotFoundError`` and ``FileExistsError`` are certain. Any other failure of ``put_if_absent`` is *ambiguous* (it
+  may have landed) except ``NotPutError``, ``StorageFullError`` and ``StorageDeniedError``.
+* Nothing is cached: listings and reads show the current state.
 """
 
 from __future__ import annotations
@@ -34,24 +32,22 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-#: What the names of files under way begin with: nobody is shown them, or notified of them.
+#: Prefix of unfinished files: neither listed nor reported.
 TEMPORARY = ".tmp-"
 
 
 class NotPutError(StorageError):
-    """``put_if_absent`` failed before anything could become visible: the file is certainly not there."""
+    """``put_if_absent`` failed before the file could become visible."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """What storage knows of a file.
+    """Size, time and identity of a file.
 
-    ``modified_ms`` is the storage's own time. ``identity`` differs between two files that were put at one path
-    one after the other, even with the same bytes (locally: inode and modification time, so at least a tick of the
-    kernel's clock apart; nothing is collected that fast).
-
-    The reply to a put may lack the time: ``modified_ms`` is -1 then. Where the time is a part of the identity, that
-    lacks it too and ends with ``@``: the file's own is the same, followed by its ``modified_ms`` (in decimal).
+    Attributes:
+        modified_ms: By storage's clock; -1 if unknown (after a put).
+        identity: Differs between successive files at one path, even of equal bytes (locally: inode and time). If it
+            includes the time and that is unknown, it ends with ``@``; the full one appends ``modified_ms``.
     """
 
     size: int
@@ -61,9 +57,9 @@ class FileInfo:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The holder of a lock, by the note that it left: for people, nothing rests on it.
+    """The holder of a lock, from its note; for display only.
 
-    ``since_ms`` is the storage's time at which it got the lock. Where no note can be read ``host`` is empty.
+    ``host`` is empty without a readable note; ``since_ms`` is storage time.
     """
 
     host: str = ""
@@ -78,33 +74,33 @@ class Holder:
 
 
 class Clock(Protocol):
-    """Wall and monotonic time; tests pass one that they move by hand."""
+    """Wall and monotonic time; tests pass a manual clock."""
 
     def now_ms(self) -> int:
-        """Return milliseconds since the epoch, as the storage would stamp a file now."""
+        """Return ms since 1970, as storage would stamp a file now."""
 
     def monotonic(self) -> float:
-        """Return seconds that never go back."""
+        """Return monotonic seconds."""
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
 
 
 class OutputFile(Protocol):
-    """A new file that appears whole at ``close`` and is durable then; ``discard`` gives it up."""
+    """A new file that appears, whole and durable, at ``close``."""
 
     def write(self, *pieces: bytes | memoryview | pa.Buffer) -> None:
-        """Append ``pieces``, one after the other."""
+        """Append ``pieces`` in order."""
 
     def close(self, *, durable: bool = True) -> tuple[int, int]:
-        """Make the file visible and (if asked) durable; return (length in bytes, CRC-32C)."""
+        """Publish the file, durably if asked; return (length in bytes, CRC-32C)."""
 
     def discard(self) -> None:
-        """Give up: nothing becomes visible."""
+        """Drop the file; nothing becomes visible."""
 
 
 def write_whole(output: OutputFile, data: bytes) -> None:
-    """Write a new file and close it; give it up where that fails, whatever raises."""
+    """Write a new file and close it; discard it on any error."""
     try:
         output.write(data)
         output.close()
@@ -114,30 +110,30 @@ def write_whole(output: OutputFile, data: bytes) -> None:
 
 
 class AppendFile(Protocol):
-    """A file that one settler, under its lock, writes at its end (capability ``can_append``)."""
+    """A file that a settler extends in place, under its lock (``can_append``)."""
 
     def write_at(self, position: int, pieces: Sequence[bytes | memoryview | pa.Buffer]) -> int:
-        """Write ``pieces`` one after the other from ``position``; return the position after them."""
+        """Write ``pieces`` in order from ``position``; return the end position."""
 
     def truncate(self, length: int) -> None:
-        """Cut or extend (with zeros) the file to ``length`` bytes."""
+        """Cut or zero-extend the file to ``length`` bytes."""
 
     def reserve(self, length: int) -> None:
-        """Extend (with zeros) to ``length`` bytes, the disk for them reserved where the system can; never cut.
+        """Zero-extend to ``length`` bytes, on reserved disk if possible; never cut.
 
         Raises:
-            StorageFullError: the file is as it was.
+            StorageFullError: the file is unchanged.
         """
 
     def sync(self) -> None:
-        """Make what was written durable."""
+        """Make written bytes durable."""
 
     def close(self) -> None:
         """Close without syncing."""
 
 
 class Options(dict[str, object]):
-    """Storage options; their names alone are shown, for values may be secrets."""
+    """Storage options; ``repr`` shows only names, as values may be secrets."""
 
     def __repr__(self) -> str:
         return f"Options({', '.join(sorted(self))})"
@@ -146,80 +142,82 @@ class Options(dict[str, object]):
 class Storage(ABC):
     """A root on some filesystem."""
 
-    #: Whether files can be appended to in place and locks hold while their holder lives (local disks only).
+    #: Whether files can grow in place and locks die with their holder (local disks only).
     can_append: bool
-    #: Whether every look is a request to a server, which is billed: what a reply has said is not looked at once more.
+    #: Whether every look is a billed request: do not look at what a reply has shown.
     bills_requests: bool = False
-    #: Whether calls have limits, so that each is made by another thread.
+    #: Whether calls have deadlines, so that each runs in another thread.
     has_limits: bool = False
-    #: What the user called the root; for messages.
+    #: The root as the user named it; for messages.
     url: str
     clock: Clock
-    #: What put-if-absent rests on, where it has to be tried (``storage.race``): endpoint, client and version. Empty
-    #: where it is known to be atomic.
+    #: Endpoint, client and version that put-if-absent depends on, if it must be tested (``storage.race``); empty if it
+    #: is known to be atomic.
     client: str = ""
-    #: The roots that were named beside this one: any of them will do.
+    #: Roots named together with this one; any of them will do.
     others: tuple[str, ...] = ()
-    #: What was given for URLs: other roots of this log that are URLs are opened with it.
+    #: Options for URLs, also used to open this log's other roots.
     peer_options: Options | None = None
-    #: The roots that belong together with this one, as this process knows them (``replicas.roots``).
+    #: The roots of this log, as this process knows them (``replicas.roots``).
     together: object = None
-    #: Whether the root's marker says that one process alone may write: the store is not tried then.
+    #: Whether the root's marker allows a single writer only: the store is not tested then.
     single_writer: bool = False
 
     @property
     def requests_at_once(self) -> int:
-        """Return how many looks of one piece of work are under way at a time: one, unless each is a request."""
+        """Maximum concurrent looks of one operation; 1 unless each is a request."""
         return 1 if self.can_append else REQUESTS_AT_ONCE
 
     def expect_root(self) -> None:  # noqa: B027 most storage needs none
-        """Have absence count only where the root's marker is, from now on: a disk that is not mounted looks empty.
+        """Trust absence only while the root's marker is there.
 
-        What is absent while the marker is too raises ``RootNotAvailableError``. Here nothing is done: a bucket that is
-        gone says so.
+        From now on absence without it raises ``RootNotAvailableError``: an unmounted disk looks empty. No-op here: a
+        deleted bucket reports itself.
         """
 
     def run_as_one_call(self, act: Callable[[], _Result], *, changes: bool = False) -> _Result:
-        """Run successive calls as one, if each has a price.
+        """Run successive calls as one, if each call has a price.
 
-        ``act`` may be called by another thread, which the caller waits for; ``changes``: whether it may change
-        something in this root.
+        ``act`` may run in another thread, awaited here; ``changes``: whether it may change the root.
         """
         return act()
 
     def place(self) -> object:
-        """Return what two roots have in common only if they are one directory; None where nothing is known."""
+        """Return a key that is equal exactly when two roots are the same directory.
+
+        None if unknown.
+        """
         return None
 
     def device(self) -> object:
-        """Return what two roots have in common if they are lost together: a disk; None where nothing is known."""
+        """Return a key equal for roots on the same disk, or None."""
         return None
 
     def peer(self, url: str) -> Storage:
-        """Return the door to another root, with the options that were given for URLs; changes nothing."""
+        """Return another root's storage, with the options given for URLs; no I/O."""
         from pyspark_commitlog.storage import open_peer
 
         return open_peer(url, self.peer_options if self.shares_options_with(url) else None, self.peer_options)
 
     def shares_options_with(self, url: str) -> bool:
-        """Return whether another root takes the options that were given: of a bucket, one of the same kind of store."""
+        """Return whether the given options apply to another root's URL."""
         return True
 
     @property
     def remedy(self) -> str:
-        """What to do where this place can't hold a log, as a sentence."""
+        """Advice, as a sentence, if this place can't hold a log."""
         return (
             f"Use a store that obeys If-None-Match (commitlog probe {self.url} tries it); or, where one process alone "
             "ever writes, make the root with the config unsafe.single.writer=true"
         )
 
     def fault(self, directory: str) -> str | None:
-        """Return what else makes this place unfit for a log, tried in a directory of its own; None where nothing does.
+        """Return another defect that rules out a log here, or None.
 
-        Asked where ``client`` says that put-if-absent has to be tried, after that was.
+        Tested in ``directory``, its own, after put-if-absent, if ``client`` requires tests.
 
         Raises:
-            StorageError: it can't be tried.
+            StorageError: the test failed to run.
         """
         return None
 
@@ -228,11 +226,10 @@ class Storage(ABC):
         """Create ``path`` with ``data``, atomically and durably.
 
         Returns:
-            What the reply says of the file just put, if it says anything: see ``FileInfo``. None where only ``info``
-            knows.
+            The new file's ``FileInfo`` from the reply; None if it says nothing.
 
         Raises:
-            FileExistsError: somebody was first.
+            FileExistsError: another put won.
             NotPutError, StorageFullError, StorageDeniedError: certainly not put.
             SyncFailedError: visible, but perhaps not durable.
             OSError: anything else is ambiguous.
@@ -240,19 +237,21 @@ class Storage(ABC):
 
     @abstractmethod
     def write_once(self, path: str, data: bytes) -> None:
-        """Write a uniquely named file whole and durably, making its directory if need be."""
+        """Write a uniquely named file durably, with its directory."""
 
     @abstractmethod
     def create(self, path: str) -> OutputFile:
-        """Start a uniquely named file that is too large for memory, making its directory if need be."""
+        """Start a uniquely named file larger than memory, with its directory."""
 
     @abstractmethod
     def open_append(self, path: str) -> AppendFile:
-        """Open (or make) a file for writing in place. Needs ``can_append``."""
+        """Open or make a file for writing in place (``can_append``)."""
 
     @abstractmethod
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
-        """Return up to ``length`` bytes from ``start``; takes memory for those that are there, whatever is asked.
+        """Return up to ``length`` bytes from ``start``.
+
+        Allocates only for bytes that exist.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -260,7 +259,7 @@ class Storage(ABC):
 
     @abstractmethod
     def fetch(self, path: str, length: int) -> tuple[bytes, FileInfo]:
-        """Return up to ``length`` first bytes of a file and what storage knows of that very file.
+        """Return a file's first bytes, up to ``length``, with its ``FileInfo``.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -268,11 +267,11 @@ class Storage(ABC):
 
     @abstractmethod
     def map(self, path: str, start: int, length: int) -> pa.Buffer:
-        """Return ``length`` bytes from ``start`` without copying where possible (fewer if the file is shorter)."""
+        """Return up to ``length`` bytes from ``start``, without a copy if possible."""
 
     @abstractmethod
     def info(self, path: str) -> FileInfo:
-        """Return what storage knows of a file.
+        """Return a file's ``FileInfo``.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -280,7 +279,7 @@ class Storage(ABC):
 
     @abstractmethod
     def names(self, directory: str) -> list[str]:
-        """Return the names in a directory, sorted, temporary ones left out; empty when it does not exist."""
+        """Return a directory's names, sorted, without temporary ones; [] if absent."""
 
     @abstractmethod
     def make_directory(self, directory: str) -> None:
@@ -288,7 +287,7 @@ class Storage(ABC):
 
     @abstractmethod
     def sync_file(self, path: str) -> None:
-        """Make the bytes of a file durable that was closed without; its name: see ``sync_directory``.
+        """Make a file's bytes durable, not its name (``sync_directory``).
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -301,64 +300,62 @@ class Storage(ABC):
 
         Args:
             directory: its path.
-            fresh: for a caller that acknowledges names that others made: hold also where their own sync failed and they
-                know, which a sync alone may not (docs/explanation/design/failed-fsync.md). It needs to be allowed to
-                write there.
+            fresh: change it first, as another process's sync may have failed (docs/explanation/design/failed-fsync.md).
+                For callers that acknowledge others' names; needs write access.
 
         Raises:
             FileNotFoundError: there is no such directory.
             SyncFailedError: they may not survive power loss.
-            StorageReadOnlyError: ``fresh`` by who may not write there.
+            StorageReadOnlyError: ``fresh`` without write access.
         """
 
     @abstractmethod
     def delete(self, path: str) -> None:
-        """Remove a file; nothing happens when it is not there."""
+        """Delete a file, if it exists."""
 
     @abstractmethod
     def delete_tree(self, directory: str) -> None:
-        """Remove a directory with all in it; nothing happens when it is not there."""
+        """Delete a directory with its content, if it exists."""
 
     @abstractmethod
     def remove_abandoned(self, directory: str, before_ms: int) -> int:
-        """Remove temporary files that a killed writer left, last written before a storage time; return how many."""
+        """Delete temporary files last written before a storage time; return their number."""
 
     @abstractmethod
     @contextmanager
     def try_lock(self, path: str) -> Iterator[bool]:
-        """Hold an exclusive lock for the block, if it is free now: yields whether it is held. Never waits.
+        """Hold a free exclusive lock for the block; yield whether held.
 
-        A process that gets it leaves a note for ``holder``.
+        Never waits. The holder leaves a note for ``holder``.
 
         Raises:
-            FileNotFoundError: its directory is not there (the disk is not mounted): it is not made.
+            FileNotFoundError: its directory is missing (disk not mounted).
         """
 
     def holder(self, path: str) -> Holder:
-        """Return the holder of a lock that ``try_lock`` did not get; of one that is free, the last one."""
+        """Return a lock's holder, the last one if it is free."""
         return Holder()
 
     @contextmanager
     def turn(self, directory: str, seconds: float) -> Iterator[bool]:
-        """Wait for one's turn to put into a directory, at most so long; yields whether it came. Never fails.
+        """Wait for a turn to put into a directory; yield success.
 
-        Others may put all the same: it only keeps those who wait from losing races, and serves them in order. Here, and
-        wherever locks can't be waited for, it never comes.
+        Never fails. It only orders waiters, so that they lose no races; others may put all the same. It never comes if
+        the backend has no blocking locks.
         """
         yield False
 
     def follow(self, events: Events, directory: str) -> int | None:
-        """Have ``events`` report new files in a directory; return its number there, None where nothing reports them.
+        """Let ``events`` report new files in a directory; return its number there.
 
-        Then a waiter has to look now and then.
+        None if nothing reports them: poll then.
         """
         return None
 
     def now_ms(self) -> int:
-        """Return what storage's own time is at least, for a comparison with ``FileInfo.modified_ms``.
+        """Return a lower bound of storage's time, comparable to ``modified_ms``.
 
-        On a local disk the clock's; elsewhere this machine's clock says nothing of it. It may take requests, a few in
-        10 minutes. 0 where nothing is known.
+        The local clock on a local disk. Elsewhere it may take a few requests per 10 minutes; 0 if unknown.
         """
         return self.clock.now_ms()
 
@@ -371,17 +368,14 @@ class Storage(ABC):
         """Return a random number in [0, 1), for backoff."""
 
     def pause(self, tries: int, first: float, longest: float) -> None:
-        """Wait before a request is tried again, twice as long as the time before, and not when others do.
+        """Sleep for an exponential backoff with jitter.
 
-        Args:
-            tries: how many there were.
-            first: a half of the longest wait after the first try, seconds.
-            longest: that no wait is longer than, seconds.
+        ``first`` is half the longest pause after the first try, ``longest`` the maximum, in seconds.
         """
         self.clock.sleep(min(longest, first * 2**tries) * (0.5 + self.jitter() / 2))
 
     def exists(self, path: str) -> bool:
-        """Return whether a file is there."""
+        """Return whether a file exists."""
         try:
             self.info(path)
         except FileNotFoundError:

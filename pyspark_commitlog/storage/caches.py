@@ -1,6 +1,6 @@
-"""What a process remembers of its roots, in one place: so all of it together has a bound, in bytes.
+"""Process-wide LRU cache, with one bound in bytes for all roots.
 
-Everything that is cached here can be read again. What was used least recently goes first, wherever it came from.
+Everything in it can be read again.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pyspark_commitlog.storage.process import after_fork
 _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
 
-#: What an item takes beside its own bytes: its places in dictionaries.
+#: Overhead of an item in bytes.
 ITEM_BYTES = 512
-#: Texts that a ``Reported`` remembers.
+#: Capacity of a ``Reported``.
 REPORTED = 1024
 
 
 class Cache:
-    """Values of all shelves, the least recently used dropped beyond ``most()`` bytes. Safe for several threads."""
+    """LRU cache of at most ``most()`` bytes over all shelves; thread-safe."""
 
     def __init__(self, most: Callable[[], int]) -> None:
         self._most, self._bytes = most, 0
@@ -36,11 +36,11 @@ class Cache:
 
     @property
     def size_bytes(self) -> int:
-        """Return how many bytes are kept."""
+        """Return the bytes kept."""
         return self._bytes
 
     def get(self, shelf: int, key: Any) -> Any:
-        """Return what was put, None if it is not there any more."""
+        """Return a value; None if absent."""
         with self._lock:
             item = self._items.get((shelf, key))
             if item is not None:
@@ -49,7 +49,7 @@ class Cache:
         return None if item is None else item[0]
 
     def put(self, shelf: int, key: Any, value: Any, size: int) -> None:
-        """Keep a value; one that is larger than the whole cache is not kept."""
+        """Keep a value, unless it is larger than the whole cache."""
         most, size, dropped = self._most(), size + ITEM_BYTES, list[Any]()
         with self._lock:
             dropped.append(self._take(shelf, key))
@@ -62,30 +62,30 @@ class Cache:
         self._sweep()
 
     def pop(self, shelf: int, key: Any) -> Any:
-        """Take out what was put, None if it is not there any more."""
+        """Remove and return a value; None if absent."""
         with self._lock:
             item = self._take(shelf, key)
         self._sweep()
         return None if item is None else item[0]
 
     def clear(self, shelf: int) -> None:
-        """Drop all that is on a shelf; from a finalizer, too, which may come while this thread holds the lock."""
+        """Drop a shelf; also safe in a finalizer under this thread's lock."""
         self._gone.append(shelf)
         self._sweep()
 
     def _take(self, shelf: int, key: Any) -> Any:
         keys, item = self._shelves.get(shelf), self._items.get((shelf, key))
-        if item is not None:  # no call between the next two, so no Ctrl-C
+        if item is not None:  # no call in between, so no Ctrl-C
             self._bytes -= item[1]
             del self._items[shelf, key]
         if keys is not None:
             keys.discard(key)
             if not keys:
                 self._shelves.pop(shelf, None)
-        return item  # to be let go of without the lock: that may end in a finalizer
+        return item  # dropped outside the lock: that may run a finalizer
 
     def _sweep(self) -> None:
-        """Clear shelves that were given up; a thread that holds the lock meanwhile does it when it lets go."""
+        """Clear dropped shelves, unless the lock's holder is about to."""
         while self._gone and self._lock.acquire(blocking=False):
             dropped = []
             try:
@@ -98,10 +98,9 @@ class Cache:
 
 
 class Shelf(Generic[_Key, _Value]):
-    """One owner's part of a cache: what is on it goes with it.
+    """One owner's part of a cache, dropped with it.
 
-    Args:
-        cache: None for that of the process.
+    ``cache``: None for that of the process.
     """
 
     _numbers = count()
@@ -111,39 +110,39 @@ class Shelf(Generic[_Key, _Value]):
         finalize(self, _clear, cache, self._number).atexit = False
 
     def __reduce__(self) -> tuple[type[Shelf[_Key, _Value]], tuple[()]]:
-        return Shelf, ()  # an empty one, where its owner goes to another process
+        return Shelf, ()  # pickled as an empty shelf
 
     @property
     def _cache(self) -> Cache:
-        return self._given or of_process()  # another one in a forked child
+        return self._given or of_process()  # differs in a forked child
 
     def get(self, key: _Key) -> _Value | None:
-        """Return what was put, None if it is not there any more."""
+        """Return a value; None if absent."""
         item: _Value | None = self._cache.get(self._number, key)
         return item
 
     def put(self, key: _Key, value: _Value, size: int) -> None:
-        """Keep a value of so many bytes, until it is the least recently used of all in the cache."""
+        """Keep a value of ``size`` bytes."""
         self._cache.put(self._number, key, value, size)
 
     def pop(self, key: _Key) -> _Value | None:
-        """Take out what was put, None if it is not there any more."""
+        """Remove and return a value; None if absent."""
         item: _Value | None = self._cache.pop(self._number, key)
         return item
 
     def clear(self) -> None:
-        """Drop all that is on it."""
+        """Drop all values."""
         self._cache.clear(self._number)
 
 
 class Reported:
-    """What was reported already, the last ``REPORTED`` texts of it: a warning is not repeated at every look."""
+    """The last ``REPORTED`` warnings, so that none is repeated at every look."""
 
     def __init__(self) -> None:
         self._texts: dict[Hashable, None] = {}
 
     def is_new(self, text: Hashable) -> bool:
-        """Return whether it was not reported lately; now it is."""
+        """Return whether a text is new, and record it."""
         new = text not in self._texts
         self._texts.pop(text, None)
         self._texts[text] = None
@@ -169,7 +168,6 @@ def of_process() -> Cache:
 
 
 def _reset_in_child() -> None:
-    """Begin with an empty one in a forked child: its lock may have been held."""
     global _process
     _process = _new_cache()
 

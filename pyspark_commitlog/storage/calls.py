@@ -1,7 +1,7 @@
-"""Calls of one root that nobody waits for longer than their limit: each is made by a thread that the roots share.
+"""Calls of a root with deadlines, on threads shared by all roots.
 
-A call of a filesystem that hangs can't be stopped: it keeps its thread. What can be done is to give it up. So a root
-that hangs fills a few threads, then fails at once, until what was given up returns.
+A hanging filesystem call can't be stopped and keeps its thread; its caller gives up. Such a root fills a few threads,
+then fails at once until an abandoned call returns.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from pyspark_commitlog.storage.turn_queues import TurnQueues
 
 _Result = TypeVar("_Result")
 
-#: Calls of one root at a time, of each kind.
+#: Maximum concurrent calls of a root, per kind.
 MOST_CALLS = 8
-#: Of these, those that may take longer than so many seconds: they leave places for looks and for puts.
+#: Maximum of these with a longer deadline than this: the rest is for looks and puts.
 MOST_LONG_CALLS, _LONG_SECONDS = 6, 10.0
-#: How long a thread waits for a call before it ends.
+#: Idle time after which a thread ends.
 _IDLE_SECONDS = 5.0
-#: How often the one that waits for several steps looks whether one of them is late.
+#: Interval at which the waiter for several steps checks their deadlines.
 _LOOK_SECONDS = 0.5
-#: How long a call may wait until it begins; one that may take longer than this, as long as it may take.
+#: Maximum wait for a place; the call's own deadline, if longer.
 _BEGIN_SECONDS = 10.0
-#: How long after a call that was given up a root is tried again, although that has not returned.
+#: Delay after an abandoned call until a root is tried again.
 RETRY_SECONDS = 30.0
 
 
 class _Kind(Enum):
-    """What has places of its own: no kind waits for the calls of another."""
+    """Kinds of calls, each with places of its own."""
 
     OWN = "a call"
     WITHIN = "a call that is made within one of another root, and waits for nobody"
@@ -44,7 +44,7 @@ class _Kind(Enum):
 
 
 class _Call:
-    """What a thread does for somebody: one step, or several that each have a limit."""
+    """A call: one step with a deadline, or several with one each."""
 
     def __init__(
         self,
@@ -65,13 +65,12 @@ class _Call:
         self.done.acquire()
         self.until: float | None = None
         self.left = False
-        #: What is done once it and others have ended. Kept here: its thread holds it, also while the process ends.
+        #: Releases to run once this and other calls have ended; referenced from here as the thread lives longest.
         self.handed: list[tuple[set[_Call], Callable[[], object]]] = []
         self.result: object = None
         self.failure: BaseException | None = None
 
     def step(self, what: str, act: Callable[[], _Result], seconds: float) -> _Result:
-        """Do one step of several; nothing more is done where the caller has left."""
         if self.left:
             raise self.calls.hangs(self.what)
         self.what, self.until = what, monotonic() + seconds
@@ -81,27 +80,22 @@ class _Call:
             self.until = None
 
 
-#: The calls that threads make now, by the thread's number: of those of ours alone, so as many at most.
+#: Current call by thread number; only of our threads, so bounded.
 _making: dict[int, _Call] = {}
 
 
 def _current_call() -> _Call | None:
-    """Return the call that this thread makes."""
     return _making.get(threading.get_ident())
 
 
 class Calls:
-    """The calls of one root.
-
-    Args:
-        url: of the root, for messages.
-    """
+    """The calls of one root; ``url`` is for messages."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self._changed = Condition()
         self._running, self._long = Counter[_Kind](), Counter[_Kind]()
-        #: Where those who want a turn stand in line, with no call.
+        #: Queues for turns, which take no call.
         self.lines = TurnQueues()
         self._left: set[_Call] = set()
         self._late_calls: set[_Call] = set()
@@ -109,7 +103,7 @@ class Calls:
 
     @classmethod
     def of(cls, url: str) -> Calls:
-        """Return the calls of a root of this process."""
+        """Return the calls of a root in this process."""
         found = _known.get(url)
         if found is not None:
             return found
@@ -117,7 +111,7 @@ class Calls:
             return _known.setdefault(url, cls(url))
 
     def hangs(self, what: str) -> ReplicaNotAvailableError:
-        """Return the error of a call that took too long."""
+        """Return the error of a call that missed its deadline."""
         return ReplicaNotAvailableError(
             f"{self.url} hangs: {what} has not returned in time. It counts as a root that fails until it does; check "
             "the disk, or the server that it is mounted from"
@@ -132,17 +126,17 @@ class Calls:
         *,
         changes: bool = True,
     ) -> _Result:
-        """Return, or raise, what ``act`` does.
+        """Return or raise the outcome of ``act``, within a deadline.
 
         Args:
-            what: it is, for the error.
+            what: name of the call, for the error.
             act: one call of the root.
-            seconds: how long it may take, once it has begun.
-            undo: what is done with a result that comes after its caller has left.
-            changes: whether it may change what others read, so that it matters when it is done late.
+            seconds: deadline, from its start.
+            undo: handles a result that comes too late.
+            changes: whether a late effect matters to others.
 
         Raises:
-            ReplicaNotAvailableError: it takes longer; it may be done all the same, later. Or the root hangs already.
+            ReplicaNotAvailableError: too late, but perhaps done later; or the root hangs already.
         """
         call = _current_call()
         if call is not None and call.calls is self:
@@ -152,7 +146,7 @@ class Calls:
         return cast(_Result, self._wait(made))
 
     def check(self) -> None:
-        """Raise what a call would that began now, where the root is known to hang: for those that wait first."""
+        """Raise if the root is known to hang."""
         if _current_call() is not None:
             return
         with self._changed:
@@ -162,7 +156,10 @@ class Calls:
     def wait(
         self, what: str, act: Callable[[], _Result], seconds: float, undo: Callable[[_Result], object]
     ) -> _Result | None:
-        """Do as ``run`` what waits for others, and takes no place of what they may need; None where many do already."""
+        """Like ``run``, for a call that waits for others.
+
+        It has places of its own; None if all are taken.
+        """
         call = _current_call()
         if call is not None and call.calls is self:
             return call.step(what, act, seconds)
@@ -173,15 +170,15 @@ class Calls:
         return cast(_Result, self._wait(made))
 
     def begin(self, what: str, act: Callable[[], _Result], *, changes: bool = True) -> Callable[[], _Result]:
-        """Have several calls of the root begun, each of which has a limit; return what waits for them.
+        """Begin several calls with deadlines; return a function that awaits them.
 
         Args:
-            what: they are, for the error.
-            act: makes them. Within another call of several each of them is one of its own.
-            changes: as of ``run``.
+            what: name of the calls, for the error.
+            act: makes them; inside another begun call, as part of that.
+            changes: as for ``run``.
 
         Raises, here or there:
-            ReplicaNotAvailableError: as ``run``. Nothing more is done then.
+            ReplicaNotAvailableError: as ``run``; then no further call is made.
         """
         if _current_call() is not None:
             return act
@@ -190,16 +187,16 @@ class Calls:
         return lambda: cast(_Result, self._wait(made))
 
     def late_calls(self) -> frozenset[_Call]:
-        """Return the calls that were left behind, may change something, and have not ended."""
+        """Return the abandoned calls that may change data and still run."""
         with self._changed:
             return frozenset(self._late_calls)
 
     def let_go(self, what: str, act: Callable[[], object], seconds: float, before: frozenset[_Call]) -> None:
-        """Do what ends a lock; if calls were left behind under it, at the end of the last of them.
+        """Release a lock once the calls abandoned under it have ended.
 
         Args:
-            what, act, seconds: as of ``run``.
-            before: what ``late_calls`` returned before the lock was taken.
+            what, act, seconds: as for ``run``.
+            before: ``late_calls()`` from before the lock.
 
         Raises:
             ReplicaNotAvailableError: as ``run``; or one of these calls hangs.
@@ -222,18 +219,14 @@ class Calls:
         self._give(call)
 
     def _wait_for_place(self, call: _Call, patience: float) -> bool:
-        """Wait for a call's place; return whether it has one. Its limit begins with that.
-
-        Raises:
-            ReplicaNotAvailableError: the root hangs, or is found to meanwhile.
-        """
+        """Wait for a call's place and start its deadline; return success."""
         until = monotonic() + patience
         with self._changed:
             if self._left:
                 now = monotonic()
                 if now - self._left_at < RETRY_SECONDS:
                     raise self.hangs(next(iter(self._left)).what)
-                self._left_at = now  # this one tries it
+                self._left_at = now  # this call tries the root
             seen = self._left_at
             while not self._has_place(call):
                 if not self._changed.wait(max(0.0, until - monotonic())):
@@ -254,11 +247,10 @@ class Calls:
         self._long[call.kind] += one if call.is_long else 0
 
     def _give(self, call: _Call) -> None:
-        """Have a call made that has its place."""
         if _idle.give(call):
             return
         with self._changed:
-            if self._left:  # the caller's own thread could not be given up: it does not try the root again
+            if self._left:  # the caller would run it itself and could hang
                 self._count(call, -1)
                 self._changed.notify_all()
                 raise self.hangs(next(iter(self._left)).what)
@@ -267,7 +259,7 @@ class Calls:
     def _wait(self, call: _Call) -> object:
         try:
             while not call.done.acquire(timeout=self._patience(call)):
-                until = call.until  # read once: the call's thread takes it back where a step ends
+                until = call.until  # read once: the call's thread resets it at the end of a step
                 if until is not None and monotonic() >= until and self._leave(call, hangs=True):
                     raise self.hangs(call.what)
         except ReplicaNotAvailableError:
@@ -284,7 +276,6 @@ class Calls:
         return _LOOK_SECONDS if until is None else max(0.0, until - monotonic())
 
     def _leave(self, call: _Call, *, hangs: bool) -> bool:
-        """Give up a call; return False where it has ended."""
         with self._changed:
             if call.act is _no_action:
                 return False
@@ -294,13 +285,13 @@ class Calls:
             if hangs:
                 self._left.add(call)
                 self._left_at = monotonic()
-                self._changed.notify_all()  # those who wait for a place fail now, too
+                self._changed.notify_all()  # waiters for a place fail now, too
             return True
 
     # --- the threads -------------------------------------------------------------------------------------
 
     def ended(self, call: _Call) -> None:
-        """Take that a call was made: a result that nobody waits for is undone."""
+        """Record a call's end; undo the result of an abandoned one."""
         with self._changed:
             call.act = _no_action
             self._count(call, -1)
@@ -315,7 +306,7 @@ class Calls:
             self._hand_on(call)
 
     def _hand_on(self, call: _Call) -> None:
-        """Do what was left to the last of several calls, if this is it."""
+        """Run the releases that waited for this call as their last one."""
         with self._changed:
             self._late_calls.discard(call)
             for waits, _ in call.handed:
@@ -328,18 +319,15 @@ class Calls:
 
 
 def _no_action() -> None:
-    """Stand in the place of an action that has ended."""
+    """Stand in for the action of an ended call."""
 
 
 class _Idle:
-    """The threads that wait for a call, of whatever root."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._threads: list[_Thread] = []
 
     def give(self, call: _Call) -> bool:
-        """Have a call made by a thread that is free, or a new one; False where the process gets no more."""
         with self._lock:
             thread = self._threads.pop() if self._threads else None
         if thread is not None:
@@ -352,12 +340,11 @@ class _Idle:
         return True
 
     def take(self, thread: _Thread) -> None:
-        """Take that a thread is free."""
         with self._lock:
             self._threads.append(thread)
 
     def retire(self, thread: _Thread) -> bool:
-        """Take a thread out unless a call came; return whether it ends."""
+        """Remove an idle thread; False if a call was assigned to it."""
         with self._lock:
             if thread not in self._threads:
                 return False
@@ -366,8 +353,6 @@ class _Idle:
 
 
 class _Thread:
-    """A thread that makes calls; it begins with the one that it was started for."""
-
     def __init__(self, idle: _Idle, call: _Call) -> None:
         self._idle = idle
         self._call: _Call | None = call
@@ -375,14 +360,12 @@ class _Thread:
         self._given.acquire()
 
     def give(self, call: _Call) -> None:
-        """Have it make a call; it waits for one."""
         self._call = call
         self._given.release()
 
     def work(self) -> None:
-        """Make calls while some come."""
         while True:
-            call, self._call = self._call, None  # what it holds is not kept
+            call, self._call = self._call, None  # drop the reference
             assert call is not None
             _make(call)
             del call
@@ -401,18 +384,18 @@ def _make(call: _Call) -> None:
         call.failure = failure
     finally:
         if before is None:
-            _making.pop(me, None)  # a child that was forked within the call has forgotten it
+            _making.pop(me, None)  # a child forked within the call has cleared it
         else:
             _making[me] = before
         call.calls.ended(call)
 
 
 def _begin_again() -> None:
-    """Begin again in a forked child: it has none of these threads, and locks that they held are let go of by nobody."""
+    """Reset in a forked child: it lacks the threads and lock holders."""
     global _idle, _lock
     _lock = threading.Lock()
     for calls in _known.values():
-        calls._changed = Condition()  # for those that wait for a call of the parent's
+        calls._changed = Condition()  # for waiters for the parent's calls
         calls.lines.begin_again()  # for those that end a turn of the parent's
     _known.clear()
     _making.clear()

@@ -1,4 +1,4 @@
-"""This machine's clock."""
+"""The system clock."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import time
 
 
 def monotonic() -> float:
-    """Return seconds that never go back: for waits of this process alone.
+    """Return monotonic seconds, for waits within this process.
 
-    freezegun stops ``time.monotonic``, as of tests that the application's own programs have; waits would never end.
+    Independent of ``time.monotonic``, which freezegun stops in an application's tests: waits would never end.
     """
     return time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 class SystemClock:
-    """This machine's clock; on a local disk also the clock of the files."""
+    """The system clock, on local disks also that of the files."""
 
     def now_ms(self) -> int:
-        """Return milliseconds since the epoch."""
+        """Return ms since 1970."""
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:
-        """Return seconds that never go back."""
+        """Return monotonic seconds."""
         return monotonic()
 
     def sleep(self, seconds: float) -> None:

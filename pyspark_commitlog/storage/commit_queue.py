@@ -1,8 +1,7 @@
-"""Waiting for one's turn on this machine: an OS lock on a directory, with a time limit.
+"""Turns of committers on this machine: OS locks on directories, with deadlines.
 
-Raw ``flock``, not a lock library: those poll, which is neither fair nor cheap with many waiters. Linux wakes one
-waiter at a time, in the order in which they came. It knows no time limit, so a process waits in a thread
-that is left behind when the time is up.
+``flock``, as lock libraries poll, which is neither fair nor cheap; Linux serves waiters in order. It has no deadline,
+so a thread waits, and is abandoned when time is up.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ _open: set[int] = set()
 
 
 def _close_inherited() -> None:
-    """Close a forked child's copies: the parent's turn must end with the parent."""
     while _open:
         with suppress(OSError):
             os.close(_open.pop())
@@ -35,26 +33,26 @@ def _close(fd: int) -> None:
 
 
 def _let_go(fd: int) -> None:
-    """Give the turn up, also where a child that was forked just now has a copy of the descriptor."""
+    """Unlock explicitly: a forked child may have a copy of the descriptor."""
     with suppress(OSError):
         fcntl.flock(fd, fcntl.LOCK_UN)
     _close(fd)
 
 
-#: How long a process does not wait for a turn that did not come in time, where no thread waits for it meanwhile.
+#: After a turn that did not come by polling, none is tried for so long.
 _PATIENCE_SECONDS = 10.0
-#: Directories whose turn did not come that are remembered.
+#: Capacity of the memory of these.
 _REMEMBERED = 256
-#: Threads that wait for turns at a time, in one process.
+#: Maximum waiting threads of a process.
 _WAITERS = 4
-#: How often a turn is asked for where there is no thread to wait for it.
+#: Polling interval without a waiting thread.
 _ASK_SECONDS = 0.02
 
 
 class Turns:
-    """The turns that a process takes; each is a file descriptor that holds the lock.
+    """Turns taken by this process, as descriptors that hold locks.
 
-    However many of a process wait for a directory, one descriptor and at most one thread do.
+    Per directory at most one descriptor and thread wait.
     """
 
     def __init__(self) -> None:
@@ -66,9 +64,9 @@ class Turns:
         self._lock = Lock()
 
     def take(self, directory: str, seconds: float) -> int | None:
-        """Return the descriptor that holds the lock, or None: not in time, or the system has no such lock.
+        """Return a descriptor that holds the lock; None if late or unsupported.
 
-        A thread that was not served in time did not come back for its turn: while it waits, none of us queues after it.
+        Nobody queues while an abandoned thread waits for the directory.
         """
         if self._is_in_vain(directory):
             return None
@@ -95,8 +93,7 @@ class Turns:
         return since is not None and monotonic() - since < _PATIENCE_SECONDS
 
     def _ask(self, directory: str, seconds: float) -> int | None:
-        """Ask the system for the turn; only the first of a queue does."""
-        if self._is_in_vain(directory):  # the one before us in the queue waited in vain
+        if self._is_in_vain(directory):  # the previous one in the queue waited in vain
             return None
         try:
             fd = open_file(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -110,7 +107,7 @@ class Turns:
         except OSError:
             _close(fd)
             return None
-        except BaseException:  # Ctrl-C: nobody will come back to let go of it
+        except BaseException:  # Ctrl-C: the caller won't release it
             _close(fd)
             raise
         return fd
@@ -129,7 +126,7 @@ class Turns:
         return None
 
     def _poll(self, directory: str, fd: int, seconds: float) -> int | None:
-        """Ask for the turn now and then: not in the order of arrival, and at the price of no thread."""
+        """Poll for the lock, without a thread: unfair."""
         until, held = monotonic() + seconds, False
         try:
             while not held and monotonic() < until:
@@ -149,20 +146,20 @@ class Turns:
         return None
 
     def forget(self) -> None:
-        """Forget what was taken, in a forked child: its copies are closed, and other files may get their numbers."""
+        """Forget all turns, in a forked child: their descriptors may be reused."""
         self._taken.clear()
 
     def give(self, fd: int) -> None:
-        """Let the next one have its turn, also where a forked child has a copy of the descriptor; twice is once."""
+        """End a turn, even if a forked child has a copy; idempotent."""
         place = self._taken.get(fd)
         if place is None:
             return
         try:
-            with suppress(OSError):  # what was done in the turn is done
+            with suppress(OSError):  # the turn's work is done
                 fcntl.flock(fd, fcntl.LOCK_UN)
         finally:
             try:
-                with self._lock:  # before the number can be another file's
+                with self._lock:  # before the number is reused
                     self._taken.pop(fd, None)
                 with suppress(OSError):
                     _close(fd)
@@ -179,7 +176,6 @@ def of_process() -> Turns:
 
 
 def _reset_in_child() -> None:
-    """Close a forked child's copies, as the parent's turn must end with the parent; nobody waits in it."""
     global _process
     _close_inherited()
     _process.forget()
@@ -190,11 +186,7 @@ after_fork(_reset_in_child)
 
 
 class _Waiter:
-    """Waits for a lock in a thread; owns the descriptor when it is left behind.
-
-    Args:
-        fd: of the directory.
-        waiting: those of the process that wait; it is among them meanwhile.
+    """A thread's wait for a lock; it owns the descriptor if abandoned.
 
     Raises:
         RuntimeError: there is no thread for it.
@@ -223,21 +215,19 @@ class _Waiter:
         _let_go(self._fd)
 
     def served(self, seconds: float) -> bool:
-        """Wait; return whether the lock is held. If not, the thread lets go of it as soon as it gets it."""
+        """Wait; return whether the lock is held. Else the thread releases it."""
         try:
             self._served.wait(seconds)
-        except BaseException:  # Ctrl-C: the caller will not come back to let go of it
+        except BaseException:  # Ctrl-C: the caller won't release it
             if not self._leave():
                 _let_go(self._fd)
             raise
         return not self._leave()
 
     def _leave(self) -> bool:
-        """Let go of the thread; return False if it is served already."""
         with self._decision:
             self._given_up = not self._served.is_set()
             return self._given_up
 
     def is_alive(self) -> bool:
-        """Return whether it still waits."""
         return self._thread.is_alive()

@@ -1,9 +1,7 @@
-"""Descriptors of a root's files: never those of the standard streams, never reached through a link below the root.
+"""Descriptors above the standard streams', opened without following links below the root.
 
-Users who share a root may each write in some of its directories. A symbolic link there would send what another user's
-process writes to any file of that user. So whatever is written, made, named or deleted is reached from the root's
-directory down, one directory at a time, and no link is followed on the way (``O_NOFOLLOW``). The root's own path may
-have links: it belongs to those who run the root.
+A link in a shared root could redirect another user's writes. So every written path is opened from the root down with
+``O_NOFOLLOW``, one directory at a time. Only the root's own path may have links.
 """
 
 from __future__ import annotations
@@ -17,27 +15,26 @@ from stat import S_ISDIR, S_ISLNK, S_ISREG
 
 from pyspark_commitlog.errors import StorageDeniedError, StorageUnreadableError
 
-#: Of a directory that is passed through: it need not be readable. macOS has no such flag.
+#: For directories on the way, which need not be readable. macOS lacks the flag.
 PASSING = getattr(os, "O_PATH", os.O_RDONLY)
 _DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
-#: The descriptors of the standard streams, and the first after them.
+#: Descriptors of the standard streams, and the first after them.
 STANDARD, _FIRST = range(3), 3
 
 
 def open_file(path: str | PurePath, flags: int, *, dir_fd: int | None = None) -> int:
-    """Open at a descriptor above the standard streams': programs print to those, also where they were closed.
+    """Open above the standard streams' descriptors, which programs print to.
 
-    Args:
-        path, flags, dir_fd: see ``os.open``. The umask decides on a new file's mode.
+    Arguments as for ``os.open``; the umask applies.
     """
     fd = os.open(path, flags, 0o666, dir_fd=dir_fd)
     return fd if fd >= _FIRST else above_standard(fd)
 
 
 def above_standard(fd: int) -> int:
-    """Return a file's descriptor, moved above those of the standard streams; /dev/null takes its place.
+    """Move a descriptor above the standard streams'; /dev/null replaces it.
 
-    The number is not freed in between: another thread's next file would get it.
+    The number is never free in between, so no other thread's file gets it.
     """
     if fd >= _FIRST:
         return fd
@@ -54,12 +51,12 @@ def above_standard(fd: int) -> int:
 
 
 def open_directory(root: str | Path, below: str, why: str, flags: int = os.O_RDONLY) -> int:
-    """Return a descriptor of a directory below a root, itself no link and below none.
+    """Open a directory below a root, refusing links.
 
     Args:
-        root: an absolute name; links in it are followed.
-        below: relative to it; empty for the root itself.
-        why: what an error says: "to …".
+        root: absolute path; links in it are followed.
+        below: relative path; may be empty.
+        why: for the error, "to …".
         flags: ``PASSING`` if only names in it are used.
 
     Raises:
@@ -85,7 +82,7 @@ def open_directory(root: str | Path, below: str, why: str, flags: int = os.O_RDO
 
 
 def descend(home: int, root: str | Path, below: str, flags: int = PASSING) -> int:
-    """Return a descriptor of a directory below an open one: ``home``, which is ``root``; see ``open_directory``."""
+    """Open a directory below ``home``, an open ``root``; see ``open_directory``."""
     at, parts = home, below.split("/") if below else ["."]
     for number, part in enumerate(parts, 1):
         last = number == len(parts)
@@ -104,9 +101,9 @@ def descend(home: int, root: str | Path, below: str, flags: int = PASSING) -> in
 
 
 def open_beneath(root: str | Path, path: str, flags: int, why: str, home: int | None = None) -> int:
-    """Open a regular file below a root, itself no link and below none; see ``open_directory``.
+    """Open a regular file below a root, refusing links; see ``open_directory``.
 
-    ``home`` is the root's directory where that is open already.
+    ``home``: the root's descriptor, if open.
     """
     directory, _, name = path.rpartition("/")
     parent = open_directory(root, directory, why, PASSING) if home is None else descend(home, root, directory)
@@ -117,7 +114,10 @@ def open_beneath(root: str | Path, path: str, flags: int, why: str, home: int | 
 
 
 def open_inside(home: int, name: str, full: str, flags: int) -> int:
-    """Open a regular file of an open directory, itself no link; ``full`` is what an error names."""
+    """Open a regular file, not a link, in an open directory.
+
+    ``full``: its path, for errors.
+    """
     try:
         fd = open_file(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=home)
     except OSError as error:
@@ -134,7 +134,7 @@ def open_inside(home: int, name: str, full: str, flags: int) -> int:
 
 
 def check_kind(stat: os.stat_result, full: str) -> None:
-    """Refuse what is neither a regular file nor a directory: a pipe that somebody made would be waited for.
+    """Refuse anything but files and directories: opening a pipe would block.
 
     Raises:
         StorageDeniedError: it is something else.

@@ -1,8 +1,7 @@
-"""What makes the names in a local directory durable, also where a sync failed before.
+"""Durable names in local directories, even after a failed fsync.
 
-A failed fsync is an error once, and what could not be written counts as written from then on: the next fsync of
-the same directory may succeed and write nothing. So a sync that follows a failed one proves nothing of what was there
-before, unless the directory was changed in between (docs/explanation/design/failed-fsync.md).
+A failed fsync is reported once, then its data counts as clean: the next fsync may succeed and write nothing. It proves
+nothing unless the directory changed in between (docs/explanation/design/failed-fsync.md).
 """
 
 from __future__ import annotations
@@ -19,24 +18,20 @@ from pyspark_commitlog.storage.base import TEMPORARY
 from pyspark_commitlog.storage.descriptors import open_directory, open_file
 from pyspark_commitlog.storage.os_errors import FULL, READ_ONLY, make_writable
 
-#: Directories of this process whose last sync failed, and when their names changed last before it (ns).
+#: Directories whose last sync failed in this process, with their mtime (ns).
 _doubted: dict[str, int] = {}
 
 
 @contextmanager
 def changing(root: str | Path, below: str, path: str) -> Iterator[int]:
-    """Change names in a directory within, by its descriptor, and make them durable.
+    """Open a directory for the block to change names, then sync it.
 
-    The directory is opened before: a failure that another process gets first is reported to every descriptor that was
-    open by then, and to none that is opened later.
-
-    Args:
-        root, below: see ``open_directory``.
-        path: what an error names.
+    Opened first, since an error that another process gets is reported only to descriptors open by then. ``path`` is for
+    errors; ``root``, ``below``: see ``open_directory``.
 
     Raises:
-        StorageDeniedError: it may not be opened, or is a link; nothing was changed.
-        SyncFailedError: what was changed may not survive power loss.
+        StorageDeniedError: denied, or a link; nothing was changed.
+        SyncFailedError: the changes may not survive power loss.
     """
     fd = open_directory(root, below, f"to sync it for {path}")
     try:
@@ -47,15 +42,15 @@ def changing(root: str | Path, below: str, path: str) -> Iterator[int]:
 
 
 def directory_path(root: str | Path, below: str) -> str:
-    """Return the absolute name of a directory below a root."""
+    """Return the absolute path of a directory below a root."""
     return f"{root}/{below}" if below else str(root)
 
 
 @contextmanager
 def directory_of_root(root: Path) -> Iterator[int]:
-    """Open a root's directory, in which its marker is: what is absent below this descriptor is absent of the root.
+    """Open a root's directory and check for its marker.
 
-    A look by name proves nothing, though the marker is seen after it: the disk may have been mounted between the two.
+    Names absent below this descriptor are absent from the root; by path, the disk could be mounted in between.
 
     Raises:
         RootNotAvailableError: there is no marker.
@@ -75,19 +70,19 @@ def directory_of_root(root: Path) -> Iterator[int]:
 
 
 def sync_names(root: str | Path, below: str, path: str, unique: str, *, fresh: bool) -> None:
-    """Make the names durable that are found in a directory.
+    """Make the names in a directory durable.
 
     Args:
         root, below: see ``open_directory``.
-        path: what an error names.
-        unique: part of the name that is made and removed where a change is needed.
-        fresh: whether to change the directory first, whatever is known of it.
+        path: for errors.
+        unique: part of the name made to change the directory.
+        fresh: change it first in any case.
 
     Raises:
         FileNotFoundError: there is no such directory.
         SyncFailedError: they may not survive power loss.
         StorageDeniedError: it may not be read, or is a link.
-        StorageReadOnlyError: a change is needed, and not allowed.
+        StorageReadOnlyError: a needed change is denied.
     """
     directory = directory_path(root, below)
     try:
@@ -109,13 +104,12 @@ def sync_names(root: str | Path, below: str, path: str, unique: str, *, fresh: b
 
 
 def _is_doubted(directory: str, fd: int) -> bool:
-    """Return whether the last sync failed, and nobody changed the directory since."""
     failed = _doubted.get(directory)
     return failed is not None and os.fstat(fd).st_mtime_ns == failed
 
 
 def _change(directory: str, unique: str, fd: int) -> None:
-    """Change a directory's names, so that its next sync has something to write; afterwards they are as before."""
+    """Make and remove a name, so that the next sync writes."""
     name = f"{TEMPORARY}{unique}"
     try:
         os.close(open_file(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, dir_fd=fd))
@@ -123,15 +117,15 @@ def _change(directory: str, unique: str, fd: int) -> None:
     except OSError as error:
         if error.errno not in FULL:
             raise
-        os.utime(fd)  # a disk that is full must still be freed; to a filesystem's journal this is a change, too
+        os.utime(fd)  # frees a full disk; the journal sees a change, too
 
 
 def sync_open(fd: int, directory: str, path: str) -> None:
-    """Make the names in an open directory durable; see ``changing``."""
+    """Sync an open directory; see ``changing``."""
     try:
         _fsync(fd)
     except OSError as error:
-        _doubted[directory] = os.fstat(fd).st_mtime_ns  # the clock of files is coarse: an equal time is no change
+        _doubted[directory] = os.fstat(fd).st_mtime_ns  # file times are coarse: an equal time is no change
         raise SyncFailedError(
             f"fsync of the directory of {path} failed ({error.strerror}): what was written there may not "
             f"survive power loss. Check the disk, then retry with the same writer id"
@@ -140,9 +134,9 @@ def sync_open(fd: int, directory: str, path: str) -> None:
 
 
 def _fsync(fd: int) -> None:
-    """Sync; of an image that is mounted to be read only, some filesystems know no fsync, and need none.
+    """Sync; tolerate EINVAL on read-only images, which need none.
 
-    Those answer EINVAL. EROFS is of filesystems that met an error, and are read only since: ext4, btrfs.
+    EROFS stays an error: ext4 and btrfs become read-only after a failure.
     """
     try:
         os.fsync(fd)

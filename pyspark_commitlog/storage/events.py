@@ -1,6 +1,6 @@
-"""New names in directories, reported by the system at once: Linux' inotify, by the C library.
+"""inotify: immediate reports of new names in directories (Linux).
 
-It reports what any process of this machine does, and nothing that another machine does on a shared mount.
+It sees changes by any process of this machine, none by other machines on a shared mount.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark_commitlog.storage.clock import monotonic
 
-#: Of linux/inotify.h: flags, and the head of an event (watch descriptor, mask, cookie, length of the name after it).
+#: From linux/inotify.h: flags, and an event's head (watch descriptor, mask, cookie, name length).
 _IN_CREATE, _IN_MOVED_TO = 0x100, 0x80
 _IN_Q_OVERFLOW, _IN_IGNORED = 0x4000, 0x8000
 _HEAD = struct.Struct("=iIII")
@@ -29,10 +29,9 @@ def _libc() -> Any:
 
 
 class Events:
-    """Directories that are followed. ``wait`` is for one thread; ``close`` comes after everything else.
+    """Watched directories. One thread calls ``wait``; ``close`` is the last call.
 
-    Args:
-        ignored: what names that are not reported begin with.
+    ``ignored``: prefix of names not to report.
     """
 
     def __init__(self, descriptor: int, ignored: str) -> None:
@@ -45,7 +44,7 @@ class Events:
 
     @classmethod
     def open(cls, ignored: str) -> Events | None:
-        """Return one that follows nothing yet; None where the system has no such thing, or no more of them."""
+        """Return an instance without watches; None if inotify is not available."""
         libc = _libc()
         descriptor = -1 if libc is None else libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
         if descriptor < 0:
@@ -57,9 +56,9 @@ class Events:
             return None
 
     def follow(self, directory: str) -> int | None:
-        """Return the number under which ``wait`` reports a directory; None where it can't be followed.
+        """Watch a directory and return its number for ``wait``; None if impossible.
 
-        It is the same for one directory under two names.
+        The number is the same for all names of a directory.
         """
         number = _libc().inotify_add_watch(self._descriptor, os.fsencode(directory), _IN_CREATE | _IN_MOVED_TO)
         if number < 0:
@@ -68,24 +67,24 @@ class Events:
         return int(number)
 
     def follows(self, number: int | None) -> bool:
-        """Return whether a directory is still followed: one that was deleted is not."""
+        """Return whether a directory is still watched: not after its deletion."""
         return number in self._numbers
 
     def forget(self, number: int) -> None:
-        """Follow a directory no more."""
+        """Stop watching a directory."""
         self._numbers.discard(number)
         _libc().inotify_rm_watch(self._descriptor, number)
 
     def keep(self, numbers: set[int]) -> None:
-        """Forget all others."""
+        """Stop watching all others."""
         for number in self._numbers - numbers:
             self.forget(number)
 
     def wait(self, seconds: float) -> tuple[float, set[int]]:
-        """Wait for new names, or for ``wake``.
+        """Wait for new names, or ``wake``.
 
         Returns:
-            How long it waited, in seconds, and the numbers of the directories with new names, or that were deleted.
+            The seconds waited, and the numbers of directories with new names or deleted.
         """
         began, numbers = monotonic(), set[int]()
         for descriptor, _ in self._poll.poll(max(0.0, seconds) * 1000):
@@ -96,12 +95,12 @@ class Events:
         return monotonic() - began, numbers
 
     def wake(self) -> None:
-        """End the wait of another thread, or the next one."""
+        """End another thread's wait, or the next one."""
         with suppress(BlockingIOError):  # it is woken already, some 2**64 times
             os.eventfd_write(self._woken, 1)
 
     def close(self) -> None:
-        """Follow nothing any more."""
+        """Stop watching."""
         os.close(self._descriptor)
         os.close(self._woken)
 

@@ -1,4 +1,4 @@
-"""Instances of a filesystem, and a file that is being written to one."""
+"""Pooled filesystem instances, and a spooled output file."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from awscrt.checksums import crc32c
 
 from pyspark_commitlog.storage.descriptors import STANDARD
 
-#: Instances that are kept for another use: as many threads read at once.
+#: Idle instances kept: roughly the number of reading threads.
 _KEPT = 16
 
 
 class Instances:
-    """Instances that are used by one thread at a time, or by all where they are made for it (``async_impl``).
+    """Filesystem instances, each for one thread at a time unless ``async_impl``.
 
-    They are made in the process that uses them: a forked child takes none of its parent's, whose connections the parent
-    goes on with, nor lets go of them, which might close those.
+    A forked child makes its own: it must neither use nor close its parent's connections.
     """
 
     def __init__(self, make: Callable[[], Any]) -> None:
@@ -33,7 +32,10 @@ class Instances:
 
     @contextmanager
     def borrow(self) -> Iterator[Any]:
-        """Lend an instance for the block; one that failed, but for a name that is there or not, is not kept."""
+        """Lend an instance for the block; drop it after errors.
+
+        Not after "not found" or "exists".
+        """
         if self._pid != os.getpid():
             self._of_parents.append(self._free)
             self._free, self._pid = deque(), os.getpid()
@@ -63,7 +65,7 @@ class Instances:
 
 
 def _spool() -> IO[bytes]:
-    """Return a temporary file, at a descriptor above those of the standard streams."""
+    """Return a temporary file above the standard streams' descriptors."""
     standard: list[IO[bytes]] = []
     while (file := NamedTemporaryFile()).fileno() in STANDARD:  # noqa: SIM115 the caller's
         standard.append(file)
@@ -73,9 +75,9 @@ def _spool() -> IO[bytes]:
 
 
 class SpooledOutputFile:
-    """See ``storage.base.OutputFile``: gathered on this machine's disk, and stored whole at ``close``.
+    """Output file spooled to local disk and stored whole at ``close``.
 
-    A file that a filesystem writes as it comes may be seen half, and be published by an object that is let go of.
+    Written directly, a file could be seen half, or published by a garbage-collected object.
     """
 
     def __init__(self, store: Callable[[IO[bytes]], None]) -> None:
@@ -92,7 +94,7 @@ class SpooledOutputFile:
             self._file.write(memoryview(data).cast("B"))
 
     def close(self, *, durable: bool = True) -> tuple[int, int]:
-        """See ``OutputFile.close``; always as durable as the filesystem is."""
+        """Store the file; as durable as the filesystem is."""
         with self._file:
             self._file.flush()
             self._file.seek(0)
@@ -100,5 +102,5 @@ class SpooledOutputFile:
         return self._length, self._crc
 
     def discard(self) -> None:
-        """Give up: nothing was stored."""
+        """Drop the file; nothing was stored."""
         self._file.close()

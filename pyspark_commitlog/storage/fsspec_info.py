@@ -1,4 +1,4 @@
-"""What a filesystem of fsspec says of a file, whatever it calls it: pure."""
+"""File metadata of fsspec's filesystems, under whatever key (pure)."""
 
 from __future__ import annotations
 
@@ -11,24 +11,20 @@ from pyspark_commitlog.errors import UnsupportedError
 from pyspark_commitlog.storage.base import FileInfo
 from pyspark_commitlog.storage.fsspec_options import INSTEAD
 
-#: A number that this version of the file alone has, in the place where it lies.
+#: Numbers unique to a version of the file.
 _VERSIONS = ("VersionId", "version_id", "versionId", "generation")
-#: What depends on the content.
+#: Derived from the content.
 _TAGS = ("ETag", "etag", "e_tag")
 _TIMES = ("LastModified", "last_modified", "modified", "mtime", "updated", "modificationTime", "created")
-#: Numbers above are milliseconds since the epoch, not seconds: the year is 5138.
+#: Larger numbers are ms, not seconds: as seconds the year is 5138.
 _MILLISECONDS_FROM = 10**11
 
 
 def file_info(found: Mapping[str, Any], url: str) -> FileInfo:
-    """Return what storage knows of a file.
-
-    Args:
-        found: as ``AbstractFileSystem.info`` gives it.
-        url: of the root, for messages.
+    """Return a file's ``FileInfo`` from ``AbstractFileSystem.info``.
 
     Raises:
-        UnsupportedError: nothing in it distinguishes two files put at one path one after the other (rule O7).
+        UnsupportedError: nothing distinguishes files put successively at one path (rule O7).
     """
     modified_ms = _first_time(found)
     version, tag = _first(found, _VERSIONS), _first(found, _TAGS)
@@ -42,12 +38,10 @@ def file_info(found: Mapping[str, Any], url: str) -> FileInfo:
 
 
 def _first(found: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    """Return what the first name has that has anything, as text."""
     return next((str(found[name]) for name in names if found.get(name) not in (None, "", "null")), "")
 
 
 def _first_time(found: Mapping[str, Any]) -> int | None:
-    """Return the first time that is one, in milliseconds since the epoch; a datetime without a zone is UTC's."""
     return next((time for name in _TIMES if (time := _milliseconds(found.get(name))) is not None), None)
 
 
@@ -63,7 +57,6 @@ def _milliseconds(value: object) -> int | None:
 
 
 def _parsed(text: str) -> datetime | None:
-    """Return the moment that a text of ISO 8601 or of HTTP's form names."""
     for parse in (datetime.fromisoformat, parsedate_to_datetime):
         try:
             return parse(text)

@@ -1,4 +1,4 @@
-"""Which of fsspec's filesystems may hold a root, and how an instance of one is made: URLs and ``storage_options``."""
+"""fsspec filesystems that may hold a root, and their URLs and ``storage_options``."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 from pyspark_commitlog.errors import UnsupportedError, UsageError
 from pyspark_commitlog.storage.object_errors import without_values
 
-#: HDFS by its HTTP interface, whose atomic rename the door knows how to use (``storage.webhdfs``).
+#: HDFS by HTTP, supported by its atomic rename (``storage.webhdfs``).
 WEBHDFS = "webhdfs"
 INSTEAD = f"use s3://, gs://, az:// or abfs://, {WEBHDFS}:// for HDFS, or a local directory"
 
 _LOOKS_FIRST = "it looks whether a name is taken and writes then, so that two writers may both take it"
 _SEEN_HALF = "a file is seen there before its content is whole"
-#: protocol -> why no filesystem for it can hold a log, whatever a race says.
+#: protocol -> why it can never hold a log.
 _REFUSED = {
     "hdfs": "its client (libhdfs) shows no number of a file, without which two files that were put at one path one "
     "after the other can't be distinguished. WebHDFS reaches the same files: webhdfs://NAMENODE:9870/PATH",
@@ -29,40 +29,37 @@ _REFUSED = {
 }
 _REFUSED |= {"arrow_hdfs": _REFUSED["hdfs"], "ssh": _REFUSED["sftp"], "https": _REFUSED["http"]}
 
-#: Where fsspec's own ways are that a filesystem has without more.
+#: Modules of fsspec's default implementations.
 _DEFAULTS = ("fsspec.spec", "fsspec.asyn")
 _LOGIN = re.compile(r"://\S*@")
-#: Spark's options and the command line have no more than text.
+#: Booleans as text, from Spark's options and the command line.
 _WORDS = {"true": True, "false": False}
 
 
 def refuse(root: str, why: str) -> UnsupportedError:
-    """Return the error of a root whose filesystem can't hold a log."""
+    """Return the error for a filesystem that can't hold a log."""
     protocol, shown = root.partition(":")[0], _LOGIN.sub("://", root)
     return UnsupportedError(f"{protocol}:// is not supported by this version (root {shown!r}): {INSTEAD}. {why}")
 
 
 @dataclass(frozen=True, slots=True)
 class Filesystem:
-    """Makes instances of a filesystem in the process that uses them: it can be pickled, they can't.
-
-    ``repr`` shows no option's value.
-    """
+    """Picklable factory of a filesystem's instances; ``repr`` hides option values."""
 
     url: str
     options: Mapping[str, object] = field(repr=False)
 
     @property
     def protocol(self) -> str:
-        """Return the URL's."""
+        """Return the URL's protocol."""
         return self.url.partition(":")[0]
 
     def check(self) -> None:
-        """Refuse what is known to hold no log; asks no server.
+        """Refuse filesystems known to be unfit; no I/O.
 
         Raises:
             UsageError: the URL holds a password.
-            UnsupportedError: the filesystem is unknown, not installed, or not fit.
+            UnsupportedError: the filesystem is unknown, not installed or unfit.
         """
         if "::" in self.url:
             raise refuse(self.url, "Chained URLs are not taken: what stands in front caches, or rewrites paths")
@@ -80,7 +77,7 @@ class Filesystem:
         """Return fsspec's class.
 
         Raises:
-            UnsupportedError: there is none of that name, or its package is not installed.
+            UnsupportedError: unknown name, or its package is not installed.
         """
         from fsspec import get_filesystem_class
 
@@ -92,12 +89,12 @@ class Filesystem:
 
     @property
     def path(self) -> str:
-        """Return where the root is, as the filesystem names it, without a slash at the end."""
+        """Return the root's path in the filesystem, without trailing slash."""
         return str(self.kind._strip_protocol(self.url)).rstrip("/")
 
     @property
     def name(self) -> str:
-        """Return the filesystem, its host, and the versions of what asks it."""
+        """Return protocol, host, class and versions."""
         kind = self.kind
         package = kind.__module__.partition(".")[0]
         version = getattr(sys.modules.get(package), "__version__", "of unknown version")
@@ -110,7 +107,7 @@ class Filesystem:
         """Return a new instance.
 
         Raises:
-            UsageError: an option that the filesystem does not take.
+            UsageError: the filesystem does not take an option.
             UnsupportedError: see ``kind``.
         """
         kind = self.kind
@@ -121,18 +118,18 @@ class Filesystem:
             names = ", ".join(sorted(self.options)) or "(none)"
             line = without_values(str(error).partition("\n")[0], self.options)[:200]
             raise UsageError(f"cannot open {self.url!r} with the storage options {names}: {line}") from None
-        except ImportError as error:  # what the class itself needs
+        except ImportError as error:  # the class's own dependency
             raise refuse(self.url, f"fsspec says: {error}") from None
         listings: Any = getattr(made, "dircache", None)
-        if hasattr(listings, "use_listings_cache"):  # not every filesystem takes the option of that name
+        if hasattr(listings, "use_listings_cache"):  # not every filesystem takes this option
             listings.use_listings_cache = False
         return made
 
 
 def creates_exclusively(kind: type[Any]) -> bool:
-    """Return whether a class has a put of its own that knows the mode ``create`` (pure).
+    """Return whether a class's own put supports the mode ``create`` (pure).
 
-    fsspec's default looks first and writes then; a class that takes no ``mode`` ignores it.
+    fsspec's default looks first, then writes; a class without ``mode`` ignores it.
     """
     for name in ("_pipe_file", "pipe_file"):
         put = getattr(kind, name, None)
@@ -142,5 +139,4 @@ def creates_exclusively(kind: type[Any]) -> bool:
 
 
 def _plain(value: object) -> object:
-    """Return a switch for the text of one."""
     return _WORDS.get(value.lower(), value) if isinstance(value, str) else value

@@ -1,9 +1,7 @@
-"""The door to any other filesystem of fsspec that can create a file exclusively.
+"""Storage on any other fsspec filesystem that creates files exclusively.
 
-A put if absent is ``pipe_file(mode="create")``, once. What the filesystem makes of that is tried before a root is
-made: by the race (``storage.race``) and by ``fault`` here. Of a filesystem that nobody here knows nothing is taken for
-true beside that: each look at a file is a look (``bills_requests`` is False, as on an unknown mount), and directories
-are names alone.
+Put-if-absent is a single ``pipe_file(mode="create")``, tested before a root is made (``storage.race``, ``fault``).
+Nothing else is assumed: no look is skipped (``bills_requests`` is False), and directories are mere names.
 """
 
 from __future__ import annotations
@@ -34,11 +32,11 @@ from pyspark_commitlog.storage.write_once import WriteOnceStorage
 
 _Result = TypeVar("_Result")
 
-#: Tries of what may be repeated, and the longest pause between two, seconds.
+#: Tries of an idempotent request, and its first and longest pause in seconds.
 _TRIES = 5
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
-#: Looks at a file that is read until it was the same before and after.
+#: Tries to read a file unchanged.
 _LOOKS = 5
 
 
@@ -46,13 +44,12 @@ class FsspecStorage(WriteOnceStorage):
     """A root on a filesystem of fsspec.
 
     Args:
-        url: as fsspec takes it; without a password.
+        url: as fsspec takes it, without password.
         options: as the filesystem takes them.
-        clock: this process's time.
 
     Raises:
         UsageError: the URL holds a password.
-        UnsupportedError: the filesystem is known not to be fit, or its package is not installed.
+        UnsupportedError: the filesystem is unfit or not installed.
     """
 
     def __init__(self, url: str, options: Mapping[str, object] | None = None, *, clock: Clock | None = None) -> None:
@@ -65,7 +62,7 @@ class FsspecStorage(WriteOnceStorage):
         self._begin()
 
     def _begin(self) -> None:
-        """Begin in a process: nothing that another thread may have held when it was forked is taken along."""
+        """Start with fresh instances and locks, also in a forked child."""
         self._pid = os.getpid()
         self._instances = Instances(self._make)
         self._forget_time()
@@ -85,20 +82,20 @@ class FsspecStorage(WriteOnceStorage):
 
     @property
     def client(self) -> str:  # type: ignore[override]
-        """The filesystem, its host and the versions."""
+        """The filesystem, its host and versions."""
         return self._filesystem.name
 
     def shares_options_with(self, url: str) -> bool:
-        """Return whether another root is of the same protocol."""
+        """Return whether another root has the same protocol."""
         return "://" in url and url.partition(":")[0] == self._filesystem.protocol
 
     @property
     def remedy(self) -> str:
-        """What to do where this place is not fit."""
+        """See ``Storage``."""
         return f"The filesystem that fsspec has for {self._filesystem.protocol}:// does not do: {INSTEAD}"
 
     def fault(self, directory: str) -> str | None:
-        """See ``Storage.fault``."""
+        """See ``Storage``."""
         return fault_of_files(self, directory)
 
     # --- requests ----------------------------------------------------------------------------------------
@@ -108,10 +105,10 @@ class FsspecStorage(WriteOnceStorage):
 
     @contextmanager
     def _using(self, action: str) -> Iterator[Any]:
-        """Lend an instance; raise our errors in place of its own, but for "not found" and "exists"."""
+        """Lend an instance; translate its errors, except "not found" and "exists"."""
         if self._pid != os.getpid():
             parent, before = self._instances, getattr(self, "_of_parents", ())
-            self._of_parents = (*before, parent)  # its connections are the parent's: they are not closed here
+            self._of_parents = (*before, parent)  # keep the parent's connections open
             self._begin()
         try:
             with self._instances.borrow() as instance:
@@ -131,7 +128,6 @@ class FsspecStorage(WriteOnceStorage):
         return StorageError(f"{where}: {type(error).__name__}: {first_line(error)}")
 
     def _repeated(self, action: str, act: Callable[[Any], _Result]) -> _Result:
-        """Do what may be repeated until it is answered: pauses double, are drawn by chance, and end."""
         for done in range(1, _TRIES):
             try:
                 with self._using(action) as instance:
@@ -144,7 +140,6 @@ class FsspecStorage(WriteOnceStorage):
             return act(instance)
 
     def _path(self, path: str) -> str:
-        """Return where a path below the root is."""
         if path.startswith("/") or ".." in path.split("/"):
             raise UsageError(f"path {path!r} leaves the root {self.url}")
         return f"{self._root}/{path}" if path else self._root
@@ -158,7 +153,7 @@ class FsspecStorage(WriteOnceStorage):
     # --- writing -----------------------------------------------------------------------------------------
 
     def put_if_absent(self, path: str, data: bytes) -> FileInfo | None:
-        """See ``Storage.put_if_absent``: one call; what is not "exists" is ambiguous."""
+        """Create the file in one call; errors but "exists" are ambiguous."""
         full, action, began = self._file(path), f"write {path}", self.clock.monotonic()
         try:
             with self._using(action) as instance:
@@ -176,23 +171,26 @@ class FsspecStorage(WriteOnceStorage):
         """Create a file exclusively.
 
         Raises:
-            FileExistsError: it is there.
-            Exception: it may be there.
+            FileExistsError: it exists.
+            Exception: it may exist.
         """
         instance.pipe_file(full, data, mode="create")
 
     def _certain(self, error: CommitLogError) -> CommitLogError:
-        """Return what is raised for a put that was denied: a library may have tried before, and have landed it."""
+        """Return the ambiguous error of a denied put.
+
+        A library's earlier try may have landed.
+        """
         return StorageError(str(error))
 
     def write_once(self, path: str, data: bytes) -> None:
-        """See ``Storage.write_once``."""
+        """See ``Storage``."""
         full, began = self._file(path), self.clock.monotonic()
         self._repeated(f"write {path}", lambda instance: self._replace(instance, full, data))
         self._time.put(path, began)
 
     def create(self, path: str) -> OutputFile:
-        """See ``Storage.create``: gathered on this machine's disk first."""
+        """Spool to local disk; see ``SpooledOutputFile``."""
         full = self._file(path)
 
         def store(file: IO[bytes]) -> None:
@@ -201,30 +199,28 @@ class FsspecStorage(WriteOnceStorage):
         return SpooledOutputFile(store)
 
     def _replace(self, instance: Any, full: str, data: bytes) -> None:
-        """Store a file, in the place of one that has the name."""
         instance.pipe_file(full, data)
 
     def _replace_by_file(self, instance: Any, full: str, file: IO[bytes]) -> None:
-        """Store what a local file holds."""
         instance.put_file(file.name, full)
 
     def open_append(self, path: str) -> AppendFile:
-        """Refuse: nothing is appended here (``can_append``)."""
+        """Refuse: not supported (``can_append``)."""
         self._path(path)
         raise UnsupportedError(f"{self.url}/{path}: files here can't be appended to")
 
     # --- reading -----------------------------------------------------------------------------------------
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
-        """See ``Storage.read``: a look and a ranged read."""
+        """Read by a look and a ranged read."""
         return self._read(path, start, length, self.info(path))
 
     def map(self, path: str, start: int, length: int) -> pa.Buffer:
-        """See ``Storage.map``: read, as there is nothing to map."""
+        """Read, as nothing can be mapped."""
         return pa.py_buffer(self.read(path, start, length))
 
     def fetch(self, path: str, length: int) -> tuple[bytes, FileInfo]:
-        """See ``Storage.fetch``: looked at before and after, as a read says nothing of the file."""
+        """Read between two equal looks, as a read has no metadata."""
         before = self.info(path)
         for _ in range(_LOOKS):
             try:
@@ -238,11 +234,7 @@ class FsspecStorage(WriteOnceStorage):
         raise StorageError(f"{self.url}: cannot read {path}: it changed {_LOOKS} times meanwhile; read it again")
 
     def _read(self, path: str, start: int, length: int | None, info: FileInfo) -> bytes:
-        """Return a range of a file that was looked at.
-
-        Raises:
-            StorageError: not as many bytes came as it has.
-        """
+        """Return a range of a file of known size; raise if fewer bytes came."""
         full, end = self._file(path), info.size if length is None else min(info.size, start + length)
         if end <= start:
             return b""
@@ -257,7 +249,7 @@ class FsspecStorage(WriteOnceStorage):
         return instance.cat_file(full, start=start, end=end)
 
     def info(self, path: str) -> FileInfo:
-        """See ``Storage.info``."""
+        """See ``Storage``."""
         full = self._file(path)
         info = self._repeated(f"read {path}", lambda instance: self._look(instance, full))
         self._time.observe(path, info.modified_ms, self.clock.monotonic())
@@ -271,7 +263,7 @@ class FsspecStorage(WriteOnceStorage):
         return file_info(found, self.url)
 
     def names(self, directory: str) -> list[str]:
-        """See ``Storage.names``."""
+        """See ``Storage``."""
         return [name for name in self._all_names(directory) if not name.startswith(TEMPORARY)]
 
     def _all_names(self, directory: str) -> list[str]:
@@ -282,7 +274,10 @@ class FsspecStorage(WriteOnceStorage):
             return []
 
     def _names_in(self, instance: Any, full: str) -> list[str]:
-        """Return the names in a directory; none where it is a file, which some filesystems list as itself."""
+        """Return a directory's names.
+
+        None for a file, which some filesystems list as itself.
+        """
         instance.invalidate_cache()
         pairs = (str(path).rstrip("/").rpartition("/")[::2] for path in instance.ls(full, detail=False))
         return [name for parent, name in pairs if name and parent.strip("/") == full.strip("/")]
@@ -290,7 +285,7 @@ class FsspecStorage(WriteOnceStorage):
     # --- deleting ----------------------------------------------------------------------------------------
 
     def delete(self, path: str) -> None:
-        """See ``Storage.delete``."""
+        """See ``Storage``."""
         full = self._path(path)
         with suppress(FileNotFoundError):
             self._repeated(f"delete {path}", lambda instance: self._remove(instance, full))
@@ -299,7 +294,7 @@ class FsspecStorage(WriteOnceStorage):
         instance.rm_file(full)
 
     def delete_tree(self, directory: str) -> None:
-        """See ``Storage.delete_tree``: file by file; never all of a root, which may be all of a bucket."""
+        """Delete file by file; never a root, perhaps a whole bucket."""
         full = self._path(directory)
         if not directory:
             raise UsageError(f"{self.url}: a whole root is not deleted: name a directory in it")
@@ -314,4 +309,4 @@ class FsspecStorage(WriteOnceStorage):
 
 
 class _ChangedError(StorageError):
-    """Not as many bytes came as the file has that was looked at."""
+    """A file had other than the expected number of bytes."""

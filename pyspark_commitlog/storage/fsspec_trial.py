@@ -1,4 +1,4 @@
-"""Whether files of an unknown filesystem appear whole, and can be distinguished: tried where a root is to be."""
+"""Tests whether an unknown filesystem's files appear whole and are distinguishable."""
 
 from __future__ import annotations
 
@@ -9,23 +9,21 @@ from threading import Event, Thread
 from pyspark_commitlog.errors import StorageError, UnsupportedError
 from pyspark_commitlog.storage.base import Storage
 
-#: A file large enough to be sent in pieces, and how often one is put.
+#: Size of a file large enough to be sent in pieces, and number of puts.
 _BODY_BYTES = 8 * 2**20
 _PUTS = 3
-#: Files may be stamped by the second; nothing is collected and put again that fast.
+#: Files may be stamped by the second; collected names are never reused faster.
 _TICK_SECONDS = 1.1
 
 
 def fault_of_files(storage: Storage, directory: str) -> str | None:
-    """Return what is wrong with the files of a place; None where nothing is.
+    """Return the first defect of a place's files, or None.
 
-    Args:
-        storage: the place.
-        directory: of the caller's own, which is made, and removed again.
+    ``directory`` is the test's own; it is made and deleted.
 
     Raises:
-        StorageError: it can't be written, or read.
-        UnsupportedError: nothing that the filesystem says of files distinguishes them.
+        StorageError: it can't be written or read.
+        UnsupportedError: no metadata distinguishes files.
     """
     storage.make_directory(directory)
     try:
@@ -51,7 +49,6 @@ def _fault_of_identity(storage: Storage, path: str) -> str | None:
 
 
 def _fault_of_wholeness(storage: Storage, directory: str) -> str | None:
-    """Return whether a file was seen before its content was whole, by a reader that looks all the time."""
     body = bytes(range(256)) * (_BODY_BYTES // 256)
     for number in range(_PUTS):
         sizes = _seen_during(storage, f"{directory}/whole-{number}", body)
@@ -61,7 +58,6 @@ def _fault_of_wholeness(storage: Storage, directory: str) -> str | None:
 
 
 def _seen_during(storage: Storage, path: str, body: bytes) -> set[int]:
-    """Return the sizes that a file had, to a reader, while it was put."""
     seen, stop = set[int](), Event()
 
     def look() -> None:

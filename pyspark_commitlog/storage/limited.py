@@ -1,4 +1,4 @@
-"""The door to a root that is one of several: no call waits longer than its limit, whatever the system does."""
+"""Storage wrapper for one of several roots: every call has a deadline."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-#: Seconds that a call may take: a look, a small write with its syncs, and one of data.
+#: Deadlines in seconds: of a look, a small synced write, and a data transfer.
 LOOK_SECONDS, PUT_SECONDS, DATA_SECONDS = 4.0, 8.0, 30.0
 
 
 def limited(storage: Storage) -> LimitedStorage:
-    """Return the door to a root whose calls have limits; itself, if it is that already."""
+    """Return a storage with deadlines; itself, if it has them."""
     return storage if isinstance(storage, LimitedStorage) else LimitedStorage(storage)
 
 
 def begun(storage: Storage, what: str, act: Callable[[], _Result]) -> Callable[[], _Result]:
-    """Begin several calls of a root, beside the caller where it is one with limits; return what waits for them."""
+    """Begin calls, concurrently if the root has deadlines; return their waiter."""
     return storage.calls.begin(what, act) if isinstance(storage, LimitedStorage) else act
 
 
 class LimitedStorage(Storage):
-    """Hands all on to another door, within limits.
+    """Delegates to another storage, with a deadline for each call.
 
     Raises, each of its methods:
-        ReplicaNotAvailableError: the root hangs. A put, or write, that was given up may be done later.
+        ReplicaNotAvailableError: the root hangs. An abandoned write may be done later.
     """
 
     has_limits = True
@@ -56,7 +56,7 @@ class LimitedStorage(Storage):
 
     @property
     def calls(self) -> Calls:
-        """The calls of this root in this process: a forked child has others."""
+        """The root's calls in this process; a forked child has others."""
         return Calls.of(self.url)
 
     def _run(
@@ -75,106 +75,106 @@ class LimitedStorage(Storage):
         seconds: float | None = None,
         undo: Callable[[_Result], object] | None = None,
     ) -> _Result:
-        """Do as ``_run`` what changes nothing: no lock is kept until it has ended."""
+        """Like ``_run``, for calls without changes, which keep no lock."""
         return self.calls.run(what, act, LOOK_SECONDS if seconds is None else seconds, undo, changes=False)
 
     @property
     def can_append(self) -> bool:  # type: ignore[override]
-        """As the inner one: asked once."""
+        """Delegate, once."""
         if self._appends is None:
             self._appends = self._look("a look at the mount", lambda: self._inner.can_append)
         return self._appends
 
     @property
     def bills_requests(self) -> bool:  # type: ignore[override]
-        """As the inner one."""
+        """Delegate."""
         return self._inner.bills_requests
 
     @property
     def client(self) -> str:  # type: ignore[override]
-        """As the inner one: asked once."""
+        """Delegate, once."""
         if self._client is None:
             self._client = self._look("a look at the mount", lambda: self._inner.client)
         return self._client
 
     @property
     def remedy(self) -> str:
-        """As the inner one."""
+        """Delegate."""
         return self._inner.remedy
 
     def peer(self, url: str) -> Storage:
-        """Return the door to another root, which has limits too."""
+        """Return another root's storage, with deadlines."""
         return limited(self._inner.peer(url))
 
     def expect_root(self) -> None:
-        """As the inner one."""
+        """Delegate."""
         self._inner.expect_root()
 
     def place(self) -> object:
-        """As the inner one."""
+        """Delegate."""
         return self._look("a look", self._inner.place)
 
     def device(self) -> object:
-        """As the inner one."""
+        """Delegate."""
         return self._look("a look", self._inner.device)
 
     def fault(self, directory: str) -> str | None:
-        """As the inner one."""
+        """Delegate."""
         return self._run(f"a trial of {directory}", lambda: self._inner.fault(directory), DATA_SECONDS)
 
     def run_as_one_call(self, act: Callable[[], _Result], *, changes: bool = False) -> _Result:
-        """Run them as one call, in which each has its limit."""
+        """Run as one call, with a deadline per step."""
         return self.calls.begin("several calls" if changes else "several looks", act, changes=changes)()
 
     # --- writing -----------------------------------------------------------------------------------------
 
     def put_if_absent(self, path: str, data: bytes) -> FileInfo | None:
-        """As the inner one."""
+        """Delegate."""
         return self._run(f"a put of {path}", lambda: self._inner.put_if_absent(path, data), PUT_SECONDS)
 
     def write_once(self, path: str, data: bytes) -> None:
-        """As the inner one."""
+        """Delegate."""
         self._run(f"a write of {path}", lambda: self._inner.write_once(path, data), DATA_SECONDS)
 
     def create(self, path: str) -> OutputFile:
-        """As the inner one."""
+        """Delegate."""
         made = self._run(f"a write of {path}", lambda: self._inner.create(path), PUT_SECONDS, OutputFile.discard)
         return _LimitedOutput(self, path, made)
 
     def open_append(self, path: str) -> AppendFile:
-        """As the inner one."""
+        """Delegate."""
         made = self._run(f"a write of {path}", lambda: self._inner.open_append(path), PUT_SECONDS, AppendFile.close)
         return _Append(self, path, made)
 
     def make_directory(self, directory: str) -> None:
-        """As the inner one."""
+        """Delegate."""
         self._run(f"making {directory}", lambda: self._inner.make_directory(directory), PUT_SECONDS)
 
     def sync_file(self, path: str) -> None:
-        """As the inner one."""
+        """Delegate."""
         self._run(f"a sync of {path}", lambda: self._inner.sync_file(path), DATA_SECONDS)
 
     def sync_directory(self, directory: str, *, fresh: bool = False) -> None:
-        """As the inner one."""
+        """Delegate."""
         self._run(f"a sync of {directory}", lambda: self._inner.sync_directory(directory, fresh=fresh), PUT_SECONDS)
 
     def delete(self, path: str) -> None:
-        """As the inner one."""
+        """Delegate."""
         self._run(f"a removal of {path}", lambda: self._inner.delete(path), PUT_SECONDS)
 
     def delete_tree(self, directory: str) -> None:
-        """As the inner one."""
+        """Delegate."""
         self._run(f"a removal of {directory}", lambda: self._inner.delete_tree(directory), DATA_SECONDS)
 
     def remove_abandoned(self, directory: str, before_ms: int) -> int:
-        """As the inner one."""
+        """Delegate."""
         return self._run(
             f"cleaning {directory}", lambda: self._inner.remove_abandoned(directory, before_ms), DATA_SECONDS
         )
 
     @contextmanager
     def try_lock(self, path: str) -> Iterator[bool]:
-        """As the inner one; what was left behind under it, and may change something, keeps it until it has ended."""
+        """Delegate; abandoned calls with changes keep the lock until they end."""
         lock = self._inner.try_lock(path)
         before = self.calls.late_calls()
 
@@ -188,23 +188,23 @@ class LimitedStorage(Storage):
             self.calls.let_go(f"a lock of {path}", leave, LOOK_SECONDS, before)
 
     def holder(self, path: str) -> Holder:
-        """As the inner one."""
+        """Delegate."""
         return self._look(f"a read of {path}", lambda: self._inner.holder(path))
 
     @contextmanager
     def turn(self, directory: str, seconds: float) -> Iterator[bool]:
-        """As the inner one; callers of this process stand in line, and the first alone makes a call that waits.
+        """Delegate for the first of this process's callers; the others queue.
 
-        It is given back by the caller itself, which waits for nothing there. What was done in it is done: if its end
-        failed, as calls of a root do that hangs, that would read as if not.
+        The caller itself ends the turn, without a deadline: that does not block, and a failure here would make
+        completed work look failed.
         """
         place, until, lines = TurnPlace(directory), monotonic() + seconds, self.calls.lines
-        self.calls.check()  # what holds the turn may be what hangs
+        self.calls.check()  # the turn's holder may be the call that hangs
         try:
             if lines.enter(place, seconds):
                 with self._turn_of_process(directory, max(0.0, until - monotonic())) as came:
                     if not came:
-                        lines.leave(place)  # where there are no turns nobody waits for one
+                        lines.leave(place)  # without turns nobody waits
                     yield came
             else:
                 lines.leave(place)
@@ -234,25 +234,25 @@ class LimitedStorage(Storage):
                 leave()
 
     def follow(self, events: Events, directory: str) -> int | None:
-        """As the inner one."""
+        """Delegate."""
         return self._look(f"a look at {directory}", lambda: self._inner.follow(events, directory))
 
     def now_ms(self) -> int:
-        """As the inner one."""
+        """Delegate."""
         return self._look("a look at its time", self._inner.now_ms, DATA_SECONDS)
 
     # --- reading -----------------------------------------------------------------------------------------
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
-        """As the inner one."""
+        """Delegate."""
         return self._look(f"a read of {path}", lambda: self._inner.read(path, start, length))
 
     def fetch(self, path: str, length: int) -> tuple[bytes, FileInfo]:
-        """As the inner one."""
+        """Delegate."""
         return self._look(f"a read of {path}", lambda: self._inner.fetch(path, length))
 
     def map(self, path: str, start: int, length: int) -> pa.Buffer:
-        """Return a copy: a page of a mapped file may hang any thread that touches it."""
+        """Return a copy: touching a mapped page could hang any thread."""
         import pyarrow as pa
 
         return self._look(
@@ -260,48 +260,41 @@ class LimitedStorage(Storage):
         )
 
     def info(self, path: str) -> FileInfo:
-        """As the inner one."""
+        """Delegate."""
         return self._look(f"a look at {path}", lambda: self._inner.info(path))
 
     def exists(self, path: str) -> bool:
-        """As the inner one."""
+        """Delegate."""
         return self._look(f"a look at {path}", lambda: self._inner.exists(path))
 
     def names(self, directory: str) -> list[str]:
-        """As the inner one."""
+        """Delegate."""
         return self._look(f"a listing of {directory}", lambda: self._inner.names(directory))
 
     def new_id(self) -> str:
-        """As the inner one."""
+        """Delegate."""
         return self._inner.new_id()
 
     def jitter(self) -> float:
-        """As the inner one."""
+        """Delegate."""
         return self._inner.jitter()
 
 
 class _LimitedOutput:
-    """See ``storage.base.OutputFile``."""
-
     def __init__(self, storage: LimitedStorage, path: str, inner: OutputFile) -> None:
         self._storage, self._path, self._inner = storage, path, inner
 
     def write(self, *pieces: bytes | memoryview | pa.Buffer) -> None:
-        """As the inner one."""
         self._storage._run(f"a write of {self._path}", lambda: self._inner.write(*pieces), DATA_SECONDS)
 
     def close(self, *, durable: bool = True) -> tuple[int, int]:
-        """As the inner one."""
         return self._storage._run(f"a write of {self._path}", lambda: self._inner.close(durable=durable), DATA_SECONDS)
 
     def discard(self) -> None:
-        """As the inner one."""
         self._storage._run(f"a write of {self._path}", self._inner.discard)
 
 
 class _Append:
-    """See ``storage.base.AppendFile``."""
-
     def __init__(self, storage: LimitedStorage, path: str, inner: AppendFile) -> None:
         self._storage, self._path, self._inner = storage, path, inner
 
@@ -309,21 +302,16 @@ class _Append:
         return self._storage._run(f"a write of {self._path}", act, DATA_SECONDS)
 
     def write_at(self, position: int, pieces: Sequence[bytes | memoryview | pa.Buffer]) -> int:
-        """As the inner one."""
         return self._run(lambda: self._inner.write_at(position, pieces))
 
     def truncate(self, length: int) -> None:
-        """As the inner one."""
         self._run(lambda: self._inner.truncate(length))
 
     def reserve(self, length: int) -> None:
-        """As the inner one."""
         self._run(lambda: self._inner.reserve(length))
 
     def sync(self) -> None:
-        """As the inner one."""
         self._run(self._inner.sync)
 
     def close(self) -> None:
-        """As the inner one."""
         self._run(self._inner.close)

@@ -1,7 +1,6 @@
-"""What the package may take of a process at most, whatever the number of topics, partitions and roots.
+"""Process-wide limits, whatever the number of topics, partitions and roots.
 
-An operation beyond a limit waits, or goes on with less: it never fails because of one.
-docs/reference/limits.md has what counts.
+An operation beyond one waits or uses less; it never fails because of one. See docs/reference/limits.md.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 
 from pyspark_commitlog.errors import OptionError
 
-#: The least of each that anything works with.
+#: Minimums.
 LEAST = {"threads": 8, "files": 16, "cache_bytes": 0, "read_ahead_bytes": 0}
 _VARIABLE = "COMMITLOG_MAX_"
 
@@ -21,11 +20,11 @@ class ProcessLimits:
     """Limits of a process.
 
     Args:
-        threads: threads that the package runs. Default: 32. Minimum: 8.
-        files: files that it keeps open between two calls. Default: 256. Minimum: 16.
-        cache_bytes: bytes of decoded frames, entries and tables that it remembers. Default: 64 MiB. Minimum: 0.
-        read_ahead_bytes: bytes that readers hold of what they have fetched and not read yet, where files can't be
-            mapped. Default: 128 MiB. Minimum: 0; each reader gets 256 KiB, and the frame it reads, whatever is left.
+        threads: threads of the package. Default: 32. Minimum: 8.
+        files: files kept open between calls. Default: 256. Minimum: 16.
+        cache_bytes: cached bytes of decoded frames, entries and tables. Default: 64 MiB. Minimum: 0.
+        read_ahead_bytes: bytes that readers have fetched and not read yet, if files can't be mapped. Default: 128 MiB.
+            Minimum: 0; each reader always gets 256 KiB and the frame it reads.
     """
 
     threads: int = 32
@@ -37,7 +36,7 @@ class ProcessLimits:
         """Return these limits.
 
         Raises:
-            OptionError: names the one that is not allowed, and its minimum.
+            OptionError: names the limit that is not allowed, and its minimum.
         """
         for name, least in LEAST.items():
             value = getattr(self, name)
@@ -47,10 +46,10 @@ class ProcessLimits:
 
 
 def from_environment() -> ProcessLimits:
-    """Return the limits that ``COMMITLOG_MAX_THREADS``, ``…_FILES`` and so on set, else the defaults.
+    """Return the limits of ``COMMITLOG_MAX_THREADS``, ``…_FILES`` …, else the defaults.
 
     Raises:
-        OptionError: names the variable, its value and what is allowed.
+        OptionError: names the variable, its value and the allowed ones.
     """
     limits: dict[str, int] = {}
     for field in fields(ProcessLimits):
@@ -71,7 +70,7 @@ _limits: ProcessLimits | None = None
 
 
 def limits() -> ProcessLimits:
-    """Return what holds for this process: what ``set_limits`` set, else the environment, else the defaults.
+    """Return this process's limits: as set, from the environment, or defaults.
 
     Raises:
         OptionError: an environment variable is not allowed.
@@ -89,16 +88,16 @@ def set_limits(
     cache_bytes: int | None = None,
     read_ahead_bytes: int | None = None,
 ) -> ProcessLimits:
-    """Set limits of this process, and of those forked from it later; those that are not given stay.
+    """Set limits of this process and its future forks.
 
     Args:
-        threads: see ``ProcessLimits``. Threads beyond a lower one end when they have done what they are at.
+        threads: see ``ProcessLimits``. Excess threads end after their current work.
         files: see ``ProcessLimits``.
-        cache_bytes: see ``ProcessLimits``. What is cached beyond a lower one goes with the next that is put.
+        cache_bytes: see ``ProcessLimits``. Excess items are dropped at the next put.
         read_ahead_bytes: see ``ProcessLimits``.
 
     Returns:
-        What holds from now on.
+        The limits from now on.
 
     Raises:
         OptionError: one is not allowed; nothing was changed.

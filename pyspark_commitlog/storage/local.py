@@ -1,4 +1,4 @@
-"""The door to a directory on this machine: links for put-if-absent, mmap for reads, OS locks for settlers."""
+"""Storage in a local directory: hard links, mmap and OS locks."""
 
 from __future__ import annotations
 
@@ -42,23 +42,22 @@ from pyspark_commitlog.storage.process import process_name
 
 _T = TypeVar("_T")
 
-#: What the name of a lock's note ends with, and more than one takes.
+#: Suffix of a lock's note, and its maximum size.
 HOLDER = ".holder"
 _NOTE_BYTES = 4096
-#: What a client of NFS calls a file that was deleted while a process of its machine had it open.
+#: NFS's name for a deleted file that is still open.
 _DELETED_BUT_OPEN = re.compile(r"\.nfs[0-9a-f]{24}")
 
-#: Directories that a root remembers as synced, those used last: topics come and go. To forget one costs one more sync.
+#: Capacity of the memory of synced directories; a forgotten one is synced again.
 _DURABLE = 512
 
-#: What lies in the directory of a log.
+#: Top-level directories of a log.
 _OF_A_LOG = frozenset(path.partition("/")[0] for path in (TOPICS, GROUPS, REPLICAS, CONFIG_JOURNAL, ACCESS_JOURNAL))
 
-#: Files of this process whose last sync failed: what it did not write counts as written to the next.
+#: Files whose last sync failed in this process: unwritten data counts as clean.
 _doubted_files: set[str] = set()
 
-# Filesystems of this machine's own disks: locks and appends hold there. Others (nfs, 9p, fuse…) are read and
-# written without appending in place.
+# Local filesystems, on which locks and appends are safe. Others (nfs, 9p, fuse …) are not appended to.
 _LOCAL_TYPES = frozenset(
     [
         "ext2",
@@ -81,9 +80,9 @@ _LOCAL_TYPES = frozenset(
 
 
 class LocalStorage(Storage):
-    """A root directory on a local filesystem.
+    """A root directory on a mounted filesystem.
 
-    ``clock`` stamps files too when it is not the system's, so that tests can let files grow old.
+    A ``clock`` other than the system's also stamps files, so that tests can age them.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, clock: Clock | None = None) -> None:
@@ -98,7 +97,7 @@ class LocalStorage(Storage):
         self._expected = False
 
     def expect_root(self) -> None:
-        """See ``Storage.expect_root``."""
+        """See ``Storage``."""
         self._expected = True
 
     @property
@@ -110,16 +109,16 @@ class LocalStorage(Storage):
 
     @property
     def client(self) -> str:  # type: ignore[override]
-        """The kind of mount, what is mounted, and the system, where it is not a local disk."""
+        """The mount's kind and source, and the system; empty if local."""
         if self._client is None:
             kind, system = mount_type(self._root), os.uname()
-            source = hashlib.sha256(mount_source(self._root).encode()).hexdigest()[:16]  # it may have a password in it
+            source = hashlib.sha256(mount_source(self._root).encode()).hexdigest()[:16]  # may contain a password
             mount = f"mount {kind}, source {source}, {system.sysname} {system.release}"
             self._client = "" if kind in _LOCAL_TYPES else mount
         return self._client
 
     def place(self) -> object:
-        """Return the inode of the directory, however it is named: symlinks and bind mounts lead to the same."""
+        """Return the directory's inode, equal across symlinks and bind mounts."""
         try:
             found = os.stat(self._root)
         except OSError:
@@ -127,14 +126,14 @@ class LocalStorage(Storage):
         return found.st_dev, found.st_ino
 
     def device(self) -> object:
-        """Return the device of the directory, or of the nearest one above it that is there."""
+        """Return the device of the directory or its nearest existing parent."""
         for directory in (self._root, *self._root.parents):
             with suppress(OSError):
                 return os.stat(directory).st_dev
         return None
 
     def _name(self, path: str) -> str:
-        """Return the absolute name of a path; text only, as every small read comes through here."""
+        """Return an absolute path; plain text for speed."""
         if path.startswith("/") or ".." in path.split("/"):
             raise UsageError(f"path {path!r} leaves the root {self._root}")
         return f"{self.url}/{path}" if path else self.url
@@ -145,7 +144,7 @@ class LocalStorage(Storage):
     # --- writing -----------------------------------------------------------------------------------------
 
     def put_if_absent(self, path: str, data: bytes) -> FileInfo | None:
-        """See ``Storage.put_if_absent``: a synced temporary file, a link, the directory synced."""
+        """Write and sync a temporary file, link it, sync the directory."""
         self._name(path)
         directory, _, name = path.rpartition("/")
         with self._not_put(path):
@@ -160,7 +159,6 @@ class LocalStorage(Storage):
         return None
 
     def _missing(self, path: str) -> str:
-        """Return why there is no directory for a file."""
         if self._expected:
             try:
                 with directory_of_root(self._root):
@@ -171,7 +169,10 @@ class LocalStorage(Storage):
 
     @contextmanager
     def _needing(self, directory: str) -> Iterator[None]:
-        """Raise that the root is away where a directory is missing as that is; also where it is back by now."""
+        """Raise that the root is missing, if the directory is missing therefore.
+
+        Also if it is back by now.
+        """
         try:
             yield
         except FileNotFoundError:
@@ -184,7 +185,6 @@ class LocalStorage(Storage):
 
     @contextmanager
     def _not_put(self, path: str) -> Iterator[None]:
-        """Say of what fails within that nothing was put."""
         try:
             yield
         except FileNotFoundError as error:
@@ -212,7 +212,6 @@ class LocalStorage(Storage):
                 os.unlink(temporary, dir_fd=home)
 
     def _write_temporary(self, home: int, data: bytes) -> str:
-        """Write and sync a file of an open directory; return its name there."""
         temporary = f"{TEMPORARY}{self.new_id()}"
         fd = open_file(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, dir_fd=home)
         try:
@@ -235,11 +234,11 @@ class LocalStorage(Storage):
             os.utime(name, ns=(now, now), dir_fd=home, follow_symlinks=False)
 
     def write_once(self, path: str, data: bytes) -> None:
-        """See ``Storage.write_once``."""
+        """See ``Storage``."""
         write_whole(self.create(path), data)
 
     def create(self, path: str) -> LocalOutputFile:
-        """See ``Storage.create``."""
+        """See ``Storage``."""
         self._name(path)
         directory = str(PurePosixPath(path).parent)
         self.make_directory(directory)
@@ -247,21 +246,21 @@ class LocalStorage(Storage):
             return LocalOutputFile(self._root, path, self.new_id(), self._stamp)
 
     def open_append(self, path: str) -> LocalAppendFile:
-        """See ``Storage.open_append``."""
+        """See ``Storage``."""
         self._name(path)
         with self._needing(str(PurePosixPath(path).parent)), explained(self._root, f"write {path}"):
             return LocalAppendFile(self._root, path)
 
     def make_directory(self, directory: str) -> None:
-        """See ``Storage.make_directory``: every directory made is synced into its parent.
+        """Make a directory and sync each new one into its parent.
 
         Raises:
-            FileNotFoundError: no log is there (its disk is not mounted), and the directory would be a part of one.
+            FileNotFoundError: it would be part of a log that is not there (disk not mounted).
         """
         full = self._full(directory)
-        if self._is_durable(full) and not (self._expected and full == self._root):  # that of a mount point is there
+        if self._is_durable(full) and not (self._expected and full == self._root):  # a mount point exists
             return
-        # One below the root that is there may have lost its maker before the fsync: those are synced once too.
+        # The maker of an existing directory may have died before the fsync: sync those once, too.
         chain = [full, *full.parents]
         below = chain.index(self._root) + 1
         while not chain[below].is_dir():
@@ -277,14 +276,14 @@ class LocalStorage(Storage):
                     self._check_same(home)
                 self._durable[str(path)] = None
         while len(self._durable) > _DURABLE:
-            with suppress(KeyError):  # another thread took the last one
+            with suppress(KeyError):  # another thread removed it
                 self._durable.popitem(last=False)
 
     @contextmanager
     def _home(self) -> Iterator[int | None]:
-        """Open the root's directory, by which it is found though its disk is unmounted meanwhile; None: there is none.
+        """Open the root's directory; None if absent.
 
-        What is made by a name would lie below the mount point then, and be taken for a log whose disk is mounted.
+        By path, a directory made while the disk is unmounted would land below the mount point.
         """
         try:
             home = open_directory(self._root, "", "to make directories in it")
@@ -297,9 +296,9 @@ class LocalStorage(Storage):
             os.close(home)
 
     def _check_mounted(self, directory: str, home: int | None) -> None:
-        """Refuse to make the first directory of a log where there is none: its disk is not mounted.
+        """Refuse a log's first directory without a marker: no disk is mounted.
 
-        What was made there would be hidden when the disk is back, and until then taken for a part of the log.
+        It would hide once the disk is back, and until then be taken for part of the log.
         """
         top = PurePosixPath(directory).parts[:1]
         if not self._expected and (
@@ -310,12 +309,11 @@ class LocalStorage(Storage):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self._root / ROOT_MARKER))
 
     def _check_same(self, home: int) -> None:
-        """Refuse to count what was made as durable where the root is another directory now: that one was synced."""
+        """Refuse to trust a sync if the root's directory has changed."""
         if not os.path.samestat(os.fstat(home), os.stat(self._root)):
             raise FileNotFoundError(errno.ENOENT, "its disk was unmounted meanwhile", str(self._root))
 
     def _make(self, path: Path, home: int | None) -> None:
-        """Make a directory, if it is not there; below the root by the root's descriptor."""
         try:
             if home is None:
                 path.mkdir(exist_ok=True)
@@ -337,20 +335,18 @@ class LocalStorage(Storage):
             os.close(above)
 
     def _locate_parent(self, path: Path) -> tuple[Path, str]:
-        """Return the parent as a directory and a link-free way down."""
         if self._root in path.parent.parents:
             return self._root, str(path.parent.relative_to(self._root))
         return path.parent, ""
 
     def _is_durable(self, directory: Path) -> bool:
-        """Return whether a directory is there and was synced into its parent; False where that is forgotten."""
         with suppress(KeyError):
             self._durable.move_to_end(str(directory))
             return directory.is_dir()
         return False
 
     def sync_file(self, path: str) -> None:
-        """See ``Storage.sync_file``."""
+        """See ``Storage``."""
         name, why = self._name(path), f"to sync {path}"
         if name in _doubted_files:
             with explained(self._root, f"write {path}"), _closing(open_beneath(self.url, path, os.O_RDWR, why)) as fd:
@@ -368,17 +364,17 @@ class LocalStorage(Storage):
         _doubted_files.discard(name)
 
     def sync_directory(self, directory: str, *, fresh: bool = False) -> None:
-        """See ``Storage.sync_directory``."""
+        """See ``Storage``."""
         self._name(directory)
         try:
             with self._needing(directory):
                 sync_names(self.url, directory, directory, self.new_id(), fresh=fresh)
-        except RootNotAvailableError:  # or another process has just made the directory
+        except RootNotAvailableError:  # or another process has just made it
             with self._needing(directory):
                 sync_names(self.url, directory, directory, self.new_id(), fresh=fresh)
 
     def delete(self, path: str) -> None:
-        """See ``Storage.delete``."""
+        """See ``Storage``."""
         self._name(path)
         with suppress(FileNotFoundError), explained(self._root, f"delete {path}"):
             self._looked(path, lambda _, home: self._unlink(path, home))
@@ -389,7 +385,6 @@ class LocalStorage(Storage):
 
     @contextmanager
     def _parent(self, path: str, why: str, home: int | None = None) -> Iterator[tuple[int, str]]:
-        """Open the directory of a name below the root, or below its open directory; yield it and the name in it."""
         directory, _, name = path.rpartition("/")
         if home is None:
             parent = open_directory(self.url, directory, why, PASSING)
@@ -399,7 +394,7 @@ class LocalStorage(Storage):
             yield parent, name
 
     def delete_tree(self, directory: str) -> None:
-        """See ``Storage.delete_tree``."""
+        """See ``Storage``."""
         onerror = None if self.can_append else _leave_what_is_open
         full = self._name(directory)
         with suppress(FileNotFoundError), self._needing(directory), explained(self._root, f"delete {directory}"):
@@ -411,7 +406,7 @@ class LocalStorage(Storage):
 
     @contextmanager
     def try_lock(self, path: str) -> Iterator[bool]:
-        """See ``Storage.try_lock``: an OS lock that dies with its holder; its file is never unlinked."""
+        """Take an OS lock, released at its holder's death; never unlink its file."""
         self._name(path)
         lock = OsLock(self._root, path)
         try:
@@ -420,7 +415,7 @@ class LocalStorage(Storage):
             if held:
                 self._sign(path)
             else:
-                lock.let_go()  # it may hold what has another name now
+                lock.let_go()  # it may hold a file that now has another path
             yield held
         finally:
             try:
@@ -430,26 +425,25 @@ class LocalStorage(Storage):
                 raise
 
     def _sign(self, path: str) -> None:
-        """Leave a note of a lock's holder, beside its file: a process that only tries the lock cuts that to nothing."""
         host, _, pid = process_name().rpartition("/")
         note = {"host": host, "pid": int(pid), "since": self.clock.now_ms()}
         flags, why = os.O_WRONLY | os.O_CREAT | os.O_TRUNC, f"to lock {path}"
         with suppress(OSError), _closing(open_beneath(self.url, f"{path}{HOLDER}", flags, why)) as fd:
-            os.write(fd, f"{json.dumps(note)}\n".encode())  # a full disk stops no settler
+            os.write(fd, f"{json.dumps(note)}\n".encode())  # tolerate a full disk
 
     def holder(self, path: str) -> Holder:
-        """See ``Storage.holder``."""
+        """See ``Storage``."""
         try:
             note = json.loads(self.read(f"{path}{HOLDER}", 0, _NOTE_BYTES))
             holder = Holder(str(note["host"]), int(note["pid"]), int(note["since"]))
-            str(holder)  # a time that no calendar has
+            str(holder)  # out of datetime's range
         except (OSError, ValueError, KeyError, TypeError, OverflowError):
             return Holder()
         return holder
 
     @contextmanager
     def turn(self, directory: str, seconds: float) -> Iterator[bool]:
-        """See ``Storage.turn``: an OS lock on the directory itself."""
+        """Take an OS lock on the directory itself."""
         turns = self._turns or of_process()
         taken = turns.take(self._name(directory), seconds) if self.can_append else None
         try:
@@ -463,7 +457,7 @@ class LocalStorage(Storage):
                     raise
 
     def remove_abandoned(self, directory: str, before_ms: int) -> int:
-        """See ``Storage.remove_abandoned``."""
+        """See ``Storage``."""
         self._name(directory)
         removed = 0
         with (
@@ -480,20 +474,17 @@ class LocalStorage(Storage):
         return removed
 
     def follow(self, events: Events, directory: str) -> int | None:
-        """See ``Storage.follow``: on local disks, since no other machine writes there."""
+        """Follow on local disks only: elsewhere other machines write, too."""
         return events.follow(self._name(directory)) if self.can_append else None
 
     # --- reading -----------------------------------------------------------------------------------------
 
     def _looked(self, path: str, look: Callable[[str, int | None], _T]) -> _T:
-        """Look by name, and again at what is absent: of a root that is expected, in the directory that has its marker.
+        """Look by path, and again at an absent name.
 
-        Where other machines write, a client's cache may lack a name, or lead to a file that was deleted: what is not
-        there is looked for past the cache.
-
-        Args:
-            path: below the root.
-            look: takes a name, and the descriptor of the directory that it is relative to.
+        On network mounts that is past the client's cache, which may lack a name or lead to a deleted file; on an
+        expected root it is below the directory with the marker. ``look`` takes a name and the descriptor that it is
+        relative to.
         """
         try:
             return look(self._name(path), None)
@@ -510,8 +501,6 @@ class LocalStorage(Storage):
             return look(path or ".", home)
 
     def _opened(self, path: str, act: Callable[[int, os.stat_result], _T]) -> _T:
-        """Do something with a file that is opened to be read."""
-
         def look(name: str, home: int | None) -> _T:
             fd = open_file(name, os.O_RDONLY | os.O_NONBLOCK, dir_fd=home)
             try:
@@ -525,7 +514,7 @@ class LocalStorage(Storage):
             return self._looked(path, look)
 
     def _ask_for_names(self, path: str) -> None:
-        """Have a client of NFS ask the server which names there are: it does so for a directory that is opened."""
+        """Open directories, which makes an NFS client revalidate their names."""
         above = PurePosixPath(self._name(path)).parents
         if _is_opened(above[0]):
             return
@@ -534,7 +523,7 @@ class LocalStorage(Storage):
                 return
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
-        """See ``Storage.read``."""
+        """See ``Storage``."""
 
         def act(fd: int, stat: os.stat_result) -> bytes:
             with open(fd, "rb", closefd=False) as file:
@@ -545,31 +534,31 @@ class LocalStorage(Storage):
         return self._opened(path, act)
 
     def fetch(self, path: str, length: int) -> tuple[bytes, FileInfo]:
-        """See ``Storage.fetch``: one open file answers both."""
+        """Read and stat one open file."""
         return self._opened(path, lambda fd, stat: (os.read(fd, length), _file_info(stat)))
 
     def map(self, path: str, start: int, length: int) -> pa.Buffer:
-        """See ``Storage.map``: only the asked range is mapped, never what a settler may still write."""
+        """Map only the given range, which no settler still writes."""
 
         def act(fd: int, stat: os.stat_result) -> pa.Buffer:
             there = min(length, stat.st_size - start)
             if there <= 0:
                 return pa.py_buffer(b"")
-            if not self.can_append:  # a mapped file may be cut under us on NFS: copy instead
+            if not self.can_append:  # NFS may truncate a mapped file
                 return pa.py_buffer(os.pread(fd, there, start))
             return mapped(fd, start, there)
 
         return self._opened(path, act)
 
     def info(self, path: str) -> FileInfo:
-        """See ``Storage.info``: a client of NFS asks the server when a file is opened; names it may have cached."""
+        """Stat; on NFS by opening, which asks the server."""
         if not self.can_append:
             return self._opened(path, lambda _, stat: _file_info(stat))
         with explained(self._root, f"read {path}"):
             return _file_info(self._looked(path, lambda name, home: os.stat(name, dir_fd=home)))
 
     def exists(self, path: str) -> bool:
-        """See ``Storage.exists``: each step of a commit asks whether somebody else was first."""
+        """See ``Storage``; fast, as each commit asks."""
         if not self.can_append:
             return super().exists(path)
         try:
@@ -578,14 +567,14 @@ class LocalStorage(Storage):
             if not self._expected:
                 return False
         except OSError:
-            return super().exists(path)  # says what fails
+            return super().exists(path)  # explains the failure
         else:
             return True
         with explained(self._root, f"read {path}"), directory_of_root(self._root) as home:
             return bool(_mode_of(path, home))
 
     def names(self, directory: str) -> list[str]:
-        """See ``Storage.names``."""
+        """See ``Storage``."""
         try:
             with explained(self._root, f"list {directory}"):
                 names = self._looked(directory, self._listed)
@@ -595,7 +584,10 @@ class LocalStorage(Storage):
         return sorted(shown if self.can_append else (name for name in shown if not _DELETED_BUT_OPEN.fullmatch(name)))
 
     def _listed(self, name: str, home: int | None) -> list[str]:
-        """Return the names in a directory; raises that one is absent where it is empty, and that is to be looked at."""
+        """Return a directory's names.
+
+        By path, an empty one counts as absent, so that ``_looked`` looks again.
+        """
         if home is None:
             names = os.listdir(name)
             if self._expected and not names:
@@ -625,14 +617,13 @@ def _closing(fd: int) -> Iterator[int]:
 
 
 def _has_no_links(error: OSError, home: int) -> bool:
-    """Return whether a link failed as the filesystem knows none; some (FAT) say so by EPERM."""
+    """Return whether a filesystem lacks hard links; some (FAT) report EPERM."""
     if error.errno in (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
         return True
     return error.errno == errno.EPERM and os.access(".", os.W_OK, dir_fd=home)
 
 
 def _mode_of(path: str, home: int) -> int:
-    """Return the mode of what has a name below an open directory; 0 where there is nothing."""
     try:
         return os.stat(path, dir_fd=home, follow_symlinks=False).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -648,7 +639,7 @@ def _is_opened(directory: PurePosixPath) -> bool:
 
 
 def _leave_what_is_open(act: object, path: str, info: tuple[object, BaseException, object]) -> None:
-    """Go on where a client of NFS keeps a deleted file that is open, and with it its directory: until the next time."""
+    """Skip files that NFS keeps while they are open, until next time."""
     error = info[1]
     if not isinstance(error, OSError) or error.errno not in (errno.EBUSY, errno.ENOTEMPTY):
         raise error
@@ -663,17 +654,16 @@ def _file_info(stat: os.stat_result) -> FileInfo:
 
 
 def mount_type(path: Path) -> str:
-    """Return the type of the filesystem that holds ``path``; ``apfs`` where the system does not say (macOS)."""
+    """Return the filesystem type of ``path``; ``apfs`` if unknown (macOS)."""
     return _mount(path)[0]
 
 
 def mount_source(path: Path) -> str:
-    """Return what is mounted where ``path`` is, a server's export for one; empty where the system does not say."""
+    """Return the mount's source, e.g. a server's export; empty if unknown."""
     return _mount(path)[1]
 
 
 def _mount(path: Path) -> tuple[str, str]:
-    """Return the type and the source of the mount that holds ``path``."""
     try:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Files that are being written on a local disk: whole ones under a temporary name, and logs that grow in place."""
+"""Local output files (temporary until whole) and append files."""
 
 from __future__ import annotations
 
@@ -23,25 +23,24 @@ from pyspark_commitlog.storage.limits import limits
 from pyspark_commitlog.storage.os_errors import explained
 
 _NOT_HERE = {errno.EOPNOTSUPP, errno.EINVAL}
-#: Pieces and bytes per system call. What is written by larger calls is cached in larger blocks of memory. Free ones of
-#: those a virtual machine gives back to its host, and to get them again takes ten times as long as to fill them.
+#: Pieces and bytes per system call. The page cache takes larger calls in larger blocks; a virtual machine returns free
+#: ones to its host, and getting them back takes ten times as long as filling them.
 _MAX_IOVEC = 512
 _CALL_BYTES = 2**16
-#: Of a file that is being written, bytes that are sent to the disk together.
+#: Bytes between two write-back hints.
 _WRITE_BACK_BYTES = 2**20
 _SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h
-#: Files that are being written and have a descriptor open.
+#: Unfinished files with an open descriptor.
 _filling: WeakSet[LocalOutputFile] = WeakSet()
 
 
 class LocalOutputFile:
-    """See ``storage.base.OutputFile``: written under a temporary name, renamed when whole and synced.
+    """Output file, written under a temporary name, synced and renamed.
 
     Args:
-        root: the root's absolute name.
-        path: its name below the root.
+        root, path: absolute, and relative to it.
         unique: part of the temporary name.
-        stamp: sets the time of a name in an open directory, where that is not the system's.
+        stamp: sets the time of a name, for a manual clock.
     """
 
     def __init__(self, root: Path, path: str, unique: str, stamp: Callable[[str, int], None]) -> None:
@@ -59,7 +58,7 @@ class LocalOutputFile:
         return FileIO(fd, "r+b")
 
     def write(self, *pieces: bytes | memoryview | pa.Buffer) -> None:
-        """Append with few system calls, whatever the number of pieces."""
+        """Append pieces, batched into few system calls."""
         with explained(self._root, f"write {self._path}"):
             self._open_again()
             self._length = _write_at(self._file.fileno(), self._length, pieces)
@@ -72,7 +71,10 @@ class LocalOutputFile:
             self._put_aside()
 
     def _put_aside(self) -> None:
-        """Close it until the next write. Synced first: only open descriptors learn of a disk that fails."""
+        """Close until the next write.
+
+        Synced first: only open descriptors get disk errors.
+        """
         self._sync()
         self._file.close()
         _filling.discard(self)
@@ -88,7 +90,7 @@ class LocalOutputFile:
             raise SyncFailedError(f"fsync of {self._path} failed ({error.strerror}): it was not written") from error
 
     def close(self, *, durable: bool = True) -> tuple[int, int]:
-        """Sync, rename, sync the directory; only rename where it need not be durable."""
+        """Sync, rename, sync the directory; without ``durable`` only rename."""
         if durable and not self._file.closed:
             self._sync()
         with explained(self._root, f"write {self._path}"):
@@ -101,7 +103,6 @@ class LocalOutputFile:
 
     @contextmanager
     def _naming(self, *, durable: bool) -> Iterator[int]:
-        """Open the directory, for names in it to be changed; synced after that if they are to be durable."""
         if durable:
             with changing(self._root, self._directory, self._path) as home:
                 yield home
@@ -113,7 +114,7 @@ class LocalOutputFile:
             os.close(home)
 
     def discard(self) -> None:
-        """Close and remove the temporary file."""
+        """Close and delete the temporary file."""
         self._file.close()
         _filling.discard(self)
         with suppress(FileNotFoundError, StorageDeniedError), self._naming(durable=False) as home:
@@ -121,14 +122,14 @@ class LocalOutputFile:
 
 
 class LocalAppendFile:
-    """See ``storage.base.AppendFile``."""
+    """Append file on a local disk."""
 
     def __init__(self, root: Path, path: str) -> None:
         self._root, self._path = root, path
         self._fd = open_beneath(root, path, os.O_RDWR | os.O_CREAT, f"to write {path}")
 
     def write_at(self, position: int, pieces: Sequence[bytes | memoryview | pa.Buffer]) -> int:
-        """Write with few system calls, whatever the number of pieces."""
+        """Write pieces, batched into few system calls."""
         with explained(self._root, f"write {self._path}"):
             end = _write_at(self._fd, position, pieces)
         if end - position >= _WRITE_BACK_BYTES:
@@ -141,7 +142,7 @@ class LocalAppendFile:
             os.ftruncate(self._fd, length)
 
     def reserve(self, length: int) -> None:
-        """Extend with posix_fallocate; without reserving anything where system or filesystem has none."""
+        """Extend by posix_fallocate; without reservation if unsupported."""
         size = os.fstat(self._fd).st_size
         if size >= length:
             return
@@ -152,14 +153,14 @@ class LocalAppendFile:
                     fallocate(self._fd, size, length - size)
                     return
             except OSError as error:
-                with suppress(OSError):  # a disk that is full must not stay so by half a reservation
+                with suppress(OSError):  # free half a reservation on a full disk
                     os.ftruncate(self._fd, size)
                 if error.errno not in _NOT_HERE:
                     raise
             os.ftruncate(self._fd, length)
 
     def sync(self) -> None:
-        """fsync; a failure is final (what the kernel dropped can't be written again)."""
+        """Call fsync; a failure is final, as the kernel dropped the data."""
         try:
             os.fsync(self._fd)
         except OSError as error:
@@ -171,18 +172,16 @@ class LocalAppendFile:
 
 
 def _write_at(fd: int, position: int, pieces: Sequence[bytes | memoryview | pa.Buffer]) -> int:
-    """Write pieces one after the other from ``position``; return the position after them."""
     for views in _calls(pieces):
         position = _write_vector(fd, position, views)
     return position
 
 
 def _calls(pieces: Sequence[bytes | memoryview | pa.Buffer]) -> Iterator[list[memoryview]]:
-    """Yield what goes into one system call each: pieces, or parts of them."""
     views: list[memoryview] = []
     room = _CALL_BYTES
     for piece in pieces:
-        rest = memoryview(piece).cast("B")  # Arrow says signed bytes
+        rest = memoryview(piece).cast("B")  # Arrow's format is signed bytes
         while rest:
             views.append(rest[:room])
             rest, room = rest[room:], room - len(views[-1])
@@ -196,7 +195,7 @@ def _calls(pieces: Sequence[bytes | memoryview | pa.Buffer]) -> Iterator[list[me
 def _write_vector(fd: int, position: int, views: list[memoryview]) -> int:
     total = sum(view.nbytes for view in views)
     written = os.pwritev(fd, views, position)
-    if written < total:  # rare: a signal or a full disk; the rest, one copy
+    if written < total:  # rare: signal or full disk
         rest = memoryview(b"".join(views))[written:]
         while rest:
             step = os.pwrite(fd, rest, position + written)
@@ -205,7 +204,7 @@ def _write_vector(fd: int, position: int, views: list[memoryview]) -> int:
 
 
 def _write_back(fd: int, start: int, end: int) -> None:
-    """Have the system begin to write a range to the disk, so that an fsync later waits for little; a hint (Linux)."""
+    """Start writing a range to disk, so that fsync waits less (Linux)."""
     begin = _sync_file_range()
     if begin is not None:
         begin(fd, start, end - start, _SYNC_FILE_RANGE_WRITE)
@@ -213,7 +212,7 @@ def _write_back(fd: int, start: int, end: int) -> None:
 
 @cache
 def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    """Return the system's call, which Python has no name for; None where there is none (macOS)."""
+    """Return the system call, which Python lacks; None on macOS."""
     function = getattr(ctypes.CDLL(None), "sync_file_range", None)
     if function is not None:
         function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
@@ -221,7 +220,7 @@ def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
 
 
 def write_again(fd: int) -> None:
-    """Write a file's bytes over themselves, so that its next sync has something to write."""
+    """Rewrite a file's bytes, so that its next sync writes."""
     position, piece = 0, os.pread(fd, _WRITE_BACK_BYTES, 0)
     while piece:
         position = _write_at(fd, position, [piece])

@@ -1,7 +1,7 @@
-"""Pieces of files in memory, without a descriptor of their own.
+"""Memory-mapped pieces of files that hold no descriptor.
 
-``mmap.mmap`` keeps a copy of the descriptor for as long as the piece is held (before Python 3.13 always), so a process
-that holds a thousand pieces could open no file any more. The kernel needs none: so the C library maps here.
+``mmap.mmap`` keeps a descriptor per piece (before Python 3.13 always), so a thousand pieces exhaust them. This maps by
+the C library.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 
 import pyarrow as pa
 
-#: Pieces that are mapped at a time; further ones are read. Linux allows a process 65,530 (vm.max_map_count), for all.
+#: Maximum mapped pieces; further ones are read. Linux allows a process 65,530 in all (vm.max_map_count).
 MOST_PIECES = 4096
 _PROT_READ, _MAP_SHARED = 1, 1
 
 
-#: Addresses of the pieces that are mapped now. A set: a finalizer, which may come at any moment, must need no lock.
+#: Addresses of mapped pieces. A set: a finalizer may run at any moment and must take no lock.
 _held: set[int] = set()
 
 
@@ -37,7 +37,7 @@ def _calls() -> tuple[Any, Any]:
 
 
 class _Piece:
-    """A mapped piece; it goes when nobody holds it."""
+    """A mapped piece, unmapped when garbage-collected."""
 
     __slots__ = ("_unmap", "address", "length")
 
@@ -61,9 +61,9 @@ class _Piece:
 
 
 def mapped(fd: int, start: int, length: int) -> pa.Buffer:
-    """Return bytes of an open file, all of which are there; the caller may close it.
+    """Return existing bytes of an open file; the caller may close it.
 
-    Where too many pieces are held already, a copy.
+    Copied, if too many pieces are mapped.
 
     Raises:
         OSError: the file can't be read.

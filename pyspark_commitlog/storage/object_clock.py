@@ -1,49 +1,44 @@
-"""An object store's time, from what its replies say."""
+"""Object store's time, estimated from its replies."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from threading import Lock
 
-#: Seconds for which a bound is taken as near enough, and after which an older one goes: a clock that counts seconds and
-#: storage's drift apart.
+#: Seconds for which a bound counts as near; older bounds expire, as the clocks drift apart.
 FRESH_SECONDS = 600.0
-#: Seconds from an own put to the look at it, for a bound that is near.
+#: Maximum seconds from an own put to its look for a near bound.
 _SOON_SECONDS = 5.0
-#: Own puts whose first look is awaited.
+#: Capacity for own puts without a look.
 _AWAITED = 64
 
 
 class StoreTime:
-    """A lower bound of storage's time now.
+    """Lower bound of storage's current time.
 
-    A reply that shows an object last modified at L was given at L or later. L plus the seconds since that reply is thus
-    never ahead of storage. It is near where the object was put shortly before, so own puts are remembered: the first
-    look at one, if it comes soon, makes the bound *near*.
+    A reply that shows modification time L came at L or later, so L plus the time since never runs ahead. The first look
+    soon after an own put brings it *near*.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
-        #: Of this window of time and of the one before: the highest storage's time at second 0, milliseconds.
+        #: Highest storage time at monotonic 0, in ms, of this window and the previous one.
         self._best: float | None = None
         self._before: float | None = None
         self._since = self._near_at = float("-inf")
         self._awaited: OrderedDict[str, float] = OrderedDict()
 
     def put(self, path: str, seconds: float) -> None:
-        """Remember that this process began to put an object, at this time of the monotonic clock."""
+        """Record the start of an own put, in monotonic seconds."""
         with self._lock:
             self._awaited[path] = seconds
             while len(self._awaited) > _AWAITED:
                 self._awaited.popitem(last=False)
 
     def observe(self, path: str, modified_ms: int, seconds: float) -> None:
-        """Record the time of a reply.
+        """Record a modification time (ms, storage's clock) from a reply.
 
-        Args:
-            path: of the object.
-            modified_ms: when it was last modified, by storage's clock.
-            seconds: the monotonic clock's time when the reply was here.
+        ``seconds`` is the monotonic time of its arrival.
         """
         with self._lock:
             if seconds - self._since > FRESH_SECONDS:
@@ -55,11 +50,11 @@ class StoreTime:
                 self._near_at = seconds
 
     def is_near(self, seconds: float) -> bool:
-        """Return whether an own put was looked at in the last 10 minutes."""
+        """Return whether an own put was looked at in ``FRESH_SECONDS``."""
         return seconds - self._near_at <= FRESH_SECONDS
 
     def at_least(self, seconds: float) -> int:
-        """Return what storage's time is at least, milliseconds since the epoch; 0 where no reply was seen."""
+        """Return the lower bound in ms since 1970; 0 without replies."""
         with self._lock:
             known = [best for best in (self._best, self._before) if best is not None]
         return max(0, int(max(known) + seconds * 1000)) if known else 0

@@ -1,4 +1,4 @@
-"""What an object store's error means: whether it is certain, whether to ask again, and what to do about it."""
+"""Classify an object store's errors: certainty, retry, and advice."""
 
 from __future__ import annotations
 
@@ -16,62 +16,61 @@ from pyspark_commitlog.storage.base import NotPutError
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9]+)</Code>")
-#: What stands after a URL's path (signatures, tokens), with its host or without, and in front of its host.
+#: A URL's query (signatures, tokens), and its login.
 _QUERY = re.compile(r"\?\S+")
 _LOGIN = re.compile(r"(https?://)[^\s/@]+@")
 _WORDS = 300
-#: Of the library's own account of an error: step, address, the system's words.
+#: Step, address and system message in a library's error.
 _CONNECT = re.compile(
     r'ConnectError\(\s*"([^"]+)",\s*([\[\]0-9a-fA-F.:]+),.{,80}?code: \d+,.{,120}?message: "([^"]+)"', re.DOTALL
 )
 _CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+)")
-#: What a store says if a bucket lies in another region than the request was signed for, and which one.
+#: Errors for a bucket in another region than the request's, and that region.
 _OTHER_REGION = re.compile(
     r"AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraint|incorrectly configured region"
 )
 _REGION = re.compile(r"<Region>([a-z0-9-]+)</Region>|expecting '([a-z0-9-]+)'")
-#: Values of fewer characters than this may be parts of words.
+#: Shorter values may be parts of words and stay.
 _LEAST_HIDDEN = 3
-#: A piece of a text that may be one of a secret.
+#: Words that may be part of a secret.
 _PIECE = re.compile(r"[\w+/=.-]{3,}")
 
-#: The addresses of the services that give a machine, or a container, the credentials of its role.
+#: Addresses of services that give a machine or container its role's credentials.
 _METADATA = re.compile(r"169\.254\.169\.254|169\.254\.170\.2|metadata\.google\.internal")
 
-#: Answers that another try may not get.
+#: Statuses that a retry may avoid.
 _PASSING = frozenset([408, 429, 500, 502, 503, 504])
-#: S3 answers 400 to a session token that has expired, as if the request were wrong.
+#: S3 returns 400 for an expired session token.
 _EXPIRED_CODES = frozenset(["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"])
-#: What the library says of an answer that did not come, or of a listing that ends in the middle.
+#: The library's messages for a missing reply or a truncated listing.
 _NO_ANSWER = ("Error performing", "HTTP error", "invalid list response")
-#: The store says that the name is taken: 412 of S3 and GCS, 409 with this code of Azure. Any other 409 (two puts at
-#: once) is no answer.
+#: "Name exists" is 412 on S3 and GCS, 409 with this code on Azure. Any other 409 (concurrent puts) decides nothing.
 _TAKEN_CODES = frozenset(["BlobAlreadyExists"])
 
 
 def status_of(error: BaseException) -> int | None:
-    """Return the HTTP status that the library's error reports; None where there was no answer."""
+    """Return the HTTP status in a library's error; None without a reply."""
     found = _STATUS.search(str(error))
     return int(found[1]) if found else None
 
 
 def code_of(error: BaseException) -> str:
-    """Return the store's own code of an error (``NoSuchBucket``); empty where there is none."""
+    """Return the store's error code (``NoSuchBucket``), else ""."""
     found = _CODE.search(str(error))
     return found[1] if found else ""
 
 
 def says_taken(error: BaseException) -> bool:
-    """Return whether an answer to a conditional put says with certainty that the name is taken."""
+    """Return whether a conditional put's reply proves that the name exists."""
     status = status_of(error)
     return status in (None, 412) or code_of(error) in _TAKEN_CODES
 
 
 def is_passing(error: BaseException) -> bool:
-    """Return whether the same request may be answered next time: too many, a server's fault, or no answer at all."""
+    """Return whether a retry may succeed: throttling, server error or no reply."""
     from obstore import exceptions as theirs
 
-    if not isinstance(error, theirs.GenericError) and type(error) is not OSError:  # a writer's errors are bare ones
+    if not isinstance(error, theirs.GenericError) and type(error) is not OSError:  # a writer raises bare OSError
         return False
     status, text = status_of(error), str(error)
     if _CERTIFICATE.search(text):
@@ -80,27 +79,27 @@ def is_passing(error: BaseException) -> bool:
 
 
 def lacks_credentials(error: BaseException) -> bool:
-    """Return whether the request was never sent, as the machine's own service has no credentials for it."""
+    """Return whether the machine's credential service gave none: nothing was sent."""
     return _METADATA.search(str(error)) is not None
 
 
 def was_not_sent(error: BaseException) -> bool:
-    """Return whether the request was never sent, and may be next time: the machine's own service did not answer it."""
+    """Return whether nothing was sent and a retry may succeed."""
     return lacks_credentials(error) and is_passing(error)
 
 
 def _fails_to_give(error: BaseException) -> bool:
-    """Return whether the machine's own service fails that is there, or may be: without a role nothing listens."""
+    """Return whether a credential service that exists fails."""
     return status_of(error) in _PASSING or "timed out" in str(error)
 
 
 def is_beyond_the_end(error: BaseException) -> bool:
-    """Return whether a range begins after the last byte of the object."""
+    """Return whether a range begins after the object's last byte."""
     return status_of(error) == 416 or "StartTooLarge" in str(error)
 
 
 def first_line(error: BaseException) -> str:
-    """Return what an error says, without what a URL has after its path, and without the store's page."""
+    """Return an error's first line, without URL queries and the store's page."""
     line = str(error).partition("\n")[0].partition("<?xml")[0].rstrip(": ")
     line = _LOGIN.sub(r"\1", _QUERY.sub("", line))[:_WORDS]
     code = code_of(error)
@@ -108,13 +107,13 @@ def first_line(error: BaseException) -> str:
 
 
 def connect_cause(error: BaseException) -> str:
-    """Return which address did not take a connection and why, a proxy's too; empty if the library does not say."""
+    """Return the refused address (a proxy's, too) and the reason, else ""."""
     found = _CONNECT.search(str(error))
     return f" ({found[1]}, {found[2]}: {found[3]})" if found else ""
 
 
 def without_values(text: str, options: Mapping[str, object]) -> str:
-    """Return a library's words with nothing of the options' values in them (pure)."""
+    """Return a library's message with all option values hidden (pure)."""
     values = list(_texts(options))
     for value in sorted(values, key=len, reverse=True):
         if len(value) >= _LEAST_HIDDEN:
@@ -127,7 +126,6 @@ def without_values(text: str, options: Mapping[str, object]) -> str:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Yield all texts in the values of options."""
     if isinstance(value, Mapping):
         for inner in value.values():
             yield from _texts(inner)
@@ -137,9 +135,9 @@ def _texts(value: object) -> Iterator[str]:
 
 @contextmanager
 def without_panic(url: str) -> Iterator[None]:
-    """Raise an error of ours in place of the library's panic, which no ``except Exception`` holds.
+    """Turn a panic of the library into an error of ours.
 
-    Whether a request was sent is not known then.
+    A panic is no ``Exception``; the request may have been sent.
 
     Raises:
         StorageError: the library panicked.
@@ -157,9 +155,9 @@ def without_panic(url: str) -> Iterator[None]:
 
 @contextmanager
 def explained(url: str, action: str, *, worked: bool = False) -> Iterator[None]:
-    """Raise the errors of ``storage.base`` in place of the library's; "not found" and "exists" stay what they are.
+    """Translate the library's errors, except "not found" and "exists".
 
-    ``worked``: as of ``explain``.
+    ``worked``: as in ``explain``.
     """
     from obstore import exceptions as theirs
 
@@ -171,14 +169,14 @@ def explained(url: str, action: str, *, worked: bool = False) -> Iterator[None]:
         if code_of(error) in ("NoSuchBucket", "ContainerNotFound"):
             raise no_bucket(url, action) from None
         raise FileNotFoundError(f"{url}: cannot {action}: it is not there") from None
-    except (theirs.BaseError, OSError) as error:  # what writes an upload raises bare ones
+    except (theirs.BaseError, OSError) as error:  # an upload's writer raises bare OSError
         raise explain(error, url, action, worked=worked) from None
 
 
 def explain(error: Exception, url: str, action: str, *, worked: bool = False) -> StorageError:
-    """Return our error for one of the library's: what was asked, where, and what to do next.
+    """Return our error for the library's: action, place, advice.
 
-    ``worked``: this client has had an answer before, so that the machine has credentials, or had them.
+    ``worked``: this client has had a reply, so the machine has, or had, credentials.
     """
     from obstore import exceptions as theirs
 
@@ -212,7 +210,6 @@ def explain(error: Exception, url: str, action: str, *, worked: bool = False) ->
 
 
 def _address_advice(error: Exception) -> str:
-    """Return what to change if the certificate is not trusted or the region is another one; empty otherwise."""
     text = str(error)
     if found := _CERTIFICATE.search(text):
         return (
@@ -232,5 +229,5 @@ def _host(text: str) -> str:
 
 
 def no_bucket(url: str, action: str) -> StorageError:
-    """Return the error of a bucket or container that is not there."""
+    """Return the error for a missing bucket or container."""
     return StorageError(f"{url}: cannot {action}: there is no such bucket: check the URL, or make the bucket")

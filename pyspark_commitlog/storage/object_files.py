@@ -1,4 +1,4 @@
-"""An object that is being written: one put, or an upload in parts."""
+"""Object being written: one put, or a multipart upload."""
 
 from __future__ import annotations
 
@@ -12,18 +12,16 @@ from awscrt.checksums import crc32c
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-#: What is written is held until a part has so many bytes.
+#: Size of a part in bytes.
 PART_BYTES = 8 * 2**20
 _PARTS_AT_ONCE = 4
 
 
 class ObjectOutputFile:
-    """See ``storage.base.OutputFile``. Memory: the parts that are being sent, and one that fills.
+    """Output file; memory holds the parts in flight and one that fills.
 
     Args:
-        client: of the store.
-        name: of the object.
-        explained: raises our errors in place of the library's, within what it returns for an action.
+        explained: action -> context that translates errors.
         count: counts requests, by verb.
     """
 
@@ -41,7 +39,7 @@ class ObjectOutputFile:
         self._length = self._crc = 0
 
     def write(self, *pieces: bytes | memoryview | pa.Buffer) -> None:
-        """Append pieces; parts are sent while the caller goes on."""
+        """Append pieces; parts are sent concurrently."""
         with self._explained(f"write {self._name}"):
             for piece in pieces:
                 data = pa.py_buffer(piece)
@@ -50,7 +48,7 @@ class ObjectOutputFile:
                 self._writer.write(memoryview(data).cast("B"))
 
     def close(self, *, durable: bool = True) -> tuple[int, int]:
-        """See ``OutputFile.close``; always durable."""
+        """Complete the object; always durable."""
         with self._explained(f"write {self._name}"):
             self._writer.close()
         parts = -(-self._length // PART_BYTES)
@@ -59,5 +57,5 @@ class ObjectOutputFile:
         return self._length, self._crc
 
     def discard(self) -> None:
-        """Leave it: an upload that is not completed is no object."""
+        """Drop it: an incomplete upload is no object."""
         self._writer = None

@@ -1,4 +1,4 @@
-"""Where an object store's root is, and how its client is made: URLs and ``storage_options`` as fsspec takes them."""
+"""Object store locations and clients, from URLs and fsspec's ``storage_options``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pyspark_commitlog.storage.object_errors import without_values
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-#: scheme of a URL -> the kind of store, which is also the name of the extra.
+#: URL scheme -> kind of store, which is also the extra's name.
 KINDS = {
     "s3": "s3",
     "s3a": "s3",
@@ -32,10 +32,10 @@ KINDS = {
     "memory": "memory",
 }
 
-#: Seconds. A request that has not ended by then is given up: it may have landed.
+#: Timeouts in seconds; a request that exceeds one may have landed.
 _CONNECT_SECONDS = 5
 _REQUEST_SECONDS = 60
-#: Of the client that sends parts of an upload: each may be sent again.
+#: Retries of the client for uploads, whose parts can be repeated.
 _PART_RETRIES = 8
 
 _AZURE_HOST = re.compile(r"(?P<container>[^@/]+)@(?P<account>[^./]+)\.(?P<domain>.+)")
@@ -60,7 +60,7 @@ _NAMES = {
     "azure": {"sas_token": "sas_key", "anon": "skip_signature", "endpoint_url": "endpoint"},
     "memory": {},
 }
-#: Where the library looks for an endpoint that no option gives.
+#: Variables from which the library takes an endpoint.
 _ENDPOINT_VARIABLES = (
     "AWS_ENDPOINT_URL_S3",
     "AWS_ENDPOINT_URL",
@@ -72,7 +72,7 @@ _ENDPOINT_VARIABLES = (
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _BLANK = re.compile(r"\s")
 _LOGIN = re.compile(r"(https?://)[^\s/@]+@")
-#: Options of fsspec's own caches and threads: nothing here has any.
+#: Options of fsspec's caches and threads, which do not apply.
 _IGNORED = frozenset(
     ["asynchronous", "use_listings_cache", "skip_instance_cache", "listings_expiry_time", "max_paths", "use_ssl"]
 )
@@ -85,11 +85,11 @@ class Location:
     kind: str
     bucket: str
     prefix: str
-    account: dict[str, str] = field(default_factory=dict)  # what an abfss:// URL says
+    account: dict[str, str] = field(default_factory=dict)  # from an abfss:// URL
 
 
 def parse_url(url: str) -> Location:
-    """Return where a URL points.
+    """Return the location of a URL.
 
     Raises:
         UsageError: it names no bucket, or holds credentials.
@@ -111,9 +111,9 @@ def parse_url(url: str) -> Location:
 
 
 def client_options(kind: str, options: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the store's configuration and the HTTP client's, for options as fsspec's filesystems take them.
+    """Return the store's and the HTTP client's configuration for fsspec's options.
 
-    Names of obstore's are taken as they are.
+    obstore's names are accepted, too.
     """
     flat = {name: value for name, value in options.items() if name not in _IGNORED}
     for nested in ("client_kwargs", "config_kwargs"):
@@ -141,11 +141,7 @@ def client_options(kind: str, options: Mapping[str, object]) -> tuple[dict[str, 
 
 
 def _translate_botocore(flat: dict[str, Any]) -> None:
-    """Put s3fs's ``verify`` and ``signature_version`` under the library's names.
-
-    Raises:
-        UsageError: a value that the library can't follow.
-    """
+    """Translate s3fs's ``verify`` and ``signature_version``."""
     verify = flat.pop("verify", None)
     if str(verify).lower() == "false":
         flat["allow_invalid_certificates"] = True
@@ -160,10 +156,10 @@ def _translate_botocore(flat: dict[str, Any]) -> None:
 
 
 def check_address(place: Location, store: Mapping[str, Any]) -> None:
-    """Refuse an endpoint, bucket or region that no request can go to: the library's client panics.
+    """Refuse an endpoint, bucket or region that makes the library panic.
 
     Raises:
-        UsageError: names the option, or the variable, and shows the form of its value.
+        UsageError: names the option or variable and the expected form.
     """
     if place.kind != "memory" and _BLANK.search(place.bucket):
         raise UsageError(f"bucket {place.bucket!r}: no bucket's name has a blank: write SCHEME://BUCKET/PATH")
@@ -194,21 +190,12 @@ def _is_endpoint(text: str) -> bool:
 
 
 def _check_text(name: str, value: object) -> None:
-    """Refuse text that can stand in no header and no URL: the library's client panics. A key as JSON may have lines.
-
-    Raises:
-        UsageError: names the option.
-    """
+    """Refuse control characters, on which the library panics; JSON may have lines."""
     if isinstance(value, str) and not value.startswith("{") and _CONTROL.search(value):
         raise UsageError(f"storage option {name}: a control character, a newline perhaps, is in it")
 
 
 def _seconds(name: str, value: object, otherwise: float) -> timedelta:
-    """Return a time that was given in seconds; ``otherwise`` where none was.
-
-    Raises:
-        UsageError: names the option.
-    """
     with suppress(ValueError, OverflowError):
         found = timedelta(seconds=otherwise if value is None else float(str(value)))
         if found > timedelta():
@@ -217,11 +204,7 @@ def _seconds(name: str, value: object, otherwise: float) -> timedelta:
 
 
 def _from_json(name: str, value: object) -> object:
-    """Return an option that holds others, also as JSON text: Spark's options and the command line have no more.
-
-    Raises:
-        UsageError: it is text, and no JSON.
-    """
+    """Return a nested option, perhaps JSON text from Spark or a command line."""
     if not isinstance(value, str):
         return value
     try:
@@ -233,10 +216,9 @@ def _from_json(name: str, value: object) -> object:
 
 
 def _name_gcs_token(store: dict[str, Any]) -> None:
-    """Put gcsfs's ``token`` under the names that say what it is."""
     token = store.pop("token", None)
     if token == "anon":
-        # the library's puts sign all the same, but for a key that says that there is nothing to sign with
+        # the library signs puts all the same, unless a key has nothing to sign with
         none = {"client_email": "", "private_key": "", "private_key_id": "", "disable_oauth": True}
         store |= {"skip_signature": True, "service_account_key": json.dumps(none)}
     elif isinstance(token, str) and token.startswith("{"):
@@ -249,7 +231,6 @@ def _name_gcs_token(store: dict[str, Any]) -> None:
 
 
 def _connection(text: object) -> dict[str, str]:
-    """Return what a connection string of Azure says, under obstore's names."""
     if not isinstance(text, str):
         return {}
     parts = dict(part.partition("=")[::2] for part in text.split(";") if part)
@@ -260,17 +241,14 @@ def _connection(text: object) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Opener:
-    """Makes a store's clients in the process that uses them: it can be pickled, they can't.
-
-    ``repr`` shows no option's value.
-    """
+    """Picklable factory of a store's clients; ``repr`` hides option values."""
 
     url: str
     options: Mapping[str, object] = field(repr=False)
 
     @property
     def name(self) -> str:
-        """Return the bucket, its endpoint, the library and its version."""
+        """Return bucket, endpoint, library and version."""
         import obstore
 
         place = parse_url(self.url)
@@ -281,10 +259,10 @@ class Opener:
         return f"{place.kind} bucket {place.bucket} at {where}, obstore {obstore.__version__}"
 
     def __call__(self, *, retries: bool = False) -> ObjectStore:
-        """Return a client; without ``retries`` it sends each request once, and deletes objects one by one.
+        """Return a client; without ``retries``, single requests and single deletes.
 
         Raises:
-            UsageError: an option that nobody knows.
+            UsageError: an unknown option.
         """
         import obstore.store as stores
         from obstore import exceptions
@@ -316,7 +294,7 @@ class Opener:
 
 
 def check_installed(url: str, kind: str) -> None:
-    """Refuse to open a store without its library, which is not imported yet.
+    """Refuse a store whose library is missing, without importing it.
 
     Raises:
         UnsupportedError: the extra is not installed.
@@ -329,12 +307,11 @@ def check_installed(url: str, kind: str) -> None:
 
 
 def _reason(error: Exception, options: Mapping[str, object]) -> str:
-    """Return the first line of an error, with no option values."""
     line = without_values(str(error).partition("\n")[0], options)
     return line if len(line) <= 200 else f"{line[:200]}…"
 
 
-#: URL -> what is stored there: as long as the process lives.
+#: URL -> its content, for the life of the process.
 _memory: dict[str, Any] = {}
 
 

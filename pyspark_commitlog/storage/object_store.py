@@ -1,8 +1,7 @@
-"""The door to an object store: S3, Google Cloud Storage, Azure, or memory, by ``obstore``.
+"""Storage on object stores (S3, Google Cloud Storage, Azure, memory), by ``obstore``.
 
-A put if absent is one conditional request (``If-None-Match: *`` or its like) and is never repeated here: the caller
-decides what a lost reply means. Nothing is appended or locked, and there are no directories: a name is there while an
-object has it.
+Put-if-absent is one conditional request (``If-None-Match: *``), never repeated here: the caller handles lost replies.
+There is no append, lock or directory.
 """
 
 from __future__ import annotations
@@ -46,25 +45,24 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-#: Tries of a request that may be repeated, and the longest pause between two, seconds.
+#: Tries of a request, and its first and longest pause in seconds.
 _TRIES = 8
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
-#: Seconds after which there is no other try: a server that hangs takes a request's whole time for each.
+#: No retry after so many seconds: each try on a hanging server takes the full timeout.
 _LONGEST_TRYING = 90.0
-#: Names that a page of a listing has.
+#: Names per page of a listing.
 _PAGE = 1000
 
 
 class _LibraryUse:
-    """Whether the library was used: its threads do not live on in a forked child, which would wait for them."""
+    """Records the library's use: its threads do not survive a fork."""
 
     used = False
     cut_off = False
 
     @classmethod
     def forked(cls) -> None:
-        """Remember, in a child, whether its parent had used the library."""
         cls.cut_off = cls.used
 
 
@@ -76,8 +74,7 @@ class ObjectStorage(WriteOnceStorage):
 
     Args:
         url: ``s3://bucket/prefix`` and the like.
-        options: as fsspec's filesystem for the URL takes them.
-        clock: this process's time.
+        options: as fsspec's filesystem takes them.
 
     Raises:
         UnsupportedError: the extra is not installed.
@@ -96,7 +93,7 @@ class ObjectStorage(WriteOnceStorage):
         self._worked = False
         self._forget_time()
         self._counting = Lock()
-        #: Requests made, by verb (GET, HEAD, PUT, POST, LIST, DELETE); a repeated one counts again.
+        #: Requests by verb (GET, HEAD, PUT, POST, LIST, DELETE), retries included.
         self.requests: Counter[str] = Counter()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -114,7 +111,7 @@ class ObjectStorage(WriteOnceStorage):
 
     @property
     def client(self) -> str:  # type: ignore[override]
-        """The bucket, its endpoint, the library and its version; empty for memory, whose put is under a lock."""
+        """Bucket, endpoint, library and version; empty for memory, which has a lock."""
         return "" if self._kind == "memory" else self._opener.name
 
     def shares_options_with(self, url: str) -> bool:
@@ -127,7 +124,7 @@ class ObjectStorage(WriteOnceStorage):
         """Return this process's client.
 
         Raises:
-            UnsupportedError: a forked child of a process that has used one, which would hang in it.
+            UnsupportedError: the parent process had used one before the fork.
         """
         if _LibraryUse.cut_off:
             raise UnsupportedError(
@@ -146,19 +143,11 @@ class ObjectStorage(WriteOnceStorage):
             self.requests[verb] += times
 
     def _explained(self, action: str) -> AbstractContextManager[None]:
-        """Raise our errors in place of the library's."""
         return explained(self.url, action, worked=self._worked)
 
     def _repeated(
         self, verb: str, act: Callable[[ObjectStore], _Result], again: Callable[[BaseException], bool] = is_passing
     ) -> _Result:
-        """Make a request until it is answered, or fails otherwise: pauses double, are drawn by chance, and end.
-
-        Args:
-            verb: of the request.
-            act: makes it.
-            again: whether it may be repeated after an error.
-        """
         with without_panic(self.url):
             result = self._tried(verb, act, again)
         self._worked = True
@@ -194,10 +183,7 @@ class ObjectStorage(WriteOnceStorage):
     # --- writing -----------------------------------------------------------------------------------------
 
     def put_if_absent(self, path: str, data: bytes) -> FileInfo | None:
-        """See ``Storage.put_if_absent``: one conditional request; "exists" only where the store says so.
-
-        Where this machine's own service gave no credentials nothing was sent, so that is tried again.
-        """
+        """Put by one conditional request, repeated only if it was not sent."""
         import obstore
         from obstore import exceptions as theirs
 
@@ -222,7 +208,7 @@ class ObjectStorage(WriteOnceStorage):
         return FileInfo(len(data), -1, identity(self._kind, version, e_tag, None))
 
     def write_once(self, path: str, data: bytes) -> None:
-        """See ``Storage.write_once``: one put, or an upload in parts of what is larger than a part."""
+        """Put in one request, or by a multipart upload."""
         import obstore
 
         if len(data) > PART_BYTES:
@@ -234,30 +220,29 @@ class ObjectStorage(WriteOnceStorage):
         self._time.put(path, began)
 
     def create(self, path: str) -> ObjectOutputFile:
-        """See ``Storage.create``: an upload in parts once there is more than one."""
+        """Start a multipart upload, a single put if small."""
         return ObjectOutputFile(self._client(retries=True), self._object(path), self._explained, self._count)
 
     def open_append(self, path: str) -> AppendFile:
-        """Refuse: nothing is appended here (``can_append``)."""
+        """Refuse: not supported (``can_append``)."""
         raise UnsupportedError(f"{self.url}/{self._path(path)}: objects can't be appended to")
 
     # --- reading -----------------------------------------------------------------------------------------
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
-        """See ``Storage.read``: one ranged request."""
+        """Read by one ranged request."""
         return bytes(self._get(path, start, length)[0])
 
     def fetch(self, path: str, length: int) -> tuple[bytes, FileInfo]:
-        """See ``Storage.fetch``: one ranged request."""
+        """Read by one ranged request."""
         data, info = self._get(path, 0, length)
         return bytes(data), info
 
     def map(self, path: str, start: int, length: int) -> pa.Buffer:
-        """See ``Storage.map``: read, as there is nothing to map."""
+        """Read, as nothing can be mapped."""
         return pa.py_buffer(self._get(path, start, length)[0])
 
     def _get(self, path: str, start: int, length: int | None) -> tuple[Any, FileInfo]:
-        """Return a range's bytes (fewer at the end of the object) and what the reply says of the object."""
         import obstore
         from obstore import exceptions as theirs
 
@@ -280,12 +265,12 @@ class ObjectStorage(WriteOnceStorage):
                 if not is_beyond_the_end(error):
                     raise
         info = self.info(path)
-        if info.size > start:  # it is another one by now
+        if info.size > start:  # it was replaced
             raise StorageError(f"{self.url}: cannot read {path} from byte {start}: it changed meanwhile; read it again")
         return b"", info
 
     def info(self, path: str) -> FileInfo:
-        """See ``Storage.info``."""
+        """See ``Storage``."""
         import obstore
 
         name = self._object(path)
@@ -298,11 +283,11 @@ class ObjectStorage(WriteOnceStorage):
         return FileInfo(meta["size"], modified_ms, identity(self._kind, meta["version"], meta["e_tag"], modified_ms))
 
     def keeps_versions(self, path: str) -> bool:
-        """Return whether the store keeps an object's versions, by the look at one; of S3 only."""
+        """Return whether an S3 bucket keeps versions, judged by one object."""
         return self._kind == "s3" and "@" not in self.info(path).identity
 
     def names(self, directory: str) -> list[str]:
-        """See ``Storage.names``: a listing, 1,000 names a request."""
+        """List, 1,000 names a request."""
         import obstore
 
         prefix = self._path(directory)
@@ -311,7 +296,7 @@ class ObjectStorage(WriteOnceStorage):
                 "LIST", lambda client: obstore.list_with_delimiter(client, f"{prefix}/" if prefix else None)
             )
         found = {*listed["common_prefixes"], *(one["path"] for one in listed["objects"])}
-        found.discard(prefix)  # an empty object of that name, as consoles make for a folder
+        found.discard(prefix)  # consoles make an empty object for a folder
         self._count("LIST", (len(found) - 1) // _PAGE if found else 0)
         names = (path.rstrip("/").rpartition("/")[2] for path in found)
         return sorted(name for name in names if name and not name.startswith(TEMPORARY))
@@ -319,7 +304,7 @@ class ObjectStorage(WriteOnceStorage):
     # --- deleting ----------------------------------------------------------------------------------------
 
     def delete(self, path: str) -> None:
-        """See ``Storage.delete``."""
+        """See ``Storage``."""
         import obstore
 
         name = self._path(path)
@@ -327,10 +312,9 @@ class ObjectStorage(WriteOnceStorage):
             self._repeated("DELETE", lambda client: obstore.delete(client, name))
 
     def delete_tree(self, directory: str) -> None:
-        """See ``Storage.delete_tree``: by pages of its listing; never all of a root, which may be all of a bucket.
+        """Delete by listed pages; never a root, perhaps a whole bucket.
 
-        GCS and Azure answer "not found" for a name that another process has deleted, and the library ends there: the
-        rest of the page is deleted one by one.
+        On GCS and Azure the library stops at a name already deleted: the rest of the page is deleted singly.
         """
         import obstore
 
@@ -353,10 +337,10 @@ class ObjectStorage(WriteOnceStorage):
 
 
 def identity(kind: str, version: str | None, e_tag: str | None, modified_ms: int | None) -> str:
-    """Return what distinguishes an object from all that ever had its name (pure).
+    """Return a key unique among all objects of a name (pure).
 
-    The version or generation; Azure's ETag; of S3 without versions the ETag and the time (docs/explanation/design/
-    settling-on-object-stores.md, O7), which the reply to a put does not have: see ``FileInfo``.
+    The version or generation; Azure's ETag; on S3 without versions ETag and time, which a put's reply lacks
+    (``FileInfo``; docs/explanation/design/settling-on-object-stores.md, O7).
     """
     if version and version != "null":
         return version

@@ -1,4 +1,4 @@
-"""What an error of the operating system means to a caller: no space, no permission, or something else."""
+"""Translate operating system errors: no space, no permission, or others."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pyspark_commitlog.errors import StorageError, StorageFullError, StorageRead
 from pyspark_commitlog.storage.base import NotPutError
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-#: What actions begin with that write nothing.
+#: Prefixes of read-only actions.
 _READING = ("read ", "list ")
 READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 class explained:  # noqa: N801 read as a function; a generator would cost each look at a file twice as much
-    """Turn an OSError about space or permission into ours; let "not found" and "exists" pass."""
+    """Translate OSErrors of space or permission; "not found" and "exists" pass."""
 
     __slots__ = ("_action", "_root")
 
@@ -24,23 +24,22 @@ class explained:  # noqa: N801 read as a function; a generator would cost each l
         self._root, self._action = root, action
 
     def __enter__(self) -> None:
-        """Nothing is to be done before."""
+        """Do nothing."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Raise what explains an error."""
         if isinstance(error, (FileNotFoundError, FileExistsError, StorageError)) or not isinstance(error, OSError):
             return
         if isinstance(error, NotADirectoryError) or (
-            error.errno == errno.ESTALE and self._action.startswith(_READING)  # NFS: deleted since it was opened
+            error.errno == errno.ESTALE and self._action.startswith(_READING)  # NFS: deleted while open
         ):
             raise FileNotFoundError(*error.args) from error
         raise explain(error, self._root, self._action) from error
 
 
 def explain(error: OSError, root: Path, action: str) -> StorageError:
-    """Return our error for an OSError: what was tried, where, and what to do next.
+    """Return our error for an OSError: action, place, advice.
 
-    Whether something was committed, only the caller knows: it may be a settler's write, after the commit.
+    It does not say whether a commit landed: only the caller knows.
     """
     reason = os.strerror(error.errno) if error.errno else str(error)
     where = f"{action} under {root}"
@@ -54,7 +53,7 @@ def explain(error: OSError, root: Path, action: str) -> StorageError:
 
 
 def is_eio(error: BaseException | None) -> bool:
-    """Return whether the system said that a sector can't be read (EIO), however that was wrapped (pure)."""
+    """Return whether an unreadable sector (EIO) caused an error (pure)."""
     while error is not None:
         if isinstance(error, OSError) and error.errno == errno.EIO:
             return True
@@ -63,12 +62,12 @@ def is_eio(error: BaseException | None) -> bool:
 
 
 def make_writable(error: OSError) -> str:
-    """Return what to do about a write that the system refused (pure)."""
+    """Return advice for a denied write (pure)."""
     return "mount it writable" if error.errno == errno.EROFS else "make it writable for this user"
 
 
 def explain_not_put(error: OSError, root: Path, path: str) -> StorageError:
-    """Return the error of a put that failed before its link: certain, and reported as space or permission."""
+    """Return the error of a put that failed before its link: certain."""
     explained = explain(error, root, f"write {path}")
     if isinstance(explained, StorageFullError | StorageReadOnlyError):
         return explained

@@ -1,4 +1,4 @@
-"""Locks of the system (``flock``): each ends with its holder, and a forked child has none of its parent's."""
+"""OS locks (``flock``): they end with their holder; forks inherit none."""
 
 from __future__ import annotations
 
@@ -13,14 +13,10 @@ from pyspark_commitlog.storage.process import after_fork
 
 
 class OsLock:
-    """A lock on a file, which is made where it lacks; let go of by ``let_go``, and at the latest with this object.
+    """A lock on a file, which is made if absent.
 
-    No directory is made, as lock libraries do: of a disk that is unmounted in that moment it would lie below the mount
-    point.
-
-    Args:
-        root: the root's absolute name.
-        path: the file's name below it.
+    Ends at the latest with this object. Unlike lock libraries it makes no directory, which on a disk just unmounted
+    would land below the mount point.
     """
 
     _fd = -1
@@ -30,15 +26,14 @@ class OsLock:
         _locks.add(self)
 
     def take(self) -> bool:
-        """Take the lock; False where it can't be held.
+        """Take the lock; return success.
 
-        Another holds it, or its directory is not the one of that name any more: its disk is unmounted, or another is
-        mounted there.
+        False if it is held, or its directory's path leads elsewhere now (other disk).
 
         Raises:
             FileNotFoundError: there is no such directory.
-            StorageDeniedError: the directory may not be used, or one of both is a link.
-            OSError: the file can't be written, or the filesystem knows no locks.
+            StorageDeniedError: directory or file is denied, or a link.
+            OSError: the file can't be written, or no locks are supported.
         """
         home = open_directory(self._root, self._path.rpartition("/")[0], f"to lock {self._path}", PASSING)
         try:
@@ -51,7 +46,7 @@ class OsLock:
             os.close(home)
 
     def let_go(self) -> None:
-        """Give the lock up, also where a child that was forked just now has a copy; twice is once."""
+        """Release the lock, even if a forked child has a copy; idempotent."""
         if self._fd >= 0:
             with suppress(OSError):
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
@@ -71,7 +66,7 @@ _locks: WeakSet[OsLock] = WeakSet()
 
 
 def _close_inherited() -> None:
-    """Close a forked child's copies: the parent's lock must end with the parent."""
+    """Close a forked child's copies: the parent's lock ends with the parent."""
     for lock in list(_locks):
         lock._close()
 

@@ -1,4 +1,4 @@
-"""Threads that many share, a bounded number of them: for things that are done once, and for jobs that come again."""
+"""Bounded process-wide thread pools for single calls and recurring jobs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from pyspark_commitlog.storage.process import RESERVED, start_thread
 
 _Result = TypeVar("_Result")
 
-#: How long a thread of a pool waits for something to do before it ends.
+#: Idle time after which a pool's thread ends.
 IDLE_SECONDS = 5.0
-#: A thread that was started and has not begun by then was interrupted (Ctrl-C): another one is started.
+#: A started thread that has not begun by then was interrupted (Ctrl-C): start another.
 _STARTING_SECONDS = 1.0
-#: What has been due for longer has no thread that is about to take it.
+#: A job overdue for longer has no thread about to take it.
 _SOON_SECONDS = 0.05
 
 
@@ -32,13 +32,9 @@ def _share(part: int) -> int:
 
 
 class HelperThreads:
-    """Threads of a process that do things beside their owners' threads.
+    """Threads that run calls concurrently with their owners.
 
-    What waits for a thing does it itself where none of them has begun it: so nobody waits for a thread to be free.
-
-    Args:
-        name: of the threads.
-        part: see ``Pool``.
+    A waiter runs its call itself if none has begun it. ``part``: see ``Pool``.
     """
 
     def __init__(self, name: str, part: int) -> None:
@@ -48,7 +44,7 @@ class HelperThreads:
         self._running = self._idle = 0
 
     def begin(self, act: Callable[[], _Result]) -> Callable[[], _Result]:
-        """Have ``act`` done; return what waits for it, and returns, or raises, what it did."""
+        """Start ``act`` in a thread; return a function that awaits its outcome."""
         thing = _Thing(act)
         with self._changed:
             self._waiting.append(thing)
@@ -56,12 +52,12 @@ class HelperThreads:
             self._running += start
             self._changed.notify()
         if start:
-            with suppress(RuntimeError):  # a waiter does it
+            with suppress(RuntimeError):  # a waiter runs it
                 start_thread(self._name, self._work, on_failure=self._forget_thread)
 
         def result() -> object:
             if thing.claim():
-                with self._changed, suppress(ValueError):  # it must not keep what comes of it
+                with self._changed, suppress(ValueError):  # do not keep the result
                     self._waiting.remove(thing)
                 thing.do()
             return thing.result()
@@ -76,7 +72,7 @@ class HelperThreads:
         try:
             while (thing := self._next()) is not None:
                 thing.do()
-                del thing  # what it holds is not kept while nothing comes
+                del thing  # drop the reference
         finally:
             self._forget_thread()
 
@@ -96,7 +92,7 @@ class HelperThreads:
 
 
 class _Thing:
-    """Something to do, by the first thread that claims it."""
+    """A call, run by the first thread that claims it."""
 
     def __init__(self, act: Callable[[], object]) -> None:
         self._act: Callable[[], object] | None = act
@@ -104,11 +100,9 @@ class _Thing:
         self._done: Future[object] = Future()
 
     def claim(self) -> bool:
-        """Return whether the caller is the first."""
         return self._claimed.acquire(blocking=False)
 
     def do(self) -> None:
-        """Do it; the caller has claimed it."""
         act, self._act = self._act, None
         assert act is not None
         try:
@@ -117,36 +111,35 @@ class _Thing:
             self._done.set_exception(failure)
 
     def result(self) -> object:
-        """Wait; return, or raise, what it did."""
         return self._done.result()
 
 
 class Job(Protocol):
-    """Something of a pool's that is done again and again, by one thread at a time.
+    """A recurring job, run by one thread at a time.
 
-    ``root`` is what it belongs to: no root gets all threads of a pool.
+    ``root``: its owner; no root gets all threads of a pool.
     """
 
     root: object
 
     def run(self) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
 
 
 class Pool:
-    """Threads that do jobs when they are due; they end when nothing is.
+    """Threads that run jobs when due, and end when none is.
 
     Args:
         name: of the threads.
-        part: of the threads that the limits allow, one in so many. Three of four of them may do jobs of one root: one
-            whose storage hangs does not hold up the others.
+        part: the pool gets 1/``part`` of the process's threads, and one root three quarters of these: a hanging root
+            does not block others.
     """
 
     def __init__(self, name: str, part: int) -> None:
         self._name, self._part = name, part
         lock = Lock()
         self._changed, self._ended = Condition(lock), Condition(lock)
-        self._due: list[tuple[float, int, Job]] = []  # a heap; of a job that is there twice the later one is void
+        self._due: list[tuple[float, int, Job]] = []  # a heap; the later of two entries of a job is void
         self._when: dict[Job, float] = {}
         self._busy: dict[object, int] = {}
         self._put_off: dict[object, list[Job]] = {}
@@ -157,10 +150,10 @@ class Pool:
         self._starts: float | None = None
 
     def schedule(self, job: Job, seconds: float = 0.0) -> None:
-        """Have a job done in so many seconds, or earlier if that was asked for before.
+        """Schedule a job in ``seconds``, or keep an earlier time.
 
         Raises:
-            RuntimeError: there is no thread for it, and none to be had.
+            RuntimeError: there is no thread, and none can be started.
         """
         when = monotonic() + seconds
         number = next(self._numbers)
@@ -169,14 +162,14 @@ class Pool:
                 return
             if job not in self._running:
                 heappush(self._due, (when, number, job))
-            self._when[job] = when  # last: Ctrl-C before this leaves an entry that is void
+            self._when[job] = when  # last: Ctrl-C before this leaves a void entry
         self.attend()
 
     def attend(self) -> None:
-        """See to it that a thread waits for what is due next, as far as there may be one more.
+        """Start a thread if a job needs one and the limit permits.
 
         Raises:
-            RuntimeError: there is none, and none to be had.
+            RuntimeError: there is none, and none can be started.
         """
         now = monotonic()
         with self._changed:
@@ -196,7 +189,7 @@ class Pool:
         return self._threads - len(self._lent)
 
     def lend(self, job: Job) -> None:
-        """Have another thread in the place of the one that does ``job``, which waits for something else."""
+        """Let another thread replace that of ``job``, which now waits."""
         with self._changed:
             if job not in self._running or job in self._lent:
                 return
@@ -205,15 +198,15 @@ class Pool:
         self.attend()
 
     def is_wanted(self, job: Job) -> bool:
-        """Return whether another job waits for the thread that does ``job``: it may end, and come again later."""
+        """Return whether another job waits for the thread of ``job``."""
         since = monotonic() - _SOON_SECONDS
         with self._changed:
             late = (due for due in self._due if due[0] <= since and not self._is_void(*due))
             return bool(self._put_off.get(job.root)) or next(late, None) is not None
 
     def wait(self, job: Job, seconds: float) -> bool:
-        """Have a job done now if it is due later; wait until nothing of it is left, and return whether that is so."""
-        with suppress(RuntimeError):  # a thread at work does it, or the wait is in vain
+        """Run a scheduled job now and wait for its end; return success."""
+        with suppress(RuntimeError):  # a busy thread runs it, or the wait fails
             if job in self._when:
                 self.schedule(job)
         with self._ended:
@@ -238,11 +231,10 @@ class Pool:
             self._attend()
 
     def _attend(self) -> None:
-        with suppress(RuntimeError):  # a thread at work comes back
+        with suppress(RuntimeError):  # a busy thread comes back
             self.attend()
 
     def _next(self) -> Job | None:
-        """Return what is due, when it is; None where nothing has been for a while."""
         with self._changed:
             until = monotonic() + IDLE_SECONDS
             while True:
@@ -288,7 +280,7 @@ class Pool:
             self._ended.notify_all()
 
     def _free(self, job: Job) -> None:
-        """Give back a root's thread: those of its jobs that were put off are due, the first of them first."""
+        """Give back a root's thread and requeue its deferred jobs, oldest first."""
         self._busy[job.root] -= 1
         if not self._busy[job.root]:
             del self._busy[job.root]

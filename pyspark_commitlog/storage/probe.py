@@ -1,7 +1,6 @@
-"""Try what a log asks of storage, on the very place where a root is to be.
+"""Test of a place's guarantees before a root is made there.
 
-Two puts of one name, one after the other and many at once, of which one may succeed; a lock that is held by one; and
-how long requests take. What is tried is removed again.
+Two puts of one name, in sequence and many at once; a lock; latencies. Test files are deleted again.
 """
 
 from __future__ import annotations
@@ -14,22 +13,22 @@ from pyspark_commitlog.storage.base import Storage
 from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.storage.race import DIRECTORY, ROUNDS, WRITERS, fault_of, race
 
-#: Requests of a kind that are timed: p99 is nearly the slowest of them.
+#: Requests timed per kind: p99 is nearly the maximum.
 _TIMED = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was tried and whether it held; ``safe`` is False where a log would lose or double records."""
+    """Result of a test; ``safe`` is False if records would be lost or doubled."""
 
     what: str
     held: bool
-    told: str  # a key of what the command line prints as JSON; codespell:ignore told
+    told: str  # a key in the command line's JSON; codespell:ignore told
     safe: bool = True
 
 
 def probe(storage: Storage) -> tuple[Finding, ...]:
-    """Return what a place can do; a directory that is not there yet is made for it, and removed again.
+    """Test a place; a missing directory is made and deleted again.
 
     Raises:
         UsageError: it is no directory.
@@ -84,7 +83,6 @@ def _puts_at_once(storage: Storage, home: str) -> Finding:
 
 
 def _fault(storage: Storage, home: str) -> tuple[Finding, ...]:
-    """Return what else is wrong with a place that has to be tried."""
     fault = storage.fault(f"{home}/files") if storage.client else None
     return () if fault is None else (Finding("files", False, f"{fault}: commits would be lost", safe=False),)
 
@@ -105,7 +103,6 @@ def _append(storage: Storage) -> Finding:
 
 
 def _versions(storage: Storage, home: str) -> tuple[Finding, ...]:
-    """Return a warning where the store keeps what is deleted."""
     if not getattr(storage, "keeps_versions", lambda path: False)(f"{home}/twice"):
         return ()
     text = (

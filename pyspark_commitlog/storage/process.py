@@ -1,4 +1,4 @@
-"""The running process: its id, its threads, its memory, and what is done again in a child that was forked from it."""
+"""The process: id, threads, memory, environment, and reset after fork."""
 
 from __future__ import annotations
 
@@ -21,42 +21,41 @@ from pyspark_commitlog.storage.limits import limits
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
-#: How many requests of one piece of work are under way at a time.
+#: Maximum concurrent requests of one operation.
 REQUESTS_AT_ONCE = 8
-#: Items that are done before the first of the next ones is handed out.
+#: Items done before the first of the next batch is yielded.
 _AHEAD = 64
 
 _MALLOC_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
-#: Of malloc.h: M_TRIM_THRESHOLD, free bytes at the heap's end that are kept, and M_MMAP_THRESHOLD, at its most: larger
-#: blocks go back to the kernel at once.
+#: From malloc.h: M_TRIM_THRESHOLD, free bytes kept at the heap's end, and M_MMAP_THRESHOLD at its maximum: larger
+#: blocks return to the kernel at once.
 _MALLOC_LIMITS = {-1: 64 * 2**20, -3: 32 * 2**20}
-#: M_ARENA_MAX: each further one reserves 64 MiB of address space for the threads that use it.
+#: M_ARENA_MAX: each further arena reserves 64 MiB of address space.
 _ONE_ARENA = {-8: 1}
 _ARENA_VARIABLES = ("MALLOC_ARENA_MAX",)
 
 
 def process_id() -> int:
-    """Return the id of this process: another one in a forked child."""
+    """Return the process id; it differs in a forked child."""
     return os.getpid()
 
 
 def after_fork(act: Callable[[], None]) -> None:
-    """Have ``act`` run in every child forked from now on, before anything else of it runs."""
+    """Run ``act`` first in every child forked from now on."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=act)
 
 
-#: Of the finalizers of ``multiprocessing``, which run by descending priority: ours runs after an application's own.
+#: Priority among ``multiprocessing``'s finalizers: after an application's own.
 _EXIT_PRIORITY = -100
 _exit_calls = set[Callable[[], None]]()
 after_fork(_exit_calls.clear)
 
 
 def at_worker_exit(act: Callable[[], None]) -> None:
-    """Call ``act`` once at the end of this process if ``multiprocessing`` started it, as it skips ``atexit``.
+    """Call ``act`` once when a ``multiprocessing`` child ends (it skips ``atexit``).
 
-    It clears its finalizers in a new child: call this there, as often as you like. Billiard's processes, which name
-    themselves to it, share them.
+    Call this in the child, which starts without finalizers; repeatable. Billiard's processes share them.
     """
     process = sys.modules.get("multiprocessing.process")
     if process is None or process.current_process()._parent_pid is None or act in _exit_calls:
@@ -68,12 +67,12 @@ def at_worker_exit(act: Callable[[], None]) -> None:
 
 
 def process_name() -> str:
-    """Return what names this process to people: host/pid."""
+    """Return host/pid, for display."""
     return f"{platform.node()}/{os.getpid()}"
 
 
 def has_address() -> bool:
-    """Return whether this machine's name has an address: in a container it may have none."""
+    """Return whether the host name resolves; in a container it may not."""
     try:
         socket.gethostbyname(socket.gethostname())
     except OSError:
@@ -82,17 +81,17 @@ def has_address() -> bool:
 
 
 def interpreter() -> str:
-    """Return the path of the Python that runs."""
+    """Return the path of the running Python."""
     return sys.executable
 
 
 def set_environment(name: str, value: str) -> None:
-    """Set an environment variable of this process and of those that it starts."""
+    """Set an environment variable, inherited by child processes."""
     os.environ[name] = value
 
 
 def read_text(path: str) -> str:
-    """Return a configuration file's text; nothing where there is none, or none that may be read."""
+    """Return a configuration file's text; "" if missing or unreadable."""
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -105,28 +104,26 @@ def sibling_path(file: str, name: str) -> str:
 
 
 def executable(path: str) -> str | None:
-    """Return ``path``, if it is a file that may be run."""
+    """Return ``path`` if it is an executable file."""
     return path if Path(path).is_file() and os.access(path, os.X_OK) else None
 
 
 def is_same(path: str, other: str) -> bool:
-    """Return whether two paths lead to one directory."""
+    """Return whether two paths resolve to the same."""
     return Path(path).resolve() == Path(other).resolve()
 
 
 def address_space() -> int | None:
-    """Return the bytes of address space that this process may take at most; None if there is no limit."""
+    """Return the limit of address space in bytes; None if unlimited."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if limit == resource.RLIM_INFINITY else limit
 
 
 def keep_freed_memory() -> None:
-    """Have glibc's allocator keep some dozen MiB that were given back to it; nothing where there is another.
+    """Tune glibc's allocator to keep some dozen MiB of freed memory.
 
-    If address space is limited it reserves none for threads instead.
-
-    If nothing is said it returns them to the kernel whenever they are more than twice as much as the largest block so
-    far, which clears other pages for the next ones. What the user set (``MALLOC_…``) stays.
+    Otherwise freed memory returns to the kernel, which clears new pages. With limited address space, reserve none for
+    threads instead. The user's ``MALLOC_…`` win; no-op with other allocators.
     """
     limited = address_space() is not None
     variables, options = (_ARENA_VARIABLES, _ONE_ARENA) if limited else (_MALLOC_VARIABLES, _MALLOC_LIMITS)
@@ -139,16 +136,14 @@ def keep_freed_memory() -> None:
 
 
 class _Threads:
-    """How many threads the package runs in this process."""
-
     def __init__(self) -> None:
         self.lock, self.running = Lock(), 0
 
 
 _threads = _Threads()
-#: Of the threads that the limits allow, those that are kept for what every process has one of.
+#: Threads of the limit reserved for those that a process has one of.
 RESERVED = 6
-#: So long what a process has one of waits for a place, seconds.
+#: Seconds that such a thread waits for a place.
 _PATIENCE_SECONDS = 1.0
 
 
@@ -163,16 +158,16 @@ after_fork(_no_threads)
 def start_thread(
     name: str, run: Callable[[], object], *, reserved: bool = False, on_failure: Callable[[], object] = lambda: None
 ) -> Thread:
-    """Start a thread of the package, if the limits allow one more.
+    """Start a thread of the package, if the limits permit.
 
     Args:
         name: of the thread.
-        run: what it does.
-        reserved: for what a process has one of, whatever else runs.
-        on_failure: is called where this raises and the thread will not run. (After Ctrl-C it may run all the same.)
+        run: its function.
+        reserved: for threads that a process has one of.
+        on_failure: called if this raises and the thread will not run.
 
     Raises:
-        RuntimeError: there is none left, or the system gives none: do without it.
+        RuntimeError: limit reached, or none from the system: do without.
     """
     mine, most = _threads, limits().threads
     state = {"begun": False, "given up": False}
@@ -208,13 +203,13 @@ def start_thread(
 
 
 def share_out(act: Callable[[_Item], None], items: Iterable[_Item], threads: int) -> None:
-    """Call ``act`` with each item, in this thread and up to ``threads - 1`` others; items are begun in order.
+    """Call ``act`` for each item on up to ``threads`` threads.
 
-    Returns, or raises, when no thread is at work any more, whatever interrupts the wait: what the caller holds
-    meanwhile (a lock) is held for all of them. A process that gets no more threads does all in this one.
+    This thread included. Items begin in order. Returns or raises only when no thread works any more, even if
+    interrupted, so a lock of the caller covers them.
 
     Raises:
-        BaseException: what ``act`` raised first; what had not begun then is left out.
+        BaseException: the first error of ``act``; later items are skipped.
     """
     waiting, failures = deque(items), list[BaseException]()
 
@@ -245,7 +240,7 @@ def share_out(act: Callable[[_Item], None], items: Iterable[_Item], threads: int
 
 
 def results_of(act: Callable[[_Item], _Result], items: Sequence[_Item], threads: int) -> list[_Result]:
-    """Return what ``act`` returns for each item, in their order; else as ``share_out``."""
+    """Return the results of ``act`` in order, like ``share_out``."""
     found = dict[int, _Result]()
 
     def keep_result(at: int) -> None:
@@ -258,17 +253,16 @@ def results_of(act: Callable[[_Item], _Result], items: Sequence[_Item], threads:
 def results_in_turn(
     act: Callable[[_Item], _Result], items: Sequence[_Item], threads: int
 ) -> Iterator[tuple[_Item, _Result]]:
-    """Yield each item and what ``act`` returns for it, in their order, a few of them ahead; else as ``results_of``."""
+    """Yield items with results in order, some ahead, like ``results_of``."""
     for start in range(0, len(items), _AHEAD):
         some = items[start : start + _AHEAD]
         yield from zip(some, results_of(act, some, threads), strict=True)
 
 
 class WhileNeeded:
-    """A thread that there is only while somebody needs it.
+    """A thread that runs only while needed.
 
-    ``run`` returns when nobody does, having called ``ends`` under ``lock``; what shows it that somebody does is
-    changed under ``lock``, too, before ``ensure_running``.
+    ``run`` calls ``ends`` under ``lock``, then returns. A need is recorded under ``lock`` before ``ensure_running``.
     """
 
     def __init__(self, name: str, run: Callable[[], None]) -> None:
@@ -277,16 +271,16 @@ class WhileNeeded:
         self._running = False
 
     def ensure_running(self) -> None:
-        """Start the thread where it does not run; for a place this waits a second.
+        """Start the thread if needed; wait up to a second for a place.
 
         Raises:
-            RuntimeError: this process gets no more threads; the next call tries again.
+            RuntimeError: no thread to be had; the next call tries again.
         """
         until = monotonic() + _PATIENCE_SECONDS
         while not self._runs():
             try:
                 start_thread(self._name, self._guarded, reserved=True)
-            except RuntimeError:  # many need it at once, and each has started one: all but one of these end
+            except RuntimeError:  # concurrent callers each started one: all but one end
                 if monotonic() >= until:
                     raise
                 time.sleep(_PATIENCE_SECONDS / 100)
@@ -298,17 +292,17 @@ class WhileNeeded:
             return self._running
 
     def ends(self) -> None:
-        """Say, holding ``lock``, that ``run`` is about to return."""
+        """Record, under ``lock``, that ``run`` is about to return."""
         self._running = False
 
     def ended(self) -> None:
-        """Say that the thread is no more: the next caller that needs it starts another."""
+        """Record that the thread is gone: the next caller starts another."""
         with self.lock:
             self.ends()
 
     def _guarded(self) -> None:
         with self.lock:
-            if self._running:  # another one was started at the same time
+            if self._running:  # another was started concurrently
                 return
             self._running = True
         try:

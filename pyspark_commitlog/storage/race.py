@@ -1,8 +1,7 @@
-"""Whether a store keeps put-if-absent when many put at once, tried before anything is written that rests on it.
+"""Race test of a store's put-if-absent, before anything relies on it.
 
-A store may pass when it is asked one request after the other, and take several puts that come together (SeaweedFS 4.16
-did). So writers race, with bodies that take time to arrive. It is tried once for each root and (endpoint, client,
-version), and recorded in the root's ``probes/``.
+A store may pass sequential tests and accept concurrent puts (SeaweedFS 4.16 did). Writers race with slow bodies, once
+per root and (endpoint, client, version), recorded in the root's ``probes/``.
 """
 
 from __future__ import annotations
@@ -24,12 +23,11 @@ WRITERS = 16
 ROUNDS = 5
 _BODY_BYTES = 32 * 1024
 _WAIT_SECONDS = 60
-#: Rounds without any clear winner, as of a store that is busy, that are run again.
+#: Extra rounds, for those without a winner (busy store).
 _AGAIN = 5
 
-#: What this process has seen: clients that are safe, with the device of a mount, so that a new root on the same store
-#: needs no race of its own; and roots that have the record of theirs. Two mounts of one kind may be of two servers, and
-#: look alike: a record does not name the device, which is another one on each machine.
+#: Safe clients with the mount's device, so that a new root on the same store needs no race, and roots with a record.
+#: Two mounts of a kind may be of two servers and look alike; a record can't name the device, which differs by machine.
 _seen: set[tuple[object, str]] = set()
 _SEEN_AT_MOST = 4096
 _one_at_a_time = Lock()
@@ -37,14 +35,17 @@ _one_at_a_time = Lock()
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A race for one name: whose puts were taken, and whose content lies there (-1: what nobody put)."""
+    """A race's accepted writers, and the one whose content is stored.
+
+    ``content`` is -1 if it is no writer's whole body.
+    """
 
     taken: tuple[int, ...]
     content: int
 
 
 def fault_of(rounds: Sequence[Round]) -> str | None:
-    """Return what is wrong with a store by its races; None where nothing is (pure)."""
+    """Return the defect that races show, or None (pure)."""
     for race in rounds:
         if len(race.taken) > 1:
             return f"{len(race.taken)} of {WRITERS} puts of one name at once were taken"
@@ -59,7 +60,7 @@ def race_once(storage: Storage, path: str) -> Round:
     """Race for a name.
 
     Raises:
-        StorageError: it can't be written, or read.
+        StorageError: it can't be written or read.
     """
     start = Barrier(WRITERS)
 
@@ -90,10 +91,10 @@ def race_once(storage: Storage, path: str) -> Round:
 
 
 def race(storage: Storage, home: str) -> list[Round]:
-    """Race ``ROUNDS`` times, below a directory, for names that are removed again.
+    """Race ``ROUNDS`` times in a directory that is deleted again.
 
     Raises:
-        StorageError: it can't be written, or read, or is too busy for an answer.
+        StorageError: it can't be written or read, or is too busy.
     """
     rounds, tries = list[Round](), 0
     storage.make_directory(home)
@@ -112,16 +113,18 @@ def race(storage: Storage, home: str) -> list[Round]:
 
 
 def record_path(client: str) -> str:
-    """Return where a root records that the store is safe as this client reaches it (pure)."""
+    """Return the path of a root's record for a client (pure)."""
     return f"{DIRECTORY}/{hashlib.sha256(client.encode()).hexdigest()[:16]}.json"
 
 
 def check_store(storage: Storage) -> None:
-    """Refuse a store that takes two puts of one name; tried once for each client and root.
+    """Refuse a store that accepts two puts of one name.
+
+    Tested once per client and root.
 
     Raises:
-        UnsupportedError: it does, or something else is wrong with it (``Storage.fault``).
-        StorageError: it can't be tried.
+        UnsupportedError: it does, or has another defect (``Storage.fault``).
+        StorageError: the test failed to run.
     """
     client = storage.client
     if not client or (storage.url, client) in _seen:
@@ -148,12 +151,11 @@ def check_store(storage: Storage) -> None:
 
 
 def _body(writer: int) -> bytes:
-    """Return what a writer puts: of one length, and all through its own."""
     return b"%08d" % writer * (_BODY_BYTES // 8)
 
 
 def _begin_again() -> None:
-    """In a forked child nobody lets go of a lock that another thread held: that one races for seconds."""
+    """Replace the lock in a forked child, which lacks its holder."""
     global _one_at_a_time
     _one_at_a_time = Lock()
 

@@ -1,8 +1,7 @@
-"""Reading ahead where files can't be mapped: what is read next is under way, in several requests at once.
+"""Read-ahead for files that can't be mapped, by concurrent requests.
 
-A reader says in order which ranges of files it will read. They are cut into blocks, and each block is one request;
-what was fetched is not fetched again while it is read on. What all readers of a process hold of blocks is bounded
-(``limits().read_ahead_bytes``): a reader that gets no more goes on with the block that it stands in.
+A reader announces the ranges it will read, in order. Blocks of them are fetched by one request each. All readers of a
+process share ``limits().read_ahead_bytes``; at the bound, a reader goes on with its current block.
 """
 
 from __future__ import annotations
@@ -20,29 +19,28 @@ from pyspark_commitlog.storage.limits import limits
 from pyspark_commitlog.storage.pool import HelperThreads
 from pyspark_commitlog.storage.process import after_fork
 
-#: A request asks for so many bytes, and for twice as many where the reader may hold a lot: then an extent of 16 MiB in
-#: a chunk costs two requests with its entry, what as many bytes of a segment do.
+#: Bytes of a request, doubled for readers that may hold a lot: an extent of 16 MiB in a chunk then costs two requests
+#: with its entry, as many as in a segment.
 BLOCK_BYTES = 8 * 2**20
 LONG_BLOCK_BYTES = 2 * BLOCK_BYTES
 _LONG_BYTES = 8 * BLOCK_BYTES
-#: A rest after a block that is smaller than this part of it comes with it.
+#: A remainder smaller than this fraction of a block is fetched with it.
 _REST_PART = 4
-#: A reader begins with this part of what all may hold, so that those which begin with it get as much; and has the more
-#: under way the more was read.
+#: A reader starts with this fraction of the bound, so that concurrent ones get as much, and grows as it reads.
 _FIRST_PART = 4
-#: What a reader that may stop anywhere asks for first, and the most that it has under way.
+#: First request of a careful reader, and its maximum.
 FIRST_BYTES = 2**20
 MOST_CAREFUL_BYTES = 4 * BLOCK_BYTES
-#: A reader gets so many bytes, whatever others hold.
+#: Bytes that each reader gets in any case.
 LEAST_BYTES = 2**18
-#: Blocks of one reader at a time: there may be many small ones.
+#: Maximum blocks of a reader, as they may be small.
 _MOST_BLOCKS = 32
-#: A half of the threads that the limits allow.
+#: Half of the process's threads.
 _PART = 2
 
 
 class FileRange(NamedTuple):
-    """Bytes of a file, ``end`` not included."""
+    """Byte range of a file, ``end`` excluded."""
 
     path: str
     start: int
@@ -50,37 +48,40 @@ class FileRange(NamedTuple):
 
 
 class ReadAheadBudget:
-    """How many bytes of blocks are held, by all readers of a process."""
+    """Bytes of blocks held by all readers of a process."""
 
     def __init__(self) -> None:
         self._used = self._readers = 0
-        self._returned: deque[tuple[int, int]] = deque()  # a finalizer needs no lock for it
+        self._returned: deque[tuple[int, int]] = deque()  # lock-free, for finalizers
         self._lock = Lock()
 
     @property
     def used(self) -> int:
-        """Return how many bytes are held."""
+        """Return the bytes held."""
         with self._lock:
             self._sweep()
             return self._used
 
     def join(self) -> None:
-        """Count one more reader."""
+        """Add a reader."""
         with self._lock:
             self._readers += 1
 
     def leave(self) -> None:
-        """Count one less."""
+        """Remove a reader; lock-free, for finalizers."""
         self._returned.append((0, 1))
 
     def share(self) -> int:
-        """Return how many bytes each reader may hold."""
+        """Return the bytes that each reader may hold."""
         with self._lock:
             self._sweep()
             return max(LEAST_BYTES, limits().read_ahead_bytes // max(1, self._readers))
 
     def take(self, size: int, least: int) -> int:
-        """Take up to ``size`` bytes of what is left, ``least`` of them whatever is left; return how many. 0: none."""
+        """Take up to ``size`` bytes, at least ``least`` even beyond the bound.
+
+        Return the number taken, perhaps 0.
+        """
         with self._lock:
             self._sweep()
             left = limits().read_ahead_bytes - self._used
@@ -89,7 +90,7 @@ class ReadAheadBudget:
             return size
 
     def give_back(self, size: int) -> None:
-        """Give back what was taken."""
+        """Give back taken bytes; lock-free, for finalizers."""
         self._returned.append((size, 0))
 
     def _sweep(self) -> None:
@@ -100,8 +101,6 @@ class ReadAheadBudget:
 
 
 class _Shared:
-    """What the readers of a process have in common."""
-
     def __init__(self) -> None:
         self.budget = ReadAheadBudget()
         self.threads = HelperThreads("commitlog-reader", _PART)
@@ -111,7 +110,6 @@ _shared = _Shared()
 
 
 def _begin_again() -> None:
-    """Share nothing with the process that this one was forked from: its threads are not here."""
     global _shared
     _shared = _Shared()
 
@@ -120,7 +118,10 @@ after_fork(_begin_again)
 
 
 class _Block:
-    """A piece of a file, fetched by one request; ``taken`` bytes of the budget are its own until it is dropped."""
+    """A piece of a file, fetched by one request.
+
+    It owns ``taken`` bytes of the budget until dropped.
+    """
 
     def __init__(self, shared: _Shared, storage: Storage, wanted: FileRange, taken: int) -> None:
         self.path, self.start, self.end = wanted
@@ -129,7 +130,7 @@ class _Block:
         self._result = shared.threads.begin(self._fetch)
 
     def data(self) -> pa.Buffer:
-        """Wait; return its bytes, fewer where the file ends before; raises as ``Storage.map`` does."""
+        """Wait for its bytes, fewer at the file's end; raises like ``Storage.map``."""
         return self._result()
 
     def _fetch(self) -> pa.Buffer:
@@ -144,7 +145,7 @@ class _Block:
                 self._return()
 
     def drop(self) -> None:
-        """Nobody reads it any more. What is being fetched still takes memory, until it is there."""
+        """Give it up. A running fetch holds its memory until it ends."""
         self._dropped = True
         if self._ended or not self._begun:
             self._return()
@@ -155,14 +156,12 @@ class _Block:
 
 
 class ReadAhead:
-    """Reads ranges of files in order, ahead of the caller that asks for their bytes.
+    """Reads file ranges in order, ahead of its caller; not thread-safe.
 
     Args:
         storage: the root.
-        more: returns what will be read after all that it returned before; nothing where that is not known yet.
-        careful: for who may stop anywhere: begins with little, and reads the further ahead the more was read.
-
-    Not safe for use by several threads at once.
+        more: returns the next ranges; none if unknown yet.
+        careful: start small, for readers that may stop anywhere.
     """
 
     def __init__(self, storage: Storage, more: Callable[[], Sequence[FileRange]], *, careful: bool = False) -> None:
@@ -178,11 +177,11 @@ class ReadAhead:
         self._shared.budget.join()
 
     def window(self, path: str, position: int, needed: int, end: int) -> pa.Buffer:
-        """Return bytes of a file from ``position`` on, at least ``needed`` (fewer only where the file ends before).
+        """Return at least ``needed`` bytes from ``position``, fewer at the file's end.
 
-        ``end`` is how far it will be read at most, for what was not expected. Raises as ``Storage.map`` does.
+        ``end`` limits the range if it was not announced. Raises like ``Storage.map``.
         """
-        if self._shared is not _shared:  # this is a forked child
+        if self._shared is not _shared:  # in a forked child
             self._blocks.clear()
             self._held, self._shared = 0, _shared
             self._shared.budget.join()
@@ -196,17 +195,17 @@ class ReadAhead:
         return self._joined(path, data.slice(inside), first.end, needed)
 
     def forget(self) -> None:
-        """Ask again what comes next: it lies elsewhere now. What was fetched is used where it still fits."""
+        """Drop announced ranges, which have moved; blocks that still fit are used."""
         self._ranges.clear()
 
     def fetch_again(self) -> None:
-        """Use nothing any more of what was fetched: some of it was damaged, or missing, and may be whole by now."""
+        """Drop all blocks: damaged or missing data may be whole now."""
         self._ranges.clear()
         while self._blocks:
             self._drop()
 
     def close(self) -> None:
-        """Give up what is under way."""
+        """Cancel outstanding fetches."""
         if self._open:
             self._open = False
             self.fetch_again()
@@ -222,7 +221,6 @@ class ReadAhead:
         block.drop()
 
     def _go_to(self, path: str, position: int) -> None:
-        """Drop the blocks before a position, and have the ranges begin there where none holds it."""
         while self._blocks and not _holds(self._blocks[0], path, position):
             self._drop()
             self._most = min(self._most * 2, self._bound)
@@ -238,9 +236,8 @@ class ReadAhead:
                 return
 
     def _fill(self, path: str, position: int, needed: int, end: int) -> None:
-        """Have blocks under way: those for the bytes that are needed now, and those for what comes next."""
         if not self._blocks and not (self._ranges and _holds(self._ranges[0], path, position)):
-            self._ranges.appendleft(FileRange(path, position, max(end, position + needed)))  # nobody expected it
+            self._ranges.appendleft(FileRange(path, position, max(end, position + needed)))  # not announced
         while not self._blocks or (self._blocks[-1].end < position + needed and self._goes_on(path)):
             self._cut(LEAST_BYTES)
         while len(self._blocks) < _MOST_BLOCKS and self._held < self._allowed():
@@ -250,7 +247,6 @@ class ReadAhead:
                 return
 
     def _goes_on(self, path: str) -> bool:
-        """Return whether the next range goes on in a file where the last block ends."""
         last = self._blocks[-1]
         return last.path == path and bool(self._ranges) and _holds(self._ranges[0], path, last.end)
 
@@ -258,7 +254,7 @@ class ReadAhead:
         return min(self._shared.budget.share(), self._most)
 
     def _cut(self, least: int) -> bool:
-        """Have the next block fetched, of ``least`` bytes at least; return whether there is room for it."""
+        """Start fetching the next block, at least ``least`` bytes; return success."""
         path, start, end = self._ranges[0]
         allowed = self._allowed()
         size = block_bytes(end - start, allowed)
@@ -280,7 +276,7 @@ class ReadAhead:
         return True
 
     def _joined(self, path: str, head: pa.Buffer, at: int, needed: int) -> pa.Buffer:
-        """Return ``needed`` bytes that lie in several blocks, copied: no more than a frame."""
+        """Return ``needed`` bytes from several blocks, copied: at most a frame."""
         pieces, missing, following = [head], needed - head.size, list(self._blocks)[1:]
         for block in following:
             if missing <= 0 or (block.path, block.start) != (path, at):
@@ -288,18 +284,21 @@ class ReadAhead:
             data = block.data()
             pieces.append(data.slice(0, min(missing, data.size)))
             missing, at = missing - pieces[-1].size, at + data.size
-        if missing > 0:  # beyond what was expected, or where the file ends
+        if missing > 0:  # beyond the announced range, or at the file's end
             pieces.append(self._storage.map(path, at, missing))
         return pa.py_buffer(b"".join(pieces))
 
 
 def ahead_of(storage: Storage, more: Callable[[], Sequence[FileRange]], *, careful: bool = False) -> ReadAhead | None:
-    """Return what reads ahead on storage that can't map files; None on local disks: the system does it there."""
+    """Return a read-ahead; None on local disks: the system has its own."""
     return None if storage.can_append else ReadAhead(storage, more, careful=careful)
 
 
 def block_bytes(length: int, allowed: int) -> int:
-    """Return how many bytes the next request asks for, of so many that are left and may be held (pure)."""
+    """Return the size of the next request (pure).
+
+    ``length`` bytes are left, ``allowed`` may be held.
+    """
     block = LONG_BLOCK_BYTES if allowed >= _LONG_BYTES else min(BLOCK_BYTES, allowed)
     return length if length <= block + block // _REST_PART else block
 

@@ -1,9 +1,8 @@
-"""Acknowledgements on the socket between Spark's JVM and a Python worker, sent at once from one task to the next.
+"""TCP quick acknowledgements between Spark's JVM and a Python worker.
 
-Over TCP the JVM sends a task's context, then its partition. Nagle's algorithm holds back the second until the first is
-acknowledged, which a kernel delays by 40 ms if nothing is sent back. Linux has ``TCP_QUICKACK`` for that, which lasts
-until the next answer only: it has to be set before each task, when no code of ours runs. Spark's daemon collects
-garbage there (``pyspark.daemon``), and Python calls back after a collection.
+The JVM sends a task's context, then its partition, which Nagle's algorithm holds back until the kernel's
+acknowledgement, 40 ms later. ``TCP_QUICKACK`` lasts until the next reply, so it is set before each task, from a
+callback of the garbage collection of Spark's daemon (``pyspark.daemon``).
 """
 
 from __future__ import annotations
@@ -17,17 +16,15 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-#: Descriptors of Spark's socket while a task runs: the daemon's, and a copy to read from and one to write to.
+#: Descriptors of Spark's socket during a task: the daemon's, one to read and one to write.
 _DESCRIPTORS = 3
 _FULL_COLLECTION = 2
 
 
 class _QuickAck:
-    """Sets the option after each full collection, on one connection.
+    """GC callback that sets the option on a connection after full collections.
 
-    Args:
-        inode: of the connection: a descriptor that leads elsewhere by now is passed over.
-        descriptors: of which at least one stays open between tasks. None is duplicated.
+    ``descriptors`` are not duplicated; those no longer of ``inode`` are skipped.
     """
 
     def __init__(self, inode: int, descriptors: list[int]) -> None:
@@ -44,9 +41,9 @@ class _QuickAck:
 
 
 def acknowledge_between_tasks() -> bool:
-    """Have Spark's socket acknowledge at once from now on; return whether it was found. To be called in a task, once.
+    """Enable quick acknowledgements on Spark's socket; return success.
 
-    Nothing where Spark uses Unix sockets, where this is not Linux, or where it is not certain which socket is Spark's.
+    Call once, in a task. Fails with Unix sockets, outside Linux, or if the socket is ambiguous.
     """
     if sys.platform != "linux" or os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED", "").lower() == "true":
         return False
@@ -58,7 +55,7 @@ def acknowledge_between_tasks() -> bool:
 
 
 def _shared_connections() -> dict[int, list[int]]:
-    """Return the TCP connections within this machine that have as many descriptors as Spark's, by inode."""
+    """Return local TCP connections with as many descriptors as Spark's, by inode."""
     sockets: dict[int, list[int]] = {}
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):
@@ -70,7 +67,6 @@ def _shared_connections() -> dict[int, list[int]]:
 
 
 def _with_socket(descriptor: int, act: Any) -> Any:
-    """Call a function with a socket object of a descriptor, which stays open."""
     opened = socket.socket(fileno=descriptor)
     try:
         return act(opened)
@@ -83,7 +79,7 @@ def _is_local_tcp(opened: socket.socket) -> bool:
         return False
     try:
         return bool(opened.getpeername()[0] in ("127.0.0.1", "::1"))
-    except OSError:  # it listens, or is not connected any more
+    except OSError:  # listening or disconnected
         return False
 
 

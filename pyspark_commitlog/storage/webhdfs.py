@@ -1,8 +1,7 @@
-"""The door to HDFS by its HTTP interface (WebHDFS), with the session that fsspec makes for it.
+"""Storage on HDFS by WebHDFS, with fsspec's session.
 
-A put if absent writes a temporary file in the same directory and renames it to a name that may not be taken: the name
-node does that in one step, while fsspec's own calls overwrite. The identity of a file is the number that the name node
-gave it, and gives to no other. Directories are there, as on a disk.
+Put-if-absent renames a temporary file to a free name, atomic at the name node; fsspec's own calls overwrite. A file's
+identity is its number at the name node, never reused. Directories are real.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from pyspark_commitlog.storage.base import TEMPORARY, FileInfo, NotPutError
 from pyspark_commitlog.storage.fsspec_store import FsspecStorage
 from pyspark_commitlog.storage.object_errors import first_line
 
-#: Seconds to connect, and without a byte of an answer: what has none by then may have been done.
+#: Timeouts in seconds, to connect and between bytes; the request may have been done.
 _TIMEOUT = (5, 60)
 _FULL = ("NSQuotaExceededException", "DSQuotaExceededException", "QuotaByStorageTypeExceededException")
 _DENIED = ("AccessControlException", "SecurityException", "AuthenticationException", "InvalidToken")
-#: What is said where a part of a path is a file.
+#: Message if part of a path is a file.
 _NOT_A_DIRECTORY = "is not a directory"
 
 
 class WebHdfsStorage(FsspecStorage):
-    """A root on HDFS: ``webhdfs://NAMENODE:9870/PATH``, with options as fsspec's ``WebHDFS`` takes them."""
+    """A root on HDFS: ``webhdfs://NAMENODE:9870/PATH``; options as for fsspec's ``WebHDFS``."""
 
     # --- writing -----------------------------------------------------------------------------------------
 
@@ -71,12 +70,7 @@ class WebHdfsStorage(FsspecStorage):
         return f"{full.rpartition('/')[0]}/{TEMPORARY}{self.new_id()}"
 
     def _publish(self, instance: Any, temporary: str, full: str, option: str) -> None:
-        """Rename; what was not renamed is removed, so that it never will be.
-
-        Raises:
-            FileExistsError: the name is taken, and ``option`` is ``NONE``.
-            Exception: it may have been renamed.
-        """
+        """Rename, or delete the file so that it is never renamed later."""
         try:
             answer = _ask(instance, "PUT", temporary, "RENAME", destination=full, renameoptions=option).content
             if answer and json.loads(answer).get("boolean") is not True:
@@ -113,17 +107,17 @@ class WebHdfsStorage(FsspecStorage):
     # --- directories -------------------------------------------------------------------------------------
 
     def make_directory(self, directory: str) -> None:
-        """See ``Storage.make_directory``."""
+        """See ``Storage``."""
         full = self._path(directory)
         self._repeated(f"make {directory}", lambda instance: _ask(instance, "PUT", full, "MKDIRS"))
 
     def sync_directory(self, directory: str, *, fresh: bool = False) -> None:
-        """See ``Storage.sync_directory``: the name node has written down what it answered."""
+        """Check that it exists: the name node persists its answers."""
         full = self._path(directory)
         self._repeated(f"read {directory}", lambda instance: _ask(instance, "GET", full, "GETFILESTATUS"))
 
     def delete_tree(self, directory: str) -> None:
-        """See ``Storage.delete_tree``."""
+        """See ``Storage``."""
         full = self._path(directory)
         with suppress(FileNotFoundError):
             self._repeated(f"delete {directory}", lambda instance: _delete(instance, full, recursive=True))
@@ -132,7 +126,7 @@ class WebHdfsStorage(FsspecStorage):
         _delete(instance, full, recursive=False)
 
     def remove_abandoned(self, directory: str, before_ms: int) -> int:
-        """See ``Storage.remove_abandoned``."""
+        """See ``Storage``."""
         removed = 0
         for name in self._all_names(directory):
             path = f"{directory}/{name}" if directory else name
@@ -144,7 +138,6 @@ class WebHdfsStorage(FsspecStorage):
 
 
 def _write(instance: Any, full: str, data: bytes | IO[bytes], *, make_parents: bool) -> None:
-    """Write a new file: the name node says where, and the data node gets the bytes."""
     parents = "true" if make_parents else "false"
     _ask(instance, "PUT", full, "CREATE", data, overwrite="false", createparent=parents)
 
@@ -161,9 +154,9 @@ def _discard(instance: Any, temporary: str) -> None:
 def _ask(
     instance: Any, method: str, full: str, operation: str, data: bytes | IO[bytes] | None = None, **options: object
 ) -> Any:
-    """Return the answer of the name node, or of the data node to which it refers.
+    """Return the answer of the name node or a redirect's data node.
 
-    fsspec's own calls follow a reference without a look at what comes, wait for ever, and say less of what failed.
+    fsspec's own calls follow redirects unchecked, without timeout, and report less.
 
     Raises:
         FileNotFoundError, FileExistsError: the answer says so.
@@ -189,7 +182,6 @@ def _ask(
 
 
 def _fail(answer: Any, operation: str) -> NoReturn:
-    """Raise what an answer says went wrong."""
     try:
         said = answer.json()["RemoteException"]
         kind, text = str(said["exception"]), str(said["message"]).partition("\n")[0]

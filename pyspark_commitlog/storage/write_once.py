@@ -1,4 +1,4 @@
-"""What the doors to storage without append share: no locks, directories or temporary names; time from its replies."""
+"""Base of write-once backends: no locks, no directories, time from replies."""
 
 from __future__ import annotations
 
@@ -12,56 +12,56 @@ from pyspark_commitlog.errors import StorageError
 from pyspark_commitlog.storage.base import Storage
 from pyspark_commitlog.storage.object_clock import FRESH_SECONDS, StoreTime
 
-#: Where files lie for a moment that storage's time is read from; one that lies there longer is a killed process's.
+#: Directory of short-lived files that reveal storage's time; older ones are a killed process's.
 CLOCK = "clock"
 _LEFT_MS = 3_600_000
 
 
 class WriteOnceStorage(Storage):
-    """Storage whose files are put whole; what is there is as durable as storage makes it."""
+    """Storage whose files are put whole, as durable as it makes them."""
 
     can_append = False
 
-    #: What replies say of storage's time in this process, and when it was last asked for (monotonic, seconds).
+    #: Storage's time from replies, and the monotonic time of the last probe.
     _time: StoreTime
     _asked_at: float
 
     @abstractmethod
     def _path(self, path: str) -> str:
-        """Return where a path below the root is; raise ``UsageError`` where it leads out of it."""
+        """Return the full path; raise ``UsageError`` if it leaves the root."""
 
     def _forget_time(self) -> None:
         self._time, self._asked_at = StoreTime(), float("-inf")
 
     def make_directory(self, directory: str) -> None:
-        """Do nothing: a name makes its directories."""
+        """Do nothing: names imply their directories."""
         self._path(directory)
 
     def sync_file(self, path: str) -> None:
-        """See ``Storage.sync_file``: it is looked for alone."""
+        """Check only that the file exists."""
         self.info(path)
 
     def sync_directory(self, directory: str, *, fresh: bool = False) -> None:
-        """Do nothing: see the class."""
+        """Do nothing: puts are durable."""
         self._path(directory)
 
     def remove_abandoned(self, directory: str, before_ms: int) -> int:
-        """Return 0: nothing is written under a temporary name."""
+        """Return 0: there are no temporary files."""
         self._path(directory)
         return 0
 
     @contextmanager
     def try_lock(self, path: str) -> Iterator[bool]:
-        """Yield False: there are no locks here."""
+        """Yield False: there are no locks."""
         self._path(path)
         yield False
 
     def now_ms(self) -> int:
-        """See ``Storage.now_ms``: from replies; where none is near, a file is put and looked at."""
+        """Return the bound from replies; refresh it by a small file if stale."""
         seconds = self.clock.monotonic()
         if not self._time.is_near(seconds) and seconds - self._asked_at > FRESH_SECONDS:
             self._asked_at = seconds
-            with suppress(StorageError, FileNotFoundError):  # who may only read has what replies say
+            with suppress(StorageError, FileNotFoundError):  # read-only users have replies only
                 self._ask_time(f"{CLOCK}/{self.new_id()}")
         return self._time.at_least(self.clock.monotonic())
 
@@ -76,9 +76,9 @@ class WriteOnceStorage(Storage):
                 self.delete(f"{CLOCK}/{name}")
 
     def new_id(self) -> str:
-        """See ``Storage.new_id``."""
+        """See ``Storage``."""
         return str(uuid.uuid4())
 
     def jitter(self) -> float:
-        """See ``Storage.jitter``."""
+        """See ``Storage``."""
         return random.random()
