@@ -1,14 +1,13 @@
 """Rules for skipping looks at an anchor and recognizing own files (pure).
 
-On storage without append every look is a request. There an entry is deleted only once its successor is ``MIN_DELAY_MS``
-old by storage's clock. So for half of that time (the other half allows for clock skew):
+On storage without append every look is a request, and an entry is deleted only once its successor is ``MIN_DELAY_MS``
+old. So for half of that time (the other half allows for clock skew):
 
 * No number after the newest entry seen can have been collected: a missing entry was not put yet, and a put there
   counts.
 * A put whose anchor is gone went to a number that was collected before.
 
-Two files of the same bytes at one number differ in storage time by at least that delay.
-docs/explanation/design/anchor-identity.md has the interleavings.
+Files of the same bytes at one number differ by at least that delay. See docs/explanation/design/anchor-identity.md.
 """
 
 from __future__ import annotations
@@ -74,8 +73,7 @@ class Reference:
     def at_most(self, ended: Moment) -> int | None:
         """Return the latest file time of a put that ended at ``ended``.
 
-        None if the reference is too old. If the monotonic clock stood still the bound is too low, which costs a
-        listing.
+        None if the reference is too old. A stopped monotonic clock makes it too low, which costs a listing.
         """
         seconds = ended.monotonic - self.began.monotonic
         return self.at_most_ms + int(seconds * 1000) + _SKEW_MS if seconds < _STEADY_SECONDS else None
@@ -86,8 +84,7 @@ class OwnPut:
     """A successful put of this process.
 
     Attributes:
-        reply: The file, according to storage's reply.
-        is_quick: The put was short enough for its file's time to show storage's clock.
+        is_quick: Short enough for its file's time to show storage's clock.
         latest_ms: Upper bound of the file's time; None if unknown.
     """
 
@@ -111,8 +108,8 @@ class OwnPut:
     def is_file(self, found: FileInfo) -> bool:
         """Return whether the file at its number is the one put.
 
-        A proxy may repeat the request later and store the same bytes, but only after the file was collected: that copy
-        is younger by at least the delay.
+        A proxy may repeat the request and store the same bytes, but only after the file was collected: that copy is
+        younger by the delay.
         """
         if found.identity == self.reply.identity:
             return True

@@ -1,9 +1,8 @@
 """Check an Arrow message's metadata before Arrow allocates memory for it.
 
-Arrow allocates the length that a compressed buffer claims before it looks at the rest: a 100 KB frame may claim 8 GB.
-So metadata (Arrow: ``Message.fbs``) and lengths are first read without Arrow and checked against limits. To cost
-microseconds per frame, the layout is cached: one writer's messages of a schema have their numbers at the same places
-and equal bytes elsewhere.
+Arrow allocates what a compressed buffer claims to decode to: a 100 KB frame may claim 8 GB. So metadata (Arrow:
+``Message.fbs``) and lengths are checked first. It takes microseconds by caching layouts: one writer's messages of a
+schema differ only in their numbers.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class SchemaShape(NamedTuple):
 
     Attributes:
         nodes, buffers: Counts.
-        alike: Maps node lengths to the length each must equal: the rows for columns, the struct's for fields.
+        alike: Node lengths -> the lengths that they must equal.
         needs: (node, buffer, width, extra): a buffer has ``width`` bytes per value of the node, and ``extra`` if any.
         bitmaps: Index of each node's validity buffer.
     """
@@ -75,13 +74,7 @@ class SchemaShape(NamedTuple):
 class _Layout(NamedTuple):
     """Positions of the numbers in a message's metadata.
 
-    Attributes:
-        mask, rest: The other bytes, ``metadata & mask``, equal ``rest``.
-        read: Returns the numbers, which the next members index.
-        body: Body length in bytes.
-        values, nulls: Length and null count per node.
-        places, lengths: Position in the body and length per buffer.
-        codec: Arrow's number; None if uncompressed.
+    ``read`` returns the numbers, which the other members index; ``rest`` is the rest under ``mask``.
     """
 
     mask: int
@@ -132,8 +125,7 @@ def shape_of(schema: pa.Schema) -> SchemaShape:
 def decoded_bytes(message: pa.Buffer, shape: SchemaShape) -> tuple[int, bytes]:
     """Return the decoded size of a RecordBatch message, and its metadata's copy.
 
-    To call before Arrow gets the message; allocates nothing. Rows are left to Arrow (``RecordBatch.validate``) or
-    ``checked_bytes``.
+    For use before Arrow gets the message. Rows are left to Arrow (``RecordBatch.validate``) or ``checked_bytes``.
 
     Args:
         message: encapsulated, metadata and body.
@@ -150,7 +142,7 @@ def decoded_bytes(message: pa.Buffer, shape: SchemaShape) -> tuple[int, bytes]:
 
 
 def checked_bytes(message: pa.Buffer, shape: SchemaShape) -> int:
-    """Return a message's decoded size, checking rows too, for undecoded messages.
+    """Return a message's decoded size, checking rows, without decoding it.
 
     Raises like ``decoded_bytes``, and for rows without bytes in its buffers.
     """
@@ -163,8 +155,6 @@ def checked_bytes(message: pa.Buffer, shape: SchemaShape) -> int:
 
 
 class _Measured(NamedTuple):
-    """Decoded size of a message and of each non-empty buffer."""
-
     total: int
     sizes: Sequence[int]
     metadata: bytes
@@ -218,7 +208,6 @@ def _sizes(message: memoryview, places: Numbers, lengths: Numbers, body: int) ->
 
 
 def _words(message: memoryview) -> Sequence[int]:
-    """Return a message as little-endian int64 words."""
     return message.cast("q") if sys.byteorder == "little" else Struct(f"<{len(message) // _WORD}q").unpack(message)
 
 
@@ -231,10 +220,7 @@ def _plain(size: int, length: int) -> int:
 
 
 def _check(measured: _Measured, shape: SchemaShape) -> None:
-    """Refuse more rows than the buffers have bytes for.
-
-    Every row takes bytes: even null or empty it has an offset. That bounds headers, too.
-    """
+    """Refuse more rows than buffers hold: each takes an offset, even if null."""
     numbers, layout, sizes = measured.numbers, measured.layout, measured.sizes
     values, nulls, lengths = numbers[layout.values], numbers[layout.nulls], numbers[layout.lengths]
     if layout.codec is not None:
@@ -285,8 +271,8 @@ def _learn(metadata: bytes, shape: SchemaShape) -> _Layout:
 def _layout(metadata: bytes, runs: Sequence[tuple[int, int]], codec: int | None) -> _Layout:
     """Return the layout of (position, count) runs: body length, rows, nodes, buffers.
 
-    Body length or rows may be at position 0: absent, so 0. The mask includes the numbers' constant bits: high bits with
-    the sign, and the low bits of places (multiples of 8).
+    Body length or rows at position 0 are absent, so 0. The mask includes the numbers' constant bits: sign and high
+    bits, low bits of places (multiples of 8).
     """
     names, end, count, first = "<", 0, 0, {0: -1}
     mask = (1 << 8 * len(metadata)) - 1

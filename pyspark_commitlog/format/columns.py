@@ -111,8 +111,7 @@ def decode(message: pa.Buffer, *, sparse: bool, names: Sequence[str] | None = No
     Only the columns in ``names`` (None: all) are decompressed.
 
     Raises:
-        CorruptionError: it does not parse, decodes to more than it may (no memory was taken), or lacks a required
-            value.
+        CorruptionError: it does not parse, is too large (before memory is taken), or lacks a value.
         MemoryError: not enough memory.
     """
     _, metadata = arrow_metadata.decoded_bytes(message, _SPARSE_SHAPE if sparse else _SHAPE)
@@ -132,8 +131,8 @@ def decode(message: pa.Buffer, *, sparse: bool, names: Sequence[str] | None = No
 class _Decoder:
     """Decoder of successive messages as batches of one Arrow stream.
 
-    A stream per message would cost a sixth of the decoding; ``read_record_batch`` waits for Arrow's threads. Drop it
-    after any error (Ctrl-C, too): a stream stopped within a message takes the next for its rest.
+    Opening a stream costs a sixth of a decode; ``read_record_batch`` waits for threads. Drop it after any error
+    (Ctrl-C, too): stopped within a message, it takes the next for its rest.
     """
 
     def __init__(self, sparse: bool, names: tuple[str, ...] | None) -> None:
@@ -147,7 +146,6 @@ class _Decoder:
         self._stream = pa.ipc.open_stream(pa.PythonFile(self._feed, mode="r"), options=options)
 
     def decode(self, message: pa.Buffer, metadata: bytes) -> pa.RecordBatch:
-        """Return the rows of a message; raises like ``decode``."""
         self._feed.give(message, metadata)
         try:
             batch = self._stream.read_next_batch()
@@ -175,8 +173,7 @@ _CONTINUES = b"\xff" * 4
 class _Feed:
     """A file that a stream reads ``parts`` from, last one first.
 
-    The body is not copied. The metadata is, since the stream holds it until the next message and would keep the file
-    mapped.
+    Only metadata is copied: the stream keeps it until the next message, and would keep the file mapped.
     """
 
     closed = False
@@ -185,12 +182,10 @@ class _Feed:
         self.parts: list[pa.Buffer | bytes] = [head]
 
     def give(self, message: pa.Buffer, metadata: bytes) -> None:
-        """Set the next bytes to those of a message."""
         length = len(metadata)
         self.parts = [message.slice(8 + length), metadata, length.to_bytes(4, "little"), _CONTINUES]
 
     def read(self, size: int) -> pa.Buffer | bytes:
-        """Return up to ``size`` bytes; fewer at the end only."""
         part = self.parts.pop() if self.parts else b""
         if len(part) != size:  # the schema, or an Arrow that reads in other pieces
             left = pa.py_buffer(b"".join((part, *self.parts[::-1])))
@@ -198,15 +193,12 @@ class _Feed:
         return part
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def writable(self) -> bool:
-        """Return False."""
         return False
 
     def seekable(self) -> bool:
-        """Return False."""
         return False
 
     def close(self) -> None:

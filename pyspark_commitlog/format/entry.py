@@ -94,10 +94,9 @@ class Entry:
     Attributes:
         prev: Write id of the entry before.
         body: Members of this kind of journal (see ``log.state``).
-        lineage: The history that it belongs to.
         line_bytes: Position of the inline bytes in the file.
-        next: Number of the next entry, if it is not ``sequence`` + 1 (copied topics).
-        features: Features a release needs to read it or to append.
+        next: Number of the next entry, if not ``sequence`` + 1 (copied topics).
+        features: Required to read it or to append.
     """
 
     journal: str
@@ -166,7 +165,7 @@ def decode(data: bytes, *, where: str, journal: str, sequence: int) -> Entry:
     """Return the entry in a file's first bytes, perhaps without inline ones.
 
     Raises:
-        CorruptionError: cut off, CRC mismatch, or another journal's or number's entry.
+        CorruptionError: cut off, CRC mismatch, or another entry.
         UnsupportedError: a newer format version or an unknown feature.
     """
     line, newline, _ = data.partition(b"\n")
@@ -203,8 +202,6 @@ class _InlineBytes(Shape):
 
 
 class _Envelope(Shape):
-    """Members of every entry."""
-
     journal: Text
     kind: Text
     topic_id: Id

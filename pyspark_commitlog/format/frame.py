@@ -89,8 +89,8 @@ class Identity:
     """A frame's identity in its record headers, which reveals swapped files.
 
     Attributes:
-        codec: Arrow's body compression, for tools and merging; decoding ignores it.
-        base_offset: For sparse frames only, whose rows carry an ``offsetDelta``.
+        codec: Arrow's body compression; decoding ignores it.
+        base_offset: Of sparse frames only.
         chunk: Unique part of the name of the chunk it was staged for.
     """
 
@@ -310,7 +310,7 @@ def open_payload(frame: Frame) -> Payload:
 
     Raises:
         CorruptionError: the CRC differs, or the record does not parse.
-        UnsupportedError: a payload kind or version of a newer release.
+        UnsupportedError: a newer payload kind or version.
     """
     crc = crc32c(frame.buffer.slice(_CRC_COUNTS_FROM))
     if crc != frame.crc:
@@ -343,7 +343,6 @@ def _text(data: bytes, position: int) -> tuple[str, int]:
 
 
 def _length(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """Return (length that fits the remaining data, position after it)."""
     size, position = varint.decode(data, position)
     if not 0 <= size <= len(data) - position:
         raise ValueError(f"length {size} at position {position}")
@@ -366,7 +365,6 @@ def _identity(headers: bytes) -> Identity:
 
 @lru_cache(_KEPT)
 def _parsed(data: bytes, fewer: int) -> Identity:
-    """Return the identity in headers, ``fewer`` short of their count."""
     count, position = varint.decode(data, 0)
     headers: dict[str, str] = {}
     for _ in range(count - fewer):

@@ -97,10 +97,6 @@ def first_time(buffer: pa.Buffer, base_offset: int, after_ms: int, from_offset: 
 
 
 def _last_at_most(slots: int, entry_bytes: int, target: int, key: Callable[[int], int]) -> int:
-    """Return the last slot with key <= ``target``, or -1.
-
-    Searches the warm tail first, as Kafka does.
-    """
     warm = max(0, slots - 1 - _WARM_BYTES // entry_bytes)
     low = warm if slots and key(warm) <= target else 0
     return bisect_right(range(slots), target, lo=low, key=key) - 1
@@ -115,8 +111,8 @@ def usable_bytes(configured: int, entry_bytes: int) -> int:
 class IndexState:
     """State of an active segment between appends (``LogSegment``'s fields).
 
-    Offsets are absolute, timestamps in ms, -1 for none yet. ``first_timestamp`` is the largest of the first frame;
-    without one, -1 - the time when the frame came (``rolling_from``).
+    Absolute offsets, timestamps in ms, -1 for none. ``first_timestamp`` is the largest of the first frame; without one,
+    -1 - the time when it came (``rolling_from``).
     """
 
     base_offset: int
@@ -187,7 +183,7 @@ class Published:
     """Published lengths (bytes) and last entries of a segment and its indexes.
 
     Attributes:
-        last_position: Frame position of the last offset entry; 0 without entry, None if unknown (sealed segment).
+        last_position: Of the last offset entry; 0 without one, None if unknown (sealed segment).
         last_timestamp: Of the last time entry, in ms; -1 if none.
     """
 
@@ -203,7 +199,7 @@ class Published:
 def offset_index_fault(data: bytes, published: Published) -> str:
     """Return an offset index's fault, or "" (pure; ``OffsetIndex.sanityCheck``).
 
-    It is not compared with the log: readers check the frame that an entry leads to.
+    Not compared with the log: readers check the frames.
     """
     fault = _length_fault(len(data), published.offset_bytes, OFFSET_ENTRY_BYTES)
     if fault:

@@ -1,8 +1,8 @@
 """Lineage: identifies the history of a journal entry or position. Pure.
 
-A root restored from a copy reuses topic ids, offsets and sequences for other records. An entry's lineage is a hash
-chain over all write ids up to it: journals with an equal mark at a sequence are equal up to there.
-docs/explanation/design/restored-roots.md has the interleavings.
+A restored root reuses topic ids, offsets and sequences for other records. An entry's lineage is a hash chain over all
+write ids up to it: journals with an equal mark at a sequence are equal up to there. See
+docs/explanation/design/restored-roots.md.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class Lineage:
     def of_copied_entry(cls, sequence: int, later: Lineage, before: Lineage, write_id: str) -> Lineage:
         """Return the lineage of a copied entry below ``later``.
 
-        Marks come from ``later`` if kept there, else from the entry ``before``. The rest get an arbitrary mark: no
-        later entry of the history has one there (``marked_sequences``), so none differs.
+        Marks come from ``later``, else from the entry ``before``. The rest are arbitrary: no later entry of the history
+        has a mark there (``marked_sequences``), so none differs.
         """
         own = cls().advanced(write_id).marks
         return cls(sequence, "".join(later.at.get(at) or before.at.get(at) or own for at in marked_sequences(sequence)))

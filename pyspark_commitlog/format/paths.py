@@ -79,7 +79,7 @@ def is_topic_name(name: str) -> bool:
 
 
 def check_group_name(name: str) -> str:
-    """Return ``name`` if it can name a group: any text, within limits.
+    """Return ``name`` if it can name a group.
 
     Raises:
         UsageError: empty, reserved, or too long for a directory name.
@@ -111,17 +111,17 @@ def parse_group(directory: str) -> str | None:
 
 
 def group_journal(name: str) -> str:
-    """Return the directory of a group's journal."""
+    """Return a group's journal directory."""
     return f"{GROUPS}/{group_directory(name)}/journal"
 
 
 def group_side(name: str) -> str:
-    """Return the directory of a group's side files."""
+    """Return a group's side file directory."""
     return f"{GROUPS}/{group_directory(name)}/side"
 
 
 def group_members(name: str) -> str:
-    """Return the directory of a group's member files."""
+    """Return a group's member file directory."""
     return f"{GROUPS}/{group_directory(name)}/members"
 
 
@@ -165,7 +165,7 @@ class TopicPaths:
 
     @property
     def settle(self) -> str:
-        """Return the directory of the settle journal."""
+        """Return the settle journal's directory."""
         return f"{self.home}/settle"
 
     @property
@@ -190,7 +190,7 @@ class TopicPaths:
 
     @property
     def manifests(self) -> str:
-        """Return the directory of sealed-segment manifests."""
+        """Return the directory of manifests."""
         return f"{self.home}/manifests"
 
     @property

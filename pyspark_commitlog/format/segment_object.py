@@ -6,9 +6,8 @@
     {"slices":[{"partition":0,…,"parts":[["log",812,3735928559],["index",8,…],["timeindex",12,…]]},…]}
     <length of that JSON u32><its CRC-32C u32><"CLSEGOB1">                             big-endian
 
-For storage without append. A part is byte for byte one of Kafka's three files. Parts and slices lie in listed order
-from position 0: positions are sums of lengths. A settle entry names length and CRC of the footer; the trailer serves
-those who find the object alone.
+For storage without append. A part is byte for byte one of Kafka's three files; positions are sums of lengths, in listed
+order. A settle entry names length and CRC of the footer; the trailer serves those who find the object alone.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ def decode_footer(data: bytes, where: str) -> Footer:
     """Return the footer in its JSON.
 
     Raises:
-        CorruptionError: it is inconsistent; names object, slice and expectation.
+        CorruptionError: it is inconsistent.
     """
     slices = decode_json(data, _Footer, where).slices
     for number, piece in enumerate(slices):

@@ -1,8 +1,8 @@
 """Decode JSON that others may have written, checked against declared types.
 
-msgspec checks types, ranges, lengths and texts in C, before values are built; nothing is allocated by a number that a
-file claims. Undeclared members are ignored: another release of this format version may write more, and required ones
-are features (``readFeatures``). docs/explanation/design/validated-json.md says why msgspec.
+msgspec checks types, ranges, lengths and texts in C, before values are built or allocated. Undeclared members are
+ignored: releases of one format version may add some, and required ones are features (``readFeatures``).
+docs/explanation/design/validated-json.md says why msgspec.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def decode(data: bytes, kind: Any, where: str) -> Any:
     """Return JSON decoded as ``kind``.
 
     Raises:
-        CorruptionError: not JSON, or not of this shape; names file, field, value and expectation.
+        CorruptionError: not JSON, or not of this shape.
     """
     try:
         return _decoder(kind).decode(data)
@@ -87,8 +87,8 @@ def damage(where: str, field: str, value: object, expected: str) -> CorruptionEr
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     """Return the decoder of a shape; made under a lock.
 
-    While msgspec first inspects a struct, other threads that decode with the partial result crash. The wait is bounded:
-    in a forked child the lock's holder may not exist.
+    While msgspec first inspects a struct, other threads crash if they decode with the partial result. The wait is
+    bounded, as a forked child may lack the lock's holder.
     """
     alone = _making.acquire(timeout=_MAKING_SECONDS)
     try:

@@ -2,7 +2,7 @@
 
 * An outcome other than "done" and "exists" is ambiguous: put the same bytes again at the same number.
 * "exists" is read back: our write id means that an earlier try landed.
-* A put succeeds at a collected number! So a put or read at a number reached from a remembered entry N counts only if N
+* A put succeeds at a collected number! So a put or read at a number reached from a remembered entry counts only if that
   is still there as the same file (the anchor rule).
 
 See ARCHITECTURE.md, "Journal"; ``tests/model`` explores the protocol exhaustively.
@@ -48,12 +48,12 @@ _UNCERTAIN = (CorruptionError, FileNotFoundError, StagedExpiredError, StorageErr
 class Journal(JournalPutter):
     """One journal directory; not thread-safe.
 
-    ``listings`` counts lookups of the newest entry without an anchor: while it stays, ``newest`` returns one history.
-    If a look is a request, polls less than 5 s apart cost one, a small append a put and at most one look.
+    While ``listings`` stays, ``newest`` returns one history. If a look is a request, polls less than 5 s apart cost
+    one, a small append a put and at most one look.
 
     Args:
         storage: the root.
-        directory: holds the entries; must exist before an append.
+        directory: must exist before an append.
         kind: ``topic``, ``settle`` …, repeated in every entry.
         sides: (topic id, file name) -> path of a side file.
         check: (body, path); raises ``CorruptionError`` for an invalid body.
@@ -64,12 +64,12 @@ class Journal(JournalPutter):
     def append(self, plan: Plan[Result], *, repeatable: bool = False) -> Appended[Result]:
         """Put the entry that ``plan`` makes from the newest one.
 
-        After a lost race it plans again; ``plan`` raises if its preconditions no longer hold (rule R9).
+        A lost race repeats this; ``plan`` raises if its preconditions no longer hold (rule R9).
 
         Args:
-            plan: may also get an older entry, but only its answer on the newest counts.
-            repeatable: the put makes its own preconditions false for ever (rule O2): after an unknown outcome, plan
-                again on the newest entry, which shows it. The entry is then not returned.
+            plan: may get an older entry, too, but only its answer on the newest counts.
+            repeatable: the put makes its preconditions false for ever (rule O2): after an unknown outcome, plan again
+                on the newest entry, and return no entry.
 
         Raises:
             OutcomeUnknownError: the put may have landed; retry with the same writer id.
@@ -132,8 +132,8 @@ class Journal(JournalPutter):
     def _base(self, attempt: int) -> tuple[Stored | None, bool]:
         """Return a plan's base, and whether it is certainly the newest.
 
-        If a look is a request, the first attempt trusts the anchor, which the put verifies. Not if others put too: such
-        a put would mostly fail, or land at a collected number.
+        If a look is a request, the first attempt trusts the anchor, which the put verifies; unless others put too, as
+        it would mostly fail, or land at a collected number.
         """
         if attempt == 0 and self._anchor is not None and not self._crowded and not self._storage.can_append:
             return self._anchor, False
@@ -148,11 +148,8 @@ class Journal(JournalPutter):
     ) -> Draft[Result] | Unchanged[Result] | None:
         """Return the answer of an undecided put that landed; None if undecided.
 
-        It landed if the plan has nothing left to put on the newest entry. A plan that fails now (chunk collected, disk
-        down) proves nothing; its other errors hold either way.
-
-        Raises:
-            OutcomeUnknownError: the plan failed so.
+        It landed if the plan has nothing left to put. A plan that fails now (chunk collected, disk down) proves
+        nothing; its other errors hold either way.
         """
         try:
             newest = self.newest()
@@ -167,8 +164,8 @@ class Journal(JournalPutter):
     def supersede(self, make: Callable[[Slot], Draft[object]]) -> Stored:
         """Put an entry above all others, unread, and delete those.
 
-        It follows none (``prev`` is ``""``): processes with an anchor find it gone and list. If looks are requests,
-        recent entries stay, as others may rely on them without a look.
+        It follows none: anchors are gone, so processes list. If looks are requests, recent entries stay, as others rely
+        on them without a look.
 
         Raises:
             OutcomeUnknownError: the put may have landed; repeat it.
@@ -192,11 +189,7 @@ class Journal(JournalPutter):
         raise ConflictError(f"{self._directory}: lost {_MAX_ATTEMPTS} races for the next entry; try again later")
 
     def _acknowledge(self, stored: Stored | None) -> None:
-        """Make a found entry durable before it is reported as done.
-
-        Raises:
-            OutcomeUnknownError: it may not survive power loss.
-        """
+        """Make a found entry durable before it is reported as done."""
         if stored is None:
             return
         try:

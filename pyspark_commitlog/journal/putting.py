@@ -105,11 +105,7 @@ class JournalPutter(JournalReader):
         self._acknowledged(Stored(entry, self._storage.info(self._path(entry.sequence))), began)
 
     def _as_read(self, data: bytes, slot: Slot) -> Entry:
-        """Return the entry as readers will decode it.
-
-        Raises:
-            UsageError: readers would report corruption; nothing was put.
-        """
+        """Return the entry as readers will decode it, or refuse it."""
         path = self._path(slot.sequence)
         try:
             entry = codec.decode(data, where=path, journal=self._kind, sequence=slot.sequence)
@@ -158,7 +154,6 @@ class JournalPutter(JournalReader):
     def _put_once(
         self, base: Stored | None, entry: Entry, path: str, data: bytes
     ) -> tuple[FileInfo | None, Stored | None]:
-        """Put; return the reply and, unless the reply suffices, ``_anchored_entry``."""
         reply = self._storage.put_if_absent(path, data)
         if base is not None and reply is not None and self._storage.bills_requests:
             return reply, None
@@ -166,10 +161,7 @@ class JournalPutter(JournalReader):
             return reply, self._anchored_entry(base, entry)
 
     def _pauses(self, tries: int, error: OSError, first: Moment | None) -> bool:
-        """Wait before the next try; return False if there is none.
-
-        A late try counts by the anchor alone, like the first.
-        """
+        """Wait before the next try; return False if there is none."""
         clock = self._storage.clock
         hangs = isinstance(error, ReplicaNotAvailableError)  # it already waited
         if first is None or hangs or not self.is_patient:
@@ -184,7 +176,7 @@ class JournalPutter(JournalReader):
 
     @contextmanager
     def _report_unknown_outcome(self, entry: Entry, possible: bool) -> Iterator[None]:
-        """Raise ``OutcomeUnknownError`` for failures after a put that may have landed."""
+        """Raise ``OutcomeUnknownError`` for failures after a possible put."""
         try:
             yield
         except (CommitLogError, OSError) as error:
@@ -195,8 +187,7 @@ class JournalPutter(JournalReader):
     def _read_back(self, base: Stored | None, entry: Entry, first: Moment | None, ambiguous: bool) -> Stored | None:
         """Decide a put refused with "exists" (rule O9).
 
-        Without append a client library, proxy or mount may have repeated it by itself: the entry may be, or have been,
-        ours.
+        Without append a client library, proxy or mount may have repeated it: the entry may be, or have been, ours.
         """
         doubt = ambiguous or not self._storage.can_append
         try:
@@ -210,7 +201,6 @@ class JournalPutter(JournalReader):
         return None  # another entry has the number; the next read checks the anchor
 
     def _confirm(self, base: Stored | None, entry: Entry, first: Moment | None) -> Stored | None:
-        """Return the entry just put, unless its number was collected before."""
         return self._confirmed(self._storage.run_as_one_call(partial(self._anchored_entry, base, entry)), entry, first)
 
     def _confirmed(self, found: Stored | None, entry: Entry, first: Moment | None) -> Stored | None:
@@ -228,7 +218,7 @@ class JournalPutter(JournalReader):
     ) -> Stored | None:
         """Confirm a put whose response identifies the file, usually by one look.
 
-        The file is looked at only if its time is needed, and before the base, which then shows that it is the one put.
+        The file is looked at only for its time, and before the base, which then proves that it is the one put.
         """
         own = OwnPut.of(entry.write_id, reply, began, Moment.of(self._storage.clock), self._reference)
         stored, fresh = Stored(entry, reply), self._is_fresh(base)
@@ -280,8 +270,7 @@ class JournalPutter(JournalReader):
     def _search(self, entry: Entry) -> Stored | None:
         """Decide a put without anchor by walking ``prev`` from the newest entry.
 
-        Returns:
-            The entry; None if the chain holds another at its number.
+        None if another entry has its number.
 
         Raises:
             UndecidedError: the chain ends above the number.

@@ -117,7 +117,7 @@ class JournalReader:
     def stands_before(self, entry: Entry) -> Stored | None:
         """Return the newest entry if known and ``entry`` or its predecessor.
 
-        Else None. Reads nothing; for a caller about to put ``entry``.
+        Else None. Reads nothing.
         """
         anchor = self._anchor
         if anchor is None or anchor.entry.write_id not in (entry.write_id, entry.prev):
@@ -142,7 +142,6 @@ class JournalReader:
             self._complete = self.listings if complete else -1
 
     def _remembered(self, sequence: int, identity: str) -> Stored | None:
-        """Return the entry if its file has that identity (the anchor rule)."""
         try:
             stored = self.read(sequence)
         except (FileNotFoundError, CorruptionError):
@@ -192,8 +191,8 @@ class JournalReader:
     def _list_newest(self) -> Stored | None:
         """Return the newest entry by listing.
 
-        It may be collected and its number put again before it is read. So list again and look at the file once more,
-        until nothing was put in between; after a few rounds, in a turn, which holds other putters back.
+        It may be collected and its number put again before it is read: list again and look once more, until nothing was
+        put in between; after a few rounds, in a turn.
         """
         listed, rounds = self._listed(), 0
         while listed.sequences:
@@ -208,9 +207,9 @@ class JournalReader:
         return None
 
     def _newest_listed(self, listed: _Listed) -> tuple[Stored | None, _Listed]:
-        """Return a listing's newest entry (None: does not count), and the next listing.
+        """Return a listing's newest entry, None if unproven, and the next listing.
 
-        If looks are requests, a fresh listing counts at once: nothing in it can have been collected.
+        If looks are requests, a fresh listing proves it.
         """
         newest: Stored | None = None
         with suppress(FileNotFoundError, IndexError):  # collected, or the journal is empty now
@@ -275,7 +274,6 @@ class JournalReader:
         return next((after for _, after in reversed(list(self._gaps(sequences)))), next(iter(sequences), None))
 
     def _gaps(self, sequences: list[int]) -> Iterator[tuple[Stored, int]]:
-        """Yield the entry before each gap, and the number after it."""
         for last, after in pairwise(sequences):
             if after == last + 1:
                 continue
@@ -421,7 +419,7 @@ class JournalReader:
     def assure(self, stored: Stored) -> None:
         """Make an entry durable before it is acknowledged or deleted by (R5).
 
-        Once per entry. A plain sync would not do: after another process's failed sync it may succeed and prove nothing.
+        Once per entry, by a fresh sync: after another process's failed one, a plain sync proves nothing.
 
         Raises:
             SyncFailedError, StorageDeniedError: it may not survive power loss.
@@ -433,7 +431,7 @@ class JournalReader:
     def is_followed(self, stored: Stored) -> bool:
         """Return whether ``stored`` has a successor, by one look.
 
-        False is certain only while ``stored`` is there: call ``newest`` now and then.
+        False is certain only while ``stored`` is there.
         """
         return self._storage.exists(self._path(stored.entry.following))
 
@@ -444,7 +442,7 @@ class JournalReader:
     def dated(self, stored: Stored) -> tuple[int, int]:
         """Return (number, storage time in ms) of the last dated entry.
 
-        It is ``stored`` or an earlier one; the time is -1 if none is known. Makes no look.
+        ``stored`` or an earlier one; -1 if no time is known. Makes no look.
         """
         if stored.info.modified_ms >= 0:
             return stored.sequence, stored.info.modified_ms
@@ -479,9 +477,9 @@ class JournalReader:
         return [fault for fault in found if fault is not None]
 
     def older_than(self, before_ms: int) -> int:
-        """Return the newest entry stored until ``before_ms``, by binary search.
+        """Return the newest entry stored until ``before_ms``; 0 if none.
 
-        0 if none; an older one if storage's clock was set back.
+        An older one if storage's clock was set back.
         """
         sequences, oldest = self.sequences(), 0
         low, high = 0, len(sequences)
@@ -507,7 +505,6 @@ class JournalReader:
             return False
 
     def _look(self, stored: Stored) -> Stored | None:
-        """Return an entry with current ``info`` if it is the same file."""
         own = self._own if self._own is not None and self._own.write_id == stored.entry.write_id else None
         try:
             found = self._storage.info(self._path(stored.sequence))
@@ -532,7 +529,6 @@ class JournalReader:
         return self._newest_at.is_fresh(Moment.of(self._storage.clock))
 
     def _remember(self, newest: Stored, newest_at: Moment | None, own: OwnPut | None = None) -> Stored:
-        """Make an entry the anchor, newest since ``newest_at``."""
         self._anchor, self._newest_at, self._own = newest, newest_at, own
         if newest_at is not None and newest.info.modified_ms >= 0:
             self._dated, self._dated_at = (newest.sequence, newest.info.modified_ms), newest_at

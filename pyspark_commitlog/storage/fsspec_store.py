@@ -234,7 +234,6 @@ class FsspecStorage(WriteOnceStorage):
         raise StorageError(f"{self.url}: cannot read {path}: it changed {_LOOKS} times meanwhile; read it again")
 
     def _read(self, path: str, start: int, length: int | None, info: FileInfo) -> bytes:
-        """Return a range of a file of known size; raise if fewer bytes came."""
         full, end = self._file(path), info.size if length is None else min(info.size, start + length)
         if end <= start:
             return b""

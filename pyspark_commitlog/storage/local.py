@@ -406,7 +406,7 @@ class LocalStorage(Storage):
 
     @contextmanager
     def try_lock(self, path: str) -> Iterator[bool]:
-        """Take an OS lock, released at its holder's death; never unlink its file."""
+        """Take an OS lock, released at its holder's death; keep its file."""
         self._name(path)
         lock = OsLock(self._root, path)
         try:

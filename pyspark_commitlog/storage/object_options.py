@@ -204,7 +204,7 @@ def _seconds(name: str, value: object, otherwise: float) -> timedelta:
 
 
 def _from_json(name: str, value: object) -> object:
-    """Return a nested option, perhaps JSON text from Spark or a command line."""
+    """Return a nested option, perhaps from Spark's or a command line's JSON."""
     if not isinstance(value, str):
         return value
     try:

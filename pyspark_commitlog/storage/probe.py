@@ -19,7 +19,10 @@ _TIMED = 50
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Result of a test; ``safe`` is False if records would be lost or doubled."""
+    """Result of a test.
+
+    ``safe`` is False if records would be lost or doubled.
+    """
 
     what: str
     held: bool

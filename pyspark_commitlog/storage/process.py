@@ -271,7 +271,7 @@ class WhileNeeded:
         self._running = False
 
     def ensure_running(self) -> None:
-        """Start the thread if needed; wait up to a second for a place.
+        """Start the thread if needed; wait up to 1 s for a place.
 
         Raises:
             RuntimeError: no thread to be had; the next call tries again.

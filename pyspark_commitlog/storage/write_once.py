@@ -57,7 +57,7 @@ class WriteOnceStorage(Storage):
         yield False
 
     def now_ms(self) -> int:
-        """Return the bound from replies; refresh it by a small file if stale."""
+        """Return the bound from replies, refreshed by a small file if stale."""
         seconds = self.clock.monotonic()
         if not self._time.is_near(seconds) and seconds - self._asked_at > FRESH_SECONDS:
             self._asked_at = seconds
