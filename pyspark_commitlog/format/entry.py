@@ -1,13 +1,6 @@
-r"""Journal entry: one line of JSON with its CRC-32C, then inline frames.
+"""Journal entry: one line of JSON with its CRC-32C, then inline frames.
 
-::
-
-    {"formatVersion":3,"readFeatures":[],"writeFeatures":[],"journal":"topic","kind":"append","topicId":"…",
-     "sequence":7,"writeId":"…","prev":"…","lineage":"…",…,"inline":{"length":812,"crc":"…"},
-     "crc":"1c291ca3"}\n<inline bytes>
-
-The CRC covers the line's bytes before ``,"crc":``. Side files (tables too large for an entry) are JSON whose length and
-CRC the entry has.
+Tables too large for an entry are side files, JSON whose length and CRC the entry has.
 """
 
 from __future__ import annotations
@@ -26,6 +19,12 @@ from pyspark_commitlog.errors import CorruptionError, UnsupportedError
 from pyspark_commitlog.format.lineage import NO_LINEAGE, Lineage
 from pyspark_commitlog.format.shape import CrcText, Id, Marks, Shape, Text, Whole, check, damage
 from pyspark_commitlog.format.shape import decode as decode_json
+
+#   {"formatVersion":3,"readFeatures":[],"writeFeatures":[],"journal":"topic","kind":"append","topicId":"…",
+#    "sequence":7,"writeId":"…","prev":"…","lineage":"…",…,"inline":{"length":812,"crc":"…"},
+#    "crc":"1c291ca3"}\n<inline bytes>
+#
+# The CRC covers the line's bytes before `,"crc":`.
 
 FORMAT_VERSION = 3
 #: Feature of topics with replicas: older releases would read records that may still be lost.

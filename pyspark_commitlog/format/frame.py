@@ -1,27 +1,4 @@
-"""Frame: a Kafka v2 record batch of one Arrow RecordBatch message.
-
-Layout (big-endian; Kafka: ``DefaultRecordBatch``, ``DefaultRecord``)::
-
-    0   baseOffset            i64   stamped when settling; 0-based inside a chunk
-    8   batchLength           i32   bytes after this field
-    12  partitionLeaderEpoch  i32   stamped when settling
-    16  magic                 i8    2
-    17  crc                   u32   CRC-32C of all that follows
-    21  attributes            i16   bit 3: LogAppendTime; bit 6: baseTimestamp is a delete horizon
-    23  lastOffsetDelta       i32   rows - 1
-    27  baseTimestamp         i64   ms of the earliest row
-    35  maxTimestamp          i64   ms of the latest row
-    43  producerId            i64   -1
-    51  producerEpoch         i16   -1
-    53  baseSequence          i32   -1
-    57  recordCount           i32   1
-    61  record: length varint, attributes i8, timestampDelta varint, offsetDelta varint,
-        keyLength varint (-1), valueLength varint, value, header count varint,
-        then per header: keyLength varint, key, valueLength varint, value
-
-The record has offsetDelta = lastOffsetDelta and timestamp = maxTimestamp, as Kafka's seek, position and time-index
-checks need. Its headers, under the CRC, are the frame's identity.
-"""
+"""Frame: a Kafka v2 record batch of one Arrow RecordBatch message."""
 
 from __future__ import annotations
 
@@ -37,6 +14,27 @@ from awscrt.checksums import crc32c
 from pyspark_commitlog.errors import CorruptionError, UnsupportedError
 from pyspark_commitlog.format import varint
 
+# Layout (big-endian; Kafka: DefaultRecordBatch, DefaultRecord):
+#
+#   0   baseOffset            i64   stamped when settling; 0-based inside a chunk
+#   8   batchLength           i32   bytes after this field
+#   12  partitionLeaderEpoch  i32   stamped when settling
+#   16  magic                 i8    2
+#   17  crc                   u32   CRC-32C of all that follows
+#   21  attributes            i16   bit 3: LogAppendTime; bit 6: baseTimestamp is a delete horizon
+#   23  lastOffsetDelta       i32   rows - 1
+#   27  baseTimestamp         i64   ms of the earliest row
+#   35  maxTimestamp          i64   ms of the latest row
+#   43  producerId            i64   -1
+#   51  producerEpoch         i16   -1
+#   53  baseSequence          i32   -1
+#   57  recordCount           i32   1
+#   61  record: length varint, attributes i8, timestampDelta varint, offsetDelta varint,
+#       keyLength varint (-1), valueLength varint, value, header count varint,
+#       then per header: keyLength varint, key, valueLength varint, value
+#
+# The record has offsetDelta = lastOffsetDelta and timestamp = maxTimestamp, as Kafka's seek, position and time-index
+# checks need. Its headers, under the CRC, are the frame's identity.
 _HEADER = struct.Struct(
     ">"
     "q"  # baseOffset

@@ -1,9 +1,4 @@
-"""Sparse indexes, byte for byte Kafka's (``OffsetIndex``, ``TimeIndex``).
-
-``.index``: 8-byte entries, relative offset i32 (last offset of a frame - base offset), position i32 of the frame.
-``.timeindex``: 12-byte entries, timestamp i64 (largest so far, ms), relative offset i32 of its frame. Both are
-big-endian and strictly increasing, and may end with zeros while the segment is active.
-"""
+"""Sparse indexes, byte for byte Kafka's (``OffsetIndex``, ``TimeIndex``)."""
 
 from __future__ import annotations
 
@@ -15,6 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+# .index: 8-byte entries, relative offset i32 (last offset of a frame - base offset), position i32 of the frame.
+# .timeindex: 12-byte entries, timestamp i64 (largest so far, ms), relative offset i32 of its frame.
+# Both are big-endian and strictly increasing, and may end with zeros while the segment is active.
 _OFFSET = struct.Struct(">ii")
 _TIME = struct.Struct(">qi")
 OFFSET_ENTRY_BYTES = _OFFSET.size

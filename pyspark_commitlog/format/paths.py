@@ -1,26 +1,4 @@
-"""Names of everything below a root, built and parsed in one place.
-
-::
-
-    commitlog.json                                     root marker
-    access/journal/<sequence>.json                     access rules
-    config/journal/<sequence>.json                     root-wide defaults of topic configs
-    replicas/journal/<sequence>.json                   the list of roots, if there are several
-    groups/<group>/journal/<sequence>.json             committed offsets and members of a group
-    groups/<group>/side/<sequence>.<write id>.members  members too many for an entry
-    groups/<group>/members/<member id>.json            a member's heartbeat
-    topics/<topic>/journal/<sequence>.json             logical journal (epoch 0)
-    topics/<topic>/<topic id>/settle/<sequence>.json   settle journal; settle/lock is its settler's lock
-    topics/<topic>/<topic id>/settle/maintained        empty; its time is that of the last `maintain`
-    topics/<topic>/<topic id>/staged/<sequence>-<uuid>.chunk
-    topics/<topic>/<topic id>/copied/<sequence>-<uuid>.json            records in a chunk of a running copy
-    topics/<topic>/<topic id>/side/<sequence>.<write id>.<kind>        tables too large for an entry
-    topics/<topic>/<topic id>/manifests/<partition>-<sequence>-<uuid>.json
-    topics/<topic>/<topic id>/<partition>/<base offset>[.<n>].log|.index|.timeindex
-    topics/<topic>/<topic id>/objects/<sequence>-<uuid>.segment        instead, on storage without append
-
-Sequences and offsets have 20 digits, so that names sort as numbers.
-"""
+"""Names of everything below a root, built and parsed in one place."""
 
 from __future__ import annotations
 
@@ -29,6 +7,25 @@ from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
 from pyspark_commitlog.errors import UsageError
+
+#   commitlog.json                                     root marker
+#   access/journal/<sequence>.json                     access rules
+#   config/journal/<sequence>.json                     root-wide defaults of topic configs
+#   replicas/journal/<sequence>.json                   the list of roots, if there are several
+#   groups/<group>/journal/<sequence>.json             committed offsets and members of a group
+#   groups/<group>/side/<sequence>.<write id>.members  members too many for an entry
+#   groups/<group>/members/<member id>.json            a member's heartbeat
+#   topics/<topic>/journal/<sequence>.json             logical journal (epoch 0)
+#   topics/<topic>/<topic id>/settle/<sequence>.json   settle journal; settle/lock is its settler's lock
+#   topics/<topic>/<topic id>/settle/maintained        empty; its time is that of the last `maintain`
+#   topics/<topic>/<topic id>/staged/<sequence>-<uuid>.chunk
+#   topics/<topic>/<topic id>/copied/<sequence>-<uuid>.json            records in a chunk of a running copy
+#   topics/<topic>/<topic id>/side/<sequence>.<write id>.<kind>        tables too large for an entry
+#   topics/<topic>/<topic id>/manifests/<partition>-<sequence>-<uuid>.json
+#   topics/<topic>/<topic id>/<partition>/<base offset>[.<n>].log|.index|.timeindex
+#   topics/<topic>/<topic id>/objects/<sequence>-<uuid>.segment        instead, on storage without append
+#
+# Sequences and offsets have 20 digits, so that names sort as numbers.
 
 ROOT_MARKER = "commitlog.json"
 TOPICS = "topics"

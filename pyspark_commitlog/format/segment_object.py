@@ -1,13 +1,6 @@
 """Segment object: segments of several partitions in one write-once file.
 
-::
-
-    <.log of a slice><.index><.timeindex> …      parts, slice after slice, ascending by partition
-    {"slices":[{"partition":0,…,"parts":[["log",812,3735928559],["index",8,…],["timeindex",12,…]]},…]}
-    <length of that JSON u32><its CRC-32C u32><"CLSEGOB1">                             big-endian
-
-For storage without append. A part is byte for byte one of Kafka's three files; positions are sums of lengths, in listed
-order. A settle entry names length and CRC of the footer; the trailer serves those who find the object alone.
+For storage without append.
 """
 
 from __future__ import annotations
@@ -24,6 +17,13 @@ from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.entry import Checked, to_json_bytes
 from pyspark_commitlog.format.shape import Crc, Row, Shape, Timestamp, Whole, damage
 from pyspark_commitlog.format.shape import decode as decode_json
+
+#   <.log of a slice><.index><.timeindex> …      parts, slice after slice, ascending by partition
+#   {"slices":[{"partition":0,…,"parts":[["log",812,3735928559],["index",8,…],["timeindex",12,…]]},…]}
+#   <length of that JSON u32><its CRC-32C u32><"CLSEGOB1">                             big-endian
+#
+# A part is byte for byte one of Kafka's three files; positions are sums of lengths, in listed order. A settle entry
+# names length and CRC of the footer; the trailer is for readers that have the object alone.
 
 LOG, INDEX, TIMEINDEX = "log", "index", "timeindex"
 #: The parts that every slice has, first and in this order.
