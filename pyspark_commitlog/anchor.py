@@ -1,10 +1,9 @@
 """Rules for skipping looks at an anchor and recognizing own files (pure).
 
 On storage without append every look is a request, and an entry is deleted only once its successor is ``MIN_DELAY_MS``
-old. So for half of that time (the other half allows for clock skew):
+old. For half of that time (the rest allows for clock skew):
 
-* No number after the newest entry seen can have been collected: a missing entry was not put yet, and a put there
-  counts.
+* No number after the newest entry seen can have been collected, so a put there counts.
 * A put whose anchor is gone went to a number that was collected before.
 
 Files of the same bytes at one number differ by at least that delay. See docs/explanation/design/anchor-identity.md.
@@ -108,8 +107,8 @@ class OwnPut:
     def is_file(self, found: FileInfo) -> bool:
         """Return whether the file at its number is the one put.
 
-        A proxy may repeat the request and store the same bytes, but only after the file was collected: that copy is
-        younger by the delay.
+        A proxy may repeat the request, but an equal file can only follow the first one's collection: it is younger by
+        the delay.
         """
         if found.identity == self.reply.identity:
             return True

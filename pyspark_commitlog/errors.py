@@ -123,8 +123,7 @@ class OutcomeUnknownError(CommitLogError):
 class NotEnoughReplicasAfterAppendError(OutcomeUnknownError):
     """A commit with acks=all was decided below ``min.insync.replicas``.
 
-    It may be lost with those roots; a retry with the same writer id waits for the same entry (Kafka:
-    ``NotEnoughReplicasAfterAppendException``).
+    It may be lost with those roots; retry with the same writer id (Kafka: ``NotEnoughReplicasAfterAppendException``).
     """
 
 
@@ -165,7 +164,10 @@ class StorageUnreadableError(StorageDeniedError):
 
 
 class SyncFailedError(StorageError):
-    """An fsync failed: data may not survive power loss, even if repeated."""
+    """An fsync failed: written data may not survive power loss.
+
+    Another fsync would not show it.
+    """
 
 
 class NotEnoughReplicasError(StorageError):
@@ -212,7 +214,7 @@ class CorruptionError(CommitLogError):
 class KafkaStorageError(CorruptionError):
     """A commit is refused because of damaged partitions (Kafka: ``KAFKA_STORAGE_ERROR``).
 
-    Restore the damaged files from a copy and run ``maintain``, or give them up with ``void``; then commit again.
+    Restore the files from a copy and run ``maintain``, or give them up with ``void``.
 
     Attributes:
         partitions: Damaged partition -> the damage.
@@ -243,8 +245,8 @@ def fault_of(error: Exception, what: str) -> str:
 def combine_errors(failures: Sequence[Exception], what: str) -> Exception:
     """Combine failures into one error of the first one's class.
 
-    It joins their distinct messages. A single failure is returned as it is; if one is no ``CommitLogError``, an
-    ``ExceptionGroup`` named ``what`` holds all.
+    A single failure is returned as it is; if one is no ``CommitLogError``, an ``ExceptionGroup`` named ``what`` holds
+    all.
     """
     if len(failures) == 1:
         return failures[0]

@@ -1,7 +1,7 @@
 """Check an Arrow message's metadata before Arrow allocates memory for it.
 
-Arrow allocates what a compressed buffer claims to decode to: a 100 KB frame may claim 8 GB. So metadata (Arrow:
-``Message.fbs``) and lengths are checked first. It takes microseconds by caching layouts: one writer's messages of a
+Arrow allocates the size that a compressed buffer claims: a 100 KB frame may claim 8 GB. So metadata (Arrow:
+``Message.fbs``) and lengths are checked first, in microseconds, as layouts are cached: one writer's messages of a
 schema differ only in their numbers.
 """
 
@@ -58,7 +58,6 @@ class SchemaShape(NamedTuple):
     """Nodes and buffers of a schema's messages, in message order.
 
     Attributes:
-        nodes, buffers: Counts.
         alike: Node lengths -> the lengths that they must equal.
         needs: (node, buffer, width, extra): a buffer has ``width`` bytes per value of the node, and ``extra`` if any.
         bitmaps: Index of each node's validity buffer.
@@ -92,7 +91,7 @@ class _Layout(NamedTuple):
 def shape_of(schema: pa.Schema) -> SchemaShape:
     """Return the message shape of a schema.
 
-    It may have binary, string, list, struct and fixed-width columns.
+    Of binary, string, list, struct and fixed-width columns.
     """
     alike: list[int] = []
     needs: list[tuple[int, int, int, int]] = []
@@ -123,13 +122,9 @@ def shape_of(schema: pa.Schema) -> SchemaShape:
 
 
 def decoded_bytes(message: pa.Buffer, shape: SchemaShape) -> tuple[int, bytes]:
-    """Return the decoded size of a RecordBatch message, and its metadata's copy.
+    """Return a RecordBatch message's decoded size, and its metadata's copy.
 
     For use before Arrow gets the message. Rows are left to Arrow (``RecordBatch.validate``) or ``checked_bytes``.
-
-    Args:
-        message: encapsulated, metadata and body.
-        shape: the expected schema's.
 
     Raises:
         CorruptionError: it is inconsistent, or decodes to more than a frame may.
@@ -144,7 +139,7 @@ def decoded_bytes(message: pa.Buffer, shape: SchemaShape) -> tuple[int, bytes]:
 def checked_bytes(message: pa.Buffer, shape: SchemaShape) -> int:
     """Return a message's decoded size, checking rows, without decoding it.
 
-    Raises like ``decoded_bytes``, and for rows without bytes in its buffers.
+    Raises like ``decoded_bytes``.
     """
     try:
         measured = _decoded_bytes(memoryview(message), shape)
@@ -220,7 +215,7 @@ def _plain(size: int, length: int) -> int:
 
 
 def _check(measured: _Measured, shape: SchemaShape) -> None:
-    """Refuse more rows than buffers hold: each takes an offset, even if null."""
+    """Refuse more rows than buffers hold; even null ones take an offset."""
     numbers, layout, sizes = measured.numbers, measured.layout, measured.sizes
     values, nulls, lengths = numbers[layout.values], numbers[layout.nulls], numbers[layout.lengths]
     if layout.codec is not None:
@@ -248,7 +243,7 @@ _layouts: dict[tuple[int, int], _Layout] = {}
 def _learn(metadata: bytes, shape: SchemaShape) -> _Layout:
     """Parse a new layout from metadata and cache it.
 
-    A position beyond the end raises ``struct.error``; only a table's vtable offset can point before the start.
+    A position beyond the end raises ``struct.error``; only a vtable's offset can lead before the start.
     """
     version, kind, header, body, *_ = _fields(metadata, 0)
     if not version or _U16.unpack_from(metadata, version)[0] != _V5:  # V4 encodes compression differently
@@ -271,8 +266,8 @@ def _learn(metadata: bytes, shape: SchemaShape) -> _Layout:
 def _layout(metadata: bytes, runs: Sequence[tuple[int, int]], codec: int | None) -> _Layout:
     """Return the layout of (position, count) runs: body length, rows, nodes, buffers.
 
-    Body length or rows at position 0 are absent, so 0. The mask includes the numbers' constant bits: sign and high
-    bits, low bits of places (multiples of 8).
+    Body length or rows at position 0 are absent. The mask includes constant bits of numbers: sign, high bits, low bits
+    of places.
     """
     names, end, count, first = "<", 0, 0, {0: -1}
     mask = (1 << 8 * len(metadata)) - 1

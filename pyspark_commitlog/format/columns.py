@@ -83,9 +83,7 @@ def bounded(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
 def encode(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
     """Return ``batch`` as one encapsulated IPC RecordBatch message.
 
-    Args:
-        batch: rows of ``SCHEMA`` or ``SPARSE_SCHEMA``.
-        compression: ``none``, ``lz4`` or ``zstd``.
+    It has ``SCHEMA`` or ``SPARSE_SCHEMA``; ``compression`` is ``none``, ``lz4`` or ``zstd``.
     """
     schema = SCHEMA if batch.num_columns == len(SCHEMA) else SPARSE_SCHEMA
     options = pa.ipc.IpcWriteOptions(compression=_CODECS[compression], use_threads=False)
@@ -100,7 +98,7 @@ def decoded_bytes(message: pa.Buffer, *, sparse: bool) -> int:
     """Return the decoded size of a message's columns, without decoding.
 
     Raises:
-        CorruptionError: it is inconsistent, or decodes to more than ``MAX_DECODED_BYTES``.
+        CorruptionError: inconsistent, or beyond ``MAX_DECODED_BYTES``.
     """
     return arrow_metadata.checked_bytes(message, _SPARSE_SHAPE if sparse else _SHAPE)
 
@@ -111,7 +109,7 @@ def decode(message: pa.Buffer, *, sparse: bool, names: Sequence[str] | None = No
     Only the columns in ``names`` (None: all) are decompressed.
 
     Raises:
-        CorruptionError: it does not parse, is too large (before memory is taken), or lacks a value.
+        CorruptionError: it does not parse, is too large, or lacks a value.
         MemoryError: not enough memory.
     """
     _, metadata = arrow_metadata.decoded_bytes(message, _SPARSE_SHAPE if sparse else _SHAPE)
@@ -131,8 +129,8 @@ def decode(message: pa.Buffer, *, sparse: bool, names: Sequence[str] | None = No
 class _Decoder:
     """Decoder of successive messages as batches of one Arrow stream.
 
-    Opening a stream costs a sixth of a decode; ``read_record_batch`` waits for threads. Drop it after any error
-    (Ctrl-C, too): stopped within a message, it takes the next for its rest.
+    Opening a stream costs a sixth of a decode; ``read_record_batch`` waits for threads. After any error (Ctrl-C, too)
+    drop it: it may take the next message for a rest.
     """
 
     def __init__(self, sparse: bool, names: tuple[str, ...] | None) -> None:
@@ -173,7 +171,7 @@ _CONTINUES = b"\xff" * 4
 class _Feed:
     """A file that a stream reads ``parts`` from, last one first.
 
-    Only metadata is copied: the stream keeps it until the next message, and would keep the file mapped.
+    Only metadata is copied: the stream keeps it, and would keep the file mapped.
     """
 
     closed = False

@@ -94,7 +94,7 @@ class Entry:
         prev: Write id of the entry before.
         body: Members of this kind of journal (see ``log.state``).
         line_bytes: Position of the inline bytes in the file.
-        next: Number of the next entry, if not ``sequence`` + 1 (copied topics).
+        next: Number of the next entry, if not ``sequence`` + 1.
         features: Required to read it or to append.
     """
 
@@ -165,7 +165,7 @@ def decode(data: bytes, *, where: str, journal: str, sequence: int) -> Entry:
 
     Raises:
         CorruptionError: cut off, CRC mismatch, or another entry.
-        UnsupportedError: a newer format version or an unknown feature.
+        UnsupportedError: unknown format version or feature.
     """
     line, newline, _ = data.partition(b"\n")
     fields: Json = decode_json(check_seal(line + newline, where) + b"}", dict[str, object], where)
@@ -226,7 +226,7 @@ def check_version(fields: Mapping[str, Any], where: str) -> None:
     """Refuse entries that this release would misread.
 
     Raises:
-        UnsupportedError: names the version or the features.
+        UnsupportedError: unknown format version or feature.
     """
     if (fields.get("formatVersion"), fields.get("readFeatures"), fields.get("writeFeatures")) == _PLAIN:
         return

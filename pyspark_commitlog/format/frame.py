@@ -89,7 +89,7 @@ class Identity:
     Attributes:
         codec: Arrow's body compression; decoding ignores it.
         base_offset: Of sparse frames only.
-        chunk: Unique part of the name of the chunk it was staged for.
+        chunk: Unique part of its chunk's name.
     """
 
     topic_id: str
@@ -130,7 +130,7 @@ def _headers(identity: Identity) -> bytes:
 class Times:
     """Smallest and largest timestamp of a frame in ms, and their clock.
 
-    From ``delete_horizon_ms`` on the tombstones may go (KIP-534); it is stored in place of ``base_ms``.
+    ``delete_horizon_ms`` (KIP-534), from which tombstones may go, replaces ``base_ms``.
     """
 
     base_ms: int
@@ -170,7 +170,7 @@ class Frame:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """Return the time when the frame's tombstones may go; None if unset."""
+        """Return when the frame's tombstones may go; None if unset."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
 
@@ -267,7 +267,7 @@ def restage(frame: Frame, chunk: str) -> bytes:
 def parse(buffer: pa.Buffer, position: int) -> Frame | None:
     """Return the frame at ``position``; None if the buffer ends inside it.
 
-    Only the header is read; ``open_payload`` checks the CRC.
+    ``open_payload`` checks the CRC.
 
     Raises:
         CorruptionError: no frame header at ``position``.
@@ -307,7 +307,7 @@ def open_payload(frame: Frame) -> Payload:
     """Check a frame's CRC and return its Arrow message and identity.
 
     Raises:
-        CorruptionError: the CRC differs, or the record does not parse.
+        CorruptionError: CRC mismatch, or the record does not parse.
         UnsupportedError: a newer payload kind or version.
     """
     crc = crc32c(frame.buffer.slice(_CRC_COUNTS_FROM))

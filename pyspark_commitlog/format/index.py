@@ -109,8 +109,8 @@ def usable_bytes(configured: int, entry_bytes: int) -> int:
 class IndexState:
     """State of an active segment between appends (``LogSegment``'s fields).
 
-    Absolute offsets, timestamps in ms, -1 for none. ``first_timestamp`` is the largest of the first frame; without one,
-    -1 - the time when it came (``rolling_from``).
+    Absolute offsets, timestamps in ms, -1 for none. ``first_timestamp`` is the largest of the first frame, else -1 -
+    its time of arrival (``rolling_from``).
     """
 
     base_offset: int
@@ -164,7 +164,7 @@ def index_frame(
 def rolling_from(state: IndexState, now_ms: int) -> IndexState:
     """Return a first frame's state with a start for time-based rolls (pure).
 
-    Without timestamp (-1) it is the clock's time (``LogSegment.created``).
+    The clock's time if it has no timestamp (``LogSegment.created``).
     """
     return replace(state, first_timestamp=-1 - now_ms) if state.first_timestamp < 0 else state
 
@@ -181,7 +181,7 @@ class Published:
     """Published lengths (bytes) and last entries of a segment and its indexes.
 
     Attributes:
-        last_position: Of the last offset entry; 0 without one, None if unknown (sealed segment).
+        last_position: Of the last offset entry; 0 without one, None if unknown (sealed).
         last_timestamp: Of the last time entry, in ms; -1 if none.
     """
 
@@ -264,7 +264,7 @@ def should_roll(
 ) -> bool:
     """Return whether to roll before the incoming frame (pure; ``LogSegment.shouldRoll``).
 
-    By size, time waited, a full index, or the 32-bit relative offset.
+    By size, time, a full index, or the 32-bit relative offset.
     """
     if state.position == 0:
         return False

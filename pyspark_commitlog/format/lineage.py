@@ -1,8 +1,7 @@
 """Lineage: identifies the history of a journal entry or position. Pure.
 
-A restored root reuses topic ids, offsets and sequences for other records. An entry's lineage is a hash chain over all
-write ids up to it: journals with an equal mark at a sequence are equal up to there. See
-docs/explanation/design/restored-roots.md.
+A restored root reuses topic ids, offsets and sequences. An entry's lineage is a hash chain over all write ids up to it:
+journals with an equal mark at a sequence are equal up to there. See docs/explanation/design/restored-roots.md.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Verdict(Enum):
 def marked_sequences(sequence: int) -> tuple[int, ...]:
     """Return the sequences an entry has marks of, its own first, descending.
 
-    A multiple of 2^k is kept while at most ``REACH`` · 2^k below. An entry keeps all that its successor does.
+    A multiple of 2^k is kept while at most ``REACH`` · 2^k below.
     """
     numbers, at, step = list[int](), sequence, 1
     while at > 0:
@@ -58,7 +57,7 @@ class Lineage:
     """Marks of a history, as stored in an entry or a position.
 
     ``marks`` concatenates ``_WIDTH`` letters each, descending from ``sequence``, which determines the others'
-    sequences. 0 and "" before the first entry.
+    sequences.
     """
 
     sequence: int = 0
@@ -75,7 +74,7 @@ class Lineage:
 
     @classmethod
     def superseding(cls, sequence: int, write_id: str) -> Lineage:
-        """Return the lineage of an entry without predecessor: differs at every mark."""
+        """Return the lineage of an entry without predecessor: every mark differs."""
         begun = cls().advanced(write_id)
         return cls(sequence, begun.marks * len(marked_sequences(sequence)))
 
@@ -83,8 +82,8 @@ class Lineage:
     def of_copied_entry(cls, sequence: int, later: Lineage, before: Lineage, write_id: str) -> Lineage:
         """Return the lineage of a copied entry below ``later``.
 
-        Marks come from ``later``, else from the entry ``before``. The rest are arbitrary: no later entry of the history
-        has a mark there (``marked_sequences``), so none differs.
+        Marks come from ``later``, else from the entry ``before``; the rest are arbitrary, as no later entry has marks
+        there.
         """
         own = cls().advanced(write_id).marks
         return cls(sequence, "".join(later.at.get(at) or before.at.get(at) or own for at in marked_sequences(sequence)))
@@ -99,9 +98,8 @@ class Lineage:
     def _inherited_marks(self) -> str:
         """Return the marks that the next entry inherits.
 
-        One expires at most: that of the multiple of 2^k REACH · 2^k below this entry, 2^k the largest power that
-        divides both. Before it stand the REACH multiples of 2^k above it, and REACH / 2 odd multiples of each smaller
-        power.
+        At most one expires: that of the multiple of 2^k REACH · 2^k below, 2^k the largest power that divides both.
+        Before it stand the REACH multiples of 2^k above it, and REACH / 2 odd multiples of each smaller power.
         """
         step = self.sequence & -self.sequence
         place = (REACH + (step.bit_length() - 1) * REACH // 2) * _WIDTH

@@ -19,7 +19,7 @@ Words = npt.NDArray[np.uint32]
 def murmur2(keys: pa.BinaryArray) -> Words:
     """Return Kafka's 32-bit murmur2 of every key; null hashes as empty.
 
-    Vectorized over keys: one step per 4-byte word of the longest key.
+    One step per 4-byte word of the longest key.
     """
     if not len(keys):
         return np.zeros(0, np.uint32)
@@ -38,7 +38,7 @@ def murmur2(keys: pa.BinaryArray) -> Words:
 def _layout(keys: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], Ints, Ints]:
     """Return (bytes, starts, lengths) of a binary array's keys.
 
-    Copies if needed so that at least four bytes lie before the end of each key.
+    At least four bytes lie before the end of each key, by a copy if needed.
     """
     _, offsets, data = keys.buffers()
     bounds = np.frombuffer(offsets, np.int32, len(keys) + 1, keys.offset * 4).astype(np.int64)
@@ -70,7 +70,7 @@ def _mix(hashes: Words, k: Words) -> None:
 
 
 def _mix_tail(words: Words, ends: Ints, left: Ints, hashes: Words) -> None:
-    """Mix the last 1 to 3 bytes: the upper ones of the last word."""
+    """Mix the 1 to 3 bytes after the last whole word."""
     tail = words[ends - _WORD_BYTES] >> (8 * (_WORD_BYTES - left)).astype(np.uint32)  # by 32 bits: 0
     np.copyto(hashes, (hashes ^ tail) * _M, where=left > 0)
 

@@ -54,7 +54,7 @@ _SEGMENT = re.compile(r"([0-9]{20})(?:\.([1-9][0-9]*))?\.(log|index|timeindex)")
 
 
 def check_topic_name(name: str) -> str:
-    """Return ``name`` if Kafka allows it (``Topic.validate``) and it is not reserved.
+    """Return ``name`` if Kafka (``Topic.validate``) and we allow it.
 
     Raises:
         UsageError: not allowed.
@@ -102,7 +102,7 @@ def group_directory(name: str) -> str:
 
 
 def parse_group(directory: str) -> str | None:
-    """Return the group with this directory name; None if it is none."""
+    """Return the group with this directory name, or None."""
     name = unquote(directory)
     return name if name and not name.startswith(_RESERVED) and group_directory(name) == directory else None
 
@@ -213,7 +213,7 @@ class TopicPaths:
         return f"{self.home}/{partition}"
 
     def segment_file(self, partition: int, stem: str, suffix: str) -> str:
-        """Return the path of a segment's ``log``, ``index`` or ``timeindex``."""
+        """Return the path of a segment's file with this suffix."""
         return f"{self.home}/{partition}/{stem}.{suffix}"
 
 

@@ -1,8 +1,7 @@
 """Decode JSON that others may have written, checked against declared types.
 
-msgspec checks types, ranges, lengths and texts in C, before values are built or allocated. Undeclared members are
-ignored: releases of one format version may add some, and required ones are features (``readFeatures``).
-docs/explanation/design/validated-json.md says why msgspec.
+msgspec checks types, ranges and lengths in C, before allocation. Undeclared members are ignored: releases of one format
+version may add some; required ones are features (``readFeatures``). See docs/explanation/design/validated-json.md.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     """Return the decoder of a shape; made under a lock.
 
     While msgspec first inspects a struct, other threads crash if they decode with the partial result. The wait is
-    bounded, as a forked child may lack the lock's holder.
+    bounded: a forked child may lack the holder.
     """
     alone = _making.acquire(timeout=_MAKING_SECONDS)
     try:

@@ -3,9 +3,9 @@
 * An outcome other than "done" and "exists" is ambiguous: put the same bytes again at the same number.
 * "exists" is read back: our write id means that an earlier try landed.
 * A put succeeds at a collected number! So a put or read at a number reached from a remembered entry counts only if that
-  is still there as the same file (the anchor rule).
+  is still the same file (the anchor rule).
 
-See ARCHITECTURE.md, "Journal"; ``tests/model`` explores the protocol exhaustively.
+``tests/model`` explores the protocol (ARCHITECTURE.md, "Journal") exhaustively.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ class Journal(JournalPutter):
     def _base(self, attempt: int) -> tuple[Stored | None, bool]:
         """Return a plan's base, and whether it is certainly the newest.
 
-        If a look is a request, the first attempt trusts the anchor, which the put verifies; unless others put too, as
-        it would mostly fail, or land at a collected number.
+        If a look is a request, the first attempt trusts the anchor, which the put verifies; not if others put too, as
+        it would mostly be in vain.
         """
         if attempt == 0 and self._anchor is not None and not self._crowded and not self._storage.can_append:
             return self._anchor, False
@@ -149,7 +149,7 @@ class Journal(JournalPutter):
         """Return the answer of an undecided put that landed; None if undecided.
 
         It landed if the plan has nothing left to put. A plan that fails now (chunk collected, disk down) proves
-        nothing; its other errors hold either way.
+        nothing.
         """
         try:
             newest = self.newest()
@@ -165,7 +165,7 @@ class Journal(JournalPutter):
         """Put an entry above all others, unread, and delete those.
 
         It follows none: anchors are gone, so processes list. If looks are requests, recent entries stay, as others rely
-        on them without a look.
+        on them.
 
         Raises:
             OutcomeUnknownError: the put may have landed; repeat it.
@@ -215,8 +215,8 @@ class Journal(JournalPutter):
     def trim(self) -> None:
         """Delete all but the newest two entries, and abandoned temporary files.
 
-        For journals whose history nobody reads. If a look is a request, runs only now and then, and spares entries
-        without an old successor.
+        For journals whose history nobody reads. If looks are requests, only now and then, and sparing entries without
+        an old successor.
         """
         if not self._storage.can_append and self._anchor is not None and self._anchor.sequence % _TRIM_EVERY:
             return

@@ -19,7 +19,7 @@ _Result = TypeVar("_Result", covariant=True)
 class Stored:
     """An entry and its file.
 
-    After a put ``info`` may lack the time (``FileInfo``): ask ``Journal.dated`` or ``Journal.timed``.
+    After a put ``info`` may lack the time: ask ``Journal.dated`` or ``Journal.timed``.
     """
 
     entry: Entry
@@ -36,7 +36,7 @@ class Draft(Generic[_Result]):
     """An entry to put, and the operation's result once it is put.
 
     Attributes:
-        sides: Kind -> bytes of a side file, written before the entry.
+        sides: Kind -> bytes of a side file, written first.
         lineage, next: For copied topics: the source's history, the next number.
         acks_all: Acknowledge an append only when all of the ISR have it.
         hw_later: Do not wait for the high watermark; the writer raises it later.

@@ -55,10 +55,7 @@ class JournalPutter(JournalReader):
     _is_tried = False
 
     def _try_store(self) -> None:
-        """Refuse a store that lets two handles put one name (``storage.race``).
-
-        Here, because the opened root may not be the one the user named.
-        """
+        """Refuse a store that lets two handles put one name (``storage.race``)."""
         if not self._is_tried and self._storage.client and not self._storage.single_writer:
             from pyspark_commitlog.storage.race import check_store
 
@@ -218,7 +215,7 @@ class JournalPutter(JournalReader):
     ) -> Stored | None:
         """Confirm a put whose response identifies the file, usually by one look.
 
-        The file is looked at only for its time, and before the base, which then proves that it is the one put.
+        If the file's time is needed, look at it before the base, which then proves that it is the one put.
         """
         own = OwnPut.of(entry.write_id, reply, began, Moment.of(self._storage.clock), self._reference)
         stored, fresh = Stored(entry, reply), self._is_fresh(base)
@@ -240,7 +237,7 @@ class JournalPutter(JournalReader):
     def _unanchored(self, entry: Entry, began: Moment, ambiguous: bool) -> Stored | None:
         """Decide a put that succeeded but whose anchor is gone.
 
-        The anchor's successor outlived the delay. A fresh, single try is younger, so it was another entry.
+        The anchor's successor outlived the delay; a fresh, single try did not, so it lost.
         """
         if ambiguous or not began.is_fresh(Moment.of(self._storage.clock)):
             return self._search(entry)

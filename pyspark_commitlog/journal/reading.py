@@ -36,9 +36,7 @@ _ROUNDS = 2
 class ReaderState(NamedTuple):
     """State of a journal's reader, for another handle of the process.
 
-    Attributes:
-        synced, assured: Write ids of the entries last made durable.
-        complete: No entry is missing.
+    ``synced``, ``assured``: write ids of the entries last made durable; ``complete``: no entry is missing.
     """
 
     anchor: Stored
@@ -191,8 +189,8 @@ class JournalReader:
     def _list_newest(self) -> Stored | None:
         """Return the newest entry by listing.
 
-        It may be collected and its number put again before it is read: list again and look once more, until nothing was
-        put in between; after a few rounds, in a turn.
+        It may be collected and put again before it is read: list and look again, until nothing was put in between;
+        after a few rounds, in a turn.
         """
         listed, rounds = self._listed(), 0
         while listed.sequences:
@@ -246,10 +244,7 @@ class JournalReader:
     def missing(self, *, before: bool = False) -> int | None:
         """Return the last missing number between existing entries, else None.
 
-        Checked once per listing; entries reached from an anchor have no gaps.
-
-        Args:
-            before: whether the first entry's predecessor counts as missing.
+        Checked once per listing. ``before``: the first entry's predecessor counts, too.
         """
         if self._complete == self.listings:
             return None
@@ -290,7 +285,7 @@ class JournalReader:
     def stays(self, stored: Stored, seen: Moment) -> bool:
         """Return whether an entry is still the same file (the anchor rule).
 
-        If a look is a request, none is made while ``seen`` is fresh.
+        If looks are requests, none is made while ``seen`` is fresh.
         """
         if self._storage.bills_requests and seen.is_fresh(Moment.of(self._storage.clock)):
             return True
@@ -325,7 +320,7 @@ class JournalReader:
     def read_several(self, sequences: Sequence[int]) -> dict[int, Stored]:
         """Return the intact entries among these numbers, read concurrently.
 
-        Only one of them is kept for ``inline``, which reads the others again.
+        ``inline`` reads all but one of them again.
         """
 
         def look(sequence: int) -> Stored | None:
@@ -361,7 +356,7 @@ class JournalReader:
         return data
 
     def read_whole(self, sequence: int) -> tuple[Entry, bytes]:
-        """Return the entry at a number and its file, both checked; thread-safe.
+        """Return the entry at a number and its file, checked; thread-safe.
 
         Raises:
             FileNotFoundError: not put yet, or collected.
@@ -440,9 +435,9 @@ class JournalReader:
         self._anchor = self._newest_at = self._own = self._dated = self._dated_at = None
 
     def dated(self, stored: Stored) -> tuple[int, int]:
-        """Return (number, storage time in ms) of the last dated entry.
+        """Return (number, storage time in ms) of ``stored``, or an earlier entry.
 
-        ``stored`` or an earlier one; -1 if no time is known. Makes no look.
+        -1 if no time is known. Makes no look.
         """
         if stored.info.modified_ms >= 0:
             return stored.sequence, stored.info.modified_ms

@@ -1,6 +1,6 @@
 """``open_storage`` picks the storage backend for a root's URL.
 
-Backends are imported on use: Spark's option-checking process needs none.
+Backends are imported on use.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def open_storage(root: str | os.PathLike[str], storage_options: Mapping[str, obj
     Args:
         root: path, path object or URL: ``file://``, ``s3://``, ``gs://``, ``az://``, ``abfs://``, ``webhdfs://``,
             ``memory://``, or another fsspec filesystem's.
-        storage_options: as the URL's fsspec filesystem takes them (``key``, ``secret``, ``endpoint_url`` …); for a path
-            with replicas at URLs, the options of those.
+        storage_options: as the URL's fsspec filesystem takes them (``key``, ``secret``, ``endpoint_url`` …); for a
+            path, those of its replicas at URLs.
 
     Raises:
         UsageError: no root, options for a path, or a URL without bucket or with a password.
@@ -114,15 +114,12 @@ def open_peer(
     storage_options: Mapping[str, object] | None,
     peer_options: Mapping[str, object] | None,
 ) -> Storage:
-    """Return the storage of one of several roots.
+    """Return the storage of one of several roots; raise like ``open_storage``.
 
     Args:
         root: a path or a URL.
         storage_options: for it, if it is a URL.
         peer_options: for the other roots at URLs.
-
-    Raises:
-        UsageError, UnsupportedError: see ``open_storage``.
     """
     root = root_text(root)
     storage = open_storage(root, storage_options if is_url(root) else None)
@@ -186,10 +183,7 @@ def _local_path(url: str) -> str:
 
 
 def _refuse_other_names(root: str, several: Sequence[str]) -> None:
-    """Refuse names that a shell or another program should have resolved.
-
-    ``root`` is the user's text, accepted if it is a directory, ``several`` its roots.
-    """
+    """Refuse names that a shell or another program should have resolved."""
     if os.path.isdir(root):
         return
     for part in root.split(","):
@@ -207,10 +201,7 @@ def _refuse_other_names(root: str, several: Sequence[str]) -> None:
 
 
 def split_roots(path: str) -> list[str]:
-    """Split comma-separated roots, each of which begins like a URL or path.
-
-    Other commas belong to a directory's name.
-    """
+    """Split comma-separated roots, each of which begins like a URL or path."""
     return re.split(r",(?=[a-z0-9]+://|file:|/|\./|\.\./)", path)
 
 

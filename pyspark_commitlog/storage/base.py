@@ -110,7 +110,7 @@ def write_whole(output: OutputFile, data: bytes) -> None:
 
 
 class AppendFile(Protocol):
-    """A file that a settler extends in place, under its lock (``can_append``)."""
+    """A file that a settler extends in place (``can_append``)."""
 
     def write_at(self, position: int, pieces: Sequence[bytes | memoryview | pa.Buffer]) -> int:
         """Write ``pieces`` in order from ``position``; return the end position."""
@@ -171,8 +171,8 @@ class Storage(ABC):
     def expect_root(self) -> None:  # noqa: B027 most storage needs none
         """Trust absence only while the root's marker is there.
 
-        From now on absence without it raises ``RootNotAvailableError``: an unmounted disk looks empty. No-op here: a
-        deleted bucket reports itself.
+        Else raise ``RootNotAvailableError``: an unmounted disk looks empty. No-op here: a deleted bucket reports
+        itself.
         """
 
     def run_as_one_call(self, act: Callable[[], _Result], *, changes: bool = False) -> _Result:
@@ -183,10 +183,7 @@ class Storage(ABC):
         return act()
 
     def place(self) -> object:
-        """Return a key that is equal exactly when two roots are the same directory.
-
-        None if unknown.
-        """
+        """Return a key equal exactly for roots in the same directory, or None."""
         return None
 
     def device(self) -> object:
@@ -205,7 +202,7 @@ class Storage(ABC):
 
     @property
     def remedy(self) -> str:
-        """Advice, as a sentence, if this place can't hold a log."""
+        """Advice, as a sentence, if no log fits here."""
         return (
             f"Use a store that obeys If-None-Match (commitlog probe {self.url} tries it); or, where one process alone "
             "ever writes, make the root with the config unsafe.single.writer=true"
@@ -214,7 +211,7 @@ class Storage(ABC):
     def fault(self, directory: str) -> str | None:
         """Return another defect that rules out a log here, or None.
 
-        Tested in ``directory``, its own, after put-if-absent, if ``client`` requires tests.
+        Tested in ``directory``, its own, if ``client`` requires tests.
 
         Raises:
             StorageError: the test failed to run.
@@ -319,7 +316,7 @@ class Storage(ABC):
 
     @abstractmethod
     def remove_abandoned(self, directory: str, before_ms: int) -> int:
-        """Delete temporary files last written before a storage time; return their number."""
+        """Delete temporary files written before a storage time; return their number."""
 
     @abstractmethod
     @contextmanager
@@ -329,7 +326,7 @@ class Storage(ABC):
         Never waits. The holder leaves a note for ``holder``.
 
         Raises:
-            FileNotFoundError: its directory is missing (disk not mounted).
+            FileNotFoundError: its directory is missing.
         """
 
     def holder(self, path: str) -> Holder:
@@ -340,8 +337,8 @@ class Storage(ABC):
     def turn(self, directory: str, seconds: float) -> Iterator[bool]:
         """Wait for a turn to put into a directory; yield success.
 
-        Never fails. It only orders waiters, so that they lose no races; others may put all the same. It never comes if
-        the backend has no blocking locks.
+        Never fails. It only orders waiters; others may put all the same. Never comes if the backend has no blocking
+        locks.
         """
         yield False
 
@@ -355,7 +352,7 @@ class Storage(ABC):
     def now_ms(self) -> int:
         """Return a lower bound of storage's time, comparable to ``modified_ms``.
 
-        The local clock on a local disk. Elsewhere it may take a few requests per 10 minutes; 0 if unknown.
+        On a local disk the clock's. Elsewhere a few requests per 10 minutes; 0 if unknown.
         """
         return self.clock.now_ms()
 

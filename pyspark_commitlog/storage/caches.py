@@ -1,7 +1,4 @@
-"""Process-wide LRU cache, with one bound in bytes for all roots.
-
-Everything in it can be read again.
-"""
+"""Process-wide LRU cache of re-readable data, bounded in bytes."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ class Cache:
         return None if item is None else item[0]
 
     def put(self, shelf: int, key: Any, value: Any, size: int) -> None:
-        """Keep a value, unless it is larger than the whole cache."""
+        """Keep a value, unless larger than the whole cache."""
         most, size, dropped = self._most(), size + ITEM_BYTES, list[Any]()
         with self._lock:
             dropped.append(self._take(shelf, key))
@@ -85,7 +82,6 @@ class Cache:
         return item  # dropped outside the lock: that may run a finalizer
 
     def _sweep(self) -> None:
-        """Clear dropped shelves, unless the lock's holder is about to."""
         while self._gone and self._lock.acquire(blocking=False):
             dropped = []
             try:
@@ -98,10 +94,7 @@ class Cache:
 
 
 class Shelf(Generic[_Key, _Value]):
-    """One owner's part of a cache, dropped with it.
-
-    ``cache``: None for that of the process.
-    """
+    """One owner's part of a cache (None: the process's), dropped with it."""
 
     _numbers = count()
 
@@ -136,7 +129,7 @@ class Shelf(Generic[_Key, _Value]):
 
 
 class Reported:
-    """The last ``REPORTED`` warnings, so that none is repeated at every look."""
+    """The last ``REPORTED`` warnings, which are not to be repeated."""
 
     def __init__(self) -> None:
         self._texts: dict[Hashable, None] = {}

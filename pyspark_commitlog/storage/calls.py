@@ -36,7 +36,7 @@ RETRY_SECONDS = 30.0
 
 
 class _Kind(Enum):
-    """Kinds of calls, each with places of its own."""
+    """Kinds of calls, each with its own places."""
 
     OWN = "a call"
     WITHIN = "a call that is made within one of another root, and waits for nobody"
@@ -44,7 +44,7 @@ class _Kind(Enum):
 
 
 class _Call:
-    """A call: one step with a deadline, or several with one each."""
+    """One or several steps, each with a deadline."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Calls:
 
     @classmethod
     def of(cls, url: str) -> Calls:
-        """Return the calls of a root in this process."""
+        """Return this process's calls of a root."""
         found = _known.get(url)
         if found is not None:
             return found
@@ -111,7 +111,7 @@ class Calls:
             return _known.setdefault(url, cls(url))
 
     def hangs(self, what: str) -> ReplicaNotAvailableError:
-        """Return the error of a call that missed its deadline."""
+        """Return the error of a missed deadline."""
         return ReplicaNotAvailableError(
             f"{self.url} hangs: {what} has not returned in time. It counts as a root that fails until it does; check "
             "the disk, or the server that it is mounted from"
@@ -129,11 +129,11 @@ class Calls:
         """Return or raise the outcome of ``act``, within a deadline.
 
         Args:
-            what: name of the call, for the error.
+            what: the call's name, for errors.
             act: one call of the root.
             seconds: deadline, from its start.
             undo: handles a result that comes too late.
-            changes: whether a late effect matters to others.
+            changes: whether a late effect matters.
 
         Raises:
             ReplicaNotAvailableError: too late, but perhaps done later; or the root hangs already.
@@ -172,10 +172,7 @@ class Calls:
     def begin(self, what: str, act: Callable[[], _Result], *, changes: bool = True) -> Callable[[], _Result]:
         """Begin several calls with deadlines; return a function that awaits them.
 
-        Args:
-            what: name of the calls, for the error.
-            act: makes them; inside another begun call, as part of that.
-            changes: as for ``run``.
+        Arguments as for ``run``; inside another begun call ``act`` runs as part of that.
 
         Raises, here or there:
             ReplicaNotAvailableError: as ``run``; then no further call is made.
@@ -187,16 +184,14 @@ class Calls:
         return lambda: cast(_Result, self._wait(made))
 
     def late_calls(self) -> frozenset[_Call]:
-        """Return the abandoned calls that may change data and still run."""
+        """Return abandoned calls that may change data and still run."""
         with self._changed:
             return frozenset(self._late_calls)
 
     def let_go(self, what: str, act: Callable[[], object], seconds: float, before: frozenset[_Call]) -> None:
         """Release a lock once the calls abandoned under it have ended.
 
-        Args:
-            what, act, seconds: as for ``run``.
-            before: ``late_calls()`` from before the lock.
+        ``before`` is ``late_calls()`` from before the lock, the rest as for ``run``.
 
         Raises:
             ReplicaNotAvailableError: as ``run``; or one of these calls hangs.
@@ -219,7 +214,6 @@ class Calls:
         self._give(call)
 
     def _wait_for_place(self, call: _Call, patience: float) -> bool:
-        """Wait for a call's place and start its deadline; return success."""
         until = monotonic() + patience
         with self._changed:
             if self._left:
@@ -306,7 +300,6 @@ class Calls:
             self._hand_on(call)
 
     def _hand_on(self, call: _Call) -> None:
-        """Run the releases that waited for this call as their last one."""
         with self._changed:
             self._late_calls.discard(call)
             for waits, _ in call.handed:
@@ -344,7 +337,6 @@ class _Idle:
             self._threads.append(thread)
 
     def retire(self, thread: _Thread) -> bool:
-        """Remove an idle thread; False if a call was assigned to it."""
         with self._lock:
             if thread not in self._threads:
                 return False
@@ -391,7 +383,6 @@ def _make(call: _Call) -> None:
 
 
 def _begin_again() -> None:
-    """Reset in a forked child: it lacks the threads and lock holders."""
     global _idle, _lock
     _lock = threading.Lock()
     for calls in _known.values():

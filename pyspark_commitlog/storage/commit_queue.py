@@ -1,7 +1,7 @@
 """Turns of committers on this machine: OS locks on directories, with deadlines.
 
-``flock``, as lock libraries poll, which is neither fair nor cheap; Linux serves waiters in order. It has no deadline,
-so a thread waits, and is abandoned when time is up.
+``flock``, as polling lock libraries are neither fair nor cheap; Linux serves waiters in order. Since it has no
+deadline, a thread waits, and is abandoned when time is up.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ def _close(fd: int) -> None:
 
 
 def _let_go(fd: int) -> None:
-    """Unlock explicitly: a forked child may have a copy of the descriptor."""
     with suppress(OSError):
         fcntl.flock(fd, fcntl.LOCK_UN)
     _close(fd)
@@ -50,10 +49,7 @@ _ASK_SECONDS = 0.02
 
 
 class Turns:
-    """Turns taken by this process, as descriptors that hold locks.
-
-    Per directory at most one descriptor and thread wait.
-    """
+    """Turns taken by this process, as descriptors that hold locks."""
 
     def __init__(self) -> None:
         self._left_behind: dict[str, _Waiter] = {}
@@ -146,7 +142,7 @@ class Turns:
         return None
 
     def forget(self) -> None:
-        """Forget all turns, in a forked child: their descriptors may be reused."""
+        """Forget all turns, in a forked child."""
         self._taken.clear()
 
     def give(self, fd: int) -> None:

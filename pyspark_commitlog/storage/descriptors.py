@@ -1,7 +1,7 @@
 """Descriptors above the standard streams', opened without following links below the root.
 
-A link in a shared root could redirect another user's writes. So every written path is opened from the root down with
-``O_NOFOLLOW``, one directory at a time. Only the root's own path may have links.
+A link in a shared root could redirect another user's writes, so every written path is opened from the root down with
+``O_NOFOLLOW``. Only the root's own path may have links.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def open_file(path: str | PurePath, flags: int, *, dir_fd: int | None = None) ->
 def above_standard(fd: int) -> int:
     """Move a descriptor above the standard streams'; /dev/null replaces it.
 
-    The number is never free in between, so no other thread's file gets it.
+    The number is never free in between.
     """
     if fd >= _FIRST:
         return fd
@@ -56,12 +56,12 @@ def open_directory(root: str | Path, below: str, why: str, flags: int = os.O_RDO
     Args:
         root: absolute path; links in it are followed.
         below: relative path; may be empty.
-        why: for the error, "to …".
+        why: for errors, "to …".
         flags: ``PASSING`` if only names in it are used.
 
     Raises:
         FileNotFoundError, NotADirectoryError: there is none.
-        StorageDeniedError: it is a link, or below one.
+        StorageDeniedError: it is, or is below, a link.
         StorageUnreadableError: it may not be read.
     """
     name = f"{root}/{below}" if below else str(root)
@@ -101,7 +101,7 @@ def descend(home: int, root: str | Path, below: str, flags: int = PASSING) -> in
 
 
 def open_beneath(root: str | Path, path: str, flags: int, why: str, home: int | None = None) -> int:
-    """Open a regular file below a root, refusing links; see ``open_directory``.
+    """Open a regular file below a root, like ``open_directory``.
 
     ``home``: the root's descriptor, if open.
     """
@@ -134,7 +134,7 @@ def open_inside(home: int, name: str, full: str, flags: int) -> int:
 
 
 def check_kind(stat: os.stat_result, full: str) -> None:
-    """Refuse anything but files and directories: opening a pipe would block.
+    """Refuse anything but files and directories: a pipe would block.
 
     Raises:
         StorageDeniedError: it is something else.

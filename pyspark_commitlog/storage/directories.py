@@ -26,8 +26,8 @@ _doubted: dict[str, int] = {}
 def changing(root: str | Path, below: str, path: str) -> Iterator[int]:
     """Open a directory for the block to change names, then sync it.
 
-    Opened first, since an error that another process gets is reported only to descriptors open by then. ``path`` is for
-    errors; ``root``, ``below``: see ``open_directory``.
+    Opened first, since another process's error is reported only to descriptors open by then. ``path`` is for errors;
+    ``root``, ``below``: see ``open_directory``.
 
     Raises:
         StorageDeniedError: denied, or a link; nothing was changed.
@@ -42,7 +42,7 @@ def changing(root: str | Path, below: str, path: str) -> Iterator[int]:
 
 
 def directory_path(root: str | Path, below: str) -> str:
-    """Return the absolute path of a directory below a root."""
+    """Return a directory's absolute path."""
     return f"{root}/{below}" if below else str(root)
 
 
@@ -81,7 +81,7 @@ def sync_names(root: str | Path, below: str, path: str, unique: str, *, fresh: b
     Raises:
         FileNotFoundError: there is no such directory.
         SyncFailedError: they may not survive power loss.
-        StorageDeniedError: it may not be read, or is a link.
+        StorageDeniedError: unreadable, or a link.
         StorageReadOnlyError: a needed change is denied.
     """
     directory = directory_path(root, below)
@@ -134,10 +134,7 @@ def sync_open(fd: int, directory: str, path: str) -> None:
 
 
 def _fsync(fd: int) -> None:
-    """Sync; tolerate EINVAL on read-only images, which need none.
-
-    EROFS stays an error: ext4 and btrfs become read-only after a failure.
-    """
+    """Sync; tolerate EINVAL on read-only images, but not EROFS (failed disks)."""
     try:
         os.fsync(fd)
     except OSError as error:

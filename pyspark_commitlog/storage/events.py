@@ -1,7 +1,4 @@
-"""inotify: immediate reports of new names in directories (Linux).
-
-It sees changes by any process of this machine, none by other machines on a shared mount.
-"""
+"""inotify: reports of new names in directories by this machine's processes (Linux)."""
 
 from __future__ import annotations
 
@@ -56,10 +53,7 @@ class Events:
             return None
 
     def follow(self, directory: str) -> int | None:
-        """Watch a directory and return its number for ``wait``; None if impossible.
-
-        The number is the same for all names of a directory.
-        """
+        """Watch a directory; return its number for ``wait``, or None."""
         number = _libc().inotify_add_watch(self._descriptor, os.fsencode(directory), _IN_CREATE | _IN_MOVED_TO)
         if number < 0:
             return None
@@ -67,7 +61,7 @@ class Events:
         return int(number)
 
     def follows(self, number: int | None) -> bool:
-        """Return whether a directory is still watched: not after its deletion."""
+        """Return whether a directory is still watched (and not deleted)."""
         return number in self._numbers
 
     def forget(self, number: int) -> None:
@@ -84,7 +78,7 @@ class Events:
         """Wait for new names, or ``wake``.
 
         Returns:
-            The seconds waited, and the numbers of directories with new names or deleted.
+            The seconds waited, and the numbers of changed or deleted directories.
         """
         began, numbers = monotonic(), set[int]()
         for descriptor, _ in self._poll.poll(max(0.0, seconds) * 1000):

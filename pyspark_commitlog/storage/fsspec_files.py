@@ -21,7 +21,7 @@ _KEPT = 16
 class Instances:
     """Filesystem instances, each for one thread at a time unless ``async_impl``.
 
-    A forked child makes its own: it must neither use nor close its parent's connections.
+    A forked child must neither use nor close its parent's connections.
     """
 
     def __init__(self, make: Callable[[], Any]) -> None:
@@ -77,7 +77,7 @@ def _spool() -> IO[bytes]:
 class SpooledOutputFile:
     """Output file spooled to local disk and stored whole at ``close``.
 
-    Written directly, a file could be seen half, or published by a garbage-collected object.
+    Written directly, it could be seen half, or published by a destructor.
     """
 
     def __init__(self, store: Callable[[IO[bytes]], None]) -> None:
@@ -94,7 +94,7 @@ class SpooledOutputFile:
             self._file.write(memoryview(data).cast("B"))
 
     def close(self, *, durable: bool = True) -> tuple[int, int]:
-        """Store the file; as durable as the filesystem is."""
+        """Store the file."""
         with self._file:
             self._file.flush()
             self._file.seek(0)

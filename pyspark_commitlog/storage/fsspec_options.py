@@ -1,4 +1,4 @@
-"""fsspec filesystems that may hold a root, and their URLs and ``storage_options``."""
+"""fsspec filesystems that may hold a root, and their options."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Filesystem:
 
         Raises:
             UsageError: the URL holds a password.
-            UnsupportedError: the filesystem is unknown, not installed or unfit.
+            UnsupportedError: unknown, not installed or unfit.
         """
         if "::" in self.url:
             raise refuse(self.url, "Chained URLs are not taken: what stands in front caches, or rewrites paths")
@@ -89,7 +89,7 @@ class Filesystem:
 
     @property
     def path(self) -> str:
-        """Return the root's path in the filesystem, without trailing slash."""
+        """Return the root's path, without trailing slash."""
         return str(self.kind._strip_protocol(self.url)).rstrip("/")
 
     @property
@@ -129,7 +129,7 @@ class Filesystem:
 def creates_exclusively(kind: type[Any]) -> bool:
     """Return whether a class's own put supports the mode ``create`` (pure).
 
-    fsspec's default looks first, then writes; a class without ``mode`` ignores it.
+    fsspec's default looks first, then writes.
     """
     for name in ("_pipe_file", "pipe_file"):
         put = getattr(kind, name, None)

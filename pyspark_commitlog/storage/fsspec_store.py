@@ -1,7 +1,7 @@
 """Storage on any other fsspec filesystem that creates files exclusively.
 
-Put-if-absent is a single ``pipe_file(mode="create")``, tested before a root is made (``storage.race``, ``fault``).
-Nothing else is assumed: no look is skipped (``bills_requests`` is False), and directories are mere names.
+Put-if-absent is a single ``pipe_file(mode="create")``, tested before a root is made (``storage.race``, ``fault``). No
+look is skipped (``bills_requests`` is False).
 """
 
 from __future__ import annotations
@@ -43,10 +43,6 @@ _LOOKS = 5
 class FsspecStorage(WriteOnceStorage):
     """A root on a filesystem of fsspec.
 
-    Args:
-        url: as fsspec takes it, without password.
-        options: as the filesystem takes them.
-
     Raises:
         UsageError: the URL holds a password.
         UnsupportedError: the filesystem is unfit or not installed.
@@ -62,7 +58,6 @@ class FsspecStorage(WriteOnceStorage):
         self._begin()
 
     def _begin(self) -> None:
-        """Start with fresh instances and locks, also in a forked child."""
         self._pid = os.getpid()
         self._instances = Instances(self._make)
         self._forget_time()
@@ -168,19 +163,11 @@ class FsspecStorage(WriteOnceStorage):
         return None
 
     def _create(self, instance: Any, full: str, data: bytes) -> None:
-        """Create a file exclusively.
-
-        Raises:
-            FileExistsError: it exists.
-            Exception: it may exist.
-        """
+        """Create a file exclusively; on other errors than "exists" it may exist."""
         instance.pipe_file(full, data, mode="create")
 
     def _certain(self, error: CommitLogError) -> CommitLogError:
-        """Return the ambiguous error of a denied put.
-
-        A library's earlier try may have landed.
-        """
+        """Return the error of a denied put: ambiguous, as libraries retry."""
         return StorageError(str(error))
 
     def write_once(self, path: str, data: bytes) -> None:
@@ -273,10 +260,7 @@ class FsspecStorage(WriteOnceStorage):
             return []
 
     def _names_in(self, instance: Any, full: str) -> list[str]:
-        """Return a directory's names.
-
-        None for a file, which some filesystems list as itself.
-        """
+        """Return a directory's names; none for a file listed as itself."""
         instance.invalidate_cache()
         pairs = (str(path).rstrip("/").rpartition("/")[::2] for path in instance.ls(full, detail=False))
         return [name for parent, name in pairs if name and parent.strip("/") == full.strip("/")]
@@ -308,4 +292,4 @@ class FsspecStorage(WriteOnceStorage):
 
 
 class _ChangedError(StorageError):
-    """A file had other than the expected number of bytes."""
+    """A file's size changed."""

@@ -1,4 +1,4 @@
-"""Tests whether an unknown filesystem's files appear whole and are distinguishable."""
+"""Test of an unknown filesystem: whole appearance and identity of files."""
 
 from __future__ import annotations
 

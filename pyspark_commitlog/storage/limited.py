@@ -1,4 +1,4 @@
-"""Storage wrapper for one of several roots: every call has a deadline."""
+"""Storage wrapper with deadlines, for one of several roots."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LimitedStorage(Storage):
     """Delegates to another storage, with a deadline for each call.
 
     Raises, each of its methods:
-        ReplicaNotAvailableError: the root hangs. An abandoned write may be done later.
+        ReplicaNotAvailableError: the root hangs; an abandoned write may land later.
     """
 
     has_limits = True
@@ -56,7 +56,7 @@ class LimitedStorage(Storage):
 
     @property
     def calls(self) -> Calls:
-        """The root's calls in this process; a forked child has others."""
+        """The root's calls in this process."""
         return Calls.of(self.url)
 
     def _run(
@@ -195,8 +195,7 @@ class LimitedStorage(Storage):
     def turn(self, directory: str, seconds: float) -> Iterator[bool]:
         """Delegate for the first of this process's callers; the others queue.
 
-        The caller itself ends the turn, without a deadline: that does not block, and a failure here would make
-        completed work look failed.
+        The caller ends the turn itself: a failure here would make completed work look failed.
         """
         place, until, lines = TurnPlace(directory), monotonic() + seconds, self.calls.lines
         self.calls.check()  # the turn's holder may be the call that hangs

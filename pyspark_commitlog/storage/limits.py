@@ -1,6 +1,6 @@
 """Process-wide limits, whatever the number of topics, partitions and roots.
 
-An operation beyond one waits or uses less; it never fails because of one. See docs/reference/limits.md.
+Beyond one an operation waits or uses less, but never fails. See docs/reference/limits.md.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ProcessLimits:
         """Return these limits.
 
         Raises:
-            OptionError: names the limit that is not allowed, and its minimum.
+            OptionError: names the invalid limit and its minimum.
         """
         for name, least in LEAST.items():
             value = getattr(self, name)
@@ -49,7 +49,7 @@ def from_environment() -> ProcessLimits:
     """Return the limits of ``COMMITLOG_MAX_THREADS``, ``…_FILES`` …, else the defaults.
 
     Raises:
-        OptionError: names the variable, its value and the allowed ones.
+        OptionError: a variable is not allowed.
     """
     limits: dict[str, int] = {}
     for field in fields(ProcessLimits):

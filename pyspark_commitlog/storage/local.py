@@ -82,7 +82,7 @@ _LOCAL_TYPES = frozenset(
 class LocalStorage(Storage):
     """A root directory on a mounted filesystem.
 
-    A ``clock`` other than the system's also stamps files, so that tests can age them.
+    A manual ``clock`` also stamps files.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, clock: Clock | None = None) -> None:
@@ -169,7 +169,7 @@ class LocalStorage(Storage):
 
     @contextmanager
     def _needing(self, directory: str) -> Iterator[None]:
-        """Raise that the root is missing, if the directory is missing therefore.
+        """Raise that the root is missing if its directory is.
 
         Also if it is back by now.
         """
@@ -255,7 +255,7 @@ class LocalStorage(Storage):
         """Make a directory and sync each new one into its parent.
 
         Raises:
-            FileNotFoundError: it would be part of a log that is not there (disk not mounted).
+            FileNotFoundError: it would be part of a log whose disk is not mounted.
         """
         full = self._full(directory)
         if self._is_durable(full) and not (self._expected and full == self._root):  # a mount point exists
@@ -283,7 +283,7 @@ class LocalStorage(Storage):
     def _home(self) -> Iterator[int | None]:
         """Open the root's directory; None if absent.
 
-        By path, a directory made while the disk is unmounted would land below the mount point.
+        By path, a directory could be made below the mount point of an unmounted disk.
         """
         try:
             home = open_directory(self._root, "", "to make directories in it")
@@ -298,7 +298,7 @@ class LocalStorage(Storage):
     def _check_mounted(self, directory: str, home: int | None) -> None:
         """Refuse a log's first directory without a marker: no disk is mounted.
 
-        It would hide once the disk is back, and until then be taken for part of the log.
+        The disk would hide it once back.
         """
         top = PurePosixPath(directory).parts[:1]
         if not self._expected and (
@@ -482,9 +482,8 @@ class LocalStorage(Storage):
     def _looked(self, path: str, look: Callable[[str, int | None], _T]) -> _T:
         """Look by path, and again at an absent name.
 
-        On network mounts that is past the client's cache, which may lack a name or lead to a deleted file; on an
-        expected root it is below the directory with the marker. ``look`` takes a name and the descriptor that it is
-        relative to.
+        On network mounts past the client's cache, which may lack a name or lead to a deleted file; on an expected root
+        below the directory with the marker. ``look`` takes a name and its directory's descriptor.
         """
         try:
             return look(self._name(path), None)
@@ -584,10 +583,7 @@ class LocalStorage(Storage):
         return sorted(shown if self.can_append else (name for name in shown if not _DELETED_BUT_OPEN.fullmatch(name)))
 
     def _listed(self, name: str, home: int | None) -> list[str]:
-        """Return a directory's names.
-
-        By path, an empty one counts as absent, so that ``_looked`` looks again.
-        """
+        """Return a directory's names; an empty one, by path, counts as absent."""
         if home is None:
             names = os.listdir(name)
             if self._expected and not names:

@@ -37,10 +37,7 @@ _filling: WeakSet[LocalOutputFile] = WeakSet()
 class LocalOutputFile:
     """Output file, written under a temporary name, synced and renamed.
 
-    Args:
-        root, path: absolute, and relative to it.
-        unique: part of the temporary name.
-        stamp: sets the time of a name, for a manual clock.
+    ``stamp`` sets the time of a name, for a manual clock.
     """
 
     def __init__(self, root: Path, path: str, unique: str, stamp: Callable[[str, int], None]) -> None:

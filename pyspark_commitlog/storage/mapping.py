@@ -1,7 +1,6 @@
 """Memory-mapped pieces of files that hold no descriptor.
 
-``mmap.mmap`` keeps a descriptor per piece (before Python 3.13 always), so a thousand pieces exhaust them. This maps by
-the C library.
+``mmap.mmap`` keeps one per piece (before Python 3.13 always), so a thousand pieces exhaust them.
 """
 
 from __future__ import annotations
@@ -61,9 +60,7 @@ class _Piece:
 
 
 def mapped(fd: int, start: int, length: int) -> pa.Buffer:
-    """Return existing bytes of an open file; the caller may close it.
-
-    Copied, if too many pieces are mapped.
+    """Map existing bytes of an open file; copy beyond ``MOST_PIECES``.
 
     Raises:
         OSError: the file can't be read.

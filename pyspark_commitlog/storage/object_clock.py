@@ -16,8 +16,8 @@ _AWAITED = 64
 class StoreTime:
     """Lower bound of storage's current time.
 
-    A reply that shows modification time L came at L or later, so L plus the time since never runs ahead. The first look
-    soon after an own put brings it *near*.
+    A reply that shows modification time L came at L or later, so L plus the time since never runs ahead. A look soon
+    after an own put brings it *near*.
     """
 
     def __init__(self) -> None:
@@ -36,10 +36,7 @@ class StoreTime:
                 self._awaited.popitem(last=False)
 
     def observe(self, path: str, modified_ms: int, seconds: float) -> None:
-        """Record a modification time (ms, storage's clock) from a reply.
-
-        ``seconds`` is the monotonic time of its arrival.
-        """
+        """Record a modification time from a reply at monotonic ``seconds``."""
         with self._lock:
             if seconds - self._since > FRESH_SECONDS:
                 before = self._best if seconds - self._since <= 2 * FRESH_SECONDS else None

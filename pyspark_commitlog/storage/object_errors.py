@@ -49,7 +49,7 @@ _TAKEN_CODES = frozenset(["BlobAlreadyExists"])
 
 
 def status_of(error: BaseException) -> int | None:
-    """Return the HTTP status in a library's error; None without a reply."""
+    """Return an error's HTTP status; None without a reply."""
     found = _STATUS.search(str(error))
     return int(found[1]) if found else None
 
@@ -79,7 +79,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def lacks_credentials(error: BaseException) -> bool:
-    """Return whether the machine's credential service gave none: nothing was sent."""
+    """Return whether nothing was sent for lack of the machine's credentials."""
     return _METADATA.search(str(error)) is not None
 
 
@@ -107,7 +107,7 @@ def first_line(error: BaseException) -> str:
 
 
 def connect_cause(error: BaseException) -> str:
-    """Return the refused address (a proxy's, too) and the reason, else ""."""
+    """Return the refused address and the reason, else ""."""
     found = _CONNECT.search(str(error))
     return f" ({found[1]}, {found[2]}: {found[3]})" if found else ""
 
@@ -135,12 +135,9 @@ def _texts(value: object) -> Iterator[str]:
 
 @contextmanager
 def without_panic(url: str) -> Iterator[None]:
-    """Turn a panic of the library into an error of ours.
+    """Turn a panic of the library into a ``StorageError``.
 
-    A panic is no ``Exception``; the request may have been sent.
-
-    Raises:
-        StorageError: the library panicked.
+    The request may have been sent.
     """
     try:
         yield
@@ -176,7 +173,7 @@ def explained(url: str, action: str, *, worked: bool = False) -> Iterator[None]:
 def explain(error: Exception, url: str, action: str, *, worked: bool = False) -> StorageError:
     """Return our error for the library's: action, place, advice.
 
-    ``worked``: this client has had a reply, so the machine has, or had, credentials.
+    ``worked``: this client has had a reply, so credentials exist or existed.
     """
     from obstore import exceptions as theirs
 

@@ -111,10 +111,7 @@ def parse_url(url: str) -> Location:
 
 
 def client_options(kind: str, options: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the store's and the HTTP client's configuration for fsspec's options.
-
-    obstore's names are accepted, too.
-    """
+    """Return the store's and HTTP client's configuration for fsspec's, or obstore's, options."""
     flat = {name: value for name, value in options.items() if name not in _IGNORED}
     for nested in ("client_kwargs", "config_kwargs"):
         inner = _from_json(nested, flat.pop(nested, None))
@@ -159,7 +156,7 @@ def check_address(place: Location, store: Mapping[str, Any]) -> None:
     """Refuse an endpoint, bucket or region that makes the library panic.
 
     Raises:
-        UsageError: names the option or variable and the expected form.
+        UsageError: names the option or variable.
     """
     if place.kind != "memory" and _BLANK.search(place.bucket):
         raise UsageError(f"bucket {place.bucket!r}: no bucket's name has a blank: write SCHEME://BUCKET/PATH")
@@ -259,7 +256,7 @@ class Opener:
         return f"{place.kind} bucket {place.bucket} at {where}, obstore {obstore.__version__}"
 
     def __call__(self, *, retries: bool = False) -> ObjectStore:
-        """Return a client; without ``retries``, single requests and single deletes.
+        """Return a client; without ``retries``, single requests and deletes.
 
         Raises:
             UsageError: an unknown option.
@@ -294,7 +291,7 @@ class Opener:
 
 
 def check_installed(url: str, kind: str) -> None:
-    """Refuse a store whose library is missing, without importing it.
+    """Refuse a store whose library is missing.
 
     Raises:
         UnsupportedError: the extra is not installed.

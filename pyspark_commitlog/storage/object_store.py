@@ -72,10 +72,6 @@ os.register_at_fork(after_in_child=_LibraryUse.forked)
 class ObjectStorage(WriteOnceStorage):
     """A root below a prefix of a bucket or container.
 
-    Args:
-        url: ``s3://bucket/prefix`` and the like.
-        options: as fsspec's filesystem takes them.
-
     Raises:
         UnsupportedError: the extra is not installed.
     """
@@ -111,7 +107,7 @@ class ObjectStorage(WriteOnceStorage):
 
     @property
     def client(self) -> str:  # type: ignore[override]
-        """Bucket, endpoint, library and version; empty for memory, which has a lock."""
+        """Bucket, endpoint, library and version; empty for memory."""
         return "" if self._kind == "memory" else self._opener.name
 
     def shares_options_with(self, url: str) -> bool:
@@ -124,7 +120,7 @@ class ObjectStorage(WriteOnceStorage):
         """Return this process's client.
 
         Raises:
-            UnsupportedError: the parent process had used one before the fork.
+            UnsupportedError: the parent used one before the fork.
         """
         if _LibraryUse.cut_off:
             raise UnsupportedError(
@@ -314,7 +310,7 @@ class ObjectStorage(WriteOnceStorage):
     def delete_tree(self, directory: str) -> None:
         """Delete by listed pages; never a root, perhaps a whole bucket.
 
-        On GCS and Azure the library stops at a name already deleted: the rest of the page is deleted singly.
+        On GCS and Azure the library stops at a name already deleted: go on singly.
         """
         import obstore
 

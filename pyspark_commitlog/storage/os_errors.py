@@ -39,7 +39,7 @@ class explained:  # noqa: N801 read as a function; a generator would cost each l
 def explain(error: OSError, root: Path, action: str) -> StorageError:
     """Return our error for an OSError: action, place, advice.
 
-    It does not say whether a commit landed: only the caller knows.
+    Only the caller knows whether a commit landed.
     """
     reason = os.strerror(error.errno) if error.errno else str(error)
     where = f"{action} under {root}"

@@ -13,10 +13,9 @@ from pyspark_commitlog.storage.process import after_fork
 
 
 class OsLock:
-    """A lock on a file, which is made if absent.
+    """A lock on a file, made if absent; it ends with this object.
 
-    Ends at the latest with this object. Unlike lock libraries it makes no directory, which on a disk just unmounted
-    would land below the mount point.
+    No directory is made, as by lock libraries: on an unmounted disk it would land below the mount point.
     """
 
     _fd = -1
@@ -28,12 +27,12 @@ class OsLock:
     def take(self) -> bool:
         """Take the lock; return success.
 
-        False if it is held, or its directory's path leads elsewhere now (other disk).
+        False if it is held, or its directory has been replaced (other disk).
 
         Raises:
             FileNotFoundError: there is no such directory.
             StorageDeniedError: directory or file is denied, or a link.
-            OSError: the file can't be written, or no locks are supported.
+            OSError: the file can't be written or locked.
         """
         home = open_directory(self._root, self._path.rpartition("/")[0], f"to lock {self._path}", PASSING)
         try:
@@ -46,7 +45,7 @@ class OsLock:
             os.close(home)
 
     def let_go(self) -> None:
-        """Release the lock, even if a forked child has a copy; idempotent."""
+        """Release the lock, even from a forked child's copy; idempotent."""
         if self._fd >= 0:
             with suppress(OSError):
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
@@ -66,7 +65,7 @@ _locks: WeakSet[OsLock] = WeakSet()
 
 
 def _close_inherited() -> None:
-    """Close a forked child's copies: the parent's lock ends with the parent."""
+    """Close a forked child's copies: locks end with the parent."""
     for lock in list(_locks):
         lock._close()
 

@@ -1,6 +1,6 @@
 """Pacing of polls when each look is a billed request (pure).
 
-Looks follow news quickly, then less and less often. Vain ones stay within a budget, plus ten per success: S3 bills a
+Looks follow news quickly, then ever less often. Empty ones stay within a budget, plus ten per success: S3 bills a
 commit as much.
 """
 
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from pyspark_commitlog.errors import UsageError
 
-#: Vain requests per hour and topic.
+#: Empty looks' requests per hour and topic.
 DEFAULT_PER_HOUR = 3600
 LEAST_PER_HOUR = 60
 #: Weight of a listing: S3 bills it as twelve reads.
 LIST_REQUESTS = 12
 _HOUR_SECONDS = 3600.0
-#: Vain looks earned by each successful one.
+#: Empty looks earned by each successful one.
 EARNED = 10
 #: First pause after news in seconds, and its growth factor.
 FIRST_PAUSE = 0.02
@@ -39,7 +39,7 @@ def check_per_hour(name: str, value: object) -> int:
 class Pace:
     """Token bucket for one caller's looks at one topic.
 
-    Vain looks take at most ``per_hour`` requests in any hour, plus ``EARNED`` per success. A record is seen up to
+    Empty looks take at most ``per_hour`` requests in any hour, plus ``EARNED`` per success. A record is seen up to
     ``longest_pause`` seconds late, unless a look took several requests.
     """
 
@@ -70,11 +70,11 @@ class Pace:
 
     @property
     def longest_pause(self) -> float:
-        """Return the longest pause, in seconds, between looks of one request."""
+        """Return the longest pause between looks, in seconds."""
         return _SAVES / self._rate
 
     def seconds_left(self, now: float) -> float:
-        """Return the seconds from ``now`` (monotonic) until the next look."""
+        """Return the seconds until the next look, from monotonic ``now``."""
         return max(0.0, self._next - now)
 
     def looked(self, now: float, requests: int, *, news: bool) -> None:

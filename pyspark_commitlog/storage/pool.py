@@ -129,10 +129,8 @@ class Job(Protocol):
 class Pool:
     """Threads that run jobs when due, and end when none is.
 
-    Args:
-        name: of the threads.
-        part: the pool gets 1/``part`` of the process's threads, and one root three quarters of these: a hanging root
-            does not block others.
+    ``part``: the pool gets 1/``part`` of the process's threads, and one root three quarters of these, so that a hanging
+    root does not block others.
     """
 
     def __init__(self, name: str, part: int) -> None:
@@ -153,7 +151,7 @@ class Pool:
         """Schedule a job in ``seconds``, or keep an earlier time.
 
         Raises:
-            RuntimeError: there is no thread, and none can be started.
+            RuntimeError: no thread runs, and none can be started.
         """
         when = monotonic() + seconds
         number = next(self._numbers)
@@ -169,7 +167,7 @@ class Pool:
         """Start a thread if a job needs one and the limit permits.
 
         Raises:
-            RuntimeError: there is none, and none can be started.
+            RuntimeError: none runs, and none can be started.
         """
         now = monotonic()
         with self._changed:
@@ -280,7 +278,6 @@ class Pool:
             self._ended.notify_all()
 
     def _free(self, job: Job) -> None:
-        """Give back a root's thread and requeue its deferred jobs, oldest first."""
         self._busy[job.root] -= 1
         if not self._busy[job.root]:
             del self._busy[job.root]

@@ -1,7 +1,4 @@
-"""Test of a place's guarantees before a root is made there.
-
-Two puts of one name, in sequence and many at once; a lock; latencies. Test files are deleted again.
-"""
+"""Test of a place's guarantees before a root is made there."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ def probe(storage: Storage) -> tuple[Finding, ...]:
 
     Raises:
         UsageError: it is no directory.
-        StorageError: it can't be written, or is full.
+        StorageError: it can't be written.
     """
     home = f"{DIRECTORY}/{storage.new_id()}"
     made = isinstance(storage, LocalStorage) and not storage.exists("")

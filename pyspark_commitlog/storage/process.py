@@ -36,7 +36,7 @@ _ARENA_VARIABLES = ("MALLOC_ARENA_MAX",)
 
 
 def process_id() -> int:
-    """Return the process id; it differs in a forked child."""
+    """Return the process id."""
     return os.getpid()
 
 
@@ -55,7 +55,7 @@ after_fork(_exit_calls.clear)
 def at_worker_exit(act: Callable[[], None]) -> None:
     """Call ``act`` once when a ``multiprocessing`` child ends (it skips ``atexit``).
 
-    Call this in the child, which starts without finalizers; repeatable. Billiard's processes share them.
+    Call this in the child; repeatable. Billiard's processes share the finalizers.
     """
     process = sys.modules.get("multiprocessing.process")
     if process is None or process.current_process()._parent_pid is None or act in _exit_calls:
@@ -72,7 +72,7 @@ def process_name() -> str:
 
 
 def has_address() -> bool:
-    """Return whether the host name resolves; in a container it may not."""
+    """Return whether the host name resolves."""
     try:
         socket.gethostbyname(socket.gethostname())
     except OSError:
@@ -91,7 +91,7 @@ def set_environment(name: str, value: str) -> None:
 
 
 def read_text(path: str) -> str:
-    """Return a configuration file's text; "" if missing or unreadable."""
+    """Return a configuration file's text; "" if unreadable."""
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -114,7 +114,7 @@ def is_same(path: str, other: str) -> bool:
 
 
 def address_space() -> int | None:
-    """Return the limit of address space in bytes; None if unlimited."""
+    """Return the limit of address space in bytes, or None."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if limit == resource.RLIM_INFINITY else limit
 
@@ -122,8 +122,8 @@ def address_space() -> int | None:
 def keep_freed_memory() -> None:
     """Tune glibc's allocator to keep some dozen MiB of freed memory.
 
-    Otherwise freed memory returns to the kernel, which clears new pages. With limited address space, reserve none for
-    threads instead. The user's ``MALLOC_…`` win; no-op with other allocators.
+    Otherwise it returns to the kernel, which clears new pages. With limited address space, reserve none for threads
+    instead. The user's ``MALLOC_…`` win.
     """
     limited = address_space() is not None
     variables, options = (_ARENA_VARIABLES, _ONE_ARENA) if limited else (_MALLOC_VARIABLES, _MALLOC_LIMITS)
@@ -167,7 +167,7 @@ def start_thread(
         on_failure: called if this raises and the thread will not run.
 
     Raises:
-        RuntimeError: limit reached, or none from the system: do without.
+        RuntimeError: none available: do without.
     """
     mine, most = _threads, limits().threads
     state = {"begun": False, "given up": False}
@@ -203,10 +203,10 @@ def start_thread(
 
 
 def share_out(act: Callable[[_Item], None], items: Iterable[_Item], threads: int) -> None:
-    """Call ``act`` for each item on up to ``threads`` threads.
+    """Call ``act`` for each item on up to ``threads`` threads, including this.
 
-    This thread included. Items begin in order. Returns or raises only when no thread works any more, even if
-    interrupted, so a lock of the caller covers them.
+    Items begin in order. Returns or raises only when no thread works any more, even if interrupted, so a lock of the
+    caller covers them.
 
     Raises:
         BaseException: the first error of ``act``; later items are skipped.
@@ -271,10 +271,10 @@ class WhileNeeded:
         self._running = False
 
     def ensure_running(self) -> None:
-        """Start the thread if needed; wait up to 1 s for a place.
+        """Start the thread if needed; wait up to 1 s for it.
 
         Raises:
-            RuntimeError: no thread to be had; the next call tries again.
+            RuntimeError: no thread available; the next call tries again.
         """
         until = monotonic() + _PATIENCE_SECONDS
         while not self._runs():

@@ -1,7 +1,7 @@
 """Race test of a store's put-if-absent, before anything relies on it.
 
-A store may pass sequential tests and accept concurrent puts (SeaweedFS 4.16 did). Writers race with slow bodies, once
-per root and (endpoint, client, version), recorded in the root's ``probes/``.
+A store may pass sequential tests and accept concurrent puts (SeaweedFS 4.16 did). Done once per root and (endpoint,
+client, version), and recorded in ``probes/``.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def race(storage: Storage, home: str) -> list[Round]:
     """Race ``ROUNDS`` times in a directory that is deleted again.
 
     Raises:
-        StorageError: it can't be written or read, or is too busy.
+        StorageError: it can't be written or read, or is busy.
     """
     rounds, tries = list[Round](), 0
     storage.make_directory(home)
@@ -123,7 +123,7 @@ def check_store(storage: Storage) -> None:
     Tested once per client and root.
 
     Raises:
-        UnsupportedError: it does, or has another defect (``Storage.fault``).
+        UnsupportedError: it does, or has another defect.
         StorageError: the test failed to run.
     """
     client = storage.client
@@ -155,7 +155,6 @@ def _body(writer: int) -> bytes:
 
 
 def _begin_again() -> None:
-    """Replace the lock in a forked child, which lacks its holder."""
     global _one_at_a_time
     _one_at_a_time = Lock()
 

@@ -1,7 +1,7 @@
 """Read-ahead for files that can't be mapped, by concurrent requests.
 
-A reader announces the ranges it will read, in order. Blocks of them are fetched by one request each. All readers of a
-process share ``limits().read_ahead_bytes``; at the bound, a reader goes on with its current block.
+A reader announces its next ranges, and blocks of them are fetched by a request each. All readers of a process share
+``limits().read_ahead_bytes``; at the bound, a reader goes on with its current block.
 """
 
 from __future__ import annotations
@@ -78,10 +78,7 @@ class ReadAheadBudget:
             return max(LEAST_BYTES, limits().read_ahead_bytes // max(1, self._readers))
 
     def take(self, size: int, least: int) -> int:
-        """Take up to ``size`` bytes, at least ``least`` even beyond the bound.
-
-        Return the number taken, perhaps 0.
-        """
+        """Take up to ``size`` bytes, at least ``least``; return the number."""
         with self._lock:
             self._sweep()
             left = limits().read_ahead_bytes - self._used
@@ -130,7 +127,6 @@ class _Block:
         self._result = shared.threads.begin(self._fetch)
 
     def data(self) -> pa.Buffer:
-        """Wait for its bytes, fewer at the file's end; raises like ``Storage.map``."""
         return self._result()
 
     def _fetch(self) -> pa.Buffer:
@@ -145,7 +141,7 @@ class _Block:
                 self._return()
 
     def drop(self) -> None:
-        """Give it up. A running fetch holds its memory until it ends."""
+        """Give it up; a running fetch holds its memory until done."""
         self._dropped = True
         if self._ended or not self._begun:
             self._return()
@@ -195,7 +191,7 @@ class ReadAhead:
         return self._joined(path, data.slice(inside), first.end, needed)
 
     def forget(self) -> None:
-        """Drop announced ranges, which have moved; blocks that still fit are used."""
+        """Drop announced ranges, which have moved; keep fitting blocks."""
         self._ranges.clear()
 
     def fetch_again(self) -> None:

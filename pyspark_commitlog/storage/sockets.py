@@ -1,8 +1,8 @@
 """TCP quick acknowledgements between Spark's JVM and a Python worker.
 
 The JVM sends a task's context, then its partition, which Nagle's algorithm holds back until the kernel's
-acknowledgement, 40 ms later. ``TCP_QUICKACK`` lasts until the next reply, so it is set before each task, from a
-callback of the garbage collection of Spark's daemon (``pyspark.daemon``).
+acknowledgement, 40 ms later. ``TCP_QUICKACK`` lasts until the next reply, so a callback of the garbage collection of
+Spark's daemon (``pyspark.daemon``) sets it before each task.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _QuickAck:
 def acknowledge_between_tasks() -> bool:
     """Enable quick acknowledgements on Spark's socket; return success.
 
-    Call once, in a task. Fails with Unix sockets, outside Linux, or if the socket is ambiguous.
+    Call once, in a task. Only on Linux, with TCP and an unambiguous socket.
     """
     if sys.platform != "linux" or os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED", "").lower() == "true":
         return False

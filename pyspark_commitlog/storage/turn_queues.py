@@ -1,4 +1,4 @@
-"""Per-directory queues of this process's callers for a turn; no system calls."""
+"""Per-directory queues of this process's callers for a turn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from threading import Condition
 
 @dataclass(eq=False, slots=True)
 class TurnPlace:
-    """A caller's place in a directory's queue; ``fd`` holds the turn."""
+    """A caller's place in a queue; ``fd`` holds the turn."""
 
     directory: str
     fd: int | None = None
@@ -21,7 +21,7 @@ class TurnQueues:
         self.begin_again()
 
     def begin_again(self) -> None:
-        """Drop all queues: a forked child has none of the waiters."""
+        """Drop all queues, in a forked child."""
         self._queues: dict[str, list[TurnPlace]] = {}
         self._changed = Condition()
 

@@ -1,7 +1,7 @@
 """Storage on HDFS by WebHDFS, with fsspec's session.
 
 Put-if-absent renames a temporary file to a free name, atomic at the name node; fsspec's own calls overwrite. A file's
-identity is its number at the name node, never reused. Directories are real.
+identity is its number there, never reused.
 """
 
 from __future__ import annotations
@@ -156,11 +156,11 @@ def _ask(
 ) -> Any:
     """Return the answer of the name node or a redirect's data node.
 
-    fsspec's own calls follow redirects unchecked, without timeout, and report less.
+    fsspec's calls have no timeout, and hide redirects and failures.
 
     Raises:
         FileNotFoundError, FileExistsError: the answer says so.
-        StorageError: another failure that the answer names.
+        StorageError: another failure in the answer.
         OSError: no answer.
     """
     answer = instance.session.request(
