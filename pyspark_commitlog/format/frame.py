@@ -170,7 +170,7 @@ class Frame:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """Return when the frame's tombstones may go; None if unset."""
+        """Return the tombstones' delete horizon in ms; None if unset."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
 

@@ -78,7 +78,7 @@ def root_text(root: object) -> str:
 
 
 def open_storage(root: str | os.PathLike[str], storage_options: Mapping[str, object] | None = None) -> Storage:
-    """Return the storage of ``root``; only a list of roots takes I/O.
+    """Return the storage of ``root``; changes nothing.
 
     Args:
         root: path, path object or URL: ``file://``, ``s3://``, ``gs://``, ``az://``, ``abfs://``, ``webhdfs://``,

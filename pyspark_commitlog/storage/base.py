@@ -191,7 +191,7 @@ class Storage(ABC):
         return None
 
     def peer(self, url: str) -> Storage:
-        """Return another root's storage, with the options given for URLs; no I/O."""
+        """Return another root's storage, with the options for URLs; changes nothing."""
         from pyspark_commitlog.storage import open_peer
 
         return open_peer(url, self.peer_options if self.shares_options_with(url) else None, self.peer_options)

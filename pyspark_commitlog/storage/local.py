@@ -169,7 +169,7 @@ class LocalStorage(Storage):
 
     @contextmanager
     def _needing(self, directory: str) -> Iterator[None]:
-        """Raise that the root is missing if its directory is.
+        """Raise ``RootNotAvailableError`` if a directory is missing with the root.
 
         Also if it is back by now.
         """
@@ -583,7 +583,10 @@ class LocalStorage(Storage):
         return sorted(shown if self.can_append else (name for name in shown if not _DELETED_BUT_OPEN.fullmatch(name)))
 
     def _listed(self, name: str, home: int | None) -> list[str]:
-        """Return a directory's names; an empty one, by path, counts as absent."""
+        """Return a directory's names.
+
+        By path, an empty one counts as absent on an expected root.
+        """
         if home is None:
             names = os.listdir(name)
             if self._expected and not names:

@@ -47,7 +47,7 @@ class StoreTime:
                 self._near_at = seconds
 
     def is_near(self, seconds: float) -> bool:
-        """Return whether an own put was looked at in ``FRESH_SECONDS``."""
+        """Return whether an own put was looked at within ``FRESH_SECONDS``."""
         return seconds - self._near_at <= FRESH_SECONDS
 
     def at_least(self, seconds: float) -> int:
