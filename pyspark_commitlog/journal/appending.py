@@ -150,6 +150,9 @@ class Journal(JournalPutter):
 
         It landed if the plan has nothing left to put. A plan that fails now (chunk collected, disk down) proves
         nothing.
+
+        Raises:
+            OutcomeUnknownError: the plan failed so.
         """
         try:
             newest = self.newest()
@@ -189,7 +192,11 @@ class Journal(JournalPutter):
         raise ConflictError(f"{self._directory}: lost {_MAX_ATTEMPTS} races for the next entry; try again later")
 
     def _acknowledge(self, stored: Stored | None) -> None:
-        """Make a found entry durable before it is reported as done."""
+        """Make a found entry durable before it is reported as done.
+
+        Raises:
+            OutcomeUnknownError: it may not survive power loss.
+        """
         if stored is None:
             return
         try:

@@ -102,7 +102,11 @@ class JournalPutter(JournalReader):
         self._acknowledged(Stored(entry, self._storage.info(self._path(entry.sequence))), began)
 
     def _as_read(self, data: bytes, slot: Slot) -> Entry:
-        """Return the entry as readers will decode it, or refuse it."""
+        """Return the entry as readers will decode it.
+
+        Raises:
+            UsageError: readers would report corruption; nothing was put.
+        """
         path = self._path(slot.sequence)
         try:
             entry = codec.decode(data, where=path, journal=self._kind, sequence=slot.sequence)

@@ -114,12 +114,15 @@ def open_peer(
     storage_options: Mapping[str, object] | None,
     peer_options: Mapping[str, object] | None,
 ) -> Storage:
-    """Return the storage of one of several roots; raise like ``open_storage``.
+    """Return the storage of one of several roots.
 
     Args:
         root: a path or a URL.
         storage_options: for it, if it is a URL.
         peer_options: for the other roots at URLs.
+
+    Raises:
+        UsageError, UnsupportedError: see ``open_storage``.
     """
     root = root_text(root)
     storage = open_storage(root, storage_options if is_url(root) else None)
@@ -169,7 +172,11 @@ def _open(root: str, storage_options: Mapping[str, object] | None) -> Storage:
 
 
 def _local_path(url: str) -> str:
-    """Return the unescaped path of a ``file:`` URL; refuse other hosts."""
+    """Return the unescaped path of a ``file:`` URL.
+
+    Raises:
+        UsageError: another host, or no absolute path.
+    """
     rest = url.partition(":")[2]
     host, path = "", rest
     if rest.startswith("//"):
@@ -183,7 +190,11 @@ def _local_path(url: str) -> str:
 
 
 def _refuse_other_names(root: str, several: Sequence[str]) -> None:
-    """Refuse names that a shell or another program should have resolved."""
+    """Refuse names that a shell or another program should have resolved.
+
+    Raises:
+        UsageError: with the correct form.
+    """
     if os.path.isdir(root):
         return
     for part in root.split(","):

@@ -135,9 +135,10 @@ def _texts(value: object) -> Iterator[str]:
 
 @contextmanager
 def without_panic(url: str) -> Iterator[None]:
-    """Turn a panic of the library into a ``StorageError``.
+    """Translate a panic of the library; the request may have been sent.
 
-    The request may have been sent.
+    Raises:
+        StorageError: the library panicked.
     """
     try:
         yield

@@ -138,7 +138,11 @@ def client_options(kind: str, options: Mapping[str, object]) -> tuple[dict[str, 
 
 
 def _translate_botocore(flat: dict[str, Any]) -> None:
-    """Translate s3fs's ``verify`` and ``signature_version``."""
+    """Translate s3fs's ``verify`` and ``signature_version``.
+
+    Raises:
+        UsageError: an unsupported value.
+    """
     verify = flat.pop("verify", None)
     if str(verify).lower() == "false":
         flat["allow_invalid_certificates"] = True
@@ -187,7 +191,11 @@ def _is_endpoint(text: str) -> bool:
 
 
 def _check_text(name: str, value: object) -> None:
-    """Refuse control characters, on which the library panics; JSON may have lines."""
+    """Refuse control characters, on which the library panics; JSON may have lines.
+
+    Raises:
+        UsageError: names the option.
+    """
     if isinstance(value, str) and not value.startswith("{") and _CONTROL.search(value):
         raise UsageError(f"storage option {name}: a control character, a newline perhaps, is in it")
 
@@ -201,7 +209,11 @@ def _seconds(name: str, value: object, otherwise: float) -> timedelta:
 
 
 def _from_json(name: str, value: object) -> object:
-    """Return a nested option, perhaps from Spark's or a command line's JSON."""
+    """Return a nested option, perhaps from Spark's or a command line's JSON.
+
+    Raises:
+        UsageError: it is text, and no JSON.
+    """
     if not isinstance(value, str):
         return value
     try:

@@ -70,7 +70,11 @@ class WebHdfsStorage(FsspecStorage):
         return f"{full.rpartition('/')[0]}/{TEMPORARY}{self.new_id()}"
 
     def _publish(self, instance: Any, temporary: str, full: str, option: str) -> None:
-        """Rename, or delete the file so that it is never renamed later."""
+        """Rename, or delete the file so that it is never renamed later.
+
+        Raises:
+            FileExistsError: the name is taken, and ``option`` is ``NONE``.
+        """
         try:
             answer = _ask(instance, "PUT", temporary, "RENAME", destination=full, renameoptions=option).content
             if answer and json.loads(answer).get("boolean") is not True:
