@@ -436,7 +436,7 @@ class LocalStorage(Storage):
         try:
             note = json.loads(self.read(f"{path}{HOLDER}", 0, _NOTE_BYTES))
             holder = Holder(str(note["host"]), int(note["pid"]), int(note["since"]))
-            str(holder)  # out of datetime's range
+            str(holder)  # raises if out of datetime's range
         except (OSError, ValueError, KeyError, TypeError, OverflowError):
             return Holder()
         return holder
