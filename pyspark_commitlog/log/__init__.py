@@ -1,1 +1,1 @@
-"""The log of one topic: staging, committing, settling, reading, collecting. Knows nothing of Spark."""
+"""The log of one topic: staging, committing, settling, reading, maintenance; without Spark."""

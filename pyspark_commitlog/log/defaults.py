@@ -1,7 +1,6 @@
-"""Root-wide defaults of topic configs: what Kafka's broker configs are to its topics.
+"""Root-wide defaults of topic configs, Kafka's broker configs.
 
-They lie in a journal of their own, whose newest entry holds all of them. A root that never set any has no such
-journal: asking it costs one failed look-up.
+The newest entry of their journal holds all of them; a root without any has no such journal.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from pyspark_commitlog.storage import Storage
 
 
 class RootDefaults:
-    """A handle on a root's defaults. Opening touches nothing; every answer comes from the newest entry.
+    """Handle on a root's defaults; every answer comes from the newest entry.
 
     Args:
         storage: the root.
-        roots: those that belong together, where several of them decide: all is asked there.
+        roots: metadata roots that decide together, if any.
     """
 
     def __init__(self, storage: Storage, roots: Roots | None = None) -> None:
@@ -36,23 +35,23 @@ class RootDefaults:
         )
 
     def faults(self) -> list[str]:
-        """Return what is wrong with the entries that are still there."""
+        """Return the faults of the retained entries."""
         return self._journal.faults()
 
     def as_given(self) -> Mapping[str, str]:
-        """Return what is set, by the names that were given.
+        """Return the defaults by the names they were set with.
 
         Raises:
-            CorruptionError: names the damaged entry. There is no falling back: retention would delete by it.
+            CorruptionError: the newest entry is damaged. No fallback: retention would delete by it.
         """
         return _config(self._journal.newest())
 
     def by_topic_name(self) -> Mapping[str, str]:
-        """Return what is set, by the names of topic configs; raises as ``as_given``."""
+        """Return the defaults by topic config; raises as `as_given`."""
         return topic_defaults(self.as_given())
 
     def alter(self, config: Mapping[str, object]) -> None:
-        """Set defaults; ``None`` as a value removes one. Entries but the newest two go.
+        """Set defaults; None removes one. Keeps the newest two entries.
 
         Raises:
             ConfigError: nothing was changed.
@@ -72,7 +71,7 @@ class RootDefaults:
 
 
 class _DefaultsEntry(Shape):
-    """What an entry holds beyond its envelope."""
+    """Body of an entry."""
 
     config: dict[str, str]
 

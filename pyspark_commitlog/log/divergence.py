@@ -1,6 +1,6 @@
-"""Whether a topic is still the history that was seen before, and up to which offsets it is.
+"""Divergence of a topic's history from a remembered lineage.
 
-A root that was restored from a copy has the same topic ids and offsets, and other records after some entry
+A root restored from a copy keeps topic ids and offsets, but has other records after some entry
 (docs/explanation/design/restored-roots.md; Kafka: KIP-320).
 """
 
@@ -17,10 +17,9 @@ from pyspark_commitlog.log.topic import TopicLog
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Difference between a topic's history and the one that was seen.
+    """Difference between a topic's history and a remembered one.
 
-    ``ends``: below these offsets, by partition, both are the same; None where nobody can tell. ``seen`` and ``newest``
-    are the sequences of the entries.
+    `seen` and `newest` are the entries' sequences; below `ends`, by partition, both are the same (None if unknown).
     """
 
     seen: int
@@ -28,18 +27,18 @@ class Divergence:
     ends: tuple[int, ...] | None
 
     def end(self, partition: int) -> int | None:
-        """Return the offset up to which both are known to be the same; None where nobody can tell."""
+        """Return the end of the common offsets; None if unknown."""
         if self.ends is None:
             return None
         return self.ends[partition] if partition < len(self.ends) else 0
 
     def loses(self, partition: int, offset: int) -> bool:
-        """Return whether a position lies after what both have in common, as far as that is known; 0 never does."""
+        """Return whether a position is after the known common offset."""
         return offset > (self.end(partition) or 0)
 
     @property
     def reason(self) -> str:
-        """Return what happened, in words."""
+        """Return a description of the divergence."""
         return (
             f"the topic was restored from an older copy: it was seen with journal entry {self.seen}, and the journal "
             f"that ends with entry {self.newest} is another one"
@@ -47,20 +46,14 @@ class Divergence:
 
 
 def find_divergence(topic: TopicLog, seen: Lineage | None, state: TopicState) -> Divergence | None:
-    """Return how a topic's history diverges from one seen before, if so.
-
-    Args:
-        topic: the topic.
-        seen: what was remembered of the entry; None for nothing.
-        state: the topic's newest.
-    """
+    """Return how a topic's history diverges from `seen`, or None."""
     if seen is None or compare(seen, state.lineage) is not Verdict.PARTED:
         return None
     return Divergence(seen.sequence, state.lineage.sequence, _common_ends(topic, seen, state))
 
 
 def _common_ends(topic: TopicLog, seen: Lineage, state: TopicState) -> tuple[int, ...] | None:
-    """Return the log ends of the last entry that both histories are known to have, if it is still there."""
+    """Return the log ends of the last common entry, if retained."""
     last = common(seen, state.lineage)
     if last == state.lineage.sequence:
         return state.log_end
@@ -70,22 +63,21 @@ def _common_ends(topic: TopicLog, seen: Lineage, state: TopicState) -> tuple[int
         entry = topic.journal.read(last).entry
     except (FileNotFoundError, CorruptionError):
         return None
-    if entry.lineage.at.get(last) != seen.at[last]:  # put by a sleeper, after it was collected (the anchor rule)
+    if entry.lineage.at.get(last) != seen.at[last]:  # put late, after it was collected (anchor rule)
         return None
     return topic.state_of(entry).log_end
 
 
 def check_parted(topic: TopicLog, seen: Lineage | None, state: TopicState, offsets: Sequence[tuple[int, int]]) -> None:
-    """Refuse positions of a history that is gone.
+    """Refuse positions, as (partition, offset), of a history that is gone.
 
     Args:
-        topic: the topic.
-        seen: the entry that they were reached under; None where nobody knows.
-        state: the topic's newest.
-        offsets: (partition, offset).
+        topic, state: the topic and its newest state.
+        seen: lineage under which the positions were reached; None if unknown.
+        offsets: the positions.
 
     Raises:
-        LogTruncationError: names the first.
+        LogTruncationError: names the first such position.
     """
     other = find_divergence(topic, seen, state)
     if other is None:
@@ -96,7 +88,7 @@ def check_parted(topic: TopicLog, seen: Lineage | None, state: TopicState, offse
 
 
 def truncated(topic: str, partition: int, offset: int, other: Divergence) -> LogTruncationError:
-    """Return the error for a position of a history that is gone (pure)."""
+    """Return the error for a position of a lost history (pure)."""
     return LogTruncationError(
         f"{describe_loss(topic, partition, offset, other)}. Start from an offset of the log that is there"
     )

@@ -1,4 +1,4 @@
-"""From records to the bytes of a frame, and frames that stand for no record."""
+"""Encoding of records to frames, and of frames without rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def encode_frame(
     base_offset: int,
     chunk: str | None = None,
 ) -> frame.Pieces:
-    """Return rows of ``columns.SCHEMA`` as one dense frame, staged for a chunk if one is given."""
+    """Encode rows of `columns.SCHEMA` as one dense frame."""
     return frame.pieces(
         columns.encode(batch, codec),
         rows=batch.num_rows,
@@ -36,7 +36,7 @@ def encode_frame(
 
 
 def restaged(frames: bytes, chunk: str) -> bytes:
-    """Return a group's frames as if they had been staged for that chunk."""
+    """Return a group's frames with the identity of another chunk."""
     data, position, parts = pa.py_buffer(frames), 0, list[bytes]()
     while (staged := frame.parse(data, position)) is not None:
         parts.append(frame.restage(staged, chunk))
@@ -55,7 +55,7 @@ def empty_frame(
     *,
     leader_epoch: int = 0,
 ) -> bytes:
-    """Return a sparse frame that covers some offsets and has no row, staged for a chunk if one is given."""
+    """Return a sparse frame without rows that covers `offsets` offsets."""
     return frame.encode(
         columns.encode(pa.RecordBatch.from_pylist([], columns.SPARSE_SCHEMA), codec),
         rows=offsets,

@@ -1,4 +1,4 @@
-"""Walk the frames of a file or an inline buffer, in bounded windows, each frame checked before it is handed out."""
+"""Checked frames of a file or inline buffer, in bounded windows."""
 
 from __future__ import annotations
 
@@ -28,21 +28,20 @@ _US_PER_MS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A run of frames to walk.
+    """Run of frames of one partition.
 
-    Args:
-        path: of the file; for messages only when ``data`` is given.
-        start, end: positions in the file; both lie between frames.
-        base_offset: the offset of the first frame as stored (0 in a chunk's group); None when it is to be believed.
-        shift: what to add to stored offsets (an extent's base offset in a chunk, 0 in a segment).
-        topic_id, partition: whose frames these must be.
-        chunk: the unique part in the chunk's name; None for segments and inline bytes.
-        data: inline bytes in place of a file.
-        until: about where reading will end: no more than this is mapped at first.
-        rewritten: length and CRC of the whole file, of a rewritten segment: the file that it took the place
-            of has frames of the same identities and offsets. None for any other.
-        unmapped: to look for damage: it is read, not mapped, and a sector that can't be read is damage.
-        end_offset: the real offset at which the frames end by what names them; None where that is not looked at.
+    Attributes:
+        path: the file; for messages only if `data` is given.
+        start, end: byte positions at frame boundaries.
+        base_offset: stored offset of the first frame (0 in a chunk's group); None to trust the frame.
+        shift: added to stored offsets: an extent's base offset in a chunk, 0 in a segment.
+        topic_id, partition: expected identity.
+        chunk: unique part of the chunk's name; None for segments and inline bytes.
+        data: inline bytes.
+        until: where reading will end, about; bounds the first mapping.
+        rewritten: length and CRC of a rewritten segment, whose predecessor has the same identities and offsets.
+        unmapped: read, don't map; an unreadable sector is damage.
+        end_offset: expected end offset; None skips the check.
     """
 
     path: str
@@ -62,7 +61,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """Bytes [start, start + length) of a file: a segment's log or index, alone in it or a part of a segment object."""
+    """Bytes [start, start + length) of a file."""
 
     path: str
     start: int
@@ -70,7 +69,7 @@ class FilePart:
 
 
 def segment_part(paths: TopicPaths, partition: int, segment: Active | Sealed, suffix: str) -> FilePart:
-    """Return where a segment's ``log``, ``index`` or ``timeindex`` lies, as far as published."""
+    """Return the published bytes of a segment's `log`, `index` or `timeindex`."""
     lengths = {LOG: segment.length, INDEX: segment.offset_bytes, TIMEINDEX: segment.time_bytes}
     if isinstance(segment, Active) or segment.place is None:
         return FilePart(paths.segment_file(partition, segment.stem, suffix), 0, lengths[suffix])
@@ -79,7 +78,7 @@ def segment_part(paths: TopicPaths, partition: int, segment: Active | Sealed, su
 
 
 def segment_span(paths: TopicPaths, partition: int, segment: Active | Sealed, *, unmapped: bool = False) -> Span:
-    """Return all frames of a segment, as far as published; see ``Span.unmapped``."""
+    """Return the span of a segment's published frames; see `Span.unmapped`."""
     log = segment_part(paths, partition, segment, LOG)
     return Span(
         path=log.path,
@@ -96,7 +95,7 @@ def segment_span(paths: TopicPaths, partition: int, segment: Active | Sealed, *,
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A frame, where it starts in its file, and the real offset of its first row."""
+    """Frame, its file position, and the offset of its first row."""
 
     frame: Frame
     position: int
@@ -109,25 +108,21 @@ class Located:
 
 
 class Windows(Protocol):
-    """Hands out bytes of files."""
+    """Reader of windows of files."""
 
     def window(self, path: str, position: int, needed: int, end: int) -> pa.Buffer:
-        """Return bytes of a file from ``position`` on; see ``ReadAhead.window``."""
+        """Return bytes of a file from `position` on; see `ReadAhead.window`."""
 
 
 def walk(storage: Storage, span: Span, ahead: Windows | None = None) -> Iterator[Located]:
-    """Yield the frames of a span, headers checked for continuity; ``check`` does the rest.
+    """Yield a span's frames, their headers checked for continuity.
 
-    Args:
-        storage: the root.
-        span: the frames.
-        ahead: what reads ahead, where files can't be mapped, for a caller that walks more than this span; None: an
-            own one, which does not read far beyond what was asked for.
+    `ahead` reads files that can't be mapped, for callers that walk several spans.
 
     Raises:
         FileNotFoundError: the file is gone.
-        CorruptionError: the file is too short, or a header is not what must come next; or it is the file of before, in
-            the place of a rewritten one.
+        CorruptionError: the file is too short, a header is discontinuous, or a rewritten segment's predecessor is
+            there.
     """
     if span.unmapped:
         with unreadable_is_damage(storage, span.path):
@@ -167,10 +162,11 @@ def _walk(storage: Storage, span: Span, ahead: Windows | None) -> Iterator[Locat
 
 
 def _check_rewritten(storage: Storage, path: str, length: int, crc: int) -> None:
-    """Refuse another file in the place of a rewritten one: what it has besides was superseded, or voided.
+    """Refuse another file in place of a rewritten segment.
 
-    Its frames don't show that, its size does: what lies after the published length is harmless only if the CRC of what
-    is before is right. The size is that of an opened file: NFS may know an older one by name.
+    Only its size differs visibly. Bytes after the published length are harmless only if the CRC up to it is right. The
+    size
+    is that of the opened file: NFS may cache an older one by name.
     """
     size = storage.fetch(path, 0)[1].size
     if size < length or (size > length and crc_of(storage, path, length) != crc):
@@ -181,7 +177,7 @@ def _check_rewritten(storage: Storage, path: str, length: int, crc: int) -> None
 
 
 def _window_for(storage: Storage, span: Span, position: int, ahead: Windows | None) -> pa.Buffer:
-    """Return a window that starts at ``position`` and holds at least one whole frame, if the span does."""
+    """Return a window from `position` with a whole frame, if any."""
     if ahead is not None and span.data is None:
         return _window_ahead(ahead, span, position)
     likely = WINDOW_BYTES if span.until is None or span.until <= position else span.until - position
@@ -194,7 +190,6 @@ def _window_for(storage: Storage, span: Span, position: int, ahead: Windows | No
 
 
 def _window_ahead(ahead: Windows, span: Span, position: int) -> pa.Buffer:
-    """Do as ``_window_for`` by reading ahead: for a frame that goes on after a block nothing is fetched again."""
     left, until = span.end - position, span.end if span.until is None else span.until
     window = ahead.window(span.path, position, min(codec.HEADER_BYTES, left), until)
     needed = codec.needed_bytes(window, 0)
@@ -219,7 +214,7 @@ def _parse(window: pa.Buffer, inside: int, span: Span, position: int) -> Frame |
 
 
 def check(located: Located, span: Span) -> Payload:
-    """Check a frame's CRC and identity; return its payload (invariant I8).
+    """Check a frame's CRC and identity, and return its payload (invariant I8).
 
     Raises:
         CorruptionError: names file, position and offset.
@@ -250,12 +245,9 @@ def check(located: Located, span: Span) -> Payload:
 
 
 def check_whole(located: Located, span: Span) -> tuple[Payload, int]:
-    """Check a frame as ``check`` does, and what its message says of itself; return its bytes decoded, too.
+    """Check a frame and its Arrow message; return payload and decoded bytes.
 
-    For callers that handle frames without decoding them: no reader could decode a frame that says what can't be.
-
-    Raises:
-        CorruptionError: names file, position and offset.
+    For callers that pass frames on undecoded: impossible metadata would fail every reader. Raises as `check`.
     """
     payload = check(located, span)
     try:
@@ -267,26 +259,26 @@ def check_whole(located: Located, span: Span) -> tuple[Payload, int]:
 
 
 def earliest_ms(frame: Frame, payload: Payload) -> int | None:
-    """Return the smallest timestamp of a frame's rows: its header has it, but in the place of a delete horizon."""
+    """Return a frame's smallest timestamp, from its header if it is there."""
     return frame.base_timestamp if frame.delete_horizon_ms is None else earliest_row_ms(frame, payload)
 
 
 def earliest_row_ms(frame: Frame, payload: Payload) -> int | None:
-    """Return the smallest timestamp of a frame's rows, looked up in them; None where they can't be read."""
+    """Return the smallest timestamp of a frame's rows; None if undecodable."""
     try:
         batch = columns.decode(payload.message, sparse=payload.identity.kind == SPARSE, names=("timestamp",))
-    except CorruptionError:  # its bytes are as they were written: a reader gets the error
+    except CorruptionError:  # the CRC is right; a reader gets the error
         return None
     return earliest_of(batch) if batch.num_rows else frame.max_timestamp
 
 
 def earliest_of(batch: pa.RecordBatch) -> int:
-    """Return the smallest timestamp (ms) of rows, of which there are some."""
+    """Return the smallest timestamp (ms) of a non-empty batch."""
     return int(columns.instants(batch.column("timestamp")).min()) // _US_PER_MS
 
 
 def crc_of(storage: Storage, path: str, length: int, start: int = 0) -> int:
-    """Return the CRC-32C of ``length`` bytes of a file, read in windows; none is mapped, see ``unmapped``."""
+    """Return the CRC-32C of `length` bytes of a file, unmapped."""
     crc = 0
     for window in windows(storage, path, start, start + length):
         crc = crc32c(window, crc)
@@ -294,7 +286,7 @@ def crc_of(storage: Storage, path: str, length: int, start: int = 0) -> int:
 
 
 def windows(storage: Storage, path: str, start: int, end: int) -> Iterator[pa.Buffer]:
-    """Yield the bytes [start, end) of a file in order, in windows; less where it ends before.
+    """Yield windows of the bytes [start, end) of a file.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -310,13 +302,10 @@ def windows(storage: Storage, path: str, start: int, end: int) -> Iterator[pa.Bu
 
 
 class _Pieces:
-    """Windows that are read one by one."""
-
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     def window(self, path: str, position: int, needed: int, end: int) -> pa.Buffer:
-        """Return bytes of a file from ``position`` on; none where it ends before."""
         return pa.py_buffer(self._storage.read(path, position, min(max(needed, WINDOW_BYTES), end - position)))
 
     def close(self) -> None:
@@ -324,15 +313,18 @@ class _Pieces:
 
 
 def unmapped(storage: Storage) -> Windows | None:
-    """Return what reads where files can be mapped; a process that has a bad sector mapped is killed there (SIGBUS).
+    """Return a reader that maps nothing; None if the storage never maps.
 
-    None: nothing is mapped there anyway.
+    A process that has a bad sector mapped is killed (SIGBUS).
     """
     return _Unmapped(storage) if storage.can_append else None
 
 
 class _Unmapped:
-    """Reads windows, of which it keeps the last one; where one can't be read whole, no more than is needed."""
+    """Reader that keeps one window.
+
+    Around a bad sector it reads only the needed bytes.
+    """
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -340,7 +332,6 @@ class _Unmapped:
         self._bad = range(0)
 
     def window(self, path: str, position: int, needed: int, end: int) -> pa.Buffer:
-        """Return bytes of a file from ``position`` on; fewer than are needed where it ends before."""
         inside = position - self._start
         if path != self._path or not 0 <= inside <= self._data.size - needed:
             self._data = pa.py_buffer(self._read(path, position, needed, end))
@@ -361,7 +352,7 @@ class _Unmapped:
 
 @contextmanager
 def unreadable_is_damage(storage: Storage, path: str) -> Iterator[None]:
-    """Have a sector that can't be read (EIO) be damage of a file; let other errors pass.
+    """Raise EIO as damage of a file; pass other errors on.
 
     Raises:
         CorruptionError: names file and root.

@@ -1,4 +1,4 @@
-"""Where the files of a topic id lie at one root: made before the topic's name points to it (rule R14)."""
+"""Directories of a topic id at one root (rule R14)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark_commitlog.storage import Storage
 
 
 def side_path(name: str, topic_id: str, file: str) -> str:
-    """Return where a side file of a topic lies."""
+    """Return the path of a topic's side file."""
     return f"{TopicPaths(name, topic_id).side}/{file}"
 
 
@@ -24,13 +24,13 @@ def settle_journal(storage: Storage, home: TopicPaths) -> Journal:
 
 
 def settle_draft(after: SettleState, slot: Slot) -> Draft[None]:
-    """Return the settle entry that publishes a state."""
+    """Return the draft of the settle entry that publishes a state."""
     tables = place_tables(after.to_tables(), slot.sequence, slot.write_id)
     return Draft("settle", after.topic_id, {**after.to_body(), **tables.body}, sides=tables.sides, result=None)
 
 
 def make_home(storage: Storage, home: TopicPaths, partitions: int) -> None:
-    """Make the directories of a topic id, and its first settle entry, where there are none."""
+    """Make a topic id's directories and first settle entry, if missing."""
     for directory in (home.settle, home.staged, home.side, home.manifests):
         storage.make_directory(directory)
     settled = tuple(SettledPartition(0, Active(IndexState(0))) for _ in range(partitions))

@@ -1,4 +1,4 @@
-"""When ``maintain`` last went through a topic: the time of an empty file, for operators alone."""
+"""Time of a topic's last maintenance: an empty file's mtime, advisory."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pyspark_commitlog.log.topic import TopicLog
 
 logger = logging.getLogger("pyspark_commitlog.log")
 
-#: A writer looks once in so many seconds, and warns when `maintain` has not run for as long.
+#: Interval of a writer's check, and the age at which it warns, in seconds.
 _WARN_SECONDS = 3600
 
 
 def note_maintained(topic: TopicLog, topic_id: str) -> None:
-    """Set the time to now. Not durable, and no failure counts: at worst a writer warns too early."""
+    """Set the time to now; not durable, errors ignored."""
     with suppress(CommitLogError, OSError):
         output = topic.storage.create(topic.paths(topic_id).maintained)
         try:
@@ -28,14 +28,14 @@ def note_maintained(topic: TopicLog, topic_id: str) -> None:
 
 
 def start_note(topic: TopicLog, topic_id: str) -> None:
-    """Set the time to now where it is not known yet: the hour of a new topic begins when it is first settled."""
+    """Set the time to now if unset, when first settled."""
     with suppress(CommitLogError, OSError):
         if not topic.storage.exists(topic.paths(topic_id).maintained):
             note_maintained(topic, topic_id)
 
 
 def since_maintained_ms(topic: TopicLog, topic_id: str) -> int | None:
-    """Return how long ago ``maintain`` last ran, or the topic was first settled; None where nobody knows."""
+    """Return the ms since the last maintenance or first settling, if known."""
     try:
         last = topic.storage.info(topic.paths(topic_id).maintained).modified_ms
     except (CommitLogError, OSError):
@@ -44,9 +44,9 @@ def since_maintained_ms(topic: TopicLog, topic_id: str) -> int | None:
 
 
 def warn_unless_maintained(topic: TopicLog, topic_id: str) -> None:
-    """Warn a writer of a topic that nobody maintains; looks, and warns, once an hour for each handle.
+    """Warn if a topic is not maintained; hourly per handle.
 
-    A root whose ``log.retention.check.interval.ms`` is longer is maintained as seldom: it gets two of these.
+    The limit is an hour, or twice the root's `log.retention.check.interval.ms` if longer.
     """
     now = topic.storage.clock.monotonic()
     if topic.maintenance_checked is not None and now - topic.maintenance_checked < _WARN_SECONDS:
@@ -62,7 +62,6 @@ def warn_unless_maintained(topic: TopicLog, topic_id: str) -> None:
 
 
 def _interval_ms(topic: TopicLog) -> int:
-    """Return how often the root's ``maintain`` goes round."""
     with suppress(CommitLogError, OSError):
         return check_interval_ms(RootDefaults(topic.storage).as_given())
     return 0

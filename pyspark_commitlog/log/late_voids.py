@@ -1,8 +1,10 @@
-"""Offsets that a root had settled before an entry made them void: an unclean election, or an operator elsewhere (pure).
+"""Offsets that a root settled before they were made void (pure).
 
-Their records may still be in its segments. Where compaction has seen such a record it may have dropped an older one of
-the key, which lives: nothing is compacted there, or copied from there, before all that it has seen was fetched
-(``log.maintain.mend``). What it dropped leaves no trace, so a row says by which entry its segments have nothing void.
+After an unclean election, or an operator's void elsewhere, segments may still have their records, and compaction may
+have
+dropped living records in their favour. Until all below was fetched again (`log.maintain.mend`) the root compacts
+nothing
+there and is no source of copies. `voids_at` of a row is the entry by which its segments have nothing void.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from dataclasses import replace
 from pyspark_commitlog.log.settle_state import SettledPartition
 from pyspark_commitlog.log.state import TopicState
 
-#: What is said of a root that nothing is taken from.
+#: Reason to refuse a root as a source.
 MISLED = (
     "a compaction there has seen records that were made void since, and may have dropped older ones: run `commitlog "
     "maintain` at that root first"
@@ -20,13 +22,9 @@ MISLED = (
 
 
 def late_voids(state: TopicState, partition: int, row: SettledPartition) -> list[tuple[int, int]]:
-    """Return the settled offsets [start, end) of a partition that were made void after they were settled, ascending.
+    """Return the settled offsets [start, end) voided later, ascending.
 
-    None where the topic stands alone, as a copy of one that lost records does: what is settled there is read.
-
-    Args:
-        state: of the topic, with all voids that count.
-        partition, row: what a root has settled.
+    Empty for a topic that stands alone, such as a copy of one that lost records: its settled records are read.
     """
     return _made_void(state, partition, row) if state.is_replicated else []
 
@@ -41,14 +39,9 @@ def _made_void(state: TopicState, partition: int, row: SettledPartition) -> list
 def with_voids_at(
     state: TopicState, number: int, partition: int, before: SettledPartition, after: SettledPartition
 ) -> SettledPartition:
-    """Return a row after settling, which leaves out what is void by then.
+    """Return a row after settling, with `voids_at` updated.
 
-    A copy that stands alone says so, too: others may join it later.
-
-    Args:
-        state, number: of the topic, and its entry, by which it was settled.
-        partition: whose row.
-        before, after: it had something late already, or not.
+    Standalone copies keep it too: replicas may join later. `number` is the entry it was settled by.
     """
     counts = state.is_replicated or bool(state.lost)
     if not counts or partition >= state.partitions or before.end_offset == after.end_offset:
@@ -58,5 +51,5 @@ def with_voids_at(
 
 
 def is_misled(state: TopicState, partition: int, row: SettledPartition) -> bool:
-    """Return whether compaction may have dropped records that live, in favour of what is void by now."""
+    """Return whether compaction may have dropped records in favour of void ones."""
     return any(start < row.compacted_below for start, _ in late_voids(state, partition, row))

@@ -1,7 +1,6 @@
-"""A long manifest in parts: leaves of ``LEAF_SEGMENTS`` segments, each a file of its own, written once (rule O10).
+"""Manifests split into write-once leaves of `LEAF_SEGMENTS` segments (rule O10).
 
-A new manifest names again the leaves that have not changed, so one more segment costs the same whether it is the tenth
-or the ten-thousandth. A short manifest is a plain list of its segments.
+A new manifest reuses unchanged leaves, so its cost does not grow with their number.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ LEAF_SEGMENTS = 256
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """How a manifest names a leaf: its file, and the base offset of its first segment."""
+    """A manifest's reference to a leaf."""
 
     name: str
     checked: Checked
@@ -39,31 +38,31 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class NewLeaf:
-    """A leaf to be written: the base offset of its first segment, how many it has, and its file's bytes."""
+    """Leaf to be written."""
 
     base_offset: int
     segments: int
     data: bytes
 
     def to_leaf(self, name: str) -> Leaf:
-        """Return the manifest's row for it, in a file of this name."""
+        """Return the manifest's row for this leaf under a file name."""
         return Leaf(name, Checked.of(self.data), self.base_offset, self.segments)
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestParts:
-    """What a manifest is made of: leaves in order, and the segments after them."""
+    """Parts of a manifest: leaves in order, and the segments after them."""
 
     leaves: tuple[Leaf | NewLeaf, ...]
     last: tuple[Sealed, ...]
 
 
 def plan_manifest(sealed: Sequence[Sealed], before: Sequence[Leaf]) -> ManifestParts:
-    """Return the parts of the manifest of these segments (pure).
+    """Return the parts of a manifest, reusing unchanged leaves (pure).
 
     Args:
-        sealed: all of a partition's own segments, by base offset.
-        before: the leaves of the manifest before: one whose segments are all there, unchanged, is named again.
+        sealed: a partition's own segments, by base offset.
+        before: leaves of the previous manifest.
     """
     if len(sealed) <= LEAF_SEGMENTS:
         return ManifestParts((), tuple(sealed))
@@ -89,7 +88,7 @@ def _new(sealed: Sequence[Sealed]) -> list[NewLeaf]:
 
 
 def leaf_bytes(sealed: Sequence[Sealed]) -> bytes:
-    """Return the bytes of a leaf's file: the same as of a short manifest with these segments."""
+    """Return the bytes of a leaf, or of a short manifest."""
     return to_json_bytes([segment.to_json() for segment in sealed])
 
 

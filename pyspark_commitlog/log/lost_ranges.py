@@ -1,8 +1,8 @@
-"""Which offsets an unclean election, or ``recover``, lost of what was read or promised, for its readers. Pure.
+"""Readable or promised offsets lost to unclean elections or `recover`. Pure.
 
-Such offsets stay a gap for ever. A position remembers the entry that it was reached under (``format.lineage``): to one
-that was reached before the election it has not been reported. What a clean election makes void was seen by nobody: it
-is not here.
+They stay a gap for ever. To a position with a lineage (`format.lineage`) losses by later entries are new. Offsets
+voided
+by a clean election were never visible and are not here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark_commitlog.log.state import LostOffsets, TopicState
 
 @dataclass(frozen=True, slots=True)
 class LostRange:
-    """Offsets [start, end) of a partition that are lost, and what lost them."""
+    """Lost offsets [start, end) of a partition, and their cause."""
 
     partition: int
     start: int
@@ -37,7 +37,7 @@ class LostRange:
 
 
 def gaps(state: TopicState, partition: int, start: int, end: int) -> list[LostRange]:
-    """Return what is lost of a partition and has an offset in [start, end), as elections lost it."""
+    """Return the lost ranges of a partition that overlap [start, end)."""
     return [
         LostRange(partition, void.start, void.end, lost)
         for lost in state.lost
@@ -49,26 +49,14 @@ def gaps(state: TopicState, partition: int, start: int, end: int) -> list[LostRa
 def elected_away(
     state: TopicState, partition: int, start: int, end: int, seen: Lineage | None = None
 ) -> list[LostRange]:
-    """Return what elections lost of [start, end).
-
-    Args:
-        state: the topic's newest.
-        partition, start, end: the offsets.
-        seen: leave out what was lost by this entry or one before it; None for nothing.
-    """
+    """Return the ranges of [start, end) lost by elections after `seen`."""
     after = 0 if seen is None else seen.sequence
     return [gap for gap in gaps(state, partition, start, end) if gap.by.by_election and gap.by.entry > after]
 
 
 def losses_since(state: TopicState, partition: int, position: int, seen: Lineage | None) -> list[LostRange]:
-    """Return the losses by election before a position since it was reached.
+    """Return the losses by election below a position since `seen`.
 
-    It may have read these records. Nobody can tell of a position without a lineage, nor one that has read them from one
-    that began after them.
-
-    Args:
-        state: the topic's newest, of the history that the position was reached in.
-        partition, position: where it is.
-        seen: the entry that it was reached under; None where nobody knows.
+    The position may or may not have read these records. Empty without a lineage.
     """
     return [] if seen is None else elected_away(state, partition, 0, position, seen)

@@ -1,7 +1,4 @@
-"""What a topic's entries need on a root that learns them, and what an election makes of a topic.
-
-The log's knowledge for ``replicas``, which knows of roots alone.
-"""
+"""A topic's side of `replicas`: files to learn, and elections."""
 
 from __future__ import annotations
 
@@ -39,13 +36,13 @@ _APPEND = "append"
 
 
 class TopicFiles:
-    """See ``replicas.unit.UnitFiles``; of one topic, as asked at one root."""
+    """`replicas.unit.UnitFiles` of one topic at one root."""
 
     def __init__(self, storage: Storage, name: str) -> None:
         self._name, self._defaults = name, RootDefaults(storage)
 
     def limits(self, entry: Entry) -> ReplicationLimits:
-        """Return the configs that go with an entry."""
+        """Return the replication configs in force at an entry."""
         config = TopicConfig({**self._defaults.by_topic_name(), **entry.body["state"]["config"]})
         return ReplicationLimits(
             config.number("min.insync.replicas"),
@@ -59,9 +56,9 @@ class TopicFiles:
         return [NeededFile(f"{side}/{table['file']}", Checked.from_json(table)) for table in side_tables(entry)]
 
     def chunks(self, entry: Entry, newest: Entry, side: ReadSide) -> Sequence[NeededFile]:
-        """Return the chunks that an entry names and that are not void by ``newest``.
+        """Return an entry's chunks that are not void by `newest`.
 
-        None of a topic that was deleted, and made again by then: nobody reads it, and what was void of it is forgotten.
+        None for an earlier incarnation: nobody reads it.
         """
         if entry.kind != _APPEND or entry.topic_id != newest.topic_id or self._voids(entry, newest, side):
             return []
@@ -69,7 +66,7 @@ class TopicFiles:
         return self._chunks_of(entry.topic_id, rows)
 
     def drafted(self, draft: Draft[Any]) -> Sequence[NeededFile]:
-        """Return the chunks that an append is to name."""
+        """Return the chunks that a drafted append names."""
         if draft.kind != _APPEND:
             return []
         rows = draft.body["chunks"]
@@ -88,23 +85,23 @@ class TopicFiles:
         return checked_json(side(entry.topic_id, table), shape, f"{kind} of entry {entry.sequence} of {self._name!r}")
 
     def settled(self, storage: Storage, topic_id: str) -> int:
-        """Return the number of the entry below which a root has settled all, which readers may see; 0 for none."""
+        """Return the entry below which a root settled everything; 0 for none."""
         newest = settle_journal(storage, TopicPaths(self._name, topic_id)).newest()
         return 0 if newest is None else int(newest.entry.body["through"][0])
 
     def begins(self, newest: Entry) -> int:
-        """Return the number of the first entry that a root needs: none of a life of before, nor of what is deleted."""
+        """Return the first entry that a root needs."""
         state = TopicState.from_entry(newest.topic_id, newest.body)
         return newest.sequence if state.deleted else state.created
 
     def prepare(self, storage: Storage, entry: Entry) -> None:
-        """Make the directories of a topic that is created, and its first settle entry."""
+        """Make the directories and first settle entry of a created topic."""
         if entry.kind == "create":
             storage.make_directory(paths.journal(self._name))
             make_home(storage, TopicPaths(self._name, entry.topic_id), len(entry.body["state"]["logEnd"]))
 
     def is_living(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
-        """Return whether an entry is an append that ``newest`` does not call void."""
+        """Return whether an entry is an append not void by `newest`."""
         return entry.kind == _APPEND and entry.topic_id == newest.topic_id and not self._voids(entry, newest, side)
 
     def offsets(self, entry: Entry, side: ReadSide) -> Sequence[tuple[int, int, int]]:
@@ -115,14 +112,13 @@ class TopicFiles:
     # --- elections ---------------------------------------------------------------------------------------
 
     def is_void(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
-        """Return whether ``newest`` calls an append void."""
+        """Return whether an entry is an append that is void by `newest`."""
         return entry.kind == _APPEND and self._voids(entry, newest, side)
 
     def _voids(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
-        """Return whether all offsets of an append are void by a later entry."""
         if entry.topic_id != newest.topic_id:
             return False
-        if not newest.body["state"]["voids"]:  # mostly; asked for each entry at each root
+        if not newest.body["state"]["voids"]:  # the common case; called for each entry at each root
             return False
         voids = TopicState.from_entry(newest.topic_id, newest.body).voids
         extents = read_extents(self._table(entry, "extents", Extents, side))
@@ -137,7 +133,7 @@ class TopicFiles:
         journal: Journal,
         election: UncleanElection | None = None,
     ) -> Json:
-        """Return the body of the entry that makes appends void: their offsets, and what is remembered of writers."""
+        """Return the body of an entry that voids appends."""
         state = TopicState.from_entry(base.topic_id, base.body, base.lineage)
         if voids:
             entries = _entries(journal, hw, base)
@@ -153,10 +149,7 @@ class TopicFiles:
 
 
 def _entries(journal: Journal, hw: int, base: Entry) -> dict[int, Entry]:
-    """Return the entries from the high watermark on, those of the topic that the newest one is of.
-
-    One that was deleted and made again has other offsets, and its writers begin again.
-    """
+    """Return the newest incarnation's entries from the high watermark on."""
     found, number = dict[int, Entry](), hw
     while number <= base.sequence:
         entry = journal.read(number).entry
@@ -167,27 +160,25 @@ def _entries(journal: Journal, hw: int, base: Entry) -> dict[int, Entry]:
 
 
 class _Tables:
-    """The writers' tables after some entries, with their snapshots."""
+    """Writers' tables as of some entries."""
 
     def __init__(self, name: str, journal: Journal, entries: Mapping[int, Entry]) -> None:
         self._name, self._journal, self.entries = name, journal, entries
         self._snapshots: dict[str, Mapping[str, WriterRow]] = {}
 
     def row(self, number: int, writer: str) -> WriterRow | None:
-        """Return what is remembered of a writer after an entry."""
         entry = self.entries[number]
         writers = TopicState.from_entry(entry.topic_id, entry.body).writers
         return writers.rows.get(writer) or self.snapshot(entry.topic_id, writers).get(writer)
 
     def written_by(self, number: int) -> list[str]:
-        """Return the writer of an append, if it has an id."""
+        """Return the writer ids whose row an append changed."""
         entry = self.entries[number]
         writers = TopicState.from_entry(entry.topic_id, entry.body).writers
         rows = writers.rows or self.snapshot(entry.topic_id, writers)  # a snapshot was just taken
         return [name for name, row in rows.items() if row.sequence == number]
 
     def snapshot(self, topic_id: str, writers: Writers) -> Mapping[str, WriterRow]:
-        """Return a table's snapshot."""
         named = writers.snapshot
         if named is None:
             return {}
@@ -199,9 +190,9 @@ class _Tables:
 
 
 def _rows_back(state: TopicState, tables: _Tables, hw: int, above: Sequence[int], voids: Sequence[int]) -> Writers:
-    """Return the table of writers with each that lost an append as its last living entry left it (rule 5).
+    """Roll the writers of void appends back to their last living row.
 
-    Entries above the high watermark have rows, and ranges in rows, of appends that earlier elections made void.
+    Rule 5. Rows above the high watermark, and their ranges, may be of appends that earlier elections voided.
     """
     entries, living = tables.entries, frozenset(above).difference(voids)
     lost = {n for n, entry in entries.items() if n > hw and entry.kind == _APPEND and n not in living}
@@ -220,7 +211,7 @@ def _rows_back(state: TopicState, tables: _Tables, hw: int, above: Sequence[int]
 
 
 def _living_ranges(row: WriterRow, name: str, tables: _Tables, lost: Collection[int]) -> tuple[tuple[int, int], ...]:
-    """Return the batches that a producer's row remembers, without those that are void: a retry is no success."""
+    """Return a producer's batches without void ones: a retry writes those again."""
     rows = ((number, tables.row(number, name)) for number in lost)
     gone = {there.ranges[-1] for number, there in rows if there and there.sequence == number and there.ranges}
     return tuple(pair for pair in row.ranges if pair not in gone)

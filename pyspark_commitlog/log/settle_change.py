@@ -1,6 +1,6 @@
-"""What an operation on the settle state changes, where there is no lock (rules O2, O4, O6). Values; no I/O.
+"""Lock-free changes of the settle state (rules O2, O4, O6). No I/O.
 
-Paths are below the topic id's directory: ``objects/…``, ``manifests/…``, ``side/…``.
+Paths are relative to the topic id's directory: `objects/…`, `manifests/…`, `side/…`.
 """
 
 from __future__ import annotations
@@ -13,22 +13,21 @@ from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.state import Mark
 
-#: Marks of earlier settle entries that a state keeps, and how many of them a retention time holds.
+#: Marks of earlier settle entries in a state, and marks per retention time.
 MAX_MARKS = 16
 MARKS_A_RETENTION = 8
-#: Paths that one entry drops at most: what lets go of more goes on in another.
+#: Maximum of paths that one entry drops; the rest goes into later entries.
 MAX_DROPS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What to publish on top of a settle entry.
+    """Change to publish on top of a settle entry.
 
-    Args:
-        after: the state; ``drops`` and ``marks`` are added to it.
-        made: paths of the objects and manifests that were made for it.
-        dropped: paths of objects that partitions had of their own, which ``after`` does not name any more. What the
-            tail and the rows name no more is found without that.
+    Attributes:
+        after: the new state, without `drops` and `marks`.
+        made: paths of new objects and manifests.
+        dropped: paths of partitions' own objects no longer named; those of tail and rows are derived.
     """
 
     after: SettleState
@@ -38,9 +37,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A settle entry that is linked by ``prev`` from the newest down; ``at_ms`` is its storage time.
+    """Settle entry in the `prev` chain; `at_ms` is its storage time.
 
-    ``through`` is (sequence, write id) of the entry of the topic's journal that it settled last.
+    `through` is (sequence, write id) of the last topic entry it settled.
     """
 
     sequence: int
@@ -52,16 +51,15 @@ class Link:
 
 @dataclass(slots=True)
 class Collecting:
-    """What a handle remembers of collecting one incarnation of a topic, to ask storage for less: 0 is unknown.
+    """Remembered progress of collecting an incarnation; 0 is unknown.
 
-    Args:
-        topic_id: whose.
-        links: the settle entries that were linked, ascending.
-        proof: the settle entry of which all that follows was done.
-        settles_from, entries_from: lowest numbers of both journals that may still be there.
-        anchors: write ids of entries by number, that a run which was cut short has met on its way down.
-        dropped: a settle entry, and how many of the files that it dropped were deleted; -1: all.
-        last: the entry up to which such a run goes on: commits may bring more meanwhile than it deletes.
+    Attributes:
+        links: chained settle entries, ascending.
+        proof: settle entry that the rest is based on.
+        settles_from, entries_from: lowest numbers that may remain in both journals.
+        anchors: write ids by entry number, met by an interrupted run.
+        dropped: a settle entry, and how many of its drops were deleted; -1: all.
+        last: where an interrupted run stops; commits may outpace deletion.
     """
 
     topic_id: str = ""
@@ -74,12 +72,12 @@ class Collecting:
     last: int = 0
 
 
-#: Plans a change on top of an entry and its state; None where its preconditions do not hold.
+#: Plans a change on top of an entry and its state; None if its preconditions do not hold.
 Operation = Callable[[Stored, SettleState], Change | None]
 
 
 def begun_at(path: str) -> int:
-    """Return the settle number in the name of an object, manifest or table (rule O1; pure)."""
+    """Return the settle number in a file's name (rule O1; pure)."""
     directory, _, name = path.partition("/")
     if directory == "manifests":
         parsed = parse_manifest(name)
@@ -91,18 +89,18 @@ def begun_at(path: str) -> int:
 
 
 def named_by(state: SettleState) -> set[str]:
-    """Return the objects of the tail and the manifests that a state names, as paths (pure)."""
+    """Return the paths of a state's shared objects and manifests (pure)."""
     manifests = {f"manifests/{row.manifest.name}" for row in state.partitions if row.manifest is not None}
     return manifests | {f"objects/{shared.name}" for shared in state.tail}
 
 
 def published_after(before: SettleState, change: Change, sequence: int, at_ms: int, mark_every_ms: int) -> SettleState:
-    """Return the state to publish on top of entry ``sequence``, which carries ``before`` (pure).
+    """Return the state to publish on top of `before` (pure).
 
     Args:
-        before, change: what it is made of.
-        sequence, at_ms: of the entry that carries ``before``, or of the last one whose storage time is known (else -1).
-        mark_every_ms: how much time lies between two marks, at least.
+        before, change: base state and change.
+        sequence, at_ms: of the base entry, or the last one with a known storage time (else -1).
+        mark_every_ms: minimum interval of marks.
     """
     gone = sorted(named_by(before) - named_by(change.after))
     marks = before.marks

@@ -1,7 +1,6 @@
-"""What an entry of a settle journal says: where a root keeps a topic. Values and their JSON; no I/O.
+"""State of a topic at one root, in settle entries. No I/O.
 
-Tables that would not fit into the entry are side files (``log.tables``); sealed segments in a
-manifest per partition.
+Large tables are side files (`log.tables`); sealed segments are in manifests.
 """
 
 from __future__ import annotations
@@ -22,10 +21,11 @@ from pyspark_commitlog.log.state import Mark
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """The active segment of a partition as published: readers look no further than these lengths (rule R4).
+    """Active segment of a partition, with published lengths (rule R4).
 
-    No record in it is before ``min_timestamp``, and none more than ``lateness`` before the largest timestamp of any
-    frame before its own; in ms; None: nobody knows.
+    Attributes:
+        min_timestamp: lower bound in ms; None if unknown.
+        lateness: most ms by which a record is before earlier frames' largest timestamp; None if unknown.
     """
 
     index: IndexState
@@ -36,7 +36,7 @@ class Active:
 
     @property
     def base_offset(self) -> int:
-        """Return the segment's base offset."""
+        """Return the base offset."""
         return self.index.base_offset
 
     @property
@@ -73,7 +73,7 @@ class Active:
 
     @classmethod
     def from_json(cls, row: Sequence[Any]) -> Active:
-        """Return the value of the JSON form."""
+        """Parse the JSON form."""
         base, rewrite, length, crc, offset_bytes, time_bytes, since, top, top_offset, first, last, *more = row
         index = IndexState(base, length, since, top, top_offset, first, offset_bytes, time_bytes, last)
         return cls(index, crc, rewrite, *more)
@@ -81,7 +81,7 @@ class Active:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a segment lies in a segment object: its parts follow one another from ``position`` on."""
+    """Position of a segment's contiguous parts in a segment object."""
 
     object: str
     position: int
@@ -89,9 +89,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A sealed segment, one row of a partition's manifest. ``min_timestamp`` and ``lateness`` as in ``Active``.
+    """Sealed segment, a row of a manifest; see `Active`.
 
-    ``place`` is where it lies on storage without append; None: it has three files of its own.
+    `place` is set on storage without append; else it has files of its own.
     """
 
     base_offset: int
@@ -119,7 +119,7 @@ class Sealed:
 
     @classmethod
     def from_json(cls, row: Sequence[Any]) -> Sealed:
-        """Return the value of the JSON form."""
+        """Parse the JSON form."""
         base, end, rewrite, length, crc, offsets, times, latest, least, late, *placed = row
         place = Place(*placed) if placed else None
         return cls(base, end, rewrite, length, crc, offsets, times, latest, least, late, place)
@@ -127,13 +127,9 @@ class Sealed:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A segment object of the tail, which partitions share; its footer says what it holds (rule O10).
+    """Segment object of the tail, shared by partitions (rule O10).
 
-    Args:
-        name: of the object.
-        tier: how often what it holds was merged.
-        size_bytes: of the whole object.
-        footer: length and CRC of the JSON before its trailer.
+    `tier` counts its merges; `footer` checks the JSON before the trailer.
     """
 
     name: str
@@ -147,25 +143,25 @@ class Shared:
 
     @classmethod
     def from_json(cls, row: Sequence[Any]) -> Shared:
-        """Return the value of the JSON form."""
+        """Parse the JSON form."""
         name, tier, size, length, crc = row
         return cls(name, tier, size, Checked(length, crc))
 
 
 def latest_of(sealed: Sequence[Sealed]) -> int:
-    """Return the largest timestamp (ms) of the last of some segments; -1 where there is none (pure)."""
+    """Return the last segment's largest timestamp (ms); -1 if none (pure)."""
     return sealed[-1].max_timestamp if sealed else NO_TIMESTAMP
 
 
 def sealed_slice(name: str, position: int, piece: Slice) -> Sealed:
-    """Return the segment that is a slice of the object ``name`` and begins at ``position`` (pure)."""
+    """Return the segment of a slice of an object (pure)."""
     log, index, times = piece.parts[: len(PARTS)]
     return Sealed(piece.base_offset, piece.end_offset, 0, log.length, log.crc, index.length, times.length,
                   piece.max_timestamp, piece.min_timestamp, piece.lateness, Place(name, position))  # fmt: skip
 
 
 def earliest(timestamps: Iterable[int | None]) -> int | None:
-    """Return the smallest of these timestamps; None where one of them is not known (pure)."""
+    """Return the smallest timestamp; None if one is unknown (pure)."""
     known: list[int] = []
     for at in timestamps:
         if at is None:
@@ -177,10 +173,7 @@ def earliest(timestamps: Iterable[int | None]) -> int | None:
 def lateness_with(lateness: int | None, latest_ms: int, least_ms: int | None) -> int | None:
     """Return a segment's lateness with one more frame (pure).
 
-    Args:
-        lateness: of the frames before; 0 where there is none.
-        latest_ms: the largest timestamp of those; -1 where there is none.
-        least_ms: the smallest of the frame.
+    `latest_ms` is the largest timestamp before (-1 if none), `least_ms` the frame's smallest.
     """
     return None if lateness is None or least_ms is None else max(lateness, latest_ms - least_ms)
 
@@ -190,10 +183,9 @@ _BASE, _END, _LATEST = 0, 1, 7  # of a row that ``Sealed.to_json`` made
 
 @dataclass(frozen=True, slots=True)
 class SealedSegments:
-    """A partition's sealed segments for look-ups, by bisection: a row becomes a value when it is the answer.
+    """Bisectable sealed segments, parsed only when returned.
 
-    ``rows`` by base offset; ``latest`` is the largest timestamp up to each of them, which ascends where the segments'
-    own need not.
+    `latest` is the running maximum of their largest timestamps.
     """
 
     rows: Sequence[Sequence[Any]]
@@ -201,16 +193,16 @@ class SealedSegments:
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[Any]]) -> SealedSegments:
-        """Return the segments in a manifest's rows."""
+        """Build from a manifest's rows."""
         return cls(rows, tuple(accumulate((row[_LATEST] for row in rows), max)))
 
     def followed_by(self, rows: Sequence[Sequence[Any]]) -> SealedSegments:
-        """Return these segments and those after them."""
+        """Return these segments and later ones."""
         return SealedSegments.of([*self.rows, *rows]) if rows else self
 
     @property
     def end_offset(self) -> int:
-        """Return the offset after the last of them; 0 where there is none."""
+        """Return the offset after the last; 0 if none."""
         return int(self.rows[-1][_END]) if self.rows else 0
 
     def every(self) -> Iterator[Sealed]:
@@ -218,12 +210,12 @@ class SealedSegments:
         return map(Sealed.from_json, self.rows)
 
     def holding(self, offset: int) -> Sealed | None:
-        """Return the last segment that does not start after ``offset``."""
+        """Return the last segment with a base offset of at most `offset`."""
         at = bisect_right(self.rows, offset, key=lambda row: row[_BASE]) - 1
         return None if at < 0 else Sealed.from_json(self.rows[at])
 
     def not_before(self, timestamp_ms: int, offset: int) -> Iterator[Sealed]:
-        """Yield the segments with offsets from ``offset`` on and a record that is not before ``timestamp_ms``."""
+        """Yield segments that end after `offset` and reach `timestamp_ms`."""
         first = bisect_right(self.rows, offset, key=lambda row: row[_END])
         for at in range(max(first, bisect_left(self.latest, timestamp_ms)), len(self.rows)):
             if self.rows[at][_LATEST] >= timestamp_ms:
@@ -232,7 +224,7 @@ class SealedSegments:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """How a settle entry names a partition's manifest of sealed segments."""
+    """A settle entry's reference to a partition's manifest."""
 
     name: str
     checked: Checked
@@ -242,12 +234,12 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class SettledPartition:
-    """How far a partition is settled, and in which files.
+    """Settled offsets and files of a partition.
 
-    Below ``cleaned`` every key has one record: compaction came that far (Kafka: the cleaner's checkpoint). Below
-    ``dropped_below`` it may have dropped records, where that is more: a round was not finished, or another root's
-    frames were taken. ``voids_at`` is the entry by which the segments have no record that is void; one may be void
-    since.
+    Attributes:
+        cleaned: below it every key has one record (Kafka: the cleaner's checkpoint).
+        dropped_below: below it records may be dropped, if above `cleaned`: by an unfinished round or another root.
+        voids_at: entry as of which the segments have no void record.
     """
 
     end_offset: int
@@ -263,7 +255,7 @@ class SettledPartition:
         return max(self.cleaned, self.dropped_below)
 
     def with_dropped_below(self, offset: int) -> SettledPartition:
-        """Return the row with another ``dropped_below``; 0 where ``cleaned`` says it."""
+        """Return the row with another `dropped_below`; 0 if `cleaned` covers it."""
         return replace(self, dropped_below=offset if offset > self.cleaned else 0)
 
     def to_json(self) -> list[Any]:
@@ -276,7 +268,7 @@ class SettledPartition:
 
     @classmethod
     def from_json(cls, row: Sequence[Any]) -> SettledPartition:
-        """Return the value of a row."""
+        """Parse a row."""
         end_offset, named, active, cleaned, *more = row
         manifest = None
         if named:
@@ -288,7 +280,7 @@ class SettledPartition:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Damage:
-    """A partition that could not be settled from ``offset`` on, and why: commits to it are refused."""
+    """Partition that can't be settled from `offset` on, and why."""
 
     partition: int
     offset: int
@@ -297,16 +289,16 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class SettleState:
-    """Where THIS root keeps a topic.
+    """State of a topic at this root.
 
-    ``through`` is (sequence, write id) of the newest logical entry below which all is settled;
-    ``oldest_unsettled`` the first entry that readers may still need. Where some partitions are ``damaged``, ``ahead``
-    is the first that readers of the others may still need.
-
-    On storage without append: ``tail`` has the objects that partitions share, in the order of offsets; they follow the
-    segments in the partitions' manifests. No object that was begun below ``files_floor`` is ever named again (rule O4),
-    ``marks`` date earlier entries for that. ``drops`` are the paths, below the topic id's directory, that the entry
-    before named and this one does not (rule O6).
+    Attributes:
+        through: (sequence, write id) of the newest entry below which all is settled.
+        oldest_unsettled: first entry that readers may need.
+        ahead: the same for undamaged partitions, if some are `damaged`.
+        tail: objects shared by partitions, by offset, after the manifests' segments.
+        files_floor: objects begun below are never named again (rule O4).
+        marks: storage times of earlier entries.
+        drops: paths named by the entry before but not this one (rule O6).
     """
 
     topic_id: str
@@ -322,22 +314,22 @@ class SettleState:
 
     @property
     def marked(self) -> frozenset[int]:
-        """Return the partitions that are published as damaged."""
+        """Return the damaged partitions."""
         return frozenset(damage.partition for damage in self.damaged)
 
     @property
     def others_from(self) -> int:
-        """Return the first entry that partitions which are not damaged may still need."""
+        """Return the first entry that undamaged partitions may need."""
         return self.oldest_unsettled if self.ahead is None else self.ahead
 
     def without_damage(self, partitions: Collection[int]) -> SettleState:
-        """Return the state in which these partitions count as sound: the next settler reads all they may need."""
+        """Return the state with these partitions sound, to be read again."""
         left = tuple(damage for damage in self.damaged if damage.partition not in partitions)
         ahead = None if not left else self.ahead if left == self.damaged else self.oldest_unsettled
         return replace(self, damaged=left, ahead=ahead)
 
     def to_tables(self) -> Json:
-        """Return the tables of a settle entry's body; that of damaged partitions only where there are some."""
+        """Return the tables of the body; `damaged` only if not empty."""
         rows = {"partitions": [row.to_json() for row in self.partitions]}
         damaged = [[damage.partition, damage.offset, damage.why] for damage in self.damaged]
         return {**rows, "damaged": damaged} if damaged else rows
@@ -356,7 +348,7 @@ class SettleState:
         return body
 
     def with_row(self, number: int, row: SettledPartition) -> SettleState:
-        """Return the state with another row for a partition, which may be a new one."""
+        """Return the state with another or new row."""
         rows = [self.partition(each) for each in range(max(len(self.partitions), number + 1))]
         rows[number] = row
         return replace(self, partitions=tuple(rows))

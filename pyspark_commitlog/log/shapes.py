@@ -1,4 +1,4 @@
-"""What a topic's entries and their tables may be: one declaration of each, and what no declaration can tell. Pure."""
+"""Declared shapes of a topic's entries and tables, and further checks. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PerPartition = Annotated[tuple[Whole, ...], Meta(min_length=1, max_length=MAX_PA
 
 
 class Side(Shape):
-    """How an entry names a side file."""
+    """Reference to a side file."""
 
     file: Annotated[str, Meta(pattern=SIDE_NAME)]
     length: Whole
@@ -65,7 +65,7 @@ class Writer(Row):
     ranges: tuple[tuple[Whole, Whole], ...] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a producer's row that is cut off."""
+        """Refuse an incomplete producer's row."""
         if (self.epoch is None) != (self.ranges is None):
             raise ValueError("Expected an epoch with ranges")
 
@@ -82,7 +82,7 @@ class WritersTable(Shape):
 
 
 class LostRow(Row):
-    """Offsets that may have been read and are void: ``log.state.LostOffsets``."""
+    """Row of `log.state.LostOffsets`."""
 
     entry: Whole
     epoch: OrNone
@@ -114,7 +114,7 @@ class Topic(Shape):
 
 
 class TopicEntry(Shape):
-    """What an entry of a topic's journal holds beyond its envelope."""
+    """Body of an entry of a topic's journal."""
 
     state: Topic
     chunks: Chunks | Side = ()
@@ -168,7 +168,7 @@ DamagedRows = Annotated[tuple[tuple[Partition, Whole, str], ...], Meta(max_lengt
 
 
 class SettleEntry(Shape):
-    """What an entry of a settle journal holds beyond its envelope."""
+    """Body of a settle entry."""
 
     through: tuple[Whole, Id]
     oldest_unsettled: Whole
@@ -182,7 +182,7 @@ class SettleEntry(Shape):
 
 
 class SealedRow(Row):
-    """A sealed segment; ``object`` and ``position`` where it lies in a segment object."""
+    """A sealed segment; the last two if in a segment object."""
 
     base_offset: Whole
     end_offset: Whole
@@ -204,7 +204,7 @@ LeafRow = tuple[Annotated[str, Meta(pattern=MANIFEST_NAME)], Whole, CrcText, Who
 
 
 class LongManifest(Shape):
-    """A manifest in parts."""
+    """A manifest with leaves."""
 
     leaves: list[LeafRow]
     segments: SealedRows
@@ -218,7 +218,7 @@ def check_topic_entry(body: Json, where: str) -> None:
     """Check an entry of a topic's journal.
 
     Raises:
-        CorruptionError: names the field, what was found and what was expected.
+        CorruptionError: names the field, the value and the expectation.
     """
     state = check(body, TopicEntry, where).state
     partitions = len(state.log_end)
@@ -245,14 +245,14 @@ def _check_voids(rows: Sequence[tuple[int, int, int]], log_end: Sequence[int], f
 
 
 def _check_order(rows: Sequence[tuple[int, int, int]], field: str, where: str) -> None:
-    """Check that ranges are sorted, and apart: they are bisected."""
+    """Check that ranges are sorted and disjoint, because they are bisected."""
     for number, ((before, _, end), (partition, start, _)) in enumerate(pairwise(rows), 1):
         if (partition, start) < (before, end):
             raise damage(where, f"{field}[{number}]", list(rows[number]), "offsets after those of the range before")
 
 
 def check_extents(rows: Sequence[Sequence[int]], chunks: int, partitions: int, where: str) -> None:
-    """Check that each extent is of a chunk, and a partition, that there is; raises as ``check_topic_entry``."""
+    """Check that extents' chunks and partitions exist; raises as `check_topic_entry`."""
     highest = max(row[0] for row in rows)
     if highest >= chunks:
         raise damage(where, "a chunk of extents", highest, f"below {chunks}, as many as are named")
@@ -262,7 +262,7 @@ def check_extents(rows: Sequence[Sequence[int]], chunks: int, partitions: int, w
 
 
 def check_topic_config(config: dict[str, str], where: str) -> None:
-    """Check stored configs; those of another release are passed over; raises as ``check_topic_entry``."""
+    """Check stored configs, ignoring unknown names; raises as `check_topic_entry`."""
     for name, value in config.items():
         if name in KEYS:
             try:
@@ -272,14 +272,14 @@ def check_topic_config(config: dict[str, str], where: str) -> None:
 
 
 def check_settle_entry(body: Json, where: str) -> None:
-    """Check an entry of a settle journal; raises as ``check_topic_entry``."""
+    """Check a settle entry; raises as `check_topic_entry`."""
     check(body, SettleEntry, where)
     if not isinstance(body["partitions"], dict):
         check_settled(body["partitions"], where)
 
 
 def check_settled(rows: Sequence[Sequence[Any]], where: str) -> None:
-    """Check rows of settled partitions: no index is larger than its log; raises as ``check_topic_entry``."""
+    """Check that no index is larger than its log; raises as `check_topic_entry`."""
     for number, (_, _, active, *_) in enumerate(rows):
         if active is not None:
             _, _, length, _, offset_bytes, time_bytes, *_ = active
@@ -294,7 +294,7 @@ def _check_indexes(length: int, offset_bytes: int, time_bytes: int, what: str, w
 
 
 def check_sealed(rows: Sequence[Sequence[int]], where: str) -> None:
-    """Check that each row of a manifest begins where the one before ended; raises as ``check_topic_entry``."""
+    """Check that a manifest's segments ascend without overlap; raises as `check_topic_entry`."""
     for number, row in enumerate(rows):
         if not row[0] < row[1] or (number and rows[number - 1][1] > row[0]):
             raise damage(where, f"segment {number}", list(row[:2]), "offsets after those of the segment before")

@@ -1,7 +1,6 @@
-"""What an entry of a topic's journal says: the state of the topic. Values and their JSON; no I/O.
+"""State of a topic in its journal's entries. No I/O.
 
-Every entry carries the complete small state, so the newest entry alone is enough. Tables that would not fit are side
-files that the entry names (``log.tables``).
+Every entry carries the whole state. Large tables are side files (`log.tables`).
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from typing import Any
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.lineage import NO_LINEAGE, Lineage
 
-#: ``chunk`` of an extent whose frames lie in the entry itself.
+#: `chunk` of an inline extent.
 INLINE = -1
-#: Entries that are remembered by storage time.
+#: Maximum of marks in a state.
 _MARKS = 32
-#: Entries that lost something, of a topic with replicas, that are kept apart.
+#: Maximum of `lost` rows of a replicated topic.
 MAX_LOST = 32
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkRef:
-    """A staged chunk, as the entry names it."""
+    """An entry's reference to a staged chunk."""
 
     name: str
     length: int
@@ -32,7 +31,7 @@ class ChunkRef:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Frames of one partition, next to each other in a chunk (or inline), and the offset of their first row."""
+    """Adjacent frames of one partition in a chunk or inline."""
 
     chunk: int
     partition: int
@@ -53,11 +52,13 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class WriterRow:
-    """What is remembered of a writer id (rule R6).
+    """Last commit of a writer id (rule R6).
 
-    ``last`` is the last batch id, transaction version or sequence; ``rows`` and ``checksum`` what that commit wrote
-    (``log.write.checksum``; None for producers); ``sequence`` and ``at_ms`` the journal entry it went to and when, by
-    the storage's clock. ``epoch`` and ``ranges`` (the last five, first and last sequence) are used by producers only.
+    Attributes:
+        last: batch id, transaction version or sequence.
+        rows, checksum: of that commit (`log.write.checksum`; None for producers).
+        sequence, at_ms: its entry, and that entry's storage time.
+        epoch, ranges: producers only; the last five (first, last) sequences.
     """
 
     last: int
@@ -70,7 +71,7 @@ class WriterRow:
 
     @property
     def is_forgotten(self) -> bool:
-        """Return whether all that the writer appended became void: the row hides that of a snapshot."""
+        """Return whether all appends are void; hides the snapshot's row."""
         return self.last < 0 and self.epoch < 0
 
     def to_json(self) -> list[Any]:
@@ -81,7 +82,7 @@ class WriterRow:
 
     @classmethod
     def from_json(cls, row: Sequence[Any]) -> WriterRow:
-        """Return the value of a row."""
+        """Parse a row."""
         last, rows, sequence, at_ms, checksum, *producer = row
         epoch, ranges = producer or (-1, ())
         kept = tuple((first, last) for first, last in ranges)
@@ -90,9 +91,9 @@ class WriterRow:
 
 @dataclass(frozen=True, slots=True)
 class Writers:
-    """The writers' table: a snapshot in a side file, if any, and the rows changed since.
+    """The writers' table: a snapshot in a side file, and later rows.
 
-    Rows of producers without an id whose last commit is entry ``forgotten`` or one before it may be gone.
+    Rows of anonymous producers whose last commit is `forgotten` or earlier may be gone.
     """
 
     snapshot: Json | None = None
@@ -106,18 +107,18 @@ class Writers:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Writers:
-        """Return the value of the JSON form."""
+        """Parse the JSON form."""
         return cls(data["snapshot"], read_writer_rows(data["rows"]), data["forgotten"])
 
 
 def read_writer_rows(data: Mapping[str, Sequence[Any]]) -> dict[str, WriterRow]:
-    """Return the rows of a writers' table or snapshot."""
+    """Parse a writers' table or snapshot."""
     return {name: WriterRow.from_json(row) for name, row in data.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A sequence and the storage time (ms) of its entry: evidence for the sweep (rule R1)."""
+    """Sequence and storage time (ms) of an entry (rule R1)."""
 
     sequence: int
     at_ms: int
@@ -125,7 +126,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Void:
-    """Offsets [start, end) of a partition that an operator gave up: readers pass over them."""
+    """Offsets [start, end) that an operator gave up; readers pass over them."""
 
     partition: int
     start: int
@@ -133,7 +134,7 @@ class Void:
 
 
 def merged(voids: Iterable[Void]) -> tuple[Void, ...]:
-    """Return the same offsets in as few ranges as can be, sorted (pure)."""
+    """Merge overlapping and adjacent ranges, sorted (pure)."""
     ranges: list[Void] = []
     for void in sorted(voids):
         if ranges and ranges[-1].partition == void.partition and void.start <= ranges[-1].end:
@@ -145,11 +146,11 @@ def merged(voids: Iterable[Void]) -> tuple[Void, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LostOffsets:
-    """Offsets seen by readers, or promised, that one entry made void.
+    """Readable or promised offsets that one entry made void.
 
-    ``entry`` is its number. Of an unclean election, and of ``recover``, ``epoch`` is the leader epoch, ``at_ms`` the
-    time by the new leader's storage clock and ``root`` its id; ``epoch`` is -1 for what an operator voided, or power
-    loss took of acks=0. What a clean election makes void was seen by nobody: it is in ``voids`` alone.
+    Attributes:
+        epoch: leader epoch of the unclean election or `recover`; -1 for an operator's void, or acks=0 and power loss.
+        at_ms, root: the new leader's storage time and id.
     """
 
     entry: int
@@ -170,16 +171,17 @@ class LostOffsets:
 
     @classmethod
     def from_json(cls, row: Sequence[Any]) -> LostOffsets:
-        """Return the value of a row."""
+        """Parse a row."""
         entry, epoch, at_ms, root, ranges = row
         return cls(entry, epoch, at_ms, root, tuple(Void(*void) for void in ranges))
 
 
 def with_lost(before: Sequence[LostOffsets], lost: LostOffsets, log_start: Sequence[int]) -> tuple[LostOffsets, ...]:
-    """Return what is remembered of lost offsets with those of one more entry (pure).
+    """Return the losses with one more entry's (pure).
 
-    What lies below the log start offset is forgotten; of more than ``MAX_LOST`` entries the oldest two become one,
-    under the later's name: where that was not reported yet, both are.
+    Those below the log start are forgotten. Beyond `MAX_LOST` the oldest two merge under the later's entry, so that
+    both are
+    reported to a position that does not know it.
     """
     kept = []
     for each in (*before, lost):
@@ -193,14 +195,17 @@ def with_lost(before: Sequence[LostOffsets], lost: LostOffsets, log_start: Seque
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """What a topic IS after an entry: the same on every replica.
+    """State of a topic after an entry, the same on every replica.
 
-    ``created`` is the sequence of the entry that made this topic id, of a copied topic the number before its first
-    entry with records; ``copied`` that of the last entry that a copy put, 0 for a topic that is none. ``former_ids``
-    are earlier incarnations with the storage time (ms) at which they ended, ``former_queries`` the streaming queries
-    that wrote to those. ``unsynced_from`` is the first entry whose chunks may not survive power loss (acks=0), None for
-    none. ``lost`` says which ``voids`` of a topic with replicas may have been read. ``is_replicated``: the topic lives
-    on several roots, each of which settles for itself. ``lineage`` is that of the entry that the state was read from.
+    Attributes:
+        created: entry that created this topic id; of a copy, the number before its first entry with records.
+        copied: last entry that a copy put; 0 if none.
+        former_ids: earlier incarnations and the storage time (ms) of their end.
+        former_queries: streaming queries that wrote to those.
+        unsynced_from: first entry whose chunks power loss may take (acks=0).
+        lost: `voids` of a replicated topic that may have been read.
+        is_replicated: on several roots, each of which settles for itself.
+        lineage: of the entry read.
     """
 
     topic_id: str
@@ -229,7 +234,7 @@ class TopicState:
 
     @property
     def is_copy(self) -> bool:
-        """Return whether nobody but a copy has put an entry yet: the source decides what becomes of the records."""
+        """Return whether only a copy has put entries."""
         return 0 < self.copied == self.lineage.sequence
 
     def voids_of(self, partition: int) -> tuple[Void, ...]:
@@ -261,7 +266,7 @@ class TopicState:
 
     @classmethod
     def from_entry(cls, topic_id: str, body: Mapping[str, Any], lineage: Lineage = NO_LINEAGE) -> TopicState:
-        """Return the state in an entry's body."""
+        """Parse an entry's body."""
         data = body["state"]
         return cls(
             topic_id=topic_id,
@@ -286,7 +291,7 @@ class TopicState:
 
 
 def read_chunks(rows: Sequence[Mapping[str, Any]]) -> tuple[ChunkRef, ...]:
-    """Return the chunks of a table."""
+    """Parse a table of chunks."""
     return tuple(ChunkRef(c["name"], c["length"], int(c["crc"], 16)) for c in rows)
 
 
@@ -296,15 +301,14 @@ def chunks_to_json(chunks: Sequence[ChunkRef]) -> list[Json]:
 
 
 def read_extents(rows: Sequence[Sequence[int]]) -> tuple[Extent, ...]:
-    """Return the extents of a table."""
+    """Parse a table of extents."""
     return tuple(Extent(*row) for row in rows)
 
 
 def with_mark(state: TopicState, base_sequence: int, base_ms: int, every_ms: int) -> TopicState:
-    """Return ``state`` with its newest entry remembered by storage time, at most once per ``every_ms``.
+    """Mark the newest entry's storage time, once per `every_ms`.
 
-    A mark from the future, of a clock that was ahead once, keeps no later one away. Nothing is remembered of an entry
-    whose time is not known yet (below 0), or that is remembered already.
+    A mark from the future, of a clock that was ahead, blocks no later one.
     """
     if base_ms < 0:
         return state
@@ -314,8 +318,8 @@ def with_mark(state: TopicState, base_sequence: int, base_ms: int, every_ms: int
 
 
 def plan_floor(marks: Sequence[Mark], now_ms: int, retention_ms: int) -> int:
-    """Return the highest sequence whose entry is older than the retention, 0 for none (rule R1; pure).
+    """Return the highest marked sequence older than the retention; 0 if none.
 
-    A mark without a time (-1) is no evidence.
+    Rule R1; pure. A mark without a time (-1) is no evidence.
     """
     return max((mark.sequence for mark in marks if 0 <= mark.at_ms <= now_ms - retention_ms), default=0)

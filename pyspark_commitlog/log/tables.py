@@ -1,4 +1,4 @@
-"""Side files: tables that would make an entry too large, written beside it once and named by it. Pure."""
+"""Side files: large tables, written once beside an entry. Pure."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pyspark_commitlog.format.paths import side_name
 
 #: A table larger than this goes to a side file, bytes.
 TABLE_BYTES = 16 * 1024
-#: The tables of a settle entry, and how the names of their side files end; all others belong to the topic's journal.
+#: Tables of a settle entry, and their side files' suffixes; all others belong to the topic's journal.
 SETTLE_KINDS = ("partitions", "damaged")
 SETTLE_TABLES = tuple(f".{kind}" for kind in SETTLE_KINDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """A body's large tables, each kept in the entry or moved to a side file."""
+    """An entry's tables, inline or as references to side files."""
 
     body: Json
     sides: Mapping[str, bytes]
 
 
 def place_tables(tables: Mapping[str, Any], sequence: int, write_id: str) -> Tables:
-    """Return each table as it stands in the entry: itself, or the name of the side file that is to hold it."""
+    """Move tables above `TABLE_BYTES` to side files."""
     body: Json = {}
     sides: dict[str, bytes] = {}
     for kind, table in tables.items():
@@ -39,12 +39,12 @@ def place_tables(tables: Mapping[str, Any], sequence: int, write_id: str) -> Tab
 
 
 def named_side(kind: str, data: bytes, sequence: int, write_id: str) -> Json:
-    """Return how an entry names a side file."""
+    """Return an entry's reference to a side file."""
     return {"file": side_name(sequence, write_id, kind), **Checked.of(data).to_json()}
 
 
 def side_tables(entry: Entry) -> list[Json]:
-    """Return how an entry of a topic's journal, or of its settle journal, names its side files."""
+    """Return the references to side files of an entry of either journal."""
     body = entry.body
     tables = [body.get(kind) for kind in ("extents", "chunks", *SETTLE_KINDS)]
     if "state" in body:
@@ -53,5 +53,5 @@ def side_tables(entry: Entry) -> list[Json]:
 
 
 def side_files(entry: Entry) -> list[str]:
-    """Return the names of the side files that an entry of a topic's journal, or of its settle journal, names."""
+    """Return the names of an entry's side files."""
     return [table["file"] for table in side_tables(entry)]

@@ -1,6 +1,6 @@
-"""A partition's slices in the tail of a topic, of which some objects may be lost (pure).
+"""A partition's slices in the tail, whose objects may be lost (pure).
 
-An object that can't be read holds nothing of a partition whose segments before and after it meet.
+An unreadable object has nothing of a partition whose segments around it meet.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.segment_object import Footer
 from pyspark_commitlog.log.settle_state import Shared, sealed_slice
 
-#: Why the footer of an object can't be read.
+#: Error of an unreadable footer.
 Unreadable = FileNotFoundError | CorruptionError
 
 
 @dataclass(frozen=True, slots=True)
 class TailGap:
-    """Offsets [start, end) that nobody knows the segments of, and why: objects that can't be read may hold them."""
+    """Offsets [start, end) that unreadable objects may have, and the error."""
 
     start: int
     end: int
@@ -28,16 +28,16 @@ class TailGap:
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """The slices that are known, in order, as rows (``Sealed.to_json``), and the gaps between them."""
+    """Known slices in order, as rows (`Sealed.to_json`), and the gaps between them."""
 
     rows: list[list[Any]]
     gaps: tuple[TailGap, ...] = ()
 
     def check(self, low: int) -> None:
-        """Refuse a gap with offsets from ``low`` on.
+        """Refuse a gap that ends above `low`.
 
         Raises:
-            FileNotFoundError, CorruptionError: as the footer of the first such object.
+            FileNotFoundError, CorruptionError: the gap's error.
         """
         gap = self.gap_above(low)
         if gap is not None:
@@ -50,18 +50,18 @@ class Slices:
                 raise gap.why
 
     def gap_above(self, low: int) -> TailGap | None:
-        """Return the first gap with offsets from ``low`` on."""
+        """Return the first gap that ends above `low`."""
         return next((gap for gap in self.gaps if gap.end > low), None)
 
 
 def slices_of(partition: int, tail: Sequence[tuple[Shared, Footer | Unreadable]], start: int, end: int) -> Slices:
-    """Return what is known of a partition's slices.
+    """Return a partition's slices and gaps.
 
     Args:
         partition: its number.
-        tail: the objects of the tail, in order, with what is in them, or why nobody can tell.
-        start: the offset after the partition's own segments; 0 where it has none.
-        end: the offset at which its active segment begins.
+        tail: the tail's objects in order, with footer or error.
+        start: end offset of the partition's own segments.
+        end: base offset of its active segment.
     """
     rows, gaps, why = list[list[Any]](), list[TailGap](), None
     for shared, found in tail:

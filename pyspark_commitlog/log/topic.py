@@ -1,4 +1,4 @@
-"""A handle on one topic: its journal, its settle journal, and what their newest entries say."""
+"""Handle on one topic: both journals and their newest states."""
 
 from __future__ import annotations
 
@@ -74,20 +74,20 @@ from pyspark_commitlog.storage.caches import Shelf
 from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE, share_out
 from pyspark_commitlog.text import did_you_mean, similar_names
 
-#: What a handle counts for where others are remembered: the newest entries, parsed.
+#: Estimated bytes of a handle in caches: the parsed newest entries.
 HANDLE_BYTES = 2**15
-#: By root, path (with a uuid) and CRC; of all topics of the process.
+#: Footers by root, path (with a uuid) and CRC, process-wide.
 _footers: Shelf[tuple[str, str, int], Footer] = Shelf()
-#: How many times the memory of its JSON a parsed table takes, about.
+#: Estimated memory of a parsed table per byte of its JSON.
 _PARSED = 6
-#: How long a writer goes by what it remembers of the settle journal and of the root's defaults where a look is a
-#: request, as Kafka's clients by their metadata (``metadata.max.age.ms``).
+#: Seconds for which a writer trusts its view of the settle journal and defaults if a look is a request, like Kafka's
+#: `metadata.max.age.ms`.
 RECENT_SECONDS = 300.0
-#: About how many bytes of JSON a segment's row takes.
+#: Estimated bytes of JSON per segment's row.
 _ROW_BYTES = 100
 
 
-#: How a file is named whose parsed content is remembered.
+#: Key of a cached file.
 _Table = str | Manifest | Shared | Leaf
 
 
@@ -95,21 +95,16 @@ def check_partition(topic: str, state: TopicState, partition: int) -> None:
     """Refuse a partition that a topic does not have.
 
     Raises:
-        UsageError: names those that it has.
+        UsageError: names the valid range.
     """
     if not 0 <= partition < state.partitions:
         raise UsageError(f"topic {topic!r} has partitions 0 to {state.partitions - 1}, not {partition}")
 
 
 class TopicLog:
-    """One topic of a root. Opening touches nothing; every answer comes from the newest entries.
+    """One topic of a root, as of the newest entries. Not thread-safe.
 
-    Not safe for use by several threads at once.
-
-    Args:
-        storage: the root.
-        name: of the topic.
-        decided: look at what several metadata roots have decided, whatever this root has of it.
+    `decided`: read what several metadata roots decided, not this root's copy.
     """
 
     def __init__(self, storage: Storage, name: str, *, decided: bool = False) -> None:
@@ -125,22 +120,22 @@ class TopicLog:
         self._defaults: Mapping[str, str] | None = None
         self._defaults_at = 0.0
         self._in_steps = False
-        #: Whether a writer has found the chunks that it named, where a look is a request.
+        #: Whether a writer found the chunks it named, if a look is a request.
         self.chunks_found = False
-        #: The holder of the settlers' lock when it was last wanted in vain.
+        #: Holder of the settlers' lock at the last failed attempt.
         self.busy: Holder | None = None
-        #: The write id of the settle entry that ``change`` put last.
+        #: Write id of the last settle entry that `change` put.
         self.published: str | None = None
-        #: When a writer last warned of it, by the monotonic clock.
+        #: Monotonic time of a writer's last warning about it.
         self.warned: float | None = None
-        #: When a writer last looked whether the topic is maintained, by the monotonic clock.
+        #: Monotonic time of the last check of the topic's maintenance.
         self.maintenance_checked: float | None = None
         self._collecting = Collecting()
 
     # --- replicas ----------------------------------------------------------------------------------------
 
     def route(self, *, writing: bool) -> TopicLog:
-        """Return a handle at the root to read from, or the leader.
+        """Return a handle at the leader, or at a root to read.
 
         Raises:
             NotLeaderError, ReplicaNotAvailableError: there is none.
@@ -154,11 +149,11 @@ class TopicLog:
         return handle
 
     def readable(self) -> TopicLog:
-        """Return a handle at a root that has the records: itself, but at a root that only decides."""
+        """Return a handle at a root that has the records."""
         return self.route(writing=False) if self.journal.is_replicated else self
 
     def is_away(self) -> bool:
-        """Return whether the root of this handle does not answer, and others may."""
+        """Return whether this root does not answer while other roots may."""
         if not self.journal.is_replicated and not self.storage.others and self.storage.together is None:
             return False
         try:
@@ -167,9 +162,7 @@ class TopicLog:
             return True
 
     def at_fallback_root(self) -> TopicLog:
-        """Return a handle at another root that answers.
-
-        Of those named beside this one, or that belong together.
+        """Return a handle at another of the known roots that answers.
 
         Raises:
             ReplicaNotAvailableError: none does.
@@ -177,16 +170,13 @@ class TopicLog:
         return TopicLog(self.journal.fallback_root(), self.name)
 
     def at_leader(self) -> TopicLog:
-        """Return a handle at the leader; raises as ``route``.
-
-        Without a look at a topic that was seen on this root alone.
-        """
+        """Return a handle at the leader; raises as `route`."""
         return self.route(writing=True) if self.journal.is_replicated else self
 
     def creates_chunks(self, state: TopicState, *, acks_all: bool) -> Callable[[str], OutputFile]:
-        """Return what makes a chunk: here, or with acks=all at every replica that is in sync.
+        """Return the factory of chunks: local, or at all in-sync replicas.
 
-        Of one with replicas it remembers that it is durable: the commit does not sync it again.
+        Chunks at replicas are durable; the commit does not sync them again.
         """
         if not state.is_replicated:
             return self.storage.create
@@ -198,21 +188,19 @@ class TopicLog:
     def newest(self, topic_id: str | None = None) -> tuple[Stored, TopicState]:
         """Return the newest entry and its state.
 
-        Args:
-            topic_id: the incarnation of the topic that the caller means; None for the current one.
-
         Raises:
             UnknownTopicError: there is no such topic.
             ReplicaNotAvailableError: the root is one of several, and does not answer.
-            TopicChangedError: it was deleted, or deleted and made again, since ``topic_id`` was read.
+            TopicChangedError: incarnation `topic_id` was deleted or recreated.
         """
         return self.newest_at(self.journal.newest(), topic_id)
 
     def newest_durable(self, topic_id: str | None = None, *, fresh: bool = False) -> tuple[Stored, TopicState]:
-        """Return the newest entry and its state, made safe from power loss first (rule R5); raises as ``newest`` does.
+        """Return the newest entry and state, synced (R5); raises as `newest`.
 
-        For callers that report what the entry says, or build on it what outlives it: its writer may have been
-        killed between the link and the sync of the directory. ``fresh``: for callers that write here and delete by it.
+        For effects that outlive the entry: its writer may have died before the directory's sync. `fresh`: for callers
+        that write
+        here and delete by it.
         """
         stored, state = self.newest(topic_id)
         if fresh:
@@ -222,7 +210,7 @@ class TopicLog:
         return stored, state
 
     def newest_at(self, stored: Stored | None, topic_id: str | None) -> tuple[Stored, TopicState]:
-        """Return an entry that was read as the newest and its state; raises as ``newest`` does."""
+        """Check the newest entry; returns and raises as `newest`."""
         if stored is None and self.is_away():
             raise ReplicaNotAvailableError(f"topic {self.name!r}: the root {self.storage.url} does not answer")
         if stored is None:
@@ -235,7 +223,7 @@ class TopicLog:
         return stored, state
 
     def ended(self, topic_id: str) -> TopicState | None:
-        """Return the last state of an incarnation of the topic that is over; None when it is not known any more."""
+        """Return the last state of an ended incarnation, if still known."""
         stored = self.journal.newest()
         if stored is None:
             return None
@@ -251,7 +239,7 @@ class TopicLog:
         return unknown_topic(self.storage, self.name)
 
     def changed(self, state: TopicState, topic_id: str) -> TopicChangedError:
-        """Return the error for a caller that still means another incarnation of the topic."""
+        """Return the error for a caller with an ended incarnation."""
         now = "it is deleted" if state.deleted else f"it was made again with id {state.topic_id}"
         return TopicChangedError(
             f"topic {self.name!r} (id {topic_id}) in {self.storage.url} is gone: {now}. Its offsets mean nothing any "
@@ -263,11 +251,11 @@ class TopicLog:
         return TopicState.from_entry(entry.topic_id, entry.body, entry.lineage)
 
     def extents(self, entry: Entry) -> tuple[Extent, ...]:
-        """Return where an entry's records lie: none for an entry that appended nothing."""
+        """Return an entry's extents; none unless it is an append."""
         return read_extents(self.extent_rows(entry))
 
     def extent_rows(self, entry: Entry) -> Sequence[Sequence[int]]:
-        """Return the rows of an entry's extents, checked."""
+        """Return an entry's extents as checked rows."""
         rows: Sequence[Sequence[int]] = self._table(entry, "extents", Extents)
         if rows:
             chunks, partitions = len(self._table(entry, "chunks", Chunks)), len(entry.body["state"]["logEnd"])
@@ -279,7 +267,6 @@ class TopicLog:
         return read_chunks(self._table(entry, "chunks", Chunks))
 
     def _table(self, entry: Entry, kind: str, shape: Any) -> Any:
-        """Return a table of an entry, from its side file if it was too large for the entry."""
         table = entry.body.get(kind, ())
         return self._side_table(self.journal, entry.topic_id, table, shape) if isinstance(table, dict) else table
 
@@ -287,12 +274,12 @@ class TopicLog:
         return checked_json(journal.side(topic_id, named), shape, self._side(topic_id, named["file"]))
 
     def writer(self, state: TopicState, writer_id: str) -> WriterRow | None:
-        """Return what is remembered of a writer id."""
+        """Return a writer id's row, if remembered."""
         row = state.writers.rows.get(writer_id) or self.snapshot(state).get(writer_id)
         return None if row is None or row.is_forgotten else row
 
     def snapshot(self, state: TopicState) -> Mapping[str, WriterRow]:
-        """Return the writers' table's snapshot."""
+        """Return the snapshot of the writers' table."""
         named = state.writers.snapshot
         if named is None:
             return {}
@@ -316,12 +303,12 @@ class TopicLog:
 
     @contextmanager
     def settling(self, topic_id: str) -> Iterator[bool]:
-        """Hold the lock of the topic's settlers, if it is free; both journals are read again under it (rule R3).
+        """Try the settlers' lock; rereads both journals under it (R3).
 
-        Where it is not, ``busy`` is its holder.
+        Yields whether it was free; if not, `busy` is its holder.
 
         Raises:
-            TopicChangedError: there is no settle journal: the topic was deleted, or the root's disk is not mounted.
+            TopicChangedError: no settle journal: topic deleted, or disk not mounted.
         """
         lock = self.paths(topic_id).lock
         with ExitStack() as stack:
@@ -337,7 +324,7 @@ class TopicLog:
             yield held
 
     def publish(self, base: Stored, after: SettleState) -> Stored | None:
-        """Put a settle entry on top of ``base``, read under the lock (rule R3); None if that is not the newest."""
+        """Put a settle entry on `base` (rule R3); None if outdated."""
 
         def plan(newest: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
             if newest is None or newest.entry.write_id != base.entry.write_id:
@@ -347,24 +334,23 @@ class TopicLog:
         return self.settle_journal(after.topic_id).append(plan).stored
 
     def change(self, topic_id: str, operation: Operation, state: TopicState | None = None) -> Stored | None:
-        """Change the settle state without a lock: plan on the newest entry, and again whenever another was first.
+        """Change the settle state without a lock, replanned after lost races.
 
-        The preconditions of an operation are checked on every attempt, and cannot hold again once it has landed (rule
-        O2): where the outcome of a put is unknown, the newest entry is read again, and decides.
+        Preconditions are checked on every attempt and cannot hold again after success (rule O2): after an unknown
+        outcome the
+        newest entry decides.
 
         Args:
-            topic_id: whose settle journal.
-            operation: returns what to publish on top of the newest settle entry; None where its preconditions do not
-                hold (any more).
-            state: of the topic, where the root has no entry of it yet.
+            topic_id: incarnation.
+            operation: plans on the newest settle entry; None gives up.
+            state: the topic's, if the root has no entry of it.
 
         Returns:
-            The entry as stored; None where nothing was put: the operation gave up, what it made is below the floor
-            (rule O4), or it had landed already: the newest state names what was made for it.
+            The entry; None if nothing was put: given up, files below the floor (rule O4), or landed before.
 
         Raises:
-            TopicChangedError: this incarnation of the topic is gone.
-            OutcomeUnknownError, ConflictError, StorageError: see ``Journal.append``; doing it again is safe.
+            TopicChangedError: this incarnation is gone.
+            OutcomeUnknownError, ConflictError, StorageError: see `Journal.append`; safe to repeat.
         """
 
         def plan(newest: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
@@ -387,37 +373,37 @@ class TopicLog:
         return stored
 
     def _leaves_of(self, settle: SettleState, other: SettleState) -> set[str]:
-        """Return the names of the leaves of the manifests that a state names and the other one does not."""
+        """Return the leaves of the manifests that only `settle` names."""
         same = {row.manifest for row in other.partitions}
         manifests = (row.manifest for row in settle.partitions if row.manifest not in same)
         return {leaf.name for manifest in manifests for leaf in self.leaves(settle.topic_id, manifest)}
 
     def collecting(self, topic_id: str) -> Collecting:
-        """Return what this handle remembers of collecting an incarnation of the topic."""
+        """Return this handle's progress of collecting an incarnation."""
         if self._collecting.topic_id != topic_id:
             self._collecting = Collecting(topic_id)
         return self._collecting
 
     def go_on_collecting(self, memory: Collecting) -> None:
-        """Remember of collecting what another handle of this process did."""
+        """Take over the collecting progress of another handle of this process."""
         self._collecting = memory
 
     def reserve(self, base: Stored, settled: SettleState) -> Stored | None:
-        """Put ``base`` once more: the number after it is then the caller's alone, for the names of rewritten segments.
+        """Put `base` again, to own the next number for segments' names.
 
-        Without it, a task that outlives its driver (and so the lock) could write over what the next one published
-        under the same number (rule R1). None as from ``publish``.
+        Else a task that outlives its driver's lock could overwrite files of the next driver (rule R1). None as from
+        `publish`.
         """
         return self.publish(base, settled)
 
     def settled(self, topic_id: str, *, within: float = 0.0) -> tuple[Stored, SettleState]:
-        """Return the newest settle entry and its state. Read it AFTER the logical one (rule R12).
+        """Return the newest settle entry and state, at most `within` seconds old.
 
-        ``within``: seconds by which it may be late where a look is a request (``Journal.recent``).
+        Read it after the logical one (rule R12).
 
         Raises:
-            TopicChangedError: this incarnation of the topic is gone.
-            CorruptionError: the newest settle entry is damaged, or its table is missing.
+            TopicChangedError: this incarnation is gone.
+            CorruptionError: the entry is damaged, or its table missing.
         """
         journal = self.settle_journal(topic_id)
         while (stored := journal.recent(within)) is not None:
@@ -440,23 +426,23 @@ class TopicLog:
         )
 
     def anchors(self, topic_id: str) -> tuple[tuple[int, str], ...]:
-        """Return where another process goes on in both journals (``resume``): number and file of their newest entries.
+        """Return (number, file identity) of both newest entries, for `resume`.
 
-        Empty where this incarnation of the topic is gone.
+        Empty if this incarnation is gone.
         """
         newest = self.journal.newest(), self.settle_journal(topic_id).newest()
         found = tuple((stored.sequence, stored.info.identity) for stored in newest if stored is not None)
         return found if len(found) == len(newest) else ()
 
     def resume(self, topic_id: str, anchors: Sequence[tuple[int, str]]) -> None:
-        """Go on from what ``anchors`` returned elsewhere: nothing is listed while these entries are there."""
+        """Continue from another process's `anchors`, without listing."""
         for journal, (sequence, identity) in zip((self.journal, self.settle_journal(topic_id)), anchors, strict=False):
             journal.resume(sequence, identity)
 
     def damaged(self, topic_id: str) -> tuple[Damage, ...]:
-        """Return the partitions that a settler found damaged: a look for the next settle entry, where there are none.
+        """Return the damaged partitions; usually one look.
 
-        Where a look is a request there is none for ``RECENT_SECONDS``: so long records may pile up after new damage.
+        If a look is a request, the view may be `RECENT_SECONDS` old.
 
         Raises:
             CorruptionError: the newest settle entry is damaged.
@@ -465,7 +451,7 @@ class TopicLog:
         return self.settled(topic_id)[1].damaged if stored is not None and "damaged" in stored.entry.body else ()
 
     def settle_state(self, entry: Entry) -> SettleState:
-        """Return the state that a settle entry carries."""
+        """Parse a settle entry's state."""
 
         def table(kind: str, shape: Any) -> Any:
             rows = entry.body.get(kind, ())
@@ -491,15 +477,11 @@ class TopicLog:
         )
 
     def sealed(self, settle: SettleState, partition: int, low: int = 0) -> tuple[Sealed, ...]:
-        """Return a partition's sealed segments, by base offset, as they are stored now.
-
-        ``low``: the offset below which none need be known: of an object of the tail that can't be read only the offsets
-        are known that lie between the segments before and after it.
+        """Return a partition's sealed segments from `low` on, by base offset.
 
         Raises:
-            FileNotFoundError: a segment object of the tail is collected: read the newest settle entry again. Not where
-                it can't hold anything of the partition.
-            CorruptionError: the manifest, or the footer of such an object, is not what the settle entry names.
+            FileNotFoundError: an object that may have such offsets is collected: read the newest settle entry again.
+            CorruptionError: a manifest or footer differs from its reference.
         """
         slices = self._slices(settle, partition)
         slices.check(low)
@@ -508,10 +490,9 @@ class TopicLog:
     def sealed_before_gap(
         self, settle: SettleState, partition: int, low: int
     ) -> tuple[tuple[Sealed, ...], Unreadable | None]:
-        """Return the sealed segments up to the first offset, not below ``low``, that may lie in a lost object; and why.
+        """Return sealed segments before the first gap above `low`, and its error.
 
-        Raises:
-            FileNotFoundError, CorruptionError: as ``sealed``, of the manifest.
+        Raises as `sealed`, of the manifest.
         """
         slices = self._slices(settle, partition)
         gap = slices.gap_above(low)
@@ -525,31 +506,29 @@ class TopicLog:
         return [] if manifest is None else self._rows(settle.topic_id, manifest)
 
     def leaves(self, topic_id: str, manifest: Manifest | None) -> tuple[Leaf, ...]:
-        """Return the leaves of a manifest, none of a short one.
+        """Return a manifest's leaves; none of a short one.
 
         Raises:
             FileNotFoundError: it is collected.
-            CorruptionError: it is not what the settle entry names.
+            CorruptionError: it differs from its reference.
         """
         if manifest is None or manifest.segments <= LEAF_SEGMENTS:
             return ()
         return self._manifest_parts(topic_id, manifest)[0]
 
     def segments(self, settle: SettleState, partition: int, low: int = 0) -> SealedSegments:
-        """Return a partition's sealed segments for look-ups; ``low`` and what it raises as with ``sealed``.
+        """Return a partition's sealed segments for look-ups; raises as `sealed`.
 
-        Parsing a manifest takes time with every segment, so one that was read and checked is remembered. That is safe:
-        it is written once, under a name with a uuid, and the key holds its CRC too.
+        Cached by manifest: written once, under a uuid, and the key includes its CRC.
         """
         slices = self._slices(settle, partition)
         slices.check(low)
         return self.own_segments(settle, partition).followed_by(slices.rows)
 
     def holding(self, settle: SettleState, partition: int, offset: int) -> Sealed | None:
-        """Return the last sealed segment that does not start after an offset; raises as ``sealed`` does.
+        """Return the last sealed segment from at most `offset`; raises as `sealed`.
 
-        Of the tail nothing is read where a segment of the partition's own holds the offset; and what can't be read of
-        it counts only where it may hold the offset.
+        The tail is read only if no own segment has the offset.
         """
         found = self.own_segments(settle, partition).holding(offset)
         if found is not None and offset < found.end_offset:
@@ -559,7 +538,7 @@ class TopicLog:
         return SealedSegments.of(slices.rows).holding(offset) or found
 
     def own_segments(self, settle: SettleState, partition: int) -> SealedSegments:
-        """Return the sealed segments of a partition's own, without its slices of the tail; raises as ``sealed``."""
+        """Return a partition's own sealed segments, without the tail; raises as `sealed`."""
         manifest = settle.partition(partition).manifest
         if manifest is None:
             return SealedSegments((), ())
@@ -571,11 +550,11 @@ class TopicLog:
         return cast(SealedSegments, segments)
 
     def footer(self, topic_id: str, shared: Shared) -> Footer:
-        """Return what an object of the tail holds; one that was read is remembered by the process: it is written once.
+        """Return an object's footer, cached process-wide.
 
         Raises:
-            FileNotFoundError: it is collected.
-            CorruptionError: it is not what the settle entry names.
+            FileNotFoundError: the object is collected.
+            CorruptionError: the footer differs from its reference.
         """
         footer = self._known_footer(topic_id, shared)
         if footer is None:
@@ -590,7 +569,7 @@ class TopicLog:
         return _footers.get((self.storage.url, self.paths(topic_id).object(shared.name), shared.footer.crc))
 
     def footer_or_fault(self, topic_id: str, shared: Shared) -> Footer | Unreadable:
-        """Return what an object of the tail holds, or why that can't be read."""
+        """Return an object's footer, or the error of reading it."""
         try:
             with unreadable_is_damage(self.storage, self.paths(topic_id).object(shared.name)):
                 return self.footer(topic_id, shared)
@@ -598,7 +577,6 @@ class TopicLog:
             return error
 
     def _tail(self, settle: SettleState) -> list[tuple[Shared, Footer | Unreadable]]:
-        """Return the objects of the tail, and what is known of each."""
         found: list[Footer | Unreadable | None] = [
             self._known_footer(settle.topic_id, shared) for shared in settle.tail
         ]
@@ -610,12 +588,11 @@ class TopicLog:
         return [(shared, each) for shared, each in zip(settle.tail, found, strict=True) if each is not None]
 
     def slice_in(self, topic_id: str, shared: Shared, partition: int) -> Sealed | None:
-        """Return a partition's segment in an object of the tail; None where it has none. Raises as ``footer``."""
+        """Return a partition's segment in an object, or None; raises as `footer`."""
         piece = self.footer(topic_id, shared).of(partition)
         return None if piece is None else sealed_slice(shared.name, *piece)
 
     def _slices(self, settle: SettleState, partition: int) -> Slices:
-        """Return what is known of a partition's segments in the objects of the tail."""
         tail, start = self._tail(settle), 0
         if not all(isinstance(found, Footer) for _, found in tail):
             start = self.own_segments(settle, partition).end_offset
@@ -631,7 +608,7 @@ class TopicLog:
         return rows
 
     def _manifest_parts(self, topic_id: str, manifest: Manifest) -> tuple[tuple[Leaf, ...], list[list[Any]]]:
-        """Return a manifest's leaves, and the rows of the segments after them."""
+        """Return a manifest's leaves, and the rows after them."""
         path = f"{self.paths(topic_id).manifests}/{manifest.name}"
         data = manifest.checked.check(self.storage.read(path, 0, manifest.checked.at_most), path)
         if manifest.segments <= LEAF_SEGMENTS:
@@ -640,7 +617,6 @@ class TopicLog:
         return tuple(map(Leaf.from_json, parts["leaves"])), parts["segments"]
 
     def _leaf(self, topic_id: str, leaf: Leaf) -> list[list[Any]]:
-        """Return the rows of a leaf; one that was read is remembered: it is written once."""
         rows = self._tables.get(leaf)
         if rows is None:
             path = f"{self.paths(topic_id).manifests}/{leaf.name}"
@@ -650,9 +626,9 @@ class TopicLog:
         return cast(list[list[Any]], rows)
 
     def config(self, state: TopicState) -> TopicConfig:
-        """Return the topic's config: what is set for it, else for the root, else the built-in default.
+        """Return the effective config: the topic's, the root's, or built-in.
 
-        The root is asked once per operation (``forget_defaults``).
+        Reads the root's defaults once per operation (`forget_defaults`).
 
         Raises:
             CorruptionError: the root's defaults are damaged.
@@ -663,9 +639,9 @@ class TopicLog:
         return TopicConfig({**self._defaults, **state.config})
 
     def forget_defaults(self, *, kept: bool = False) -> None:
-        """Have the next ``config`` ask for the root's defaults again: what starts an operation calls this.
+        """Start an operation: `config` rereads the root's defaults.
 
-        ``kept``: for writers, which ask every ``RECENT_SECONDS`` where a look is a request.
+        `kept`: for writers, at most every `RECENT_SECONDS` if a look is a request.
         """
         least = RECENT_SECONDS if kept else FRESH_SECONDS if self._in_steps else 0.0
         asked = not self.storage.can_append and self.storage.clock.monotonic() - self._defaults_at < least
@@ -673,7 +649,7 @@ class TopicLog:
 
     @contextmanager
     def in_steps(self) -> Iterator[None]:
-        """Ask for the root's defaults now, and within not at every step where a look is a request: each 5 s at most."""
+        """Read the root's defaults now, and inside at most every 5 s."""
         self.forget_defaults()
         self._in_steps = True
         try:
@@ -683,7 +659,7 @@ class TopicLog:
 
 
 def unknown_topic(storage: Storage, name: str) -> UnknownTopicError:
-    """Return the error for a topic that a root does not have; it names one that is spelled much like it."""
+    """Return the error for a missing topic; suggests a similar name."""
     url = storage.url
     return UnknownTopicError(f"{_no_topic(storage, name)}: create it with ").advising(
         f"CommitLog({url!r}).create_topic({name!r}, partitions=…)", f"commitlog topics create {url} {name}"
@@ -691,14 +667,13 @@ def unknown_topic(storage: Storage, name: str) -> UnknownTopicError:
 
 
 def nothing_to_delete(storage: Storage, name: str) -> UnknownTopicError:
-    """Return the error for a topic to be deleted that a root does not have."""
+    """Return the error for the deletion of a missing topic."""
     return UnknownTopicError(f"{_no_topic(storage, name)}: all that there are: ").advising(
         f"CommitLog({storage.url!r}).topics()", f"commitlog topics list {storage.url}"
     )
 
 
 def _no_topic(storage: Storage, name: str) -> str:
-    """Return that a root does not have a topic, and which one has a similar name."""
     return f"unknown topic {name!r} in {storage.url}{did_you_mean(_similar_topic(storage, name))}"
 
 
