@@ -165,8 +165,7 @@ def _check_rewritten(storage: Storage, path: str, length: int, crc: int) -> None
     """Refuse another file in place of a rewritten segment.
 
     Only its size differs visibly. Bytes after the published length are harmless only if the CRC up to it is right. The
-    size
-    is that of the opened file: NFS may cache an older one by name.
+    size is that of the opened file: NFS may cache an older one by name.
     """
     size = storage.fetch(path, 0)[1].size
     if size < length or (size > length and crc_of(storage, path, length) != crc):

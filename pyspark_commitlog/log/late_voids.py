@@ -1,10 +1,8 @@
 """Offsets that a root settled before they were made void (pure).
 
 After an unclean election, or an operator's void elsewhere, segments may still have their records, and compaction may
-have
-dropped living records in their favour. Until all below was fetched again (`log.maintain.mend`) the root compacts
-nothing
-there and is no source of copies. `voids_at` of a row is the entry by which its segments have nothing void.
+have dropped living records in their favour. Until all below was fetched again (`log.maintain.mend`) the root compacts
+nothing there and is no source of copies. `voids_at` of a row is the entry by which its segments have nothing void.
 """
 
 from __future__ import annotations

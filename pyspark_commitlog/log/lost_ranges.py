@@ -1,8 +1,7 @@
 """Readable or promised offsets lost to unclean elections or `recover`. Pure.
 
 They stay a gap for ever. To a position with a lineage (`format.lineage`) losses by later entries are new. Offsets
-voided
-by a clean election were never visible and are not here.
+voided by a clean election were never visible and are not here.
 """
 
 from __future__ import annotations

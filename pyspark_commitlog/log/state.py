@@ -180,8 +180,7 @@ def with_lost(before: Sequence[LostOffsets], lost: LostOffsets, log_start: Seque
     """Return the losses with one more entry's (pure).
 
     Those below the log start are forgotten. Beyond `MAX_LOST` the oldest two merge under the later's entry, so that
-    both are
-    reported to a position that does not know it.
+    both are reported to a position that does not know it.
     """
     kept = []
     for each in (*before, lost):

@@ -199,8 +199,7 @@ class TopicLog:
         """Return the newest entry and state, synced (R5); raises as `newest`.
 
         For effects that outlive the entry: its writer may have died before the directory's sync. `fresh`: for callers
-        that write
-        here and delete by it.
+        that write here and delete by it.
         """
         stored, state = self.newest(topic_id)
         if fresh:
@@ -337,8 +336,7 @@ class TopicLog:
         """Change the settle state without a lock, replanned after lost races.
 
         Preconditions are checked on every attempt and cannot hold again after success (rule O2): after an unknown
-        outcome the
-        newest entry decides.
+        outcome the newest entry decides.
 
         Args:
             topic_id: incarnation.

@@ -1,1 +1,1 @@
-"""What keeps a topic small and fast: settling, retention, compaction, collection."""
+"""Maintenance of a topic: settling, retention, compaction, collection."""

@@ -1,7 +1,6 @@
-"""Copy what one root has settled of a topic to another root, which begins there, or lags too far to learn (rule 7).
+"""Copy of a settled log to a root that lags (rule 7).
 
-Frames are copied, each checked, into segments of the other root's kind. What counts is published by one settle entry;
-until then nobody names what was written.
+Checked frames are written into segments of the target's kind; one settle entry publishes them.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ from pyspark_commitlog.log.state import TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Storage
 
-#: How often a root may be appended to, or settled by another process, while it is to have settled all.
+#: Attempts at finding a root settled completely while others append or settle.
 _TRIES = 20
 _PAUSE_SECONDS = 0.2
-#: How often another log may be settled before all is copied, besides once for each partition.
+#: Moves to a newer settled log before giving up, besides one per partition.
 _MOVES = 20
 
 _Segments = tuple[Sealed | Active, ...]
@@ -51,10 +50,7 @@ _Segments = tuple[Sealed | Active, ...]
 
 @dataclass(frozen=True, slots=True)
 class SettledTopic:
-    """A root's settled log, as of an entry that its readers see.
-
-    ``settled`` is None of a topic that is deleted: it has no records.
-    """
+    """A root's settled log as of a visible entry; None if deleted."""
 
     sequence: int
     write_id: str
@@ -63,18 +59,16 @@ class SettledTopic:
 
 
 class TopicSegments:
-    """See ``replicas.catching_up.Segments``; of one topic.
+    """`replicas.catching_up.Segments` of one topic.
 
-    Args:
-        name: of the topic.
-        stopped: is asked before each frame whether to leave it: nothing is published then.
+    `stopped` is asked before each frame; if true nothing is published.
     """
 
     def __init__(self, name: str, stopped: Callable[[], bool] = lambda: False) -> None:
         self._name, self._stopped = name, stopped
 
     def settled(self, donor: Storage) -> SettledTopic:
-        """Settle at a root all that its readers see, and return that.
+        """Settle everything that a root's readers see, and return it.
 
         Raises:
             ReplicaNotAvailableError: it has nothing, or can't settle all of it.
@@ -111,18 +105,15 @@ class TopicSegments:
         there: SettledTopic,
         moved: Callable[[SettledTopic], None] = lambda _: None,
     ) -> tuple[int, str]:
-        """Have a root hold in segments what another has settled; return the entry up to which it holds all.
+        """Copy a settled log; return its last copied entry.
 
-        A later one where it was further already, or where what was settled is another log before all is copied.
-
-        Args:
-            donor, target: the roots, ``there`` what the first one has settled.
-            moved: is called with what is copied in place of ``there``, each time before that begins.
+        A later one than `there` if the target is further, or the donor's log was replaced meanwhile: `moved` is called
+        with each replacement before its copy begins.
 
         Raises:
-            ReplicaNotAvailableError: another process settles, or copies, there; or it was stopped.
-            CorruptionError: what is to be copied is damaged: nothing was published.
-            CommitLogError, OSError: nothing was published, or all.
+            ReplicaNotAvailableError: another process settles or copies there, or it was stopped.
+            CorruptionError: the donor's log is damaged; nothing was published.
+            CommitLogError, OSError: nothing was published, or everything.
         """
         state, through = there.state, (there.sequence, there.write_id)
         target.make_directory(paths.journal(self._name))
@@ -143,10 +134,7 @@ class TopicSegments:
 
 
 def _newest_state(into: TopicLog, there: SettledTopic) -> tuple[int, TopicState]:
-    """Return the newest entry that says what is void, and its state.
-
-    Either root may have learned of an election first.
-    """
+    """Return the newer entry of both roots, for its voids."""
     head = into.journal.head()
     if head is None or head.sequence <= there.sequence or head.entry.topic_id != there.state.topic_id:
         return there.sequence, there.state
@@ -154,7 +142,7 @@ def _newest_state(into: TopicLog, there: SettledTopic) -> tuple[int, TopicState]
 
 
 def reached(topic: TopicLog, settled: SettleState) -> Stored | None:
-    """Return an entry that readers see and after which the log is exactly what is settled; None where there is none."""
+    """Return a visible entry that ends where the settled log does."""
     shown = topic.newest(settled.topic_id)[0]
     found = [shown]
     with suppress(FileNotFoundError):  # collected, or nothing was settled yet
@@ -168,12 +156,12 @@ def reached(topic: TopicLog, settled: SettleState) -> Stored | None:
 
 
 class _GoneError(Exception):
-    """What is to be copied next is collected, and what the other root has in its place can't be gone on with."""
+    """The copy can't be continued: its source is collected."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Copied:
-    """A partition's segments, up to the end of ``row``: what the other root had settled, with these offsets void."""
+    """Copied segments of a partition up to the end of `row`."""
 
     sealed: tuple[Sealed, ...]
     row: SettledPartition
@@ -181,22 +169,21 @@ class _Copied:
 
 
 def _nothing_dropped(was: SettledPartition, now: SettledPartition) -> bool:
-    """Return whether no compaction has dropped a record between two rows of a root (pure).
+    """Return whether no compaction dropped records between two rows (pure).
 
-    Each round raises ``cleaned``; of a round that has not ended no row says which records it has dropped.
+    An unfinished round does not say which records it dropped.
     """
     return was == now or (was.cleaned == now.cleaned and not was.dropped_below and not now.dropped_below)
 
 
 @dataclass
 class _Copy:
-    """One root's segments, as another is to have them after an entry (``there``); ``known`` says what is void.
+    """Copy of a donor's segments as of an entry (`there`).
 
-    The other root goes on: what is not copied yet is merged, compacted or removed, and collected, at any time. Then the
-    copy goes on at the offset that it has reached, in what is settled there now. That is the same log up to ``there``
-    unless records were dropped: by compaction those of a key that the copy has, say, and with them the tombstone which
-    it has not; or by a log start beyond that offset. Then it copies what is settled by then (``again``), and keeps of
-    each partition what it has, if that can be gone on with.
+    `known` has the voids. The donor may replace and collect segments meanwhile. The copy then continues at its offset
+    in the newly settled log: it is the same up to `there` unless records were dropped, by compaction (perhaps a
+    tombstone not yet copied) or by the log start. If so, it moves to the log settled by then (`again`) and keeps each
+    partition that can be continued.
     """
 
     source: TopicLog
@@ -210,29 +197,25 @@ class _Copy:
 
     @property
     def state(self) -> TopicState:
-        """Return the topic's state after the entry."""
         return self.there.state
 
     @property
     def settled(self) -> SettleState:
-        """Return what the other root has settled."""
         assert self.there.settled is not None, "the topic is not deleted"
         return self.there.settled
 
     @property
     def settled_through(self) -> tuple[int, str]:
-        """Return number and write id of the entry to copy up to."""
         return self.there.sequence, self.there.write_id
 
     def publish(self) -> tuple[int, str]:
-        """Copy and publish under the settlers' lock, where there is one."""
         base, before = self.into.settled(self.state.topic_id)
         if before.through[0] >= self.settled_through[0]:
             return before.through
         reserved = self.into.reserve(base, before)
         if reserved is None:
             raise self._overtaken()
-        number = reserved.sequence + 1  # over all moves: what bears an older one, and nobody names, is collected
+        number = reserved.sequence + 1  # kept over all moves: unnamed files of older numbers are collected
 
         def lacks(partition: int) -> bool:
             return self._lacks(partition, before.partition(partition))
@@ -244,7 +227,7 @@ class _Copy:
         return self.settled_through
 
     def change(self) -> tuple[int, str]:
-        """Copy and publish where there is no lock: on the rows that were found, or not at all (rule O2)."""
+        """Copy and publish without a lock, if the rows are unchanged (rule O2)."""
         _, before = self.into.settled(self.state.topic_id)
         if before.through[0] >= self.settled_through[0]:
             return before.through
@@ -294,7 +277,7 @@ class _Copy:
         return ReplicaNotAvailableError(f"{where} was settled meanwhile: run `commitlog replicate` again")
 
     def _lacks(self, partition: int, before: SettledPartition) -> bool:
-        """Return whether a partition's row must change: not where it is further, or ends there with nothing void."""
+        """Return whether a row is behind or has void records."""
         ends = self.settled.partition(partition).end_offset
         is_whole = before.end_offset == ends and not late_voids(self.known, partition, before)
         return not (before.end_offset > ends or is_whole)
@@ -302,12 +285,9 @@ class _Copy:
     # --- all partitions ----------------------------------------------------------------------------------
 
     def _copied(self, lacks: Callable[[int], bool], number: Callable[[], int]) -> dict[int, _Copied]:
-        """Copy the partitions that the root ``lacks``, up to one entry.
+        """Copy the partitions that the target `lacks`.
 
-        Args:
-            lacks: says so of a partition, by what is copied now.
-            number: returns that for the names of what is made, after each move again. Under the same one a partition
-                that begins again writes over what it had, which nobody names.
+        `number` names the files; asked again after each move, since a partition that restarts overwrites its own.
         """
         done, named, moves = dict[int, _Copied](), number(), 0
         while (partition := self._next(done, lacks)) is not None:
@@ -324,7 +304,7 @@ class _Copy:
         return done
 
     def _next(self, done: Mapping[int, _Copied], lacks: Callable[[int], bool]) -> int | None:
-        """Return the partition to copy next: at last those of which there is more by now, for there is little."""
+        """Return the partition to copy next; begun ones last."""
         left = (p for p in range(self.state.partitions) if lacks(p) and not (p in done and self._is_whole(p, done[p])))
         return min(left, key=lambda partition: partition in done, default=None)
 
@@ -333,7 +313,7 @@ class _Copy:
         return copied.row.end_offset == ends and self._goes_on(partition, copied)
 
     def _goes_on(self, partition: int, copied: _Copied) -> bool:
-        """Return whether what was copied of a partition is what is settled of it now, or the beginning of that."""
+        """Return whether the copied part is a prefix of the settled log."""
         return (
             _nothing_dropped(copied.row, self.settled.partition(partition))
             and copied.voids == self.known.voids_of(partition)
@@ -341,7 +321,6 @@ class _Copy:
         )
 
     def _move(self) -> None:
-        """Copy what the other root has settled by now."""
         again = self.again()
         if again.settled is None or again.state.topic_id != self.state.topic_id:
             raise self.source.changed(again.state, self.state.topic_id)
@@ -360,7 +339,7 @@ class _Copy:
     # --- one partition -----------------------------------------------------------------------------------
 
     def _copy_segments(self, partition: int, copied: _Copied | None, number: int) -> _Copied:
-        """Copy a partition's segments, after what was copied of them, if anything.
+        """Copy a partition's segments after those `copied`.
 
         Raises:
             _GoneError: some are gone.
@@ -378,7 +357,7 @@ class _Copy:
             log_start, sealed, latest_ms = self.state.log_start[partition], (), NO_TIMESTAMP
             segments = self._segments_from(partition, log_start)
             begun = segments[0].base_offset if segments else there.end_offset
-            if begun > log_start:  # by an entry after the one that is copied up to
+            if begun > log_start:  # by an entry after `there`
                 raise _GoneError(f"offsets {log_start} to {begun - 1} are in no segment")
         if begun < there.end_offset:
             rules = self._rules(partition)
@@ -389,7 +368,7 @@ class _Copy:
         return _Copied(sealed, there, voids)
 
     def _check_removed(self, partition: int, segments: _Segments, begun: int) -> None:
-        """Refuse to go on at an offset that was removed by an entry after the one that is copied up to."""
+        """Refuse to continue below a later entry's log start."""
         if begun < self.settled.partition(partition).end_offset and not _hold(segments, begun):
             log_start = self.source.newest(self.state.topic_id)[1].log_start[partition]
             if log_start > begun:  # else they are lost
@@ -401,7 +380,6 @@ class _Copy:
         return Rules.of(config, log_start=log_start, cleaned=cleaned, now_ms=now_ms)
 
     def _row(self, partition: int, copied: _Copied, number: int) -> SettledPartition:
-        """Return the row that names what was copied of a partition."""
         there, home, manifest = copied.row, self.into.paths(self.state.topic_id), None
         if copied.sealed:
             manifest = write_manifest(self.into.storage, home, partition, number, copied.sealed)
@@ -409,27 +387,27 @@ class _Copy:
         return SettledPartition(there.end_offset, active, manifest, there.cleaned, there.dropped_below, voids_at)
 
     def _segments_from(self, partition: int, offset: int) -> _Segments:
-        """Return a partition's segments at the other root, with all from an offset on; raises as ``_frames``."""
+        """Return the donor's segments from an offset on; raises as `_frames`."""
         try:
             return self._segments(self.settled, partition)
         except FileNotFoundError as error:
             return self._segments_now(partition, offset, error, self.settled)
 
     def _segments(self, settled: SettleState, partition: int) -> _Segments:
-        """Return a partition's segments at the other root.
+        """Return the donor's segments.
 
         Raises:
-            FileNotFoundError: what lists them is collected.
+            FileNotFoundError: their manifest or object is collected.
         """
         active = settled.partition(partition).active
         sealed = self.source.sealed(settled, partition, self.state.log_start[partition])
         return (*sealed, *([active] if active.length else ()))
 
     def _frames(self, partition: int, segments: _Segments, begun: int) -> Iterator[Timed]:
-        """Yield the frames from an offset on, whatever becomes of the segments at the other root meanwhile.
+        """Yield frames from an offset on, across replacements of segments.
 
         Raises:
-            _GoneError: it can't be gone on with what became of them, or that is gone again already.
+            _GoneError: a replacement can't be continued from, or is gone too.
         """
         offset, looked = begun, -1
         while True:
@@ -449,12 +427,9 @@ class _Copy:
     def _segments_now(
         self, partition: int, offset: int, gone: FileNotFoundError, tried: SettleState | None = None
     ) -> _Segments:
-        """Return a partition's segments as they are settled now; raises as ``_frames``.
-
-        ``tried``: the state of which what lists them is gone.
-        """
+        """Return the segments settled now; raises as `_frames`."""
         settled = self.source.settled(self.state.topic_id)[1]
-        _, state = self.source.newest(self.state.topic_id)  # after it: what removes them follows their log start
+        _, state = self.source.newest(self.state.topic_id)  # after it: removal follows the log start
         was, now = self.settled.partition(partition), settled.partition(partition)
         if tried is not None and _lists(tried, partition) == _lists(settled, partition):  # as in ``_frames``
             raise missing(gone) from gone
@@ -466,7 +441,7 @@ class _Copy:
             raise _GoneError(str(error)) from error
 
     def _read(self, partition: int, segments: _Segments, offset: int) -> Iterator[Timed]:
-        """Yield the frames from an offset on, checked: one after the other, and all; void offsets without records."""
+        """Yield checked, contiguous frames, void offsets without records."""
         end_offset, home = self.settled.partition(partition).end_offset, self.source.paths(self.state.topic_id)
         voids, begun = self.known.voids_of(partition), offset
         for segment in _from(segments, begun):
@@ -496,15 +471,13 @@ class _Copy:
 
 
 def _lists(settled: SettleState, partition: int) -> tuple[Manifest | None, tuple[Shared, ...]]:
-    """Return what lists a partition's segments (pure)."""
     return settled.partition(partition).manifest, settled.tail
 
 
 def _from(segments: _Segments, offset: int) -> _Segments:
-    """Return the segments that end after an offset (pure); where the active one ends they don't say."""
+    """Return the segments that may end after an offset (pure)."""
     return tuple(each for each in segments if isinstance(each, Active) or each.end_offset > offset)
 
 
 def _hold(segments: _Segments, offset: int) -> bool:
-    """Return whether a segment begins at an offset, or before it and ends after it (pure)."""
     return any(each.base_offset <= offset for each in _from(segments, offset)[:1])

@@ -1,7 +1,6 @@
-"""Collect what nothing needs any more, and sweep what nobody committed.
+"""Garbage collection of unneeded files, and the sweep of uncommitted ones.
 
-Delays compare storage times with storage times (rule R10): a file that the newest settle entry does not need may go
-once an entry that did not need it either is older than the delay (rule R13).
+A file goes once a settle entry that does not need it is older than the delay (R13), by storage times alone (R10).
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from pyspark_commitlog.log.state import Mark, TopicState, plan_floor
 from pyspark_commitlog.log.tables import SETTLE_TABLES, side_files
 from pyspark_commitlog.log.topic import TopicLog
 
-#: Earlier incarnations of a topic that are remembered: bounds an entry's size.
+#: Maximum of remembered earlier incarnations; bounds an entry's size.
 FORMER_INCARNATIONS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """How many files of each kind went. ``whole``: all that was to go, see ``collect``."""
+    """Numbers of deleted files; `whole` if nothing is left to delete."""
 
     chunks: int = 0
     entries: int = 0
@@ -44,22 +43,16 @@ class Collected:
 
 
 def plan_settled(settles: Sequence[Stored], now_ms: int, delay_ms: int) -> Stored | None:
-    """Return the newest settle entry that is older than the delay: what it did not need may go (pure)."""
+    """Return the newest settle entry older than the delay; None if none (pure)."""
     old = [stored for stored in settles if stored.info.modified_ms + delay_ms <= now_ms]
     return old[-1] if old else None
 
 
 def oldest_needed(entries: Iterable[tuple[int, int | None]], now_ms: int, delay_ms: int) -> int:
-    """Return the newest of some entries that is older than the delay, 0 for none: those before it may go (pure).
+    """Return the newest entry older than the delay; 0 if none (pure).
 
-    An entry from the future, of a clock that was ahead once, proves nothing, and stops nothing: what was put after it
-    is as good a witness.
-
-    Args:
-        entries: ascending numbers, with storage times in ms; None where one is gone. Taken one by one, and no more
-            of them than it needs.
-        now_ms: the storage's time.
-        delay_ms: how long what an entry replaced is still needed.
+    Entries before it may go. Entries from the future, of a clock that was ahead, are ignored. `entries` ascend, with
+    storage times in ms (None if gone), and are consumed lazily.
     """
     oldest = 0
     for sequence, at_ms in entries:
@@ -67,7 +60,7 @@ def oldest_needed(entries: Iterable[tuple[int, int | None]], now_ms: int, delay_
             continue
         if at_ms + delay_ms <= now_ms:
             oldest = sequence
-        elif at_ms <= now_ms:  # those after it are younger still
+        elif at_ms <= now_ms:  # later ones are younger
             break
     return oldest
 
@@ -75,15 +68,17 @@ def oldest_needed(entries: Iterable[tuple[int, int | None]], now_ms: int, delay_
 def collect(
     topic: TopicLog, topic_id: str, *, thorough: bool = False, budget_seconds: float | None = None, least: int = 1
 ) -> Collected:
-    """Delete settled chunks, then their entries, old settle entries and files that only those named.
+    """Delete settled chunks and entries, and files named by no newer ones.
 
-    Safe beside writers, readers and other collectors. Where a look is no request an entry goes only as the file that
-    was read: a collector that slept while the root was restored from a copy takes nothing of that. ``thorough``: chunks
-    too whose entries stay for a damaged partition, which hold nothing of it, and tables that no entry named; that
-    reads those entries, and all that stay. Else no more is read than goes: a commit may wait for it.
+    Safe beside writers, readers and other collectors. If a look is no request, an entry is deleted only as the file
+    that was read: a collector that paused during a restore deletes nothing restored.
 
-    ``budget_seconds``: where deleting is a request a run ends after these, which count from when it knows what is to
-    go, but not before ``least`` entries went. What is left is for the next, by the same handle or another.
+    Args:
+        topic, topic_id: the incarnation.
+        thorough: also unnamed tables, and chunks of entries that stay for a damaged partition. Reads all retained
+            entries; otherwise only those it deletes, since a commit may wait.
+        budget_seconds: limit of deletions if each is a request; the next run continues.
+        least: entries deleted regardless of the budget.
     """
     if not topic.storage.can_append:
         return _collect_unlocked(topic, topic_id, thorough, budget_seconds, least)
@@ -109,7 +104,7 @@ def collect(
         if sequence not in known or journal.stays(known[sequence], seen):
             journal.delete(sequence)
     kept = [stored for stored in retained if stored.sequence not in set(gone)]
-    if not journal.stays(kept[-1], seen):  # the root was restored, or others went on: they know what is needed
+    if not journal.stays(kept[-1], seen):  # restored, or overtaken by others
         return Collected(chunks, done.entries, len(gone), done.tables)
     files = _collect_files(topic, topic_id, kept, thorough=thorough)
     return Collected(chunks, done.entries, len(gone), done.tables + files)
@@ -118,9 +113,9 @@ def collect(
 def _collect_unlocked(
     topic: TopicLog, topic_id: str, thorough: bool, budget_seconds: float | None, least: int
 ) -> Collected:
-    """Do as ``collect`` where there is no lock (rule O6): what is settled goes first, then what settle entries dropped.
+    """Collect without a lock (rule O6): settled entries, then dropped files.
 
-    Each journal is listed once by a handle, after that only where this is ``thorough``: listings cost what puts do.
+    Each journal is listed once per handle, or if `thorough`: a listing costs as much as a put.
     """
     stored, state = topic.newest(topic_id)
     config, memory = topic.config(state), topic.collecting(topic_id)
@@ -158,17 +153,16 @@ def _collect_unlocked(
 
 
 def _lowest(numbers: Collection[int]) -> int:
-    """Return the lowest of the numbers that are left; 0, unknown, where some between are not (pure)."""
+    """Return the lowest of contiguous numbers, else 0 (pure)."""
     lowest = min(numbers, default=0)
     return lowest if numbers and max(numbers) - lowest == len(numbers) - 1 else 0
 
 
 def _followed(topic: TopicLog, sequences: Sequence[int], below: int, before_ms: int) -> Sequence[int]:
-    """Return the entries without those to go that no entry follows which was put before a storage time.
+    """Filter out doomed entries whose successor is younger than `before_ms`.
 
-    A put whose anchor is gone did not count: so an anchor stays until what follows it is old (the anchor rule). Mostly
-    that is so of all but the last one: an entry of that age has them settled. After a gap, where a replica went on with
-    what was settled elsewhere, the entries may be younger than that.
+    A put whose anchor is gone does not count, so an anchor stays until its successor is old. Usually only the last
+    doomed entry matters; after a gap, at which a replica took over another's log, more may be young.
     """
     gone = plan_entries(sequences, below)
     if not gone:
@@ -185,7 +179,7 @@ def _followed(topic: TopicLog, sequences: Sequence[int], below: int, before_ms: 
 
 
 def read_retained(journal: Journal) -> list[Stored]:
-    """Return all entries that a journal still has, ascending."""
+    """Return a journal's retained entries, ascending."""
     return list(_read_each(journal, journal.sequences()))
 
 
@@ -196,7 +190,7 @@ def _read_each(journal: Journal, sequences: Sequence[int]) -> Iterator[Stored]:
 
 
 def settle_state(topic: TopicLog, stored: Stored) -> SettleState | None:
-    """Return what a settle entry says; None when another collector has removed entry and table meanwhile."""
+    """Return a settle entry's state; None if its table was collected."""
     try:
         return topic.settle_state(stored.entry)
     except FileNotFoundError:
@@ -204,16 +198,16 @@ def settle_state(topic: TopicLog, stored: Stored) -> SettleState | None:
 
 
 def kept_from(topic: TopicLog, state: TopicState) -> int:
-    """Return the lowest entry that stays, as another replica may need it, or a reader of this one."""
+    """Return the lowest entry that a replica or reader may need."""
     found = topic.journal.kept_from(_retention_ms(topic, state)) if state.is_replicated else None
     return LONG_MAX if found is None else found
 
 
 def _collect_ahead(topic: TopicLog, topic_id: str, settled: SettleState, below: int) -> int:
-    """Delete the chunks of entries that stay, ascending, because a partition is damaged (rule R13): of the others.
+    """Delete retained entries' chunks that no damaged partition needs (rule R13).
 
-    What was read counts only if the newest settle entry still keeps it: then its number was never collected. Else it
-    may be a file that was put after a collector, and its writer may have committed the chunks under a later number.
+    Only if the newest settle entry still keeps what was read: else it may be a late put, whose writer may have
+    committed the chunks under another number.
     """
     paths, gone = topic.paths(topic_id), 0
     there = set(topic.storage.names(paths.staged))
@@ -235,9 +229,9 @@ def _collect_ahead(topic: TopicLog, topic_id: str, settled: SettleState, below: 
 
 
 def _collect_files(topic: TopicLog, topic_id: str, settles: Sequence[Stored], *, thorough: bool) -> int:
-    """Delete side files and manifests that no retained entry names and no attempt under way can still name.
+    """Delete settle tables and manifests that no entry names or may name.
 
-    ``thorough``: those of the topic's journal, too, which mostly went with their entries.
+    `thorough`: also the topic journal's tables, which usually go with their entries.
     """
     storage, paths = topic.storage, topic.paths(topic_id)
     sides = [name for name in storage.names(paths.side) if thorough or name.endswith(SETTLE_TABLES)]
@@ -264,7 +258,6 @@ def _delete(topic: TopicLog, directory: str, files: Sequence[str]) -> int:
 
 
 def _manifest_files(topic: TopicLog, state: SettleState) -> Iterator[str]:
-    """Yield the names of the manifests that a state names, and of their leaves."""
     for row in state.partitions:
         if row.manifest is not None:
             yield row.manifest.name
@@ -272,12 +265,9 @@ def _manifest_files(topic: TopicLog, state: SettleState) -> Iterator[str]:
 
 
 def _stale(journal: Journal, sides: Sequence[str], settles: Sequence[Stored]) -> list[str]:
-    """Return the side files that nobody names, and whose number no attempt can reach any more in its journal.
+    """Return unnamed side files of numbers that no attempt can reach.
 
-    Args:
-        journal: the topic's; its entries are read, one at a time, where there are side files of theirs.
-        sides: their names, listed before.
-        settles: all entries that the settle journal still has, ascending; without some their files stay.
+    `settles` are all retained settle entries; if none, their files stay.
     """
     newest_settle, newest = settles[-1].sequence if settles else 0, 0
     named = {file for stored in settles for file in side_files(stored.entry)}
@@ -298,12 +288,9 @@ def _stale(journal: Journal, sides: Sequence[str], settles: Sequence[Stored]) ->
 
 
 def sweep(topic: TopicLog, topic_id: str) -> int:
-    """Raise the floor by a ``sweep`` entry, then delete the chunks below it that no entry names (rule R1).
+    """Raise the staged floor, then delete unnamed chunks below it (rule R1).
 
-    Temporary files of killed writers go too, when they are as old.
-
-    Returns:
-        The number of chunks deleted.
+    Also deletes temporary files of that age. Returns the number of chunks.
     """
     now = topic.storage.now_ms()
 
@@ -327,14 +314,14 @@ def sweep(topic: TopicLog, topic_id: str) -> int:
     for directory in (*shared, *segments):
         topic.storage.remove_abandoned(directory, before)
     if not topic.storage.can_append and state.staged_floor == found.staged_floor:
-        return 0  # what was below it is gone; a listing costs what a put does
+        return 0  # all below is gone; a listing costs as much as a put
     return _delete_orphans(topic, paths, state)
 
 
 def linked_from(entries: Sequence[Stored]) -> int:
-    """Return the lowest of some entries, ascending, that is linked by ``prev`` from the last one down (pure).
+    """Return the lowest entry linked by `prev` from the last (pure).
 
-    What is below it is of entries that were lost, or was put late, at a number that had been collected.
+    Entries below follow a lost one or were put late.
     """
     lowest = entries[-1]
     for stored in reversed(entries[:-1]):
@@ -345,7 +332,7 @@ def linked_from(entries: Sequence[Stored]) -> int:
 
 
 def sweep_tables(topic: TopicLog, topic_id: str) -> int:
-    """Delete the tables of the topic's journal that were written for entries which were never put; return how many."""
+    """Delete tables of entries that were never put; return their number."""
     side = topic.paths(topic_id).side
     sides = [name for name in topic.storage.names(side) if not name.endswith(SETTLE_TABLES)]
     return _delete(topic, side, _stale(topic.journal, sides, ()))
@@ -366,7 +353,7 @@ def _delete_orphans(topic: TopicLog, paths: TopicPaths, state: TopicState) -> in
     needed = max(settled.oldest_unsettled, state.created + 1)
     named = None if linked_from(entries) > needed else _named_chunks(topic, entries, needed)
     if named is None:
-        return 0  # an entry, or its table, is lost: what it named is no orphan while it may be restored
+        return 0  # its chunks are no orphans while the entry or table may be restored
     orphans = [name for name in below if name not in named]
     for name in orphans:
         topic.storage.delete(paths.chunk(name))
@@ -374,7 +361,7 @@ def _delete_orphans(topic: TopicLog, paths: TopicPaths, state: TopicState) -> in
 
 
 def _named_chunks(topic: TopicLog, entries: Sequence[Stored], needed: int) -> set[str] | None:
-    """Return the chunks that entries name; None where that is not known of one from ``needed`` on."""
+    """Return the chunks that entries name; None if unknown from `needed` on."""
     named = set[str]()
     for stored in entries:
         try:
@@ -386,16 +373,15 @@ def _named_chunks(topic: TopicLog, entries: Sequence[Stored], needed: int) -> se
 
 
 def former_incarnations(newest: Stored, state: TopicState) -> tuple[tuple[str, int], ...]:
-    """Return the topic ids that are over, newest last, with the storage time of the entry that ended each (pure)."""
+    """Return ended topic ids and storage times, newest last (pure)."""
     ended = ((state.topic_id, newest.info.modified_ms),) if state.deleted else ()
     return (*state.former_ids, *ended)[-FORMER_INCARNATIONS:]
 
 
 def remove_former(topic: TopicLog, newest: Stored) -> int:
-    """Remove the directories of earlier incarnations of the topic, after the delay, on every run (rule R14).
+    """Remove directories of earlier incarnations after the delay (rule R14).
 
-    Returns:
-        The number of directories removed.
+    Returns their number.
     """
     newest = topic.journal.timed(newest)
     state = topic.state_of(newest.entry)
@@ -404,7 +390,7 @@ def remove_former(topic: TopicLog, newest: Stored) -> int:
     ended = former_incarnations(newest, state)
     there = set(topic.storage.names(names.topic(topic.name))) if ended else set()
     for topic_id, ended_ms in reversed(ended):
-        over_ms = min(over_ms, ended_ms)  # it ended before all that came later, whatever a clock said then
+        over_ms = min(over_ms, ended_ms)  # it ended before later ones, whatever the clock was
         if over_ms + delay <= now and topic_id in there:
             topic.storage.delete_tree(topic.paths(topic_id).home)
             removed += 1

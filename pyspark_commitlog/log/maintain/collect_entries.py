@@ -1,10 +1,8 @@
-"""Collect entries of the topic's journal that are settled, with the chunks and tables of theirs (rule R13).
+"""Deletion of settled entries with their chunks and tables (rule R13).
 
-A commit may wait for it: it is done in steps, and may end before each of them. A file that was put at a number
-collected before (the anchor rule) goes without its chunks: its writer may have committed them under a later number.
-So those go of entries only that are linked by ``prev`` from an anchor down: one that a settle entry names, which
-settled it. Of many entries, as where nobody collected for days, some of the write ids met on the way down are anchors
-from then on, and no more is held of them.
+Works in steps, as a commit may wait. An entry put late at a collected number goes without its chunks, which its writer
+may have committed again. So chunks go only with entries linked by `prev` from an anchor, named by a settle entry. Over
+a long backlog, entries met on the way down become further anchors.
 """
 
 from __future__ import annotations
@@ -22,19 +20,19 @@ from pyspark_commitlog.log.tables import side_files
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage.process import share_out
 
-#: Entries that go in one step: where deleting is a request, their chunks are deleted at once, each by a thread.
+#: Entries of one step; if deleting is a request, their chunks are deleted by as many threads.
 STEP = 8
-#: Entries that are read at a time on the way down.
+#: Entries read at a time on the way down.
 READ = 64
-#: Anchors that are held: of more entries than ``READ`` times this some are read once more.
+#: Maximum of anchors; beyond `READ` times this many entries some are read again.
 _MOST_ANCHORS = 2**14
-#: No write id: what is below an entry that is lost, or was put late, is linked by nothing.
+#: Stands for no write id: entries below a lost or late one are linked by none.
 _NOTHING = ""
 
 
 @dataclass(slots=True)
 class CollectedEntries:
-    """How many files went. ``whole``: all that was to go."""
+    """Numbers of deleted files; `whole` if nothing is left to delete."""
 
     chunks: int = 0
     entries: int = 0
@@ -43,7 +41,7 @@ class CollectedEntries:
 
 
 def plan_entries(sequences: Sequence[int], below: int) -> list[int]:
-    """Return the entries to delete, ascending: those below ``below``, never the newest two (pure)."""
+    """Return the entries below `below`, ascending, without the newest two (pure)."""
     return [sequence for sequence in sorted(sequences)[:-KEPT_ENTRIES] if sequence < below]
 
 
@@ -60,25 +58,22 @@ def collect_entries(
     enough: Callable[[], bool] = no_deadline,
     least: int = 1,
 ) -> CollectedEntries:
-    """Delete, for each entry in ascending order, its chunks, then itself, then its tables (rule R13).
+    """Delete per entry, ascending: its chunks, itself, its tables (rule R13).
 
-    What nobody commits is the sweep's, as is what a damaged entry named, and one that an election made void: its writer
-    may name it again. Where a look is no request an entry goes only as the file that was read, see ``collect``.
+    Chunks of damaged or void entries are the sweep's: a writer may name them again. If a look is no request, an entry
+    is deleted only as the file that was read, see `collect`.
 
     Args:
-        topic, state: whose.
-        gone: the numbers to delete, ascending: all are settled.
-        anchors: write ids of entries by number, which settle entries name. What is met on the way down is added, what
-            is not needed any more removed: a later run begins with what is left of them.
-        enough: whether to leave the rest; asked before each entry, and before more are read.
-        least: so many go whatever ``enough`` says, unless four times as many have to be read first.
+        topic, state: the incarnation.
+        gone: settled numbers to delete, ascending.
+        anchors: write ids by entry number, from settle entries; updated for the next run.
+        enough: whether to stop; asked before each entry and each read.
+        least: entries deleted regardless, unless four times as many must be read first.
     """
     return _Collector(topic, state, gone, anchors, enough, least).run()
 
 
 class _Collector:
-    """One run; see ``collect_entries``."""
-
     def __init__(
         self,
         topic: TopicLog,
@@ -96,7 +91,6 @@ class _Collector:
         self.done = CollectedEntries()
 
     def run(self) -> CollectedEntries:
-        """Delete what is to go, or as much as there is time for."""
         reads, least_reads = 0, 1 + 4 * (self._least - 1) // READ
         while self.done.entries < len(self._gone):
             first = self._gone[self.done.entries]
@@ -113,7 +107,7 @@ class _Collector:
         return self.done
 
     def _anchor(self, first: int) -> int | None:
-        """Return the lowest anchor that is not below a number, or the highest that is near; forget those below it."""
+        """Return the best anchor from `first` up; forget those below."""
         order = self._order
         while order and order[-1] < first:
             del self._anchors[order.pop()]
@@ -121,7 +115,7 @@ class _Collector:
         return near[0] if near else next(reversed(order), None)
 
     def _read_down(self, first: int, at: int) -> None:
-        """Read the entries from an anchor down, ``READ`` of them or to ``first``; add the anchors met."""
+        """Read down from an anchor, and add further anchors."""
         lowest = max(first, at - READ + 1)
         self._read(range(lowest, at + 1))
         expected = self._anchors[at]
@@ -145,7 +139,7 @@ class _Collector:
         self._seen = Moment.of(self._topic.storage.clock)
 
     def _delete(self, first: int, at: int | None) -> bool:
-        """Delete some entries from ``first`` on, up to the anchor that is near; return whether all of them went."""
+        """Delete some entries from `first` up; return whether all went."""
         top = first + STEP - 1 if at is None else min(at, first + STEP - 1)
         if first not in self._numbers or top not in self._numbers:
             self._read(range(first, top + 1))
@@ -169,9 +163,9 @@ class _Collector:
     def _entry_batches(
         self, step: Sequence[int], own: set[int]
     ) -> Iterator[list[tuple[int, Sequence[ChunkRef] | None]]]:
-        """Yield entries with their chunks, a few chunks at a time.
+        """Yield entries with their chunks, a few at a time.
 
-        If a run ends in between, these are deleted again. Chunks of an entry that is not the journal's own: None.
+        None for a foreign entry's chunks. A run that stops in between deletes chunks again.
         """
         batch, many = list[tuple[int, Sequence[ChunkRef] | None]](), 0
         for number in step:
@@ -184,7 +178,7 @@ class _Collector:
         yield batch
 
     def _own_entries(self, first: int, top: int) -> set[int]:
-        """Return the numbers of the journal's entries, linked from an anchor down."""
+        """Return the entries linked from an anchor down."""
         own, expected = set[int](), _NOTHING
         for number in range(top, first - 1, -1):
             is_own, expected = _linked(self._known.get(number), self._anchors.get(number, expected))
@@ -193,13 +187,12 @@ class _Collector:
         return own
 
     def _chunks(self, stored: Stored) -> Sequence[ChunkRef] | None:
-        """Return the chunks of an entry that go; None where it is another incarnation's."""
+        """Return an entry's deletable chunks; None for other incarnations."""
         if stored.entry.topic_id != self._state.topic_id:
             return None
         return _readable_chunks(self._topic, self._state, stored)
 
     def _delete_one(self, number: int, chunks: Sequence[ChunkRef] | None, *, chunks_too: bool) -> None:
-        """Delete an entry; its chunks, if it is believed (else None), went before or go now."""
         topic, stored = self._topic, self._known.get(number)
         self.done.entries += 1
         if stored is not None and topic.storage.can_append and not topic.journal.stays(stored, self._seen):
@@ -211,19 +204,19 @@ class _Collector:
             self.done.chunks += len(chunks)
             tables = _own_tables(topic, stored, self._known.get(number + 1))
         topic.journal.delete(number)
-        for file in tables:  # last: an entry that stayed, as of a collector that was killed, would lack them
+        for file in tables:  # last: an entry that survives a killed collector needs them
             topic.storage.delete(f"{self._paths.side}/{file}")
             self.done.tables += 1
 
 
 def _linked(stored: Stored | None, expected: str) -> tuple[bool, str]:
-    """Return whether an entry is the one expected, and the write id of the one that it was built on (pure)."""
+    """Return whether an entry is expected, and its `prev` (pure)."""
     is_own = stored is not None and stored.entry.write_id == expected
     return is_own, stored.entry.prev if stored is not None and is_own else _NOTHING
 
 
 def _own_tables(topic: TopicLog, stored: Stored, following: Stored | None) -> list[str]:
-    """Return the side files that an entry names and the one after it does not; none where that can't be read."""
+    """Return the side files that only this entry names; none if unknown."""
     files = side_files(stored.entry)
     if not files:
         return []
@@ -246,7 +239,7 @@ def _readable_chunks(topic: TopicLog, state: TopicState, stored: Stored) -> tupl
 
 
 def _is_void(topic: TopicLog, state: TopicState, stored: Stored) -> bool:
-    """Return whether all that an entry appended is void: its writer may append the same chunks once more."""
+    """Return whether a writer may append an entry's chunks again."""
     with suppress(FileNotFoundError):  # another collector has removed entry and table meanwhile
         extents = topic.extents(stored.entry)
         return all(covered(state.voids_of(e.partition), e.base_offset, e.end_offset) for e in extents)
@@ -254,7 +247,7 @@ def _is_void(topic: TopicLog, state: TopicState, stored: Stored) -> bool:
 
 
 def _chunks(topic: TopicLog, stored: Stored) -> tuple[ChunkRef, ...]:
-    """Return an entry's chunks; none when another collector has removed entry and table meanwhile."""
+    """Return an entry's chunks; none if its table was collected."""
     try:
         return topic.chunks(stored.entry)
     except FileNotFoundError:

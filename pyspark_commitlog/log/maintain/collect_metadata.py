@@ -1,7 +1,7 @@
-"""Collect at the metadata roots, where they hold no replica: nobody settles there.
+"""Collection at metadata roots without a replica, which never settle.
 
-What all replicas in sync, and those that join, have learned goes. A metadata root that is new, or was away, begins
-with what is left (``replicas.quorum_members``).
+Deletes entries learned by all in-sync and joining replicas. A new metadata root starts from the rest
+(`replicas.quorum_members`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pyspark_commitlog.log.topic import TopicLog
 
 
 def collect_decided(topic: TopicLog) -> int:
-    """Delete the entries that all replicas have learned, with their tables; return how many.
+    """Delete entries learned by all replicas; return their number.
 
     Raises:
-        ReplicaNotAvailableError: the metadata root does not answer, or most of several.
-        CommitLogError, OSError: something could not be deleted at one; it went at the others. Of several: a group.
+        ReplicaNotAvailableError: the metadata root, or a majority of several, does not answer.
+        CommitLogError, OSError: a deletion failed at one root; a group if several did.
     """
     roots = [TopicLog(storage, topic.name) for storage in topic.journal.metadata()]
     gone, failures = _at_each(roots, lambda at: _collect_at(at, topic))
@@ -32,7 +32,7 @@ def collect_decided(topic: TopicLog) -> int:
 
 
 def _at_each(roots: Iterable[TopicLog], step: Callable[[TopicLog], int]) -> tuple[int, list[Exception]]:
-    """Do something at each root, also where it fails at one; return the sum, and what failed."""
+    """Return the sum of a step's results over roots, and failures."""
     done, failures = 0, list[Exception]()
     for at in roots:
         try:
@@ -51,7 +51,7 @@ def _collect_at(at: TopicLog, topic: TopicLog) -> int:
     storage = at.storage
     try:
         stored = at.journal.newest()
-    except CorruptionError:  # it began above the high watermark that its newest entry states: it has to learn more
+    except CorruptionError:  # it began above its newest entry's high watermark and must learn more
         return 0
     if stored is None:  # it was emptied since
         return 0
@@ -68,10 +68,9 @@ def _collect_at(at: TopicLog, topic: TopicLog) -> int:
 
 
 def _has_one_life(at: TopicLog) -> bool:
-    """Return whether all entries that a root has left are of the topic as it is now.
+    """Return whether all retained entries are of the current incarnation.
 
-    A root that learns an entry of a former incarnation needs the tables that it names. So those go after it: of a topic
-    that is deleted, once it is made again.
+    A root that learns a former one's entry needs its tables, so those directories go after the entries.
     """
     try:
         stored = at.journal.newest()

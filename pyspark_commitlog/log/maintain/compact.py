@@ -1,9 +1,8 @@
-"""Compaction: of every key the last record stays, with its offset (Kafka: ``LogCleanerManager``, ``Cleaner``).
+"""Log compaction: the last record per key (Kafka: `LogCleanerManager`, `Cleaner`).
 
-Under the settlers' lock (rule R3). Segments are rewritten under new names and swapped by one settle entry (rule R4),
-which takes the place of Kafka's ``.cleaned`` and ``.swap`` renames: a reader sees either all old or all new ones,
-and the old ones stay until no retained settle entry names them (rule R13). Where nothing can be appended there is no
-lock, and a round publishes piece by piece (``log.objects.compact_pieces``).
+Under the settlers' lock (R3). Segments are rewritten under new names and swapped by one settle entry (R4) instead of
+Kafka's `.cleaned` and `.swap` renames; old ones stay while a retained settle entry names them (R13). Without append, a
+round is published in pieces without a lock (`log.objects.compact_pieces`).
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ logger = logging.getLogger("pyspark_commitlog.log")
 
 @dataclass(frozen=True, slots=True)
 class CompactionJob:
-    """One round of one partition, for the worker that does it.
+    """One round of one partition, for a worker.
 
-    What it makes is named for settle entry ``number``; without append that is the newest one when the round began.
+    `number` is the settle entry in its files' names; without append the newest at the start.
     """
 
     topic: TopicLog
@@ -61,34 +60,34 @@ class CompactionJob:
 
     @property
     def directory(self) -> SegmentDir:
-        """Return where to read and write."""
+        """Return the partition's directory."""
         return SegmentDir(self.topic.storage, self.topic.paths(self.topic_id), self.partition)
 
     @property
     def split_bytes(self) -> int:
-        """Return after how many bytes of segments a piece of the work ends, if it can: where it is published alone."""
+        """Return the target size of a piece to publish."""
         return LONG_MAX if self.topic.storage.can_append else self.rules.segment_bytes
 
     def number_now(self) -> int:
-        """Return the number for the names of what is begun now (rules R1, O1)."""
+        """Return the number for new files' names (rules R1, O1)."""
         return self.number if self.topic.storage.can_append else self.topic.settled(self.topic_id)[0].sequence
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Neighbouring segments of a job, and those that take their place, at the same offsets."""
+    """Adjacent segments, and their replacements at the same offsets."""
 
     old: tuple[Sealed, ...]
     new: tuple[Sealed, ...]
 
 
-#: Does a job: returns what takes the place of what, ascending, perhaps while it is made; and how many had no key.
+#: Runs a job: returns its replacements, ascending and possibly lazy, and the number of keyless records.
 Worker = Callable[[CompactionJob], tuple[Iterable[Replacement], int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What a round did: the partition, segments and their bytes before and after, records dropped for want of a key."""
+    """Result of a round; pairs are before and after."""
 
     partition: int
     segments: tuple[int, int]
@@ -99,18 +98,13 @@ class Compacted:
 def compact(
     topic: TopicLog, topic_id: str, worker: Worker | None = None, progress: Progress = silent
 ) -> list[Compacted]:
-    """Compact what is due, partition by partition; stops where another settler, or compactor, is at work (R3, O2).
+    """Compact partitions until another settler or compactor works (R3, O2).
 
-    Args:
-        topic: the topic.
-        topic_id: its current incarnation.
-        worker: does the rounds; None: this process.
-        progress: is called with the segments that are read and written.
+    `worker` None: in this process.
 
     Raises:
-        CorruptionError: a frame is damaged; nothing of that partition was swapped, the others were compacted. So it is
-            with any other error, of a worker's too. Of what partitions share, all that is their own was compacted.
-        TopicChangedError: the topic was deleted or made again.
+        CorruptionError: a frame is damaged; other partitions were compacted, as after any other error, a worker's too.
+        TopicChangedError: the topic was deleted or recreated.
     """
     done: list[Compacted] = []
     topic.forget_defaults()
@@ -135,9 +129,9 @@ def compact(
 
 
 def idle_reasons(topic: TopicLog, topic_id: str) -> dict[str, int]:
-    """Return why partitions of a compacted topic have nothing to compact now, and how many for that reason.
+    """Return why partitions have nothing to compact: reason -> count.
 
-    Empty for other topics, and if nothing can be appended: segments are merged there.
+    Empty without compaction, and without append, as segments are merged there.
     """
     _, state = topic.newest(topic_id)
     config = topic.config(state)
@@ -153,7 +147,7 @@ def idle_reasons(topic: TopicLog, topic_id: str) -> dict[str, int]:
 
 
 def _rounds(topic: TopicLog, topic_id: str, partition: int, worker: Worker, progress: Progress) -> Iterator[Compacted]:
-    """Compact a partition until nothing is due; the lock is free between two rounds."""
+    """Compact a partition, releasing the lock between rounds."""
     while True:
         if topic.storage.can_append:
             with topic.settling(topic_id) as held:
@@ -202,9 +196,9 @@ def _job(
     sealed: Sequence[Sealed],
     progress: Progress,
 ) -> CompactionJob | None:
-    """Return the round that is due among these segments of a partition; None where none is.
+    """Return the due round, or None.
 
-    Nor where records are void that may be there still: they supersede nothing.
+    None while void records may remain: they supersede nothing.
     """
     if late_voids(state, partition, settled.partition(partition)):
         return None
@@ -233,7 +227,6 @@ def _plan(
 
 
 def _run_job(job: CompactionJob, worker: Worker) -> tuple[list[Replacement], int]:
-    """Run a whole job by a worker; warn of records without key."""
     done, keyless = worker(job)
     _warn_of_keyless(job, keyless)
     return list(done), keyless
@@ -258,7 +251,7 @@ def _compacted(job: CompactionJob, done: Sequence[Replacement], keyless: int) ->
 
 
 def _split_failures(topic: TopicLog, topic_id: str) -> list[Exception]:
-    """Split what is due; return what ended that, for all or some. The partitions' own pieces can be compacted still."""
+    """Split shared objects that are due; return the errors."""
     failures = list[Exception]()
     try:
         _split_what_is_due(topic, topic_id, failures)
@@ -270,10 +263,7 @@ def _split_failures(topic: TopicLog, topic_id: str) -> list[Exception]:
 
 
 def _split_what_is_due(topic: TopicLog, topic_id: str, failures: list[Exception]) -> None:
-    """Make own pieces of those objects of the tail that hold what some partition is to compact.
-
-    Of the others why they can't be looked at is added to ``failures``.
-    """
+    """Split the tail's objects that some partition is to compact."""
     state = topic.newest_durable(topic_id, fresh=True)[1]
 
     def look(now: SettleState, partition: int) -> tuple[Sequence[Sealed], Exception | None]:
@@ -288,7 +278,7 @@ def _split_what_is_due(topic: TopicLog, topic_id: str, failures: list[Exception]
 def _due_in(
     topic: TopicLog, state: TopicState, settled: SettleState, partition: int
 ) -> tuple[Sequence[Sealed], Exception | None]:
-    """Return the dirty segments that a partition is to compact, up to the first that may be lost; and why it is."""
+    """Return a partition's dirty segments before the first gap, and its error."""
     config = topic.config(state)
     sealed, failure = topic.sealed_before_gap(settled, partition, state.log_start[partition])
     oldest = _oldest(topic, state.topic_id, partition, settled.partition(partition), sealed, config)
@@ -301,7 +291,7 @@ def _due_in(
 def _compact_pieces(
     topic: TopicLog, topic_id: str, partition: int, worker: Worker, progress: Progress
 ) -> Compacted | None:
-    """Do a round without a lock: each piece is published when it is made; the first that can't be ends the round."""
+    """Run a round without a lock, until a piece can't be published."""
     stored, state = topic.newest_durable(topic_id, fresh=True)
     base, settled, own = _own_now(topic, topic_id, partition)
     done, known_at = list[Replacement](), stored.sequence
@@ -326,10 +316,10 @@ def _compact_pieces(
 
 
 def _own_now(topic: TopicLog, topic_id: str, partition: int) -> tuple[Stored, SettleState, tuple[Sealed, ...]]:
-    """Return the newest settle entry and its state, and a partition's own pieces by it.
+    """Return the newest settle entry, its state, and own pieces.
 
     Raises:
-        FileNotFoundError: the newest entry names a manifest that is missing.
+        FileNotFoundError: the newest entry's manifest is missing.
     """
     while True:
         base, settled = topic.settled(topic_id)
@@ -348,7 +338,7 @@ def _oldest(
     sealed: Sequence[Sealed],
     config: TopicConfig,
 ) -> int | None:
-    """Return the oldest timestamp above 0 of the dirty segments' first frames (``maxCompactionDelay``)."""
+    """Return the oldest positive first timestamp of dirty segments (`maxCompactionDelay`)."""
     if config.number("max.compaction.lag.ms") == LONG_MAX:
         return None
     first = (
@@ -364,7 +354,7 @@ def _oldest(
 
 
 def work_here(job: CompactionJob) -> tuple[Iterator[Replacement], int]:
-    """Do a job: find what is superseded, then rewrite the segments that hold some of it, as far as is asked for."""
+    """Run a job in this process: find superseded records, then rewrite lazily."""
     plan = job.cleanable
     clean, total = len(plan.clean), len(plan.segments)
     sources = [
@@ -386,7 +376,7 @@ def _rewritten(job: CompactionJob, gone: Sequence[Ints]) -> Iterator[Replacement
 
 
 def groups_of(job: CompactionJob, gone: Sequence[int], split_bytes: int = LONG_MAX) -> list[range]:
-    """Return the runs of the job's segments to rewrite, given how many records of each are superseded."""
+    """Return the runs of segments to rewrite."""
     plan = job.cleanable
     touched = [
         bool(gone[i]) or i >= len(plan.clean) or _outdated(job, segment) for i, segment in enumerate(plan.segments)
@@ -395,12 +385,12 @@ def groups_of(job: CompactionJob, gone: Sequence[int], split_bytes: int = LONG_M
 
 
 def latest_before(segments: Sequence[Sealed], group: range) -> int:
-    """Return the largest timestamp of the segment before a group; -1 where there is none (pure)."""
+    """Return the largest timestamp before a group; -1 if none (pure)."""
     return segments[group.start - 1].max_timestamp if group.start else NO_TIMESTAMP
 
 
 def _outdated(job: CompactionJob, segment: Sealed) -> bool:
-    """Return whether a clean segment holds deleted records or tombstones that may go: by headers alone."""
+    """Return whether headers show deleted records or expired tombstones."""
     if segment.base_offset < job.rules.log_start:
         return True
     horizons = (located.frame.delete_horizon_ms for located in walk(job.directory.storage, job.directory.span(segment)))
@@ -408,7 +398,7 @@ def _outdated(job: CompactionJob, segment: Sealed) -> bool:
 
 
 def key_source(directory: SegmentDir, segment: Sealed, begun: Callable[[], None] = lambda: None) -> KeySource:
-    """Return a segment's keys, frame by frame, each checked (rule R11); ``begun`` is called each time they are read."""
+    """Return a segment's keys, read by checked frames (rule R11)."""
 
     def read() -> Iterator[Keys]:
         begun()

@@ -1,6 +1,6 @@
-"""What a compaction takes, and which segments it writes again (pure).
+"""Selection of segments to compact and to rewrite (pure).
 
-Kafka: ``LogCleanerManager.grabFilthiestCompactedLog``, ``Cleaner.groupSegmentsBySize``.
+Kafka: `LogCleanerManager.grabFilthiestCompactedLog`, `Cleaner.groupSegmentsBySize`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pyspark_commitlog.config import LONG_MAX, TopicConfig
 from pyspark_commitlog.log.settle_state import Sealed, SettledPartition
 
-# What a round holds for an offset that turns out superseded.
+# Memory of a round per superseded offset.
 _BYTES_AN_OFFSET = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Cleanable:
-    """What a round takes: segments compacted before, and those after them that were not. Neighbours, ascending."""
+    """Adjacent segments of a round: compacted ones, then uncompacted ones."""
 
     clean: tuple[Sealed, ...]
     dirty: tuple[Sealed, ...]
@@ -37,15 +37,14 @@ def plan_compaction(
     now_ms: int,
     oldest_ms: int | None,
 ) -> Cleanable | None:
-    """Return what to compact now; None when it is not due (pure; ``LogCleanerManager.grabFilthiestCompactedLog``).
+    """Return the segments to compact; None if not due (pure; `grabFilthiestCompactedLog`).
 
     Args:
-        sealed: the partition's sealed segments; the active one is never compacted.
-        row: the partition as published.
-        log_start: its log start offset.
-        config: of the topic; ``cleaner.dedupe.buffer.size`` also bounds the offsets of the dirty segments in a round.
-        now_ms: the storage's time.
-        oldest_ms: the oldest timestamp that is not compacted, if ``max.compaction.lag.ms`` asks for it.
+        sealed: sealed segments; the active one is never compacted.
+        row, log_start: the published partition.
+        config: `cleaner.dedupe.buffer.size` also bounds the dirty offsets of a round.
+        now_ms: storage time.
+        oldest_ms: oldest uncompacted timestamp, if `max.compaction.lag.ms` is set.
     """
     if not config.has_policy("compact"):
         return None
@@ -64,7 +63,7 @@ def plan_compaction(
 def idle_reason(
     sealed: Sequence[Sealed], row: SettledPartition, *, log_start: int, config: TopicConfig, now_ms: int
 ) -> str:
-    """Return why ``plan_compaction`` finds nothing to compact in these sealed segments (pure)."""
+    """Return the reason why `plan_compaction` finds nothing (pure)."""
     clean, dirty = _clean_and_dirty(sealed, row, log_start)
     if not dirty:
         sizes = ", ".join(f"{name}={config.number(name)}" for name in ("segment.bytes", "segment.ms"))
@@ -80,26 +79,26 @@ def idle_reason(
 def _clean_and_dirty(
     sealed: Sequence[Sealed], row: SettledPartition, log_start: int
 ) -> tuple[tuple[Sealed, ...], tuple[Sealed, ...]]:
-    """Return the segments above the log start offset: those compacted before, and those after them."""
+    """Return the compacted and uncompacted segments above the log start."""
     first_dirty = max(log_start, row.cleaned)
     clean = tuple(s for s in sealed if log_start < s.end_offset <= first_dirty)
     return clean, tuple(s for s in sealed if s.end_offset > first_dirty)
 
 
 def is_overdue(oldest_ms: int | None, config: TopicConfig, now_ms: int) -> bool:
-    """Return whether ``max.compaction.lag.ms`` has passed since the oldest timestamp that is not compacted (pure)."""
+    """Return whether the oldest timestamp exceeds `max.compaction.lag.ms` (pure)."""
     return oldest_ms is not None and now_ms - oldest_ms > config.number("max.compaction.lag.ms")
 
 
 def _old_enough(dirty: Sequence[Sealed], config: TopicConfig, now_ms: int) -> list[Sealed]:
-    """Return the segments before the first that is younger than ``min.compaction.lag.ms``."""
+    """Return the segments before the first younger than `min.compaction.lag.ms`."""
     lag = config.number("min.compaction.lag.ms")
     young = (i for i, s in enumerate(dirty) if lag and s.max_timestamp > now_ms - lag)
     return list(dirty[: next(young, len(dirty))])
 
 
 def _bounded(dirty: Sequence[Sealed], offsets: int) -> Iterator[Sealed]:
-    """Yield the first segments, with so many offsets at most: at least one."""
+    """Yield the first segments with at most `offsets` offsets, at least one."""
     taken = 0
     for segment in dirty:
         taken += segment.end_offset - segment.base_offset
@@ -111,10 +110,9 @@ def _bounded(dirty: Sequence[Sealed], offsets: int) -> Iterator[Sealed]:
 def plan_groups(
     segments: Sequence[Sealed], touched: Sequence[bool], segment_bytes: int, split_bytes: int = LONG_MAX
 ) -> list[range]:
-    """Return the runs of neighbours to rewrite; all others stay as they are (pure).
+    """Return runs to rewrite: touched segments and small neighbours (pure).
 
-    Those are the touched ones, together with small neighbours, which this is the occasion to join
-    (``Cleaner.groupSegmentsBySize``). A run ends before ``split_bytes``, if that leaves one segment at least.
+    `Cleaner.groupSegmentsBySize`. A run ends before `split_bytes`, after at least one segment.
     """
     groups: list[range] = []
     start, size = 0, 0

@@ -1,8 +1,7 @@
-"""From which of other roots the frames of damaged offsets are taken, and how they are read there.
+"""Donor roots of damaged offsets, and their frames.
 
-In a partition that was compacted, at this root or the other, all that compaction has seen is taken from one root, not
-only what is damaged: of a key that was deleted since, the tombstone may be gone at one of them and an older record not
-yet at the other. Void offsets are taken without records, whatever the other root has there still.
+If compaction has seen the damage at either root, everything it has seen comes from one root: of a deleted key, one root
+may have dropped the tombstone while the other has an older record. Void offsets come without records.
 """
 
 from __future__ import annotations
@@ -24,16 +23,10 @@ from pyspark_commitlog.log.topic import TopicLog
 def attempts(
     fragments: Sequence[Fragment], log_start: int, seen: int, others: Sequence[int]
 ) -> list[tuple[list[Range], list[int]]]:
-    """Return what of a partition may be fetched, and from which of the other roots, one try after the other (pure).
+    """Return (ranges to fetch, donors) per attempt (pure).
 
-    Roots where compaction has seen nothing of it, nor here, have the same records: each frame may be of another root.
-    Else all is of one.
-
-    Args:
-        fragments: what can't be read.
-        log_start: nobody needs what is below.
-        seen: the offset below which compaction may have dropped records, at this root.
-        others: the same at the others.
+    Roots that never compacted the damage, if this one did not either, may be mixed; otherwise one root gives all.
+    `seen` and `others` are the offsets below which compaction may have dropped records here and there.
     """
     damage = lost_ranges(fragments, log_start, 0)
     if not damage:
@@ -48,13 +41,7 @@ def attempts(
 
 
 def lost_ranges(fragments: Sequence[Fragment], log_start: int, seen: int) -> list[Range]:
-    """Return which offsets of a partition are to be fetched (pure).
-
-    Args:
-        fragments: what can't be read.
-        log_start: nobody needs what is below.
-        seen: the offset below which compaction may have dropped records, at this root or the one that has them.
-    """
+    """Return the damaged offsets to fetch, and all below `seen` (pure)."""
     ranges = sorted((max(each.start, log_start), each.end) for each in fragments if each.end > log_start)
     if ranges and seen > ranges[0][0]:
         whole = (log_start, max(seen, ranges[0][1]))
@@ -63,7 +50,7 @@ def lost_ranges(fragments: Sequence[Fragment], log_start: int, seen: int) -> lis
 
 
 class LackingError(CorruptionError):
-    """No root that was asked has some offsets of a partition."""
+    """No asked root has some offsets of a partition."""
 
     def __init__(self, partition: int, why: str) -> None:
         super().__init__(why)
@@ -72,7 +59,7 @@ class LackingError(CorruptionError):
 
 @dataclass(frozen=True)
 class ByPartition:
-    """See ``salvage.Remaining``: the frames of each partition from where they are taken."""
+    """`salvage.Remaining` by partition."""
 
     frames: Mapping[int, Remaining]
 
@@ -81,22 +68,22 @@ class ByPartition:
         return self.frames[partition].of_segment(partition, segment, end, lost)
 
     def of_gap(self, partition: int, start: int, end: int) -> Iterator[Timed]:
-        """Yield the frames of offsets of which nothing is left."""
+        """Yield frames of lost offsets."""
         return self.frames[partition].of_gap(partition, start, end)
 
 
 class FramesOfReplicas:
-    """See ``salvage.Remaining``: what is whole stays, all else comes from other roots.
+    """`salvage.Remaining` of own whole frames and others' frames.
 
     Raises:
-        LackingError: no other root has some of it.
+        LackingError: no other root has some offsets.
     """
 
     def __init__(self, topic: TopicLog, state: TopicState, donors: Sequence[Donor]) -> None:
         self._topic, self._state, self._donors = topic, state, donors
 
     def of_segment(self, partition: int, segment: Active | Sealed, end: int, lost: Sequence[Range]) -> Iterator[Timed]:
-        """Yield the frames of a segment, those of lost offsets from other roots."""
+        """Yield a segment's frames, lost ones from other roots."""
         log_start = self._state.log_start[partition]
         for fragment in segment_fragments(self._topic, self._state.topic_id, partition, segment, end):
             hit = any(overlap(offsets, (fragment.start, fragment.end)) for offsets in lost)
@@ -106,7 +93,7 @@ class FramesOfReplicas:
                 yield from self.of_gap(partition, max(fragment.start, log_start), fragment.end)
 
     def of_gap(self, partition: int, start: int, end: int) -> Iterator[Timed]:
-        """Yield the frames of these offsets, each from the first root that has it whole; void ones without records."""
+        """Yield frames, each from the first root that has it whole."""
         failures, voids = [], self._state.voids_of(partition)
         for donor in self._donors:
             if start >= end:
@@ -122,9 +109,9 @@ class FramesOfReplicas:
 
 
 class Donor:
-    """A topic at a root, from which frames are taken: settled there first, as far as its readers see.
+    """A topic at a root to take frames from.
 
-    But for ``settled``, which says what is there.
+    Settled there first, unless `settled` is given.
     """
 
     def __init__(self, topic: TopicLog, topic_id: str, settled: SettleState | None = None) -> None:
@@ -132,7 +119,7 @@ class Donor:
         self.url = topic.storage.url
 
     def row(self, partition: int) -> SettledPartition:
-        """Return what it has settled of a partition.
+        """Return the root's settled partition.
 
         Raises:
             CommitLogError, OSError: it does not answer.
@@ -140,10 +127,10 @@ class Donor:
         return self._state().partition(partition)
 
     def refuse_further(self, partition: int, state: TopicState) -> None:
-        """Refuse to take what compaction has dropped for records that the asking root has not learned.
+        """Refuse a root whose compaction is beyond the known log end.
 
         Raises:
-            CommitLogError, OSError: it is so, or this root does not answer.
+            CommitLogError, OSError: it is, or it does not answer.
         """
         seen, learned = self.row(partition).compacted_below, state.log_end[partition]
         if seen > learned:
@@ -153,12 +140,12 @@ class Donor:
             )
 
     def frames(self, partition: int, start: int, end: int, voids: Sequence[Void]) -> Iterator[Timed]:
-        """Yield frames that cover these offsets, checked, in order; fewer where it has not settled so far.
+        """Yield checked frames of the offsets, as far as settled.
 
-        ``voids`` are without their records.
+        Records of `voids` are left out.
 
         Raises:
-            CorruptionError: it has a gap, or damage of its own.
+            CorruptionError: it has a gap or damage.
             CommitLogError, OSError: it does not answer.
         """
         row, offset = self.row(partition), start

@@ -1,4 +1,4 @@
-"""Look at each partition by itself: what can't be read stops no other, and is no loss where others had it collected."""
+"""Run a check per partition and collect failures."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.topic import TopicLog
 
 _Found = TypeVar("_Found")
-#: Returns what is found of a partition, and why that is not all of it; raises where nothing is found.
+#: Returns a partition's result, and the reason if it is incomplete.
 Look = Callable[[SettleState, int], tuple[_Found, Exception | None]]
 
 
 def look_once(
     settled: SettleState, partitions: Iterable[int], look: Look[_Found]
 ) -> tuple[dict[int, _Found], dict[int, Exception]]:
-    """Return what is found of each of these partitions, and why some, or a part of them, can't be read."""
+    """Return the results and failures of a check, by partition."""
     found: dict[int, _Found] = {}
     failures: dict[int, Exception] = {}
     for partition in partitions:
@@ -33,10 +33,10 @@ def look_once(
 def look_now(
     topic: TopicLog, topic_id: str, partitions: Iterable[int], look: Look[_Found]
 ) -> tuple[SettleState, dict[int, _Found], dict[int, Exception]]:
-    """Return the newest state, and of each partition what ``look_once`` does; without what is merely collected.
+    """Like `look_once` on the newest state; concurrent collection is no failure.
 
-    What can't be read may be collected by now: of those partitions a newer entry is looked at. It names what is
-    damaged still, so a failure that is met again stands; a busy topic has a newer entry each time.
+    Failed partitions are checked again with each newer entry. A failure met twice stands, as a busy topic always has a
+    newer entry.
     """
     base, settled = topic.settled(topic_id)
     every, failures = look_once(settled, partitions, look)

@@ -1,8 +1,7 @@
-"""Find the records that a later one of the same key supersedes, within bounded memory. Exact: keys decide, not hashes.
+"""Superseded records by key, exact and in bounded memory.
 
-Kafka's ``SkimpyOffsetMap`` holds a 16-byte hash for each key and trusts it. Here a hash only deals the keys out to
-buckets that fit into memory one at a time; within a bucket the keys themselves are compared, by Arrow. The price is
-that the keys are read once per bucket.
+Kafka's `SkimpyOffsetMap` trusts a 16-byte hash per key. Here a hash only splits keys into buckets that fit into memory,
+and keys are read once per bucket.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.murmur2 import murmur2
 
-#: What a byte per dirty record says when it is not the record's bucket.
+#: Fates of a dirty record in place of its bucket.
 _SUPERSEDED = 255
 _KEYLESS = 254
 _MAX_BUCKETS = 254
@@ -29,7 +28,7 @@ Hash = Callable[[pa.Array], npt.NDArray[np.uint32]]
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Keys of some records (binary, null where there is none) and their offsets, ascending."""
+    """Keys of records (binary, null if absent) and their ascending offsets."""
 
     offsets: Ints
     keys: pa.Array
@@ -37,10 +36,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class KeySource:
-    """A segment whose keys can be read as often as need be; ``read`` yields them frame by frame.
-
-    All offsets lie in [``base_offset``, ``end_offset``).
-    """
+    """Segment whose keys can be read repeatedly, frame by frame."""
 
     base_offset: int
     end_offset: int
@@ -50,16 +46,15 @@ class KeySource:
 def find_superseded(
     clean: Sequence[KeySource], dirty: Sequence[KeySource], buffer_bytes: int, key_hash: Hash = murmur2
 ) -> tuple[list[Ints], int]:
-    """Return, per segment (first the clean, then the dirty ones), the offsets of records that need not stay.
+    """Return each segment's superseded or keyless offsets; count the keyless.
 
-    Those are the records with a later one of the same key in the dirty segments, and those without a key; of the latter
-    also how many there are.
+    A record is superseded by a later one of its key in the dirty segments.
 
     Args:
-        clean: segments in which every key has one record, all below the dirty ones.
-        dirty: the segments after them, ascending.
-        buffer_bytes: of keys to hold at a time. One byte for each offset of the dirty segments comes on top.
-        key_hash: deals keys out to buckets; any function of the key is right, an even one bounds memory.
+        clean: segments with one record per key, below the dirty ones.
+        dirty: later segments, ascending.
+        buffer_bytes: of keys held at a time, besides one byte per dirty offset.
+        key_hash: splits keys into buckets; an even one bounds memory.
     """
     size = sum(keys.keys.nbytes for source in dirty for keys in source.read())
     buckets = min(max(1, -(-size // buffer_bytes)), _MAX_BUCKETS)
@@ -75,7 +70,7 @@ def find_superseded(
 
 
 class _Fates:
-    """A byte per dirty offset: its bucket, or what became of it; ``all`` of them, and segment by segment."""
+    """A byte per dirty offset: its bucket or fate."""
 
     def __init__(self, dirty: Sequence[KeySource]) -> None:
         self.starts = list(accumulate((source.end_offset - source.base_offset for source in dirty), initial=0))
@@ -86,7 +81,7 @@ class _Fates:
 
 
 def bucket_of(keys: pa.Array, buckets: int, key_hash: Hash) -> npt.NDArray[np.uint8]:
-    """Return the bucket of every key, by the hash's high bits: the low ones are alike within a partition."""
+    """Return buckets by high bits; low ones are equal in a partition."""
     if buckets == 1:
         return np.zeros(len(keys), np.uint8)
     return ((key_hash(keys).astype(np.uint64) * np.uint64(buckets)) >> np.uint64(32)).astype(np.uint8)
@@ -95,10 +90,7 @@ def bucket_of(keys: pa.Array, buckets: int, key_hash: Hash) -> npt.NDArray[np.ui
 def _mark_dirty(
     dirty: Sequence[KeySource], fates: _Fates, bucket: int, buckets: int, key_hash: Hash, buffer_bytes: int
 ) -> pa.Array:
-    """Mark the superseded records of a bucket in ``fates``; return the bucket's different keys.
-
-    Equal keys are in one bucket, however many there are: of those that were seen before, only one is held.
-    """
+    """Mark a bucket's superseded records; return its distinct keys."""
     known, known_at = pa.array([], pa.binary()), np.zeros(0, np.int64)
     chunks: list[pa.Array] = []
     places: list[Ints] = []
@@ -113,7 +105,7 @@ def _mark_dirty(
         known = encoded.chunk(0).dictionary
         order = np.arange(len(codes))
         last = np.empty(len(known), np.int64)
-        last[codes] = order  # of equal codes the last assignment counts
+        last[codes] = order  # the last assignment of equal codes wins
         fates.all[at[last[codes] != order]] = _SUPERSEDED
         known_at = at[last]
         chunks.clear()
@@ -145,7 +137,6 @@ def _find_clean(
     key_hash: Hash,
     buffer_bytes: int,
 ) -> None:
-    """Add to ``gone`` the records of clean segments whose key is among ``known``; looked up in large batches."""
     chunks: list[pa.Array] = []
     places: list[tuple[int, Ints]] = []
     held = 0

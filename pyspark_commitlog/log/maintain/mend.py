@@ -1,11 +1,8 @@
-"""Mend: rewrite damaged segments with the frames that other roots have of the same offsets.
+"""Rewrite of damaged segments with other roots' frames.
 
-Offsets mean the same records at every root, though each has settled, merged and compacted them by itself. So frames are
-taken by offset, checked by their CRC, and cut where they reach beyond what is damaged. Segments are swapped as ``void``
-swaps them; under the settlers' lock where there is one.
-
-Records that became void after this root had settled them count as damage: compaction may have dropped what they
-superseded. Where it has not seen them they are cut out of this root's own frames.
+Offsets mean the same records everywhere, but each root settled and compacted on its own: frames are taken by offset,
+CRC-checked, and cut at the damage. Segments are swapped as by `void`. Records made void after they were settled count
+as damage if compaction has seen them, as it may have dropped others in their favour; else they are just cut out.
 """
 
 from __future__ import annotations
@@ -44,7 +41,7 @@ logger = logging.getLogger("pyspark_commitlog.log")
 
 @dataclass(frozen=True, slots=True)
 class MendedSegments:
-    """Offsets whose frames were fetched, (partition, start, end), and what is damaged still, and why."""
+    """Fetched (partition, start, end), and remaining damage."""
 
     ranges: tuple[tuple[int, int, int], ...] = ()
     left: tuple[str, ...] = ()
@@ -56,19 +53,18 @@ class MendedSegments:
 def mend_segments(
     topic: TopicLog, topic_id: str, others: Sequence[TopicLog], *, void_only: bool = False, alone: bool = False
 ) -> MendedSegments:
-    """Rewrite what is damaged, or void, of a topic's segments at a root with frames of others; all segments are read.
+    """Rewrite damaged or void parts of segments with other roots' frames.
 
     Args:
-        topic: at the root.
-        topic_id: of the incarnation.
+        topic, topic_id: the incarnation at the damaged root.
         others: the topic at other roots, the likeliest first.
-        void_only: only what is void: no segment is read that has none of it.
-        alone: nobody else has the topic: what is void goes, also where nobody can give what it may have superseded.
+        void_only: only void offsets; reads no other segments.
+        alone: no other root has the topic: void records go even if superseded ones are lost.
 
     Raises:
-        ConflictError: a settler holds the lock all the time, or swapped what is damaged: run it again.
-        CorruptionError: a manifest is damaged, or missing.
-        TopicChangedError: the topic was deleted or made again.
+        ConflictError: a settler holds the lock, or swapped damaged segments: run it again.
+        CorruptionError: a manifest is damaged or missing.
+        TopicChangedError: the topic was deleted or recreated.
     """
     topic.forget_defaults()
     donors = [Donor(other, topic_id) for other in others]
@@ -80,7 +76,7 @@ def mend_segments(
 
 @dataclass(frozen=True)
 class _Try:
-    """Offsets to write again, and frames for them; ``donor`` is the one root that has all that compaction has seen."""
+    """Offsets to rewrite; `donor` is set if one root gives all."""
 
     lost: tuple[Range, ...]
     frames: FramesOfReplicas
@@ -89,8 +85,6 @@ class _Try:
 
 @dataclass
 class _Mending:
-    """A topic at a root, as it is found, and the roots that frames may be taken from."""
-
     topic: TopicLog
     number: int
     state: TopicState
@@ -102,13 +96,12 @@ class _Mending:
 
     @classmethod
     def of(cls, topic: TopicLog, topic_id: str, donors: Sequence[Donor], *, alone: bool) -> _Mending:
-        """Look at a topic."""
         stored, state = topic.newest(topic_id)
         base, settled = topic.settled(topic_id)
         return cls(topic, stored.sequence, state, base, settled, donors, alone)
 
     def mend_files(self, *, void_only: bool) -> MendedSegments:
-        """Write partitions again, one after the other, under the settlers' lock; publish them together."""
+        """Rewrite partitions under the settlers' lock, and publish together."""
         topic, settled = self.topic, self.settled
         damaged = (
             {} if void_only else self._find_damage(lambda: damaged_fragments(topic, settled, self.state.topic_id, None))
@@ -135,10 +128,7 @@ class _Mending:
         return done
 
     def _find_damage(self, damage: Callable[[], dict[int, list[Fragment]]]) -> dict[int, list[Fragment]]:
-        """Return the damage found; a missing manifest ends the search.
-
-        That is so where this root was set back to a copy of before, as a settler had made it.
-        """
+        """Search for damage; a manifest missing after a restore ends it."""
         try:
             return damage()
         except FileNotFoundError as error:
@@ -146,7 +136,7 @@ class _Mending:
             raise missing(error) if newest.sequence == self.base.sequence else _overtaken(self.topic) from error
 
     def mend_objects(self, *, void_only: bool) -> MendedSegments:
-        """Do so where nothing can be appended: partitions that share an object are written again together, or none."""
+        """Mend without append: partitions of a shared object succeed together."""
         topic, settled = self.topic, self.settled
         salvage = partial(Salvage, topic, self.state, settled)
         damaged = {} if void_only else self._find_damage(lambda: salvage().fragments(None))
@@ -168,7 +158,7 @@ class _Mending:
                 self.failures[error.partition].append(str(error))
                 del tries[error.partition][0]
                 continue
-            except SharedLossError as error:  # those that share an object with what nobody has; others are mended
+            except SharedLossError as error:  # those that share an object with unrecoverable damage; others are mended
                 left += MendedSegments(left=(str(error),))
                 tries = {partition: some for partition, some in tries.items() if partition not in error.partitions}
                 continue
@@ -178,7 +168,7 @@ class _Mending:
             return sum((_mended(partition, each) for partition, each in chosen.items()), left)
 
     def _tries(self, partition: int, fragments: Sequence[Fragment]) -> Iterator[_Try]:
-        """Yield what may be written again, with whose frames, one try after the other; note why others can't."""
+        """Yield attempts for a partition; record why donors are unfit."""
         failures, there = self.failures.setdefault(partition, []), list[tuple[SettledPartition, Donor]]()
         misled_all, own = True, self.settled.partition(partition)
         for donor in self.donors:
@@ -197,7 +187,7 @@ class _Mending:
         damage = lost_ranges(fragments, self.state.log_start[partition], 0)
         here = Donor(self.topic, self.state.topic_id, self.settled)
         if damage and own.compacted_below <= damage[0][0]:
-            there.append((own, here))  # it has what is between void records
+            there.append((own, here))  # it has the records between void ones
         found = attempts(
             fragments, self.state.log_start[partition], own.compacted_below, [row.compacted_below for row, _ in there]
         )
@@ -216,7 +206,7 @@ class _Mending:
             yield _Try(tuple(damage), FramesOfReplicas(self.topic, self.state, [here]))
 
     def _after(self, row: SettledPartition, by: _Try) -> SettledPartition:
-        """Return the row of a partition that was written again: what compaction has seen is that of the one root."""
+        """Return the rewritten row, with a sole donor's compaction offsets."""
         if self.state.is_replicated:
             row = replace(row, voids_at=self.number)
         if by.donor is None:
@@ -224,10 +214,9 @@ class _Mending:
         return replace(row, cleaned=min(row.cleaned, by.donor.cleaned)).with_dropped_below(by.donor.compacted_below)
 
     def _unless_changed(self, partition: int, by: _Try, row: SettledPartition) -> SettledPartition | None:
-        """Return the newest row, changed so; None where it is to be looked at again, since there was no lock.
+        """Return the newest row as rewritten; None to examine it again.
 
-        Compaction has seen more meanwhile, and may have dropped what a void record superseded, or a settler that had
-        not learned of the void has settled such a record.
+        Without a lock, compaction may have dropped more for void records, or an uninformed settler have settled some.
         """
         found = self.settled.partition(partition)
         is_as_found = late_voids(self.state, partition, row) == late_voids(self.state, partition, found)
@@ -246,7 +235,7 @@ class _Mending:
         )
 
     def _all_damage(self, fragments: dict[int, list[Fragment]], *, void_only: bool) -> dict[int, list[Fragment]]:
-        """Add to what can't be read what no frame proves, and what is void by now; ascending."""
+        """Add segments with wrong checksums, and late voids; ascending."""
         if not void_only:
             fragments = _with_checksums(self.topic, self.settled, fragments)
         for partition in range(self.state.partitions):
@@ -258,7 +247,7 @@ class _Mending:
 
 
 def warn_of_void_records(name: str, url: str, why: str) -> None:
-    """Say that records which were made void stay at a root."""
+    """Warn that void records stay at a root."""
     logger.warning(
         "topic %r: records that were made void stay in %s, unread, and it is not compacted there: %s", name, url, why
     )
@@ -278,11 +267,7 @@ def _overtaken(topic: TopicLog) -> ConflictError:
 def _with_checksums(
     topic: TopicLog, settled: SettleState, fragments: dict[int, list[Fragment]]
 ) -> dict[int, list[Fragment]]:
-    """Add segments whose frames look right, and which have another fault.
-
-    Raises:
-        CorruptionError: a manifest is damaged.
-    """
+    """Add segments with valid frames but another fault."""
     for partition in range(len(settled.partitions)):
         there = fragments.get(partition, [])
         try:
@@ -300,10 +285,10 @@ def _with_checksums(
 
 
 def _fault(storage: Storage, home: TopicPaths, partition: int, segment: Active | Sealed) -> str | None:
-    """Return what is wrong with a segment whose frames look right; None if nothing is.
+    """Return the fault of a segment with valid frames, or None.
 
-    Its bytes are not those that were published (offsets, epochs, a swap), or a sector under an index can't be read,
-    where no settler could go on, and no merge. An index that is only wrong is a hint, and made again.
+    Its bytes differ from those published, or a sector under an index is unreadable, which stops settlers and merges. A
+    wrong index is only a hint.
     """
     span = segment_span(home, partition, segment)
     try:

@@ -1,7 +1,6 @@
-"""Recover: check the indexes of all segments, and rebuild those that are missing or damaged. A step of ``maintain``.
+"""Check of all indexes, and rebuild of faulty ones.
 
-Reads indexes only; a log is walked when an index of it must be rebuilt. Kafka does this at start (``LogLoader``). A log
-that is damaged below its published length is an error: nothing is rebuilt over it.
+Reads a log only to rebuild its index; Kafka does this at start (`LogLoader`). Nothing is rebuilt over a damaged log.
 """
 
 from __future__ import annotations
@@ -20,15 +19,13 @@ from pyspark_commitlog.log.topic import TopicLog
 
 
 def recover(topic: TopicLog, topic_id: str) -> int:
-    """Rebuild what indexes need it, under the settler's lock (rule R3); nothing when another settler is at work.
+    """Rebuild faulty indexes if the lock is free (rule R3).
 
-    Returns:
-        The number of segments whose indexes were rebuilt.
+    Returns the number of rebuilt segments.
 
     Raises:
-        CorruptionError: a log that is needed for this, or a manifest, is damaged; all other segments were seen to. So
-            it is with any other error that comes of one.
-        TopicChangedError: the topic was deleted or made again.
+        CorruptionError: a needed log or manifest is damaged; other segments were checked, as after any other error.
+        TopicChangedError: the topic was deleted or recreated.
     """
     topic.forget_defaults()
     if not topic.storage.can_append or _sound(topic, topic_id):
@@ -38,7 +35,7 @@ def recover(topic: TopicLog, topic_id: str) -> int:
 
 
 def _sound(topic: TopicLog, topic_id: str) -> bool:
-    """Look without the lock: what looks wrong may only have changed meanwhile, and is looked at again with it."""
+    """Check without the lock; faults may be concurrent changes."""
     topic.newest(topic_id)
     _, settled = topic.settled(topic_id)
     directories = (
@@ -70,7 +67,7 @@ def _recover_locked(topic: TopicLog, topic_id: str) -> int:
 
 
 class _Mender:
-    """Sees to the segments of one partition; a failure of one is written down, and the next is looked at."""
+    """Rebuilds the indexes of one partition, collecting failures."""
 
     def __init__(
         self,
@@ -87,7 +84,7 @@ class _Mender:
         self.rebuilt = 0
 
     def mend(self, row: SettledPartition) -> SettledPartition:
-        """Return the partition's row to publish: ``row`` itself when no length has changed."""
+        """Return the row to publish; `row` itself if unchanged."""
         try:
             row = self._active(row)
         except Exception as error:  # noqa: BLE001 raised by the caller: no segment stops the others

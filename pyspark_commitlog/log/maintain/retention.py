@@ -1,7 +1,7 @@
-"""Retention: move log start offsets up, and let go of the segments below them, whether or not anybody read them.
+"""Retention: raise log start offsets, then release the segments below.
 
-First the entry that raises the log start offset, then the settle entry that stops naming the segments; their files go
-when no retained settle entry names them any more (rule R13), so a reader that is under way ends what it has open.
+First the topic's entry, then the settle entry. Files go once no retained settle entry names them (rule R13), so a
+running read can finish.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition,
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog, check_partition
 
-#: In place of an offset: up to the high watermark (Kafka: ``DeleteRecordsRequest.HIGH_WATERMARK``).
+#: Offset that stands for the high watermark (Kafka: `DeleteRecordsRequest.HIGH_WATERMARK`).
 HIGH_WATERMARK = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """What a run let go of: partition -> (log start offset before, after), and segments no longer named."""
+    """Result: partition -> (log start before, after), and released segments."""
 
     log_start: Mapping[int, tuple[int, int]]
     segments: int = 0
@@ -45,21 +45,11 @@ def plan_log_start(
     now_ms: int,
     file_ms: Mapping[str, int],
 ) -> int:
-    """Return a partition's log start offset under ``retention.bytes``, then ``retention.ms`` (pure).
+    """Return the log start under `retention.bytes`, then `retention.ms` (pure).
 
-    With ``cleanup.policy=compact`` alone, neither counts.
-
-    Oldest segment first, up to the first that stays; what lies below the log start offset already does not count. The
-    active segment may go too, in Kafka by a roll before (``UnifiedLog.deleteOldSegments``). A segment without a
-    timestamp above 0 is as old as its file (``LogSegment.largestTimestamp``, which takes 0 for one).
-
-    Args:
-        sealed: the sealed segments, in order.
-        row: the partition as settled.
-        log_start: its log start offset.
-        config: of the topic.
-        now_ms: the present time.
-        file_ms: segment's stem -> its file's time, of those without such a timestamp; one that is missing stays.
+    Unchanged with `cleanup.policy=compact` alone. Oldest segment first, up to the first that stays, the active one
+    included (Kafka rolls first: `UnifiedLog.deleteOldSegments`). A segment without a positive timestamp is as old as
+    its file (`LogSegment.largestTimestamp`): `file_ms` by stem; a missing one stays.
     """
     if not config.has_policy("delete"):
         return log_start
@@ -83,7 +73,7 @@ def _latest(segment: Sealed | Active, file_ms: Mapping[str, int], otherwise_ms: 
 def _file_times(
     topic: TopicLog, topic_id: str, partition: int, segments: Sequence[Sealed], row: SettledPartition
 ) -> dict[str, int]:
-    """Return the times (ms) of the files of segments whose records do not tell; one that is not there is left out."""
+    """Return file times (ms) by stem, of segments without a positive timestamp."""
     times = {}
     named: list[Sealed | Active] = [*segments, row.active]
     for segment in named:
@@ -95,10 +85,10 @@ def _file_times(
 
 
 def plan_deletion(offsets: Mapping[int, int], state: TopicState, topic: str, config: TopicConfig) -> tuple[int, ...]:
-    """Return the log start offsets after ``delete_records``; they never go down (rule R9; pure).
+    """Return the log starts after `delete_records`; never lower (rule R9; pure).
 
     Raises:
-        UsageError: a partition that does not exist, a negative offset, or a topic that is compacted only.
+        UsageError: unknown partition, negative offset, or compacted-only topic.
         OffsetOutOfRangeError: an offset beyond the high watermark.
     """
     starts = list(state.log_start)
@@ -121,11 +111,11 @@ def plan_deletion(offsets: Mapping[int, int], state: TopicState, topic: str, con
 
 
 def delete_records(topic: TopicLog, topic_id: str, offsets: Mapping[int, int]) -> tuple[int, ...]:
-    """Move log start offsets up to ``offsets`` by one entry; return those of all partitions.
+    """Raise log starts by one entry; return all.
 
     Raises:
-        UsageError, OffsetOutOfRangeError: see ``plan_deletion``; nothing was moved.
-        TopicChangedError: the topic was deleted or made again.
+        UsageError, OffsetOutOfRangeError: see `plan_deletion`; nothing was changed.
+        TopicChangedError: the topic was deleted or recreated.
     """
 
     def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
@@ -143,12 +133,11 @@ def _raised(state: TopicState, starts: tuple[int, ...]) -> Draft[None] | Unchang
 
 
 def retain(topic: TopicLog, topic_id: str) -> Retained:
-    """Apply the topic's retention to what is settled; nothing when another settler is at work (rule R3).
+    """Apply retention to settled records, unless another settler works (R3).
 
     Raises:
-        CorruptionError: a manifest is damaged; the other partitions were seen to. So it is with any other error that
-            comes of reading one.
-        TopicChangedError: the topic was deleted or made again.
+        CorruptionError: a manifest is damaged; other partitions were retained, as after any other read error.
+        TopicChangedError: the topic was deleted or recreated.
     """
     topic.forget_defaults()
     if not topic.storage.can_append:
@@ -170,9 +159,9 @@ def retain(topic: TopicLog, topic_id: str) -> Retained:
 
 
 def _retain_unlocked(topic: TopicLog, topic_id: str) -> Retained:
-    """Do as ``retain`` where there is no lock: what goes is planned from the log start offsets, on every attempt.
+    """Retain without a lock, planned again on every attempt.
 
-    Where an object of the tail can't be read, only what comes before the first offset that it may hold can go.
+    Nothing goes after an unreadable object of the tail.
     """
     _, before = topic.newest(topic_id)
 
@@ -219,7 +208,7 @@ def _raise_log_start(
 def _let_go(
     topic: TopicLog, state: TopicState, base: Stored, settled: SettleState, sealed: Mapping[int, Sequence[Sealed]]
 ) -> int:
-    """Publish the segments that stay; return how many do not."""
+    """Publish the remaining segments; return the number of released ones."""
     partitions, gone = list(settled.partitions), 0
     for partition, segments in sealed.items():
         row, start = settled.partition(partition), state.log_start[partition]
@@ -245,10 +234,10 @@ def _let_go(
 def _keeps_files(
     topic: TopicLog, state: TopicState, base: Stored, settled: SettleState, sound: Collection[int]
 ) -> bool:
-    """Return whether only the settle entry before the newest still names some segments, longer than the delay.
+    """Return whether only the second newest settle entry names released segments.
 
-    The newest two entries stay (rule R13): of a topic that is idle those segments would stay for ever. Only partitions
-    whose manifest is ``sound`` are asked.
+    The newest two stay (rule R13), so an idle topic would keep those files for ever. False before the delay; only
+    `sound` partitions are checked.
     """
     delay = topic.config(state).number("file.delete.delay.ms")
     if base.info.modified_ms + delay > topic.storage.now_ms():
@@ -264,11 +253,10 @@ def _keeps_files(
 
 
 def collect_segments(topic: TopicLog, topic_id: str) -> int:
-    """Delete the files of segments that no retained settle entry names (rule R13); return how many.
+    """Delete segment files that no retained settle entry names (rule R13).
 
-    Left alone is what a settler may be making: files at or above the active segment's base offset, and rewritten
-    segments, whose names carry the settle number that they are meant for (rule R1), beyond the newest one. With the
-    settlers' lock nobody is making any: what one left goes.
+    Spares files that a settler may be making: from the active segment on, or, unless the lock is free, rewrites named
+    for later settle entries (rule R1). Returns their number.
     """
     if not topic.storage.can_append:
         return 0
@@ -310,7 +298,7 @@ def _may_go(base_offset: int, rewrite: int, newest: SettledPartition, sequence: 
 
 
 def _referenced_segments(topic: TopicLog, partition: int, states: Sequence[SettleState]) -> set[tuple[int, int]]:
-    """Return (base offset, rewrite) of a partition's segments in these states."""
+    """Return (base offset, rewrite) of the segments in some states."""
     rows = [(state, state.partition(partition)) for state in states]
     manifests = {row.manifest.name: state for state, row in rows if row.manifest is not None}
     named = {(row.active.base_offset, row.active.rewrite) for _, row in rows}

@@ -1,4 +1,4 @@
-"""What ``maintain`` does to one topic, step by step."""
+"""The steps of `maintain` on one topic."""
 
 from __future__ import annotations
 
@@ -21,22 +21,20 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Progress, Watched, watched
 from pyspark_commitlog.storage import Holder
 
-#: How long a run of the settler may take before it publishes, and progress is reported.
+#: Seconds after which a settling run publishes and reports progress.
 SETTLE_SECONDS = 5.0
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """What ``CommitLog.maintain`` did to one topic; ``rebuilt_indexes`` counts segments.
+    """Result of `CommitLog.maintain` on one topic.
 
-    ``merged`` is of segment objects: of a root on storage without append; ``swept_files`` counts objects, manifests and
-    tables there that no entry ever named.
-
-    ``not_compacted``: why partitions of a compacted topic had nothing to compact, if none was; reason -> partitions.
-
-    ``busy`` is the holder of the settlers' lock when a step wanted it, and ``busy_ms`` how long it had it: that step
-    was left to it. None: nobody did.
+    Attributes:
+        rebuilt_indexes: number of segments.
+        swept_files, merged: without append only: unnamed files swept, objects merged.
+        not_compacted: reason -> partitions, if nothing was compacted.
+        busy, busy_ms: holder of the settlers' lock that a step met, and for how long it had it.
     """
 
     topic: str
@@ -63,7 +61,7 @@ def maintain_topic(topic: TopicLog, progress: Progress) -> Maintained:
 def _maintain(topic: TopicLog, progress: Progress) -> Maintained:
     stored = topic.journal.newest()
     if stored is not None:
-        topic.journal.assure(stored)  # rule R5: what it says of incarnations that are over is acted upon
+        topic.journal.assure(stored)  # rule R5: its former incarnations are acted upon
         if topic.state_of(stored.entry).deleted:
             collect_decided(topic)
             return Maintained(topic.name, 0, Retained({}), (), Collected(), 0, remove_former(topic, stored))
@@ -107,19 +105,18 @@ def _maintain(topic: TopicLog, progress: Progress) -> Maintained:
 
 
 def _sweep_files(topic: TopicLog, topic_id: str) -> int:
-    """Sweep what nobody named where settlers hold no lock; where they do, ``collect`` has seen to it."""
+    """Sweep unnamed files without append; with append `collect` does it."""
     swept = None if topic.storage.can_append else sweep_objects(topic, topic_id)
     return 0 if swept is None else swept + sweep_tables(topic, topic_id)
 
 
 def _held_ms(topic: TopicLog) -> int:
-    """Return for how long the holder of the lock has held it, as far as its note says."""
     known = topic.busy is not None and topic.busy.since_ms >= 0
     return max(0, topic.storage.clock.now_ms() - topic.busy.since_ms) if topic.busy is not None and known else 0
 
 
 def _settle_all(topic: TopicLog, topic_id: str, progress: Progress) -> Settled:
-    """Settle until nothing is left; return the last run's outcome, with the sums of all."""
+    """Settle until nothing is left; return the totals."""
     _, state = topic.newest(topic_id)
     _, before = topic.settled(topic_id)
     due = sum(end - before.partition(partition).end_offset for partition, end in enumerate(state.log_end))
@@ -134,16 +131,16 @@ def _settle_all(topic: TopicLog, topic_id: str, progress: Progress) -> Settled:
 
 @dataclass
 class _Steps:
-    """Runs steps; what fails is kept, and the steps after it run all the same: they may be what frees a full disk."""
+    """Runs all steps despite failures: later ones may free disk."""
 
     progress: Watched
     failures: list[Exception] = field(default_factory=list)
 
     def run(self, name: str, step: Callable[[], _T], otherwise: _T) -> _T:
-        """Return what a step returns, ``otherwise`` when it fails, whatever the reason.
+        """Return a step's result, or `otherwise` if it fails.
 
         Raises:
-            TopicChangedError: the topic was deleted or made again: nothing is left to do.
+            TopicChangedError: the topic was deleted or recreated.
         """
         self.progress(name, 0, 1)
         try:
@@ -157,6 +154,5 @@ class _Steps:
         return otherwise
 
     def raise_failures(self, name: str) -> None:
-        """Raise what failed of a topic, if anything did; see ``errors.combine_errors``."""
         if self.failures:
             raise combine_errors(self.failures, f"topic {name!r}: {len(self.failures)} steps failed")

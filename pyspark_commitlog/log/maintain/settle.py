@@ -1,7 +1,7 @@
-"""Settle: move committed frames from chunks and entries into the segmented log. Redo-only: sees committed data alone.
+"""Settling: move committed frames from chunks and entries to segments. Redo-only.
 
-One settler per topic, under an OS lock that it only tries (rule R3), held from re-reading the newest entries until its
-settle entry is put. Interrupted anywhere, it leaves bytes beyond published lengths, which the next settler cuts off.
+One settler per topic holds an OS lock, only ever tried, from rereading the newest entries to its settle entry (R3). The
+next one cuts off what an interrupted one left beyond published lengths.
 """
 
 from __future__ import annotations
@@ -31,28 +31,27 @@ from pyspark_commitlog.storage.process import share_out
 
 logger = logging.getLogger("pyspark_commitlog.log")
 
-#: The first settle entry that settles something, most often: its topic's creation has put the one before.
+#: Usually the first settle entry that settles something; the topic's creation puts the one before.
 FIRST_SETTLED = 2
-# Partitions are moved by several threads, one for each so many bytes: copying, CRCs and fsync need no Python lock.
+# Threads that move partitions, at most, and bytes per thread: copying, CRCs and fsync release the GIL.
 _THREADS = 4
 _THREAD_BYTES = 8 * 2**20
 _WARN_SECONDS = 60.0
-# How many times `settle.bytes` a commit merges at most, see ``merge``.
+# Most multiples of `settle.bytes` that a commit merges, see `merge`.
 _MERGED_AT_ONCE = 4
 
 
 def settle(topic: TopicLog, topic_id: str, *, budget_seconds: float | None = None) -> Settled:
-    """Settle what is committed, as far as the budget goes.
+    """Settle committed records within the budget.
 
-    Returns:
-        What was moved; nothing when another settler is at work (``TopicLog.busy``), or was first.
+    The result is empty if another settler works (`TopicLog.busy`) or was first.
 
     Raises:
-        CorruptionError: sources or active segments are damaged. The other partitions were settled, and those are
-            published as damaged: commits to them are refused until they can be settled. Any other error that is a
-            partition's own ends only that one, too, and does not mark it.
-        StorageError: no space or permission, or an fsync failed; nothing was published.
-        ExceptionGroup: several partitions failed, not all by a ``CommitLogError``.
+        CorruptionError: sources or active segments are damaged. Those partitions are published as damaged, and commits
+            to them refused until settled; all others were settled. Any other error of a partition stops only that one,
+            unmarked.
+        StorageError: no space or permission, or a failed fsync; nothing was published.
+        ExceptionGroup: several partitions failed, not all by a `CommitLogError`.
     """
     done = settle_on(topic, topic_id, budget_seconds=budget_seconds)
     if done.failures:
@@ -63,7 +62,7 @@ def settle(topic: TopicLog, topic_id: str, *, budget_seconds: float | None = Non
 
 
 def settle_on(topic: TopicLog, topic_id: str, *, budget_seconds: float | None = None) -> Settled:
-    """Do as ``settle``, but hand out what ended partitions instead of raising it."""
+    """Like `settle`, but return per-partition errors instead of raising."""
     topic.forget_defaults()
     return _settle(topic, topic_id, budget_seconds, retry=True)
 
@@ -88,14 +87,10 @@ def _settle(
 
 
 def settle_after_commit(topic: TopicLog, topic_id: str, hurries: Callable[[], bool] | None = None) -> Settled:
-    """Settle and collect inside a commit when enough is due; a failure is a warning, never the commit's (rule R5).
+    """Settle and collect after a commit if due; log failures (rule R5).
 
-    With the root's defaults that the commit found. It looks how much is due, which costs requests where nothing can be
-    appended: there ask ``is_look_due`` first.
-
-    Args:
-        topic, topic_id: whose.
-        hurries: whether somebody waits for it. None: somebody does; else it rests beside others that commit.
+    Checking the load costs requests without append: ask `is_look_due` first. `hurries`: whether a caller waits; if not,
+    it yields to other commits. None: always.
     """
     try:
         done = _settle_what_waits(topic, topic_id, hurries)
@@ -129,7 +124,10 @@ def _settle_what_waits(topic: TopicLog, topic_id: str, hurries: Callable[[], boo
 
 
 def _settle_objects(topic: TopicLog, stored: Stored, state: TopicState, config: TopicConfig) -> Settled:
-    """Settle, merge and collect what is due on storage without append; the process that settled last begins (O13)."""
+    """Settle, merge and collect without append (rule O13).
+
+    The process that settled last begins.
+    """
     clock, seconds = topic.storage.clock, config.number("settle.budget.ms") / 1000
     topic_id, waiting = state.topic_id, waiting_of(topic.storage, state.topic_id)
     if waiting.goes_on_collecting(clock.monotonic()) and not waiting.may_be_due(clock.monotonic()):
@@ -162,14 +160,7 @@ def _settle_objects(topic: TopicLog, stored: Stored, state: TopicState, config: 
 
 
 def _collect_some(topic: TopicLog, topic_id: str, waiting: Waiting, budget_seconds: float, least: int) -> None:
-    """Collect what has become due in ten minutes, as far as the budget goes: later commits go on.
-
-    Args:
-        topic, topic_id: whose.
-        waiting: what the process knows of it.
-        budget_seconds: for how long, mostly.
-        least: entries that go however long that takes.
-    """
+    """Collect within the budget, every ten minutes; at least `least` entries."""
     from pyspark_commitlog.log.maintain.collect import collect
 
     clock = topic.storage.clock
@@ -187,7 +178,7 @@ def _collect_some(topic: TopicLog, topic_id: str, waiting: Waiting, budget_secon
 
 
 def _warn_of(topic: TopicLog, failure: Exception, *, damage: bool = False) -> None:
-    """Say why a commit's settler did not get through; ``damage`` is published."""
+    """Log why a commit's settler failed; `damage` is published."""
     if damage:
         logger.warning(
             "topic %r: committed, but a part of it can't be settled, and commits to it are refused from now on: %s",
@@ -200,7 +191,7 @@ def _warn_of(topic: TopicLog, failure: Exception, *, damage: bool = False) -> No
 
 
 def _warn_busy(topic: TopicLog, holder: Holder, waiting: SettleLoad) -> None:
-    """Warn of the process that keeps all others from settling; once a minute for each handle."""
+    """Warn of the lock's holder, once a minute per handle."""
     now = topic.storage.clock.monotonic()
     if topic.warned is None or now - topic.warned >= _WARN_SECONDS:
         topic.warned = now
@@ -214,13 +205,13 @@ def _warn_busy(topic: TopicLog, holder: Holder, waiting: SettleLoad) -> None:
 def settle_load(topic: TopicLog, newest: Stored, state: TopicState) -> SettleLoad:
     """Return the unsettled load, by one read of the oldest unsettled entry.
 
-    What waits for a damaged partition does not count: a commit's settler can't move it.
+    Excludes entries that wait for a damaged partition, which settling can't move.
     """
     return waits_in(topic, newest, state, topic.settled(state.topic_id)[1])
 
 
 def waits_in(topic: TopicLog, newest: Stored, state: TopicState, settled: SettleState) -> SettleLoad:
-    """Do as ``settle_load``, by a settle state read after the topic's."""
+    """Like `settle_load`, by a settle state read after the topic's."""
     oldest = max(settled.others_from, state.created + 1)
     entries = newest.sequence - oldest + 1
     if entries <= 0:
@@ -233,7 +224,6 @@ def waits_in(topic: TopicLog, newest: Stored, state: TopicState, settled: Settle
 
 
 def _unsettled_bytes(topic: TopicLog, newest: Stored, entries: int) -> int:
-    """Return an estimate: the newest entry's ``weight`` times the entries (streams write batches of like size)."""
     return entries * weight(length for _, _, _, length, *_ in topic.extent_rows(newest.entry))
 
 
@@ -246,14 +236,10 @@ def _settle_locked(
     last: bool,
     throttle: SettleThrottle | None = None,
 ) -> tuple[Settled, bool]:
-    """Settle under the lock; return what was done, and whether power loss may have taken some (acks=0).
+    """Settle under the lock; return also whether acks=0 chunks may be lost.
 
-    Args:
-        topic, topic_id: whose.
-        budget_seconds: see ``settle``.
-        retry: whether partitions that are published as damaged are tried again.
-        last: damage is published even where chunks may be unsynced: what power loss took of them is voided by now.
-        throttle: what it leaves to others.
+    `retry`: also try partitions published as damaged. `last`: publish damage although chunks are unsynced, as their
+    losses are voided by now.
     """
     stored, state = topic.newest_durable(topic_id, fresh=True)
     base, before = topic.settled(topic_id)
@@ -268,10 +254,10 @@ def _settle_locked(
 
 
 class _LocalRun(SettleRun):
-    """Appends to the partitions' active segments, under the lock."""
+    """Appends to active segments, under the lock."""
 
     def _move_all(self, sources: Mapping[int, Sequence[Source | Hole]]) -> None:
-        waiting = sorted(sources, key=lambda p: (_waits_since(sources[p]), p))  # the longest wait first
+        waiting = sorted(sources, key=lambda p: (_waits_since(sources[p]), p))  # the longest waiting first
         threads = _threads(chain.from_iterable(sources.values()))
         share_out(lambda p: self._move(p, sources[p]), waiting, threads)
 
@@ -284,7 +270,7 @@ class _LocalRun(SettleRun):
 
 
 def _threads(sources: Iterable[Source | Hole]) -> int:
-    """Return how many threads move so much: a thread has a cost, and small runs are over before it starts (pure)."""
+    """Return the number of threads worth starting (pure)."""
     moving = sum(source.extent.length for source in sources if isinstance(source, Source))
     return min(_THREADS, 1 + moving // _THREAD_BYTES)
 
@@ -307,7 +293,7 @@ def _settle_partition(
     before: SettleState,
     budget: Budget,
 ) -> tuple[SettledPartition, bool]:
-    """Return the partition's row to publish, and whether its indexes were rebuilt."""
+    """Return the row to publish, and whether indexes were rebuilt."""
     paths = topic.paths(state.topic_id)
 
     def sealed() -> Sequence[Sealed]:

@@ -1,1 +1,1 @@
-"""Settle, merge, compact and let go where nothing can be appended: operations on segment objects (rules O1 to O13)."""
+"""Settling, merging, compaction and retention without append (rules O1 to O13)."""

@@ -1,8 +1,7 @@
-"""What compaction does to the settle state where nothing can be appended: operations on a partition's own pieces.
+"""Compaction of own pieces without append.
 
-Nobody else takes those in a topic that is compacted (rule O3), so what lies in the tail is split first. A round
-publishes piece by piece, in the order of offsets; ``cleaned`` rises with the last (rule O5). Any number of compactors
-may work at once: the one whose pieces are not named any more gives up.
+Nobody else takes a compacted topic's own pieces (O3), so the tail is split first. A round publishes pieces by offset;
+`cleaned` rises with the last (O5). A compactor whose pieces are no longer named gives up.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ def publish_piece(
     dropped_below: int,
     known_at: int,
 ) -> bool:
-    """Put ``new`` in the place of ``old``; return whether that is published.
+    """Replace `old` by `new`; return whether that is published.
 
-    Not where records were made void of which the round has read the keys: another process may have dropped them since,
-    and then nothing would say that ``new`` lacks what they superseded.
+    Refused if records that the round has read were voided: another process may have dropped them since, and nothing
+    would say that `new` lacks older ones.
 
     Args:
-        topic, topic_id, partition: whose pieces.
-        old, new: neighbours, and what was made of them.
-        cleaned: of the last piece of a round: below it every key has one record.
-        dropped_below: where the round ends: of each piece a record may be gone for one that is not published.
-        known_at: the topic's entry by which the round knew what is void.
+        topic, topic_id, partition: the partition.
+        old, new: adjacent pieces and their replacement.
+        cleaned: for the last piece of a round: its end.
+        dropped_below: the round's end, up to which records may be dropped.
+        known_at: topic entry whose voids the round knew.
 
     Raises:
         StorageError, OutcomeUnknownError: it may be published.
@@ -60,21 +59,23 @@ def publish_piece(
 
 
 def still_own(topic: TopicLog, topic_id: str, partition: int, pieces: Sequence[Sealed]) -> bool:
-    """Return whether the newest settle entry names all these pieces: only then a missing one is a loss (rule R8)."""
+    """Return whether the newest settle entry names all these pieces.
+
+    Only then a missing one is a loss (rule R8).
+    """
     return are_named(topic, topic.settled(topic_id)[1], partition, pieces)
 
 
 def eligible(sealed: Sequence[Sealed], tail: Sequence[Shared]) -> tuple[Sealed, ...]:
-    """Return the segments of a partition but that in the newest object of the tail (pure).
+    """Return the segments outside the newest tail object (pure).
 
-    That one has the part of Kafka's active segment, which is never compacted: what is split now will not be merged
-    with what comes next.
+    That one is like Kafka's active segment.
     """
     newest = tail[-1].name if tail else ""
     return tuple(segment for segment in sealed if segment.place is None or segment.place.object != newest)
 
 
 def reaches_into(tail: Sequence[Shared], dirty: Sequence[Sealed]) -> int:
-    """Return how many objects of the tail, from the oldest on, hold segments that are to be compacted (pure)."""
+    """Return how many of the oldest tail objects have dirty segments (pure)."""
     wanted = {segment.place.object for segment in dirty if segment.place is not None}
     return max((number for number, shared in enumerate(tail, 1) if shared.name in wanted), default=0)

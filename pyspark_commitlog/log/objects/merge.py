@@ -1,8 +1,7 @@
-"""Merge segment objects, so that a topic has few of them whatever the size of its commits.
+"""Merging of segment objects, to keep them few.
 
-The tail is merged by tiers into larger objects that partitions share, and from about 8 MiB a partition on into objects
-of the partitions' own, which are merged up to ``segment.bytes``. Frames are copied as they are, but small neighbours
-are joined as a settler joins them. Any number of processes may merge at once: what is done twice is given up.
+The tail is merged by tiers into larger shared objects, and from about 8 MiB per partition into own objects, up to
+`segment.bytes`. Any number of processes may merge; duplicates are given up.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ from pyspark_commitlog.log.settling.merger import Merger
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 
-#: Own pieces that a commit looks at, from the newest on.
+#: Newest own pieces that a commit considers.
 _RECENT = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What merges did: how many were published, and the bytes that they wrote."""
+    """Number of published merges, and bytes written."""
 
     merges: int = 0
     size_bytes: int = 0
 
     def plus(self, size_bytes: int) -> Merged:
-        """Return this and one more merge."""
+        """Add one merge."""
         return Merged(self.merges + 1, self.size_bytes + size_bytes)
 
 
@@ -49,31 +48,28 @@ class _TooLargeError(Exception):
 
 
 class _InVainError(Exception):
-    """Another process took what was to be merged, or let go of it."""
+    """Another process took or released the sources."""
 
 
 def merge(
     topic: TopicLog, topic_id: str, *, most_bytes: int | None = None, enough: Callable[[], bool] = lambda: False
 ) -> Merged:
-    """Merge what is due, the smallest first. What is damaged is left out, and reported at the end.
+    """Merge what is due, smallest first.
 
     Args:
-        topic, topic_id: whose.
-        most_bytes: no merge reads more, unless it is late; None for any number.
-        enough: is asked before each merge.
-
-    Returns:
-        What was published. What another process took meanwhile, or let go of, is given up.
+        topic, topic_id: the incarnation.
+        most_bytes: largest merge, unless it is late; None: unlimited, own pieces too.
+        enough: asked before each merge.
 
     Raises:
-        CorruptionError: some of what is to be merged is damaged; nothing of it was published, the rest was merged.
-        StorageError: nothing of the merge under way was published.
+        CorruptionError: some sources are damaged; all other merges were published.
+        StorageError: the current merge was not published.
     """
     done, tried, own = NOTHING_MERGED, set[object](), most_bytes is None
     damage: dict[str | int, Exception] = {}
     while not enough():
         base, settled = topic.settled(topic_id)
-        if not own and not is_tier_due(settled.tail):  # mostly: then nothing more is read
+        if not own and not is_tier_due(settled.tail):  # the common case, without further reads
             break
         work = _Merge(topic, topic.newest(topic_id)[1], base, settled, damage)
         try:
@@ -95,12 +91,12 @@ def merge(
 
 
 def split(topic: TopicLog, topic_id: str, objects: Sequence[Shared]) -> int:
-    """Make own pieces of the partitions of what the first objects of the tail hold; return the bytes written.
+    """Split the first tail objects into own pieces; return bytes written.
 
-    Nothing where another process has taken one of them meanwhile.
+    0 if another process took one.
 
     Raises:
-        CorruptionError: some of it is damaged; only what lies before the first such object was published.
+        CorruptionError: one is damaged; only those before it were split.
         StorageError: nothing was published.
     """
     if not objects:
@@ -119,13 +115,12 @@ def split(topic: TopicLog, topic_id: str, objects: Sequence[Shared]) -> int:
 
 
 class _Merge:
-    """A look at what is due, and the work of one merge.
+    """Planning and work of one merge.
 
     Args:
-        topic: whose.
-        state: of the topic; read after ``settled``, see ``Sources``.
-        base, settled: the newest settle entry, which gives the objects their names (rule O1), and its state.
-        damaged: what is left out: objects of the tail, by name, and partitions, of whose own pieces nothing is merged.
+        topic, state: the topic; its state is read after `settled`, see `Sources`.
+        base, settled: the newest settle entry, for names (rule O1), and its state.
+        damaged: tail objects and partitions to leave out.
     """
 
     def __init__(
@@ -143,12 +138,12 @@ class _Merge:
         self._paths = topic.paths(state.topic_id)
 
     def plan(self, most_bytes: int | None, *, own: bool) -> TailMerge | OwnMerge | None:
-        """Return what is due and not too large; the tail first.
+        """Return a due merge within the limit, or None; the tail first.
 
-        ``own``: look at the partitions' own pieces, too. That reads their manifests: a commit does it after a split.
+        `own` includes own pieces, whose manifests are read.
 
         Raises:
-            DamagedError: what it has to look at can't be read.
+            DamagedError: a source can't be read.
         """
         for tail in plan_tail(self._settled.tail, self._log_bytes, self._limits.segment_bytes, self._damaged):
             if most_bytes is None or tail.size_bytes <= most_bytes or tail.late:
@@ -171,11 +166,11 @@ class _Merge:
         return {piece.partition: piece.parts[0].length for piece in slices}
 
     def run(self, plan: TailMerge | OwnMerge) -> int:
-        """Do the work and publish it; return the bytes written.
+        """Run and publish a merge; return the bytes written.
 
         Raises:
             _InVainError: it can't be published any more.
-            DamagedError: some of it can't be read.
+            DamagedError: a source can't be read.
         """
         if isinstance(plan, OwnMerge):
             with damage_of(plan.partition):
@@ -195,7 +190,7 @@ class _Merge:
     # --- the tail ----------------------------------------------------------------------------------------
 
     def _join(self, plan: TailMerge) -> int:
-        """Put one object in the place of neighbours of the tail; none where all they hold is below the log start."""
+        """Replace tail objects by one, or none if below the log start."""
         written = self._write_shared(plan)
         made = () if written is None else (written.shared,)
 
@@ -222,14 +217,13 @@ class _Merge:
                     into.append(frame)
                 into.finish()
             if replaced_in_tail(self._topic.settled(self._state.topic_id)[1].tail, plan.objects, ()) is None:
-                raise _InVainError  # the newest is read again before the bytes are put (rule O13)
+                raise _InVainError  # reread before the bytes are put (rule O13)
             return writer.finish(plan.tier)
         except BaseException:
             writer.discard()
             raise
 
     def _frames(self, partition: int, pieces: Sequence[Sealed], sources: Sources) -> Iterator[Stamped]:
-        """Yield the frames of neighbouring pieces, small ones joined."""
         frame_bytes = min(self._config.number("batch.size"), self._limits.segment_bytes)
         merger = Merger(frame_bytes, self._config.codec(), self._state.topic_id, partition)
         for piece in pieces:
@@ -240,7 +234,7 @@ class _Merge:
     # --- own pieces --------------------------------------------------------------------------------------
 
     def _split(self, plan: TailMerge) -> int:
-        """Write own objects of what the first of the tail hold, and publish them in their place."""
+        """Write own objects for tail objects, and publish them."""
         sources, new, size = Sources(self._topic, self._state, plan.objects), dict[int, list[Sealed]](), 0
         for partition, pieces in sources.partitions.items():
             new[partition], written = self._write_own(partition, self._frames(partition, pieces, sources))
@@ -255,7 +249,6 @@ class _Merge:
         return size
 
     def _merge_own(self, plan: OwnMerge) -> int:
-        """Put one piece in the place of several own pieces of a partition."""
         new, size = self._write_own(plan.partition, self._copies(plan.partition, plan.pieces))
         manifests = Manifests(self._topic, self._state.topic_id)
 
@@ -267,13 +260,13 @@ class _Merge:
         return size
 
     def _check_landed(self, new: Iterable[tuple[int, Sequence[Sealed]]]) -> None:
-        """Raise unless what was made is named: then it was the reply of the put that was lost (rule O2)."""
+        """Raise unless the result is named: then only the reply was lost (O2)."""
         _, now = self._topic.settled(self._state.topic_id)
         if not all(are_named(self._topic, now, partition, pieces) for partition, pieces in new):
             raise _InVainError
 
     def _write_own(self, partition: int, frames: Iterator[Stamped]) -> tuple[list[Sealed], int]:
-        """Write frames of a partition to its own objects, of a segment each at most; return them, and their bytes."""
+        """Write frames to own objects of at most a segment each."""
         made, size, frame = list[Sealed](), 0, next(frames, None)
         while frame is not None:
             writer = self._writer()
@@ -293,7 +286,7 @@ class _Merge:
         return made, size
 
     def _copies(self, partition: int, pieces: Sequence[Sealed]) -> Iterator[Stamped]:
-        """Yield the frames of own pieces as they are: those that were small were joined in the tail."""
+        """Yield own pieces' frames unchanged; small ones were joined in the tail."""
         for piece in pieces:
             for found in read_frames(self._topic.storage, segment_span(self._paths, partition, piece), piece):
                 yield stamped(found.frame, earliest_ms(found.frame, found.payload))
@@ -303,7 +296,7 @@ class _Merge:
 
 
 def replaced_in_tail(tail: Sequence[Shared], old: Sequence[Shared], new: Sequence[Shared]) -> tuple[Shared, ...] | None:
-    """Return the tail with ``new`` in the place of ``old``; None unless exactly these are neighbours (O2; pure)."""
+    """Replace adjacent objects of the tail; None if they changed (O2; pure)."""
     at = next((number for number, shared in enumerate(tail) if shared == old[0]), None)
     if at is None or tuple(tail[at : at + len(old)]) != tuple(old):
         return None

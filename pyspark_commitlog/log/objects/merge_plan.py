@@ -1,7 +1,7 @@
-"""What is to be merged: neighbours of one tier of the tail, or of one class of size of a partition's own pieces (pure).
+"""Selection of merges: neighbours of a tier or size class (pure).
 
-Merges take what is of one tier only, and always the oldest of it, so that a small merge never takes what a long one
-works on (rule O3). Each brings its bytes up by one tier: a record is written once for each, and no more.
+Each takes the oldest of one tier, so that small merges never take a long one's sources (O3). A record is written once
+per tier.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from itertools import groupby
 
 from pyspark_commitlog.log.settle_state import Sealed, Shared
 
-#: How many neighbours become one.
+#: Neighbours per merge.
 FAN_IN = 8
-#: From so many bytes a slice on, by the average of the partitions with records, a merge writes own objects.
+#: Average slice size, over partitions with records, from which a merge writes own objects.
 OWN_BYTES = 8 * 2**20
-#: The tail is late where so many objects of a tier wait to be merged: nobody maintains the topic.
+#: Objects of a tier from which the tail is late: nobody maintains the topic.
 LATE = 3 * FAN_IN
 _LOWEST_CLASS = -7
 
 
 @dataclass(frozen=True, slots=True)
 class TailMerge:
-    """Objects of the tail that become one of the next tier; ``split``: one, or more, of each partition's own.
+    """Tail objects to merge into the next tier; `split`: into own objects.
 
-    ``late``: they have waited so long that this can't wait for ``maintain``.
+    `late`: too late to wait for `maintain`.
     """
 
     objects: tuple[Shared, ...]
@@ -35,25 +35,25 @@ class TailMerge:
 
     @property
     def size_bytes(self) -> int:
-        """Return about how many bytes are to be read, and written."""
+        """Return the approximate bytes to read and write."""
         return sum(shared.size_bytes for shared in self.objects)
 
     @property
     def tier(self) -> int:
-        """Return the tier of the object that is made."""
+        """Return the tier of the result."""
         return max(shared.tier for shared in self.objects) + 1
 
 
 @dataclass(frozen=True, slots=True)
 class OwnMerge:
-    """Own pieces of a partition that become one."""
+    """Own pieces of a partition to merge into one."""
 
     partition: int
     pieces: tuple[Sealed, ...]
 
 
 def own_bytes(segment_bytes: int) -> int:
-    """Return from how many bytes a slice on a merge writes own objects (pure)."""
+    """Return the slice size from which a merge writes own objects (pure)."""
     return min(OWN_BYTES, segment_bytes)
 
 
@@ -63,19 +63,16 @@ def plan_tail(
     segment_bytes: int,
     damaged: Collection[object] = (),
 ) -> Iterator[TailMerge]:
-    """Yield the merges of the tail that are due, one of each tier, the smallest first (pure).
+    """Yield the due merges of the tail, one per tier, smallest first (pure).
 
-    Own pieces lie before all of the tail. So a split takes all objects from the first on: those before the ones that
-    are due are of higher tiers, and few.
-
-    Objects that are damaged stay where they are: what is before such a one and what is after it are merged apart. What
-    is after it can't be split, and becomes larger objects of the tail instead, up to a segment a slice.
+    Own pieces lie before the tail, so a split takes all objects from the first on: those before the due ones are few.
+    Damaged objects separate merges; after one, objects become larger shared ones, up to a segment per slice.
 
     Args:
-        tail: in the order of offsets.
-        log_bytes: returns the bytes of the log of each partition that an object holds; asked of what is due only.
-        segment_bytes: of the topic's config: no slice gets larger.
-        damaged: names of objects that can't be read.
+        tail: by offset.
+        log_bytes: returns a due object's log bytes per partition.
+        segment_bytes: upper bound of a slice.
+        damaged: names of unreadable objects.
     """
     due: dict[int, tuple[int, int]] = {}
     at = 0
@@ -98,12 +95,12 @@ def plan_tail(
 
 
 def is_tier_due(tail: Sequence[Shared]) -> bool:
-    """Return whether enough of a tier are there to be merged (pure)."""
+    """Return whether a tier has enough objects to merge (pure)."""
     return max(Counter(shared.tier for shared in tail).values(), default=0) >= FAN_IN
 
 
 def makes_own(sources: Sequence[Mapping[int, int]], segment_bytes: int) -> bool:
-    """Return whether a merge is to write own objects, by the log bytes of each partition in its sources (pure)."""
+    """Return whether a merge writes own objects, by its sources' log bytes (pure)."""
     sums = _sums(sources)
     if not sums:
         return False
@@ -111,7 +108,6 @@ def makes_own(sources: Sequence[Mapping[int, int]], segment_bytes: int) -> bool:
 
 
 def _sums(sources: Sequence[Mapping[int, int]]) -> Counter[int]:
-    """Return the bytes of each partition in all sources."""
     sums = Counter[int]()
     for source in sources:
         sums.update(source)
@@ -119,7 +115,7 @@ def _sums(sources: Sequence[Mapping[int, int]]) -> Counter[int]:
 
 
 def size_class(size_bytes: int, segment_bytes: int) -> int:
-    """Return the class of a piece: 0 from ``own_bytes`` on, one more for each ``FAN_IN`` times as much (pure)."""
+    """Return a piece's size class: 0 from `own_bytes`, then logarithmic (pure)."""
     found, bound = _LOWEST_CLASS, own_bytes(segment_bytes) * FAN_IN ** (_LOWEST_CLASS + 1)
     while size_bytes >= bound:
         found, bound = found + 1, bound * FAN_IN
@@ -127,10 +123,10 @@ def size_class(size_bytes: int, segment_bytes: int) -> int:
 
 
 def plan_own(pieces: Sequence[Sealed], segment_bytes: int) -> tuple[Sealed, ...]:
-    """Return the own pieces of a partition that are to become one; none where none are due (pure).
+    """Return the own pieces to merge; empty if none are due (pure).
 
-    ``FAN_IN`` neighbours at least, of one class or below, which come to the next class and fit into a segment. The last
-    one is of that class: smaller ones after it may still be merged among themselves.
+    At least `FAN_IN` neighbours of at most one class, which reach the next and fit into a segment. The last is of that
+    class, as smaller ones after it may still merge.
     """
     sizes = [piece.length for piece in pieces]
     classes = [size_class(size, segment_bytes) for size in sizes]

@@ -1,6 +1,6 @@
-"""Settle without a lock: what is committed goes into one new segment object, which one settle entry names.
+"""Settling without a lock, into one new segment object per settle entry.
 
-Any number of settlers may work at once: the one whose entry is first wins, the others' work is given up (rule O2).
+Of concurrent settlers the first entry wins; the others give up (rule O2).
 """
 
 from __future__ import annotations
@@ -23,24 +23,21 @@ from pyspark_commitlog.log.settling.settle_run import Budget, Settled, SettleRun
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 
-#: A run ends with an object of about so many bytes at most; the next one goes on.
+#: Approximate maximum of an object; the next run continues.
 OBJECT_BYTES = 256 * 2**20
-#: No budget of time ends a run before its object has so many bytes: what costs is the request, whatever it holds.
+#: Minimum of an object that a time budget may end: the cost is the request.
 LEAST_BYTES = 2**20
 
 
 def settle_to_object(topic: TopicLog, topic_id: str, budget_seconds: float | None, *, retry: bool) -> Settled:
-    """Settle what is committed, as far as the budget and the size of an object go.
+    """Settle committed records, up to the budget and an object's size.
 
-    Args:
-        topic, topic_id: whose.
-        budget_seconds: the time that it may take before it publishes; None for as long as it needs.
-        retry: whether partitions that are published as damaged are tried again.
+    `retry`: also try partitions published as damaged.
 
     Raises:
         StorageError: nothing was published.
-        UnsupportedError: the topic was settled where files are appended to.
-        OutcomeUnknownError: it may have been published; doing it again is safe.
+        UnsupportedError: the topic was settled by append.
+        OutcomeUnknownError: it may have been published; safe to repeat.
     """
     done, marked = _run(topic, topic_id, budget_seconds)
     if not retry or not marked:
@@ -53,12 +50,9 @@ def settle_to_object(topic: TopicLog, topic_id: str, budget_seconds: float | Non
 def _run(
     topic: TopicLog, topic_id: str, budget_seconds: float | None, *, retried: bool = False
 ) -> tuple[Settled, frozenset[int]]:
-    """Fill and publish one object; return what was done, and which partitions were published as damaged before.
+    """Publish one object; return the result and partitions damaged before.
 
-    Args:
-        topic, topic_id, budget_seconds: see ``settle_to_object``.
-        retried: with what those have, not the others. An object is of one or the other: its slices ascend by partition,
-            and the others come first.
+    `retried`: those partitions alone. They need their own object, as slices ascend by partition.
     """
     stored, state = topic.newest_durable(topic_id, fresh=True)
     base, before = topic.settled(topic_id)
@@ -81,10 +75,7 @@ def _run(
 
 
 def _refuse_appended(topic: TopicLog, before: SettleState) -> None:
-    """Refuse to settle on top of a segment that grows: no manifest names it, so nobody would find it any more.
-
-    Such a segment is made only where files are appended to: by those that see the directory as a local disk.
-    """
+    """Refuse to settle over a growing segment, which no manifest names."""
     for partition, row in enumerate(before.partitions):
         if row.active.length:
             raise UnsupportedError(
@@ -95,7 +86,7 @@ def _refuse_appended(topic: TopicLog, before: SettleState) -> None:
 
 
 def _finish(topic: TopicLog, topic_id: str, run: _ObjectRun, writer: ObjectWriter) -> Written | None:
-    """Put the object, unless another settler was first meanwhile: then its bytes would be in vain (rule O13)."""
+    """Put the object, unless another settler was first (rule O13)."""
     _, now = topic.settled(topic_id)
     if not run.may_publish_on(now):
         writer.discard()
@@ -104,7 +95,7 @@ def _finish(topic: TopicLog, topic_id: str, run: _ObjectRun, writer: ObjectWrite
 
 
 class _ObjectRun(SettleRun):
-    """Moves partitions, one after the other, into the slices of one object."""
+    """Moves partitions in order into the slices of one object."""
 
     def __init__(
         self,
@@ -121,10 +112,10 @@ class _ObjectRun(SettleRun):
         self._reads: WholeReads
 
     def _move_all(self, sources: Mapping[int, Sequence[Source | Hole]]) -> None:
-        """Move every partition that has sources; the first write that fails ends the run: partitions share the object.
+        """Move every partition; a failed write breaks the shared object.
 
         Raises:
-            StorageError, OSError: a write failed; what ended partitions before is reported, too.
+            StorageError, OSError: that write, grouped with earlier failures.
         """
         self._reads = WholeReads(self._topic, self._state.topic_id, sources.values())
         for partition in sorted(sources):
@@ -134,7 +125,7 @@ class _ObjectRun(SettleRun):
                 raise combine_errors([failed, *before], f"topic {self._topic.name!r}: nothing could be settled")
 
     def _settle(self, partition: int, sources: Sequence[Source | Hole]) -> bool:
-        """Move one partition up to where its slice, or the object, is full, or a frame is damaged."""
+        """Move a partition until something is full or damaged."""
         row, topic, state = self.partitions[partition], self._topic, self._state
         config = self._config
         merger = Merger(config.number("batch.size"), config.codec(), state.topic_id, partition)
@@ -162,7 +153,7 @@ class _ObjectRun(SettleRun):
         return lambda: next(read) > least and self._budget.spent()
 
     def may_publish_on(self, now: SettleState) -> bool:
-        """Return whether what was moved begins where a state ends, in each partition (rule O2)."""
+        """Return whether the moved ranges start where a state ends (rule O2)."""
         return all(
             now.partition(p).end_offset == self._start[p].end_offset
             for p, row in enumerate(self.partitions)
@@ -172,7 +163,7 @@ class _ObjectRun(SettleRun):
     def operation(
         self, written: Written | None, all_pending: Sequence[Pending], others: Sequence[Pending]
     ) -> Operation:
-        """Return the operation that publishes what was moved."""
+        """Return the operation that publishes the object."""
 
         def settle(_: Stored, now: SettleState) -> Change | None:
             self._look_again(now)
@@ -188,9 +179,9 @@ class _ObjectRun(SettleRun):
         return settle
 
     def _look_again(self, now: SettleState) -> None:
-        """Forget damage where others have settled more, or voided some, since: what was missing may be collected.
+        """Forget damage if others settled or voided more.
 
-        A void puts an entry of the topic, then a settle entry: so the topic's is read after the one of ``now``.
+        A void puts the topic's entry before its settle entry, so the topic's is read after `now`.
         """
         if not any(isinstance(error, CorruptionError) for _, error in self.failures):
             return
@@ -202,7 +193,7 @@ class _ObjectRun(SettleRun):
         ]
 
     def _stands(self, partition: int, now: SettleState, newest: TopicState) -> bool:
-        """Return whether nobody has settled past what this run could not read, or voided some of the partition."""
+        """Return whether nobody settled past the damage or voided records."""
         is_past = now.partition(partition).end_offset > self.partitions[partition].end_offset
         return not is_past and newest.voids_of(partition) == self._state.voids_of(partition)
 
@@ -219,7 +210,7 @@ class _ObjectRun(SettleRun):
 
 
 class _Sink:
-    """A partition's slice, as a sink of frames that is full once a frame did not go in."""
+    """A slice that is full once a frame did not fit."""
 
     def __init__(self, topic: TopicLog, before: SettleState, partition: int, log_start: int, into: SliceWriter) -> None:
         self._topic, self._before, self._partition, self._log_start = topic, before, partition, log_start
@@ -227,13 +218,11 @@ class _Sink:
         self.is_full = False
 
     def append(self, frame: Stamped) -> None:
-        """Append a frame, unless one before did not go in: the next run begins with that one."""
         self.is_full = self.is_full or self.slice.full(frame)
         if not self.is_full:
             self.slice.append(frame)
 
     def latest_timestamp(self) -> int:
-        """Return the largest timestamp (ms) of the slice, or of the segment before it; -1 where there is none."""
         if self.slice.length:
             return self.slice.latest_timestamp
         sealed = _sealed(self._topic, self._before, self._partition, self._log_start)
@@ -241,10 +230,10 @@ class _Sink:
 
 
 def _sealed(topic: TopicLog, settled: SettleState, partition: int, low: int) -> Sequence[Sealed]:
-    """Return a partition's segments, as they are named by now where some of those of a state are collected.
+    """Return a partition's segments, from a newer state if files were collected.
 
     Raises:
-        FileNotFoundError: the newest settle entry names what is missing.
+        FileNotFoundError: the newest settle entry's file is missing.
     """
     while True:
         try:

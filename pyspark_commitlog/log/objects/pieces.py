@@ -1,7 +1,6 @@
-"""Replace what a partition has of its own, or move the oldest of the tail there: operations on the settle state (O2).
+"""Replacement of own pieces, and moves from the tail (rule O2).
 
-A *piece* is a sealed segment in a segment object. A partition's own ones are the rows of its manifest; each of them has
-an object to itself, so an object that no row names any more is dropped.
+A *piece* is a sealed segment in a segment object. Own pieces are a manifest's rows, each with an object to itself.
 """
 
 from __future__ import annotations
@@ -18,15 +17,10 @@ from pyspark_commitlog.log.topic import TopicLog
 
 
 def replaced(own: Sequence[Sealed], old: Sequence[Sealed], new: Sequence[Sealed]) -> tuple[Sealed, ...] | None:
-    """Return a partition's pieces with ``new`` in the place of ``old`` (pure).
+    """Replace `old` by `new` among a partition's pieces (pure).
 
-    Args:
-        own: its pieces, by base offset.
-        old: those that were worked on, as they were named then.
-        new: what takes their place, at the same offsets; nothing, where the first pieces are let go of.
-
-    Returns:
-        None unless exactly these pieces are still named, and neighbours (rule O2).
+    None unless exactly these are named and adjacent (O2). Offsets must match; first pieces may also go without
+    replacement.
     """
     assert old
     at = next((number for number, piece in enumerate(own) if piece == old[0]), None)
@@ -40,12 +34,10 @@ def replaced(own: Sequence[Sealed], old: Sequence[Sealed], new: Sequence[Sealed]
 
 
 def followed(own: Sequence[Sealed], new: Sequence[Sealed], log_start: int) -> tuple[Sealed, ...]:
-    """Return a partition's pieces with ``new`` after them (pure).
-
-    Where the two do not meet, what lies between was left out as it is below the log start: so is all before it.
+    """Append pieces (pure).
 
     Raises:
-        CorruptionError: it is not below ``log_start``.
+        CorruptionError: there is a gap that is not below `log_start`.
     """
     if not own or not new or own[-1].end_offset == new[0].base_offset:
         return (*own, *new)
@@ -59,11 +51,10 @@ def followed(own: Sequence[Sealed], new: Sequence[Sealed], log_start: int) -> tu
 
 @dataclass
 class Manifests:
-    """Writes the manifests of one operation, for all its attempts.
+    """Writer of an operation's manifests, shared by its attempts.
 
-    Where an attempt lost its number, the next one names what it wrote, if the partition's manifest is still the same
-    and as many pieces follow it: so an attempt takes no longer than a settle, of which there may be one a second. What
-    is below the floor by then is written again (rule O4).
+    An attempt reuses an earlier one's manifest if its base and number of pieces are the same: it must be as fast as a
+    settle, of which there may be one a second. Files below the floor are written again (O4).
     """
 
     topic: TopicLog
@@ -71,12 +62,9 @@ class Manifests:
     _written: dict[tuple[int, Manifest | None, int], tuple[int, Manifest]] = field(default_factory=dict)
 
     def after(self, base: Stored, now: SettleState, partition: int, pieces: Sequence[Sealed]) -> Manifest | None:
-        """Return the manifest of these pieces, which follows that of a state; None where there is no piece.
+        """Return the manifest of some pieces; None if there are none.
 
-        Args:
-            base, now: the newest settle entry and its state.
-            partition: whose.
-            pieces: of two lists that an operation has after the same manifest the lengths differ.
+        Different lists of one operation after the same manifest must differ in length.
         """
         if not pieces:
             return None
@@ -101,24 +89,20 @@ def replace_own(
     dropped_below: int = 0,
     manifests: Manifests | None = None,
 ) -> Change | None:
-    """Return the change that puts ``new`` in the place of ``old``, on top of an entry; writes the manifest for it.
+    """Return the change that replaces own pieces; writes the manifest.
+
+    None if other pieces are named, `cleaned` is not higher, or it has landed: ask `are_named`.
 
     Args:
-        topic: whose.
+        topic, partition: the partition.
         base, now: the newest settle entry and its state.
-        partition: whose pieces.
-        old, new: see ``replaced``; the same pieces where only ``cleaned`` rises.
-        cleaned: below it every key has one record; None where that stays as it is.
-        dropped_below: below it records may have been dropped.
-        manifests: of this operation, the same for all its attempts; None: of this attempt alone.
-
-    Returns:
-        None where it can't be done any more: other pieces are named, or ``cleaned`` is no lower. Or it landed: ask
-        ``are_named``.
+        old, new: see `replaced`; equal if only `cleaned` rises.
+        cleaned, dropped_below: of the row; None keeps `cleaned`.
+        manifests: shared by the operation's attempts.
 
     Raises:
         StorageError, OSError: the manifest could not be written.
-        CorruptionError: the one before is damaged.
+        CorruptionError: the previous manifest is damaged.
     """
     return replace_each(
         topic, base, now, partition, [(old, new)], cleaned=cleaned, dropped_below=dropped_below, manifests=manifests
@@ -136,7 +120,7 @@ def replace_each(
     dropped_below: int = 0,
     manifests: Manifests | None = None,
 ) -> Change | None:
-    """Return the change that puts other pieces in the place of several runs (``old``, ``new``); see ``replace_own``."""
+    """Like `replace_own`, for several (`old`, `new`)."""
     row = now.partition(partition)
     own = tuple(topic.own_segments(now, partition).every())
     pieces: tuple[Sealed, ...] | None = own
@@ -165,21 +149,14 @@ def tail_to_own(
     log_start: Sequence[int],
     manifests: Manifests | None = None,
 ) -> Change | None:
-    """Return the change that names the oldest of the tail as own pieces of the partitions; writes their manifests.
+    """Return the change that moves the oldest tail objects to own pieces.
 
-    Args:
-        topic, base, now: see ``replace_own``.
-        objects: what is taken out of the tail.
-        new: partition -> what these objects hold of it, but slices wholly below its log start.
-        log_start: of each partition, no older than the one that ``new`` was made with.
-        manifests: see ``replace_own``.
-
-    Returns:
-        None unless exactly these objects are the first of the tail (rule O2): own pieces lie before all of the tail.
+    None unless exactly these `objects` are the first of the tail (O2). `new` has their pieces by partition, without
+    slices below the log start; `log_start` is not older.
 
     Raises:
         StorageError, OSError: a manifest could not be written.
-        CorruptionError: the one before is damaged, or does not end where ``new`` begins.
+        CorruptionError: the previous one is damaged, or ends before `new`.
     """
     if not objects or now.tail[: len(objects)] != tuple(objects):
         return None
@@ -196,7 +173,7 @@ def tail_to_own(
 
 
 def are_named(topic: TopicLog, settle: SettleState, partition: int, pieces: Sequence[Sealed]) -> bool:
-    """Return whether all these pieces are a partition's own: an operation that made them landed (rule O2)."""
+    """Return whether a partition names all these pieces (rule O2)."""
     return set(pieces) <= set(topic.own_segments(settle, partition).every())
 
 
@@ -208,13 +185,12 @@ def _write_manifest(
     row: SettledPartition,
     pieces: Sequence[Sealed],
 ) -> tuple[SettledPartition, tuple[str, ...]]:
-    """Write a manifest of these pieces; return its row and path."""
     manifest = manifests.after(base, now, partition, pieces)
     return replace(row, manifest=manifest), () if manifest is None else (f"manifests/{manifest.name}",)
 
 
 def objects_of(pieces: Iterable[Sealed], others: Iterable[Sealed]) -> tuple[str, ...]:
-    """Return the paths of the objects of pieces, in their order, but those that others lie in (pure)."""
+    """Return the paths of pieces' objects that `others` do not use (pure)."""
     kept = {piece.place.object for piece in others if piece.place is not None}
     names = dict.fromkeys(piece.place.object for piece in pieces if piece.place is not None)
     return tuple(f"objects/{name}" for name in names if name not in kept)

@@ -1,7 +1,7 @@
-"""Let go of what lies below the log start offsets, where there is no lock: planned again on every attempt (rule O2).
+"""Release of segments below the log start without a lock (O2).
 
-A partition's own segments go one by one. An object of the tail goes whole, once every slice in it is below its log
-start (rule O11), and never before what precedes one of its slices: no hole is left in a partition's offsets.
+An object of the tail goes once all its slices are below the log start (O11) and all before them are gone: no partition
+gets a gap.
 """
 
 from __future__ import annotations
@@ -20,13 +20,9 @@ from pyspark_commitlog.log.topic import TopicLog
 
 @dataclass(frozen=True, slots=True)
 class LetGo:
-    """What one entry lets go of.
+    """Segments released by one entry; `more` if some are left.
 
-    Args:
-        own: partition -> how many of its first own segments.
-        tail: which objects of the tail.
-        segments: how many segments are in all that.
-        more: whether something is left for the next entry.
+    `own` counts the first own segments by partition.
     """
 
     own: Mapping[int, int]
@@ -41,13 +37,13 @@ def plan_let_go(
     log_start: Sequence[int],
     most: int,
 ) -> LetGo:
-    """Return what may go (pure).
+    """Return the segments to release, dropping at most `most` names (pure).
 
     Args:
-        own: partition -> its own segments, in order; a partition whose segments are not known is left out.
-        tail: the objects of the tail, in order, with what is in them; None where that is not known.
-        log_start: log start offsets, by partition.
-        most: names that may go, at most.
+        own: partition -> its own segments, in order; without unreadable ones.
+        tail: the tail's objects in order, each with its footer or None.
+        log_start: by partition.
+        most: the limit.
     """
     gone: dict[int, int] = {}
     emptied: set[int] = set()
@@ -78,11 +74,11 @@ def plan_let_go(
 
 
 def let_go(topic: TopicLog, topic_id: str) -> int:
-    """Publish what stays, in as many entries as it takes; return how many segments do not.
+    """Release segments, by several entries if needed; return their number.
 
     Raises:
-        TopicChangedError: the topic was deleted or made again.
-        OutcomeUnknownError, ConflictError, StorageError: see ``TopicLog.change``; doing it again is safe.
+        TopicChangedError: the topic was deleted or recreated.
+        OutcomeUnknownError, ConflictError, StorageError: see `TopicLog.change`; safe to repeat.
     """
     operation, gone = _LettingGo(topic, topic_id), 0
     while topic.change(topic_id, operation) is not None:
@@ -93,7 +89,7 @@ def let_go(topic: TopicLog, topic_id: str) -> int:
 
 
 class _LettingGo:
-    """The operation; ``planned`` is what its last attempt would let go of."""
+    """The operation; `planned` is its last attempt's plan."""
 
     def __init__(self, topic: TopicLog, topic_id: str) -> None:
         self._topic, self._id = topic, topic_id
@@ -120,13 +116,12 @@ class _LettingGo:
         return Change(replace(before, partitions=tuple(rows), tail=kept), tuple(made), tuple(dropped))
 
     def _own_segments(self, before: SettleState, log_start: Sequence[int]) -> dict[int, list[Sealed]]:
-        """Return the own segments of each partition that may lose some."""
         own: dict[int, list[Sealed]] = {}
         for partition in range(len(log_start)):
             if log_start[partition]:
                 try:
                     own[partition] = list(self._topic.own_segments(before, partition).every())
-                except (FileNotFoundError, CorruptionError):  # reported where segments that are too old are looked for
+                except (FileNotFoundError, CorruptionError):  # reported by retention
                     continue
         return own
 

@@ -1,7 +1,7 @@
-"""Write objects with damage again, without what is lost: a partition's own one, or one of the tail, whole.
+"""Rewrite of damaged objects, own or shared, without lost offsets.
 
-Of a lost object of the tail nobody knows what it held, but from the segments before and after it: frames without rows
-cover the offsets between. Slices that are not given up are copied with their CRCs, damaged or not.
+A lost tail object is inferred from the segments around it, and covered by empty frames. Other slices are copied with
+their CRCs, damaged or not.
 """
 
 from __future__ import annotations
@@ -37,16 +37,15 @@ from pyspark_commitlog.log.settle_state import Sealed, SettledPartition, SettleS
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 
-#: What was found in segments of partitions, see ``Salvage.fragments``.
+#: Fragments by segment, see `Salvage.fragments`.
 Looked = dict[tuple[int, Sealed], list[Fragment]]
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteUnit:
-    """Neighbours of the tail to rewrite: a readable object, or unreadable ones.
+    """Tail objects to rewrite: one readable, or adjacent unreadable ones.
 
-    ``slices`` has those of the one, with their positions; ``gaps`` the offsets that the others must have held, and
-    ``why`` they can't be read.
+    `gaps` are the offsets that unreadable ones must have had.
     """
 
     objects: tuple[Shared, ...]
@@ -55,22 +54,22 @@ class RewriteUnit:
     why: str = ""
 
     def held(self) -> Iterator[tuple[int, Range]]:
-        """Yield the offsets that it holds, or must have held, and of which partitions."""
+        """Yield (partition, offsets) that it has or must have had."""
         yield from ((piece.partition, (piece.base_offset, piece.end_offset)) for _, piece in self.slices)
         yield from (self.gaps or {}).items()
 
     def hit_by(self, lost: Mapping[int, Sequence[Range]]) -> set[int]:
-        """Return the partitions of which it holds, or must have held, some of these offsets."""
+        """Return its partitions with some of these offsets."""
         return {partition for partition, offsets in self.held() if _is_hit(offsets, lost.get(partition, ()))}
 
     def segments(self) -> Iterator[tuple[int, Sealed]]:
-        """Yield the segments that can be found, and whose they are."""
+        """Yield the readable segments, each after its partition."""
         for position, piece in self.slices:
             yield piece.partition, sealed_slice(self.objects[0].name, position, piece)
 
 
 class SharedLossError(UsageError):
-    """An object can't be written again for the partitions that it should be, since another one has lost more of it."""
+    """A shared object's rewrite fails: another partition lost more of it."""
 
     def __init__(self, message: str, partitions: Set[int]) -> None:
         super().__init__(message)
@@ -79,9 +78,9 @@ class SharedLossError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """What takes the place of a damaged piece of a partition's ``own``, or of a unit of the tail: a ``shared`` object.
+    """Replacement of an own piece, or of a unit by an object.
 
-    That is none where nothing is known of what it held.
+    A unit of unknown content is replaced by nothing.
     """
 
     old: Sealed | RewriteUnit
@@ -91,13 +90,9 @@ class Swap:
 
 
 class Salvage:
-    """What of the settled log can be read, and how it is written again.
+    """Readable part of the settled log, and its rewrite.
 
-    Args:
-        topic: whose.
-        state: of the topic.
-        settled: of the newest settle entry.
-        remaining: what takes the place of damage; None: nothing, it is given up.
+    `remaining` replaces damage; None gives it up.
 
     Raises:
         CorruptionError: a manifest is damaged.
@@ -137,7 +132,7 @@ class Salvage:
         return units
 
     def _gaps(self, units: Sequence[RewriteUnit], at: int) -> dict[int, Range]:
-        """Return per partition the offsets between what is known before a unit and after it."""
+        """Return per partition the offsets between the known neighbours of a unit."""
         gaps: dict[int, Range] = {}
         for partition, row in enumerate(self._settled.partitions):
             ends = [each.end_offset for each in self._own[partition][-1:]]
@@ -150,16 +145,16 @@ class Salvage:
         return gaps
 
     def lowest(self, partition: int) -> int:
-        """Return the first offset of a partition that something is named for."""
+        """Return a partition's first named offset."""
         if partition < len(self._own) and self._own[partition]:
             return self._own[partition][0].base_offset
         bases = [base for unit in self._units for p, (base, _) in unit.held() if p == partition]
         return min(bases, default=self._settled.partition(partition).end_offset)
 
     def fragments(self, ranges: Mapping[int, Range] | None, known: Looked | None = None) -> dict[int, list[Fragment]]:
-        """Return per partition what of its segments can't be read; inside ``ranges`` also what can.
+        """Return damage per partition; inside `ranges` also readable fragments.
 
-        ``known``: what was found of segments by looks with the same ranges; it is added to, and those not read again.
+        `known`: cache of looks with the same ranges.
         """
         found: dict[int, list[Fragment]] = {}
         known = {} if known is None else known
@@ -177,7 +172,7 @@ class Salvage:
         return {partition: sorted(some, key=lambda each: each.start) for partition, some in found.items() if some}
 
     def is_named(self, now: SettleState, found: Mapping[int, Sequence[Fragment]]) -> bool:
-        """Return whether a settle state that was read later names all that these fragments were found in."""
+        """Return whether a later settle state names all segments of these fragments."""
         lost = {partition: [(each.start, each.end) for each in some] for partition, some in found.items()}
         for partition, ranges in lost.items():
             hit = [each for each in self._own[partition] if _is_hit((each.base_offset, each.end_offset), ranges)]
@@ -192,15 +187,15 @@ class Salvage:
             yield from unit.segments()
 
     def write(self, lost: Mapping[int, Sequence[Range]]) -> list[Swap]:
-        """Write what holds ``lost`` offsets again, without them. Nobody names it before ``published`` does.
+        """Rewrite everything with `lost` offsets; unnamed until `publish`.
 
         Raises:
-            SharedLossError: there is more damage in an object that holds some.
-            UsageError: so it is in a segment.
+            SharedLossError: an object has further damage.
+            UsageError: a segment has.
             StorageError: no space or permission.
         """
         swaps: list[Swap] = []
-        self._number = self._topic.settled(self._state.topic_id)[0].sequence  # all may have been read since it began
+        self._number = self._topic.settled(self._state.topic_id)[0].sequence  # segments may have been read long ago
         for partition, ranges in lost.items():
             before = NO_TIMESTAMP
             for piece in self._own[partition]:
@@ -246,7 +241,7 @@ class Salvage:
     def _check_given_up(
         self, unit: RewriteUnit, partition: int, needed: Range, lost: Mapping[int, Sequence[Range]], why: str
     ) -> None:
-        """Refuse to leave out offsets that are lost and that nobody gives up, or has found elsewhere."""
+        """Refuse lost offsets that are neither given up nor found elsewhere."""
         start, end = needed
         if start == end or any(first <= start and end <= last for first, last in lost.get(partition, ())):
             return
@@ -260,7 +255,7 @@ class Salvage:
         self, writer: ObjectWriter, unit: RewriteUnit, at: int, piece: Slice, lost: Mapping[int, Sequence[Range]]
     ) -> None:
         segment, partition = sealed_slice(unit.objects[0].name, at, piece), piece.partition
-        if piece.end_offset <= self._state.log_start[partition]:  # nobody needs it, and it may be damaged
+        if piece.end_offset <= self._state.log_start[partition]:  # unneeded, and perhaps damaged
             self._fill(writer, unit, partition, (piece.base_offset, piece.end_offset), (), piece.max_timestamp)
             return
         if _is_hit((piece.base_offset, piece.end_offset), ranges := lost.get(partition, ())):
@@ -273,7 +268,7 @@ class Salvage:
         try:
             with unreadable_is_damage(storage, path):
                 writer.copy(piece, data)
-        except (FileNotFoundError, CorruptionError) as error:  # its footer may be remembered
+        except (FileNotFoundError, CorruptionError) as error:  # although its footer was cached
             self._check_given_up(unit, partition, (piece.base_offset, piece.end_offset), lost, str(error))
 
     def _fill(
@@ -289,14 +284,14 @@ class Salvage:
         fill_slice(into, offsets[1], left, self._rules(), self._state.topic_id, partition, latest_ms, lost_ms)
 
     def _before_ms(self, unit: RewriteUnit, partition: int) -> int:
-        """Return the largest timestamp of what precedes a unit in a partition; -1 where nothing is known of it."""
+        """Return the largest timestamp before a unit; -1 if unknown."""
         known = [piece.max_timestamp for piece in self._own[partition]]
         for other in takewhile(lambda other: other is not unit, self._units):
             known += [piece.max_timestamp for _, piece in other.slices if piece.partition == partition]
         return max(known, default=NO_TIMESTAMP)
 
     def _after_ms(self, unit: RewriteUnit, partition: int) -> int:
-        """Return the largest timestamp of what follows a unit in a partition first; -1 where nothing is known of it."""
+        """Return the next slice's largest timestamp; -1 if unknown."""
         units = iter(self._units)
         any(other is unit for other in units)  # up to that
         following = (piece for other in units for _, piece in other.slices if piece.partition == partition)
@@ -313,15 +308,10 @@ def publish(
     swaps: Sequence[Swap],
     rows: Mapping[int, Callable[[SettledPartition], SettledPartition | None]] | None = None,
 ) -> bool:
-    """Put all that was written in the place of what it was made of, or nothing; return whether that is published.
+    """Publish all swaps or none; return whether they are published.
 
-    Not where another process has taken some of that meanwhile (rule O2). Of a key that was deleted the tombstone may
-    lie in one segment and an older record in another.
-
-    Args:
-        topic, topic_id: whose.
-        swaps: of which each takes the place of another piece.
-        rows: what becomes of the rows of partitions besides; None where that can't be said any more.
+    None if another process took a source (O2): one segment may have a key's tombstone and another an older record.
+    `rows` change partitions' rows further; None from one gives up.
     """
     manifests, own = Manifests(topic, topic_id), dict[int, list[tuple[Sequence[Sealed], Sequence[Sealed]]]]()
     for swap in swaps:

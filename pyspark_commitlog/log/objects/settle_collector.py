@@ -1,7 +1,7 @@
-"""Collect where there is no lock: what settle entries dropped goes before them, in ascending order (rule O6).
+"""Lock-free collection of settle entries and their drops, ascending (O6).
 
-Only entries that are linked by ``prev`` from the newest down are believed. Any other below them was put at a number
-that had been collected: it goes by its number, and nothing of what it says counts.
+Only entries linked by `prev` from the newest are believed. Others were put late at a collected number: deleted by
+number, their content ignored.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE, results_of
 
-#: Links that a handle remembers; those below are read again.
+#: Maximum of links in a handle's memory.
 _MAX_LINKS = 2**14
-#: Files that settle entries dropped, after which a run need not let go of more of these.
+#: Dropped files after which a run may stop.
 _LEAST_DROPS = 64
 
 
 def delay_ms(config: TopicConfig) -> int:
-    """Return how old an entry must be before what it did not need goes (rule O7); more than that, in ms (pure)."""
+    """Return the age, in ms, an entry must exceed (rule O7; pure)."""
     return stays_ms(config.number("file.delete.delay.ms"))
 
 
 def plan_proof(links: Sequence[Link], now_ms: int, least_ms: int) -> Link | None:
-    """Return the newest entry that is older than ``least_ms``; one whose time is not known (-1) is not (pure)."""
+    """Return the newest entry of known time older than `least_ms` (pure)."""
     return next((link for link in reversed(links) if 0 <= link.at_ms < now_ms - least_ms), None)
 
 
 def plan_numbers(numbers: Sequence[int], proof: int) -> tuple[list[int], int]:
-    """Return the numbers that go, ascending, and the lowest that stays (pure)."""
+    """Return the numbers to delete, ascending, and the lowest to stay (pure)."""
     stays = set(sorted(numbers)[-KEPT_ENTRIES:])
     gone = [number for number in sorted(numbers) if number < proof and number not in stays]
     return gone, min(set(numbers).difference(gone), default=0)
@@ -44,7 +44,10 @@ def plan_numbers(numbers: Sequence[int], proof: int) -> tuple[list[int], int]:
 
 @dataclass(frozen=True, slots=True)
 class LetGoOf:
-    """How many files went: settle entries, segment objects, tables and manifests; ``whole``: all that was to go."""
+    """Numbers of deleted files; `whole` if nothing is left.
+
+    `tables` includes manifests.
+    """
 
     entries: int = 0
     objects: int = 0
@@ -53,11 +56,9 @@ class LetGoOf:
 
 
 class SettleCollector:
-    """One run on a settle journal: ``prove``, then what is settled goes, then ``let_go``.
+    """One run: `prove`, collect topic entries, `let_go`.
 
-    Args:
-        topic, topic_id: whose.
-        thorough: list the journal even where this handle knows its lowest entry: that finds the files put late.
+    `thorough` lists the journal even if its lowest entry is known, which finds late puts.
     """
 
     def __init__(self, topic: TopicLog, topic_id: str, *, thorough: bool) -> None:
@@ -69,10 +70,7 @@ class SettleCollector:
         self._proof = 0
 
     def prove(self, config: TopicConfig) -> SettleState | None:
-        """Return what the newest entry says that is older than the delay; None where nothing is to be done.
-
-        Whatever it has settled is not needed any more; nor are the entries below it.
-        """
+        """Return the newest state older than the delay, if any is due."""
         newest = self._journal.newest()
         if newest is None:
             return None
@@ -94,7 +92,7 @@ class SettleCollector:
             return None
 
     def _linked(self, newest: Stored) -> tuple[Link, ...]:
-        """Return the entries that are linked from the newest down, ascending; what is known is not read again."""
+        """Return the entries linked from the newest down, ascending."""
         known = {link.sequence: link for link in self._memory.links}
         links = [_link(newest)]
         lowest = min(self._numbers, default=1)
@@ -105,7 +103,7 @@ class SettleCollector:
         return tuple(links)
 
     def _believed(self, number: int) -> Stored | None:
-        """Return the entry with this number, if it is the one that was linked."""
+        """Return the entry of a number, if linked."""
         link = self._links.get(number)
         if link is None:
             return None
@@ -116,19 +114,18 @@ class SettleCollector:
         return stored if stored.entry.write_id == link.write_id else None
 
     def throughs(self) -> dict[int, str]:
-        """Return the entries of the topic's journal, by number, that were settled last: of all up to the proof."""
+        """Return the last settled topic entries up to the proof, by number."""
         return dict(link.through for number, link in self._links.items() if number <= self._proof)
 
     def let_go(self, enough: Callable[[], bool], left: int | None, least: int) -> LetGoOf:
-        """Delete, for each number in ascending order, what its entry dropped and then the entry.
+        """Delete, per number ascending, an entry's drops and then the entry.
 
-        Last, what the lowest entry dropped that stays: the entry before it is gone, and no older one names it.
+        Last, the drops of the lowest entry that stays: no older entry names them.
 
         Args:
-            enough: asked before each entry: whether to leave the rest.
-            left: the lowest entry of the topic's journal that is still to go: those settle entries stay that name one
-                from there on, as what is below is believed because of them. None: nothing is to go.
-            least: so many go whatever ``enough`` says.
+            enough: whether to stop; asked before each entry.
+            left: lowest topic entry to delete; settle entries that name it or later ones stay, as its proof.
+            least: entries deleted regardless of `enough`.
         """
         gone, lowest = plan_numbers(self._numbers, self._proof if left is None else self._below(left))
         first = min(self._numbers, default=0)
@@ -147,29 +144,24 @@ class SettleCollector:
         return self._let_go_of(len(gone), lowest, dropped, whole=True)
 
     def _below(self, left: int) -> int:
-        """Return the last settle entry that names an entry below one; 0 where there is none."""
+        """Return the last settle entry that names one below `left`, or 0."""
         below = (n for n, link in self._links.items() if n <= self._proof and link.through[0] < left)
         return max(below, default=0)
 
     def is_done(self) -> None:
-        """Note that nothing is left to be done that the proof allows."""
+        """Record that all that the proof allows is done."""
         self._memory.proof = self._proof
 
     def _let_go_of(self, entries: int, lowest: int, dropped: Sequence[str], *, whole: bool) -> LetGoOf:
-        """Note the lowest number that is left; return what went."""
         self._memory.settles_from = lowest
         self._memory.links = tuple(link for link in self._memory.links if link.sequence >= lowest)
         objects = sum(path.startswith("objects/") for path in dropped)
         return LetGoOf(entries, objects, len(dropped) - objects, whole)
 
     def _delete_drops(self, number: int, dropped: list[str], again: bool, enough: Callable[[], bool]) -> bool:
-        """Delete what an entry dropped, if it is believed, several at a time; return whether all of it is gone.
+        """Delete a believed entry's drops; return whether all are gone.
 
-        Args:
-            number: the entry's.
-            dropped: gets what went.
-            again: most often an earlier run has done so, of the lowest entry: what is gone is not counted.
-            enough: asked after every few: whether to leave the rest.
+        `again`: an earlier run has probably deleted them, so missing ones are not counted.
         """
         memory, storage = self._memory, self._topic.storage
         begin = memory.dropped[1] if memory.dropped[0] == number else 0
@@ -203,13 +195,9 @@ def _link(stored: Stored) -> Link:
 
 
 def _below(journal: Journal, above: Link, known: dict[int, Link], lowest: int) -> Link | None:
-    """Return the entry that another one was built on; None where it is gone or damaged, or another has its number.
+    """Return the entry that `above` was built on, if there and undamaged.
 
-    Args:
-        journal: the settle journal.
-        above: the entry.
-        known: links that need no reading, to which those are added that were read.
-        lowest: the lowest number that there may be.
+    `known` caches links; `lowest` bounds the numbers.
     """
     number = above.sequence - 1
     if number not in known:
@@ -220,10 +208,10 @@ def _below(journal: Journal, above: Link, known: dict[int, Link], lowest: int) -
 
 
 def touch(topic: TopicLog, topic_id: str, config: TopicConfig) -> Stored | None:
-    """Put an entry that changes nothing where the newest has let go of something longer than the delay ago.
+    """Put an unchanged entry if the newest one's drops are due.
 
-    The newest two entries stay, so of a topic that is idle the one before would keep it for ever. Tables alone are not
-    worth it: every entry drops those of the one before.
+    The newest two entries stay, so an idle topic would keep them for ever. Tables alone do not count: every entry drops
+    its predecessor's.
     """
     return topic.change(topic_id, _touching(topic, delay_ms(config)))
 

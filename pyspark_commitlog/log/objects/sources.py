@@ -1,4 +1,4 @@
-"""Read the frames of segment objects for a merge: each object forward, in windows, partition after partition."""
+"""Frames of segment objects for a merge, read forward in windows."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Storage
 
-#: So many bytes of an object are read at a time, and of all together.
+#: Bytes of a window, and of all windows.
 _WINDOW_BYTES = 4 * 2**20
 _WINDOWS_BYTES = 64 * 2**20
 
 
 class DamagedError(Exception):
-    """What can't be merged, as it is damaged or missing: ``parts``, names of objects of the tail, or a partition."""
+    """Damaged or missing sources: names of tail objects, or a partition."""
 
     def __init__(self, parts: tuple[str | int, ...], error: CorruptionError | FileNotFoundError) -> None:
         super().__init__(parts, error)
         self.parts, self.error = parts, error
 
     def is_damage(self, before: SettleState, now: SettleState) -> bool:
-        """Return whether that is a loss (rule R8): by a newer state it may be collected, and is not missed (pure)."""
+        """Return whether it is a loss, not a collected file (rule R8; pure)."""
         names = {shared.name for shared in now.tail}
         return isinstance(self.error, CorruptionError) or all(
             part in names if isinstance(part, str) else now.partition(part).manifest == before.partition(part).manifest
@@ -40,7 +40,7 @@ class DamagedError(Exception):
 
 @contextmanager
 def damage_of(*parts: str | int) -> Iterator[None]:
-    """Have damage that is met be that of these parts, where nobody knows it better; see ``DamagedError``."""
+    """Attribute damage to these parts, see `DamagedError`."""
     try:
         yield
     except (CorruptionError, FileNotFoundError) as error:
@@ -48,18 +48,12 @@ def damage_of(*parts: str | int) -> Iterator[None]:
 
 
 class Sources:
-    """Objects of the tail that are merged.
+    """Tail objects to merge, without slices below the log start.
 
-    Slices that are wholly below the log start are left out: no reader asks for them any more.
-
-    Args:
-        topic: whose.
-        state: of the topic; read after the settle state that names the objects, so that its log starts are no lower
-            than those with which slices were left out before.
-        objects: neighbours, in the order of offsets.
+    `state` must be read after the settle state, so that its log starts are not below those of earlier merges.
 
     Raises:
-        DamagedError: an object is collected, or its footer is damaged.
+        DamagedError: an object is collected, or its footer damaged.
         CorruptionError: offsets are missing.
     """
 
@@ -79,14 +73,14 @@ class Sources:
                     pieces.setdefault(piece.partition, []).append(sealed_slice(shared.name, position, piece))
         for partition, neighbours in pieces.items():
             _check_neighbours(neighbours, f"topic {topic.name!r} partition {partition}")
-        #: Partition -> its slices in the order of offsets; partitions ascend.
+        #: Partition, ascending -> its slices by offset.
         self.partitions = dict(sorted(pieces.items()))
 
     def frames(self, partition: int, piece: Sealed) -> Iterator[Unsettled]:
-        """Yield the frames of a slice, checked; slices are asked for as they lie in their objects.
+        """Yield a slice's checked frames; ask in the objects' order.
 
         Raises:
-            DamagedError: the object is collected, or a frame is damaged.
+            DamagedError: the object is collected, or a frame damaged.
         """
         assert piece.place is not None
         with damage_of(piece.place.object):
@@ -99,7 +93,7 @@ class Sources:
 
 
 def read_frames(storage: Storage, span: Span, piece: Sealed) -> Iterator[Unsettled]:
-    """Yield the frames of a piece, checked.
+    """Yield a piece's checked frames.
 
     Raises:
         FileNotFoundError: the file is collected.
@@ -123,10 +117,10 @@ def _check_neighbours(pieces: Sequence[Sealed], where: str) -> None:
 
 
 def settled_with_tail(topic: TopicLog, topic_id: str) -> tuple[SettleState, dict[int, list[int]]]:
-    """Return the newest settle state, and per partition the bytes of the log of each slice that its tail holds.
+    """Return the newest settle state, and the tail's slice sizes per partition.
 
     Raises:
-        CorruptionError: a footer is damaged, or an object is missing that the newest entry names.
+        CorruptionError: a footer is damaged, or a named object missing.
     """
     while True:
         _, settled = topic.settled(topic_id)
@@ -143,14 +137,14 @@ def settled_with_tail(topic: TopicLog, topic_id: str) -> tuple[SettleState, dict
 
 
 class _Forward:
-    """A file that is read forward: one request for each window."""
+    """File read forward, one request per window."""
 
     def __init__(self, storage: Storage, path: str, size_bytes: int, window_bytes: int) -> None:
         self._storage, self._path, self._size, self._window = storage, path, size_bytes, window_bytes
         self._start, self._held = 0, pa.py_buffer(b"")
 
     def read(self, start: int, length: int) -> pa.Buffer | None:
-        """Return bytes of the file, fewer where it is shorter; None where they are too many for a window."""
+        """Return bytes, or None if more than a window."""
         if length > self._window:
             return None
         if not self._start <= start <= start + length <= self._start + self._held.size:

@@ -1,7 +1,6 @@
-"""Sweep objects, manifests and tables that no settle entry names, where there is no lock (rule O4).
+"""Sweep of files that no settle entry names (rule O4).
 
-The floor is raised by an entry first: no attempt names what was begun below it any more, so what is below it and not
-named stays so for ever.
+An entry first raises the floor: files begun below it are never named again.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ from pyspark_commitlog.storage.process import results_in_turn
 
 
 def retention_ms(config: TopicConfig) -> int:
-    """Return the age from which what nobody named may go, in ms (pure)."""
+    """Return the minimum age, in ms, of an unnamed file before deletion (pure)."""
     return max(MIN_STAGED_MS, config.number("staged.retention.ms"))
 
 
 def sweep_objects(topic: TopicLog, topic_id: str) -> int | None:
-    """Raise the floor, then delete what is below it and not named; return how many files went.
+    """Raise the floor, and delete unnamed files below; return their number.
 
-    None, and nothing is looked for, where the floor does not rise: what was below it is gone.
+    None if the floor does not rise.
 
     Raises:
-        CorruptionError: a manifest that the newest settle entry names is damaged; nothing was deleted.
+        CorruptionError: a manifest of the newest settle entry is damaged; nothing was deleted.
     """
     _, before = topic.settled(topic_id)
     topic.change(topic_id, _raising(topic, topic_id))
-    # The newest of all is read first, after the floor's entry is known to count. What is below the floor and named
-    # after that is named by this one, or by those that are listed now, or by what is collected with its drops.
+    # Read the newest entry only after the floor counts: a file below the floor that is named later is named by this
+    # entry, by one listed now, or by a collected one whose drops went with it.
     _, state = topic.settled(topic_id)
     if state.files_floor <= before.files_floor:
         return None
@@ -44,7 +43,7 @@ def sweep_objects(topic: TopicLog, topic_id: str) -> int | None:
     if doomed:
         try:
             doomed -= _named_now(topic, state)
-        except FileNotFoundError:  # a manifest is collected: a newer entry names other files. The next floor sweeps
+        except FileNotFoundError:  # collected: a newer entry names other files; left to the next sweep
             return 0
     if doomed:
         retained = _named_by_retained(topic, topic_id)
@@ -56,7 +55,7 @@ def sweep_objects(topic: TopicLog, topic_id: str) -> int | None:
 
 
 def _raising(topic: TopicLog, topic_id: str) -> Operation:
-    """Return the operation that raises the floor to the newest number that is older than the retention."""
+    """Return the operation that raises the floor by age."""
     now = topic.storage.now_ms()
     least_ms = retention_ms(topic.config(topic.newest(topic_id)[1]))
 
@@ -69,7 +68,7 @@ def _raising(topic: TopicLog, topic_id: str) -> Operation:
 
 
 def _below(topic: TopicLog, paths: TopicPaths, floor: int) -> list[str]:
-    """Return the objects, manifests and settle tables that were begun below the floor, as paths."""
+    """Return the paths of files begun below the floor."""
     names, found = topic.storage.names, list[str]()
     for name in names(paths.objects):
         number = parse_object(name)
@@ -84,7 +83,7 @@ def _below(topic: TopicLog, paths: TopicPaths, floor: int) -> list[str]:
 
 
 def _named_now(topic: TopicLog, state: SettleState) -> set[str]:
-    """Return all that the newest entry names but its tables, which were made above the floor."""
+    """Return the newest entry's files, without tables, which are above the floor."""
     named = named_by(state)
     for partition, row in enumerate(state.partitions):
         named.update(f"manifests/{leaf.name}" for leaf in topic.leaves(state.topic_id, row.manifest))
@@ -95,18 +94,18 @@ def _named_now(topic: TopicLog, state: SettleState) -> set[str]:
 
 
 def _named_by_retained(topic: TopicLog, topic_id: str) -> set[str] | None:
-    """Return what the older entries that are still there name, and the newest does not; None where one is damaged.
+    """Return files that only older entries name; None if unknown.
 
-    What an entry names, and the newest does not, is what one in between dropped: their manifests need not be read.
+    Some later entry dropped them, so drops list them, and no manifest is read.
     """
     journal, named = topic.settle_journal(topic_id), set[str]()
 
     def drops_of(number: int) -> list[str] | None:
         try:
             return list(journal.read(number).entry.body.get("drops", ()))
-        except FileNotFoundError:  # collected, and what it dropped with it
+        except FileNotFoundError:  # collected with its drops
             return []
-        except CorruptionError:  # what it dropped is not known before it is collected
+        except CorruptionError:  # unknown drops
             return None
 
     for _, drops in results_in_turn(drops_of, journal.sequences(), topic.storage.requests_at_once):

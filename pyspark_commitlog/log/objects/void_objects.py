@@ -1,8 +1,7 @@
-"""Void where nothing can be appended: what ``log.repair.void`` does under a lock, by operations.
+"""Voiding without append: `log.repair.void` by operations.
 
-Objects are written again before the entry is put that gives records up, and swapped after it: a process that dies
-between leaves damage, to be voided again. Of what is not settled only what settlers can't read is given up, so they
-don't settle it meanwhile.
+Objects are rewritten before the voiding entry and swapped after it; a crash between leaves damage, to void again. Only
+unreadable unsettled records are given up, so no settler races.
 """
 
 from __future__ import annotations
@@ -20,21 +19,20 @@ from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 
-#: How many times it looks at what took the place of what it had looked at.
+#: Maximum of looks at a changing log.
 _MAX_LOOKS = 100
 
 
 def give_up(
     topic: TopicLog, topic_id: str, ranges: Mapping[int, Range] | None, *, force: bool = False, dry_run: bool = False
 ) -> tuple[GivenUp, ...]:
-    """Void what can't be read, whatever the storage; see ``CommitLog.void``.
+    """Void unreadable records on any storage; see `CommitLog.void`.
 
     Raises:
-        UsageError: see ``choose``; or a segment or lost object holds more damage; nothing was voided.
-        ConflictError: what was to be swapped was merged or compacted after the entry was put, or is all the time: do
-            it again.
+        UsageError: see `choose`, or there is more damage; nothing was voided.
+        ConflictError: merging or compaction interfered: repeat.
         CorruptionError: a manifest is damaged; nothing was voided.
-        TopicChangedError: the topic was deleted or made again.
+        TopicChangedError: the topic was deleted or recreated.
     """
     if topic.storage.can_append:
         return void(topic, topic_id, ranges, force=force, dry_run=dry_run)
@@ -49,19 +47,14 @@ def give_up(
 
 
 class _MovedError(Exception):
-    """What was found is settled, merged or compacted meanwhile: where it is missing, it may have been collected."""
+    """The log changed meanwhile; missing files may be collected."""
 
 
 class _Look:
-    """One look at the settled log for what is to be given up.
-
-    Args:
-        topic, topic_id: whose.
-        ranges, force: see ``CommitLog.void``.
-        known: what looks before this one found.
+    """One examination of the settled log; `known` has earlier findings.
 
     Raises:
-        UsageError, CorruptionError, TopicChangedError: as ``give_up``.
+        UsageError, CorruptionError, TopicChangedError: as `give_up`.
     """
 
     def __init__(
@@ -76,12 +69,12 @@ class _Look:
         self._fragments = self._salvage.fragments(ranges, known)
 
     def given_up(self, stored: Stored, state: TopicState) -> tuple[SettleState, tuple[GivenUp, ...]]:
-        """Return the settle state that was gone by, and what is to be given up by it and by this entry of the topic.
+        """Return the settle state used, and the offsets to give up.
 
-        What is missing is lost only where a settle entry that was read after the look still needs it (rule R8).
+        A missing file is lost only if a settle entry read after the look needs it (rule R8).
 
         Raises:
-            _MovedError: it does not; nothing may be given up by this look.
+            _MovedError: it does not; the look is void.
         """
         _, before = self.topic.settled(self.topic_id)
         try:
@@ -96,7 +89,7 @@ class _Look:
         return before, lost
 
     def write(self, lost: Mapping[int, Sequence[Range]]) -> list[Swap]:
-        """Write what holds these offsets again; raises as ``Salvage.write`` and ``given_up``."""
+        """Rewrite the segments; raises as `Salvage.write` and `given_up`."""
         try:
             return self._salvage.write(lost)
         except UsageError:
@@ -104,7 +97,7 @@ class _Look:
             raise
 
     def _confirm_state(self) -> SettleState:
-        """Return the newest settle state; raises as ``given_up`` if fragments moved."""
+        """Return the newest settle state; raises as `given_up`."""
         _, now = self.topic.settled(self.topic_id)
         if not self._salvage.is_named(now, self._fragments):
             raise _MovedError
@@ -112,12 +105,11 @@ class _Look:
 
 
 def _is_passed(before: SettleState, now: SettleState, ends: Iterable[tuple[int, int]]) -> bool:
-    """Return whether of partitions of which not all was settled, up to these offsets, more is by now (pure)."""
+    """Return whether more was settled of partitions unsettled up to `ends` (pure)."""
     return any(end > before.partition(p).end_offset != now.partition(p).end_offset for p, end in ends)
 
 
 def _void(found: _Look, *, dry_run: bool) -> tuple[GivenUp, ...]:
-    """Void what was found; raises as ``give_up`` and ``_Look.given_up``."""
     topic, topic_id = found.topic, found.topic_id
     settled, given_up = found.given_up(*topic.newest(topic_id))
     if dry_run or not given_up:
@@ -143,7 +135,7 @@ def _void(found: _Look, *, dry_run: bool) -> tuple[GivenUp, ...]:
 
 
 def _check_settled(topic: TopicLog, given_up: Sequence[GivenUp], settled: SettleState) -> None:
-    """Refuse to give up by force what a settler may move at this very moment: what no damage stops."""
+    """Refuse to force away records that a settler may be moving now."""
     stopped = settled.marked
     for lost in given_up:
         end = settled.partition(lost.partition).end_offset
@@ -155,8 +147,8 @@ def _check_settled(topic: TopicLog, given_up: Sequence[GivenUp], settled: Settle
 
 
 def _count_as_sound(topic: TopicLog, topic_id: str, partitions: set[int]) -> None:
-    """Take back what is published of the partitions' damage; with an entry whether or not there is any.
+    """Clear partitions' damage, by an entry in any case.
 
-    So a settler that is about to publish some has to look again, and finds it voided.
+    A settler about to publish some must look again, and finds it voided.
     """
     topic.change(topic_id, lambda _, now: Change(now.without_damage(partitions)))
