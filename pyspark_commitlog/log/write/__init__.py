@@ -1,1 +1,1 @@
-"""From rows to a commit."""
+"""Writes: from rows to a commit."""

@@ -1,11 +1,8 @@
-"""A checksum of a commit's records that no order changes, however they were cut into tasks, batches and frames.
+"""Order-independent checksum of a commit's records (FORMAT.md).
 
-It is the sum, modulo 2⁶⁴, of a hash of each record: over key, value, headers and the timestamp where it was given, null
-and empty differ. FORMAT.md has the definition. Not for adversaries: it shows what differs by accident.
-
-A hash is linear in the 8-byte words of a record (each folded, so that its high bits count as much), with factors for
-their places, and mixed at the end. So nothing loops over rows: padded with zeros, which add nothing, many values are a
-matrix, which takes one product.
+The sum modulo 2⁶⁴ of a hash per record; null and empty differ. Detects accidents, not adversaries. A hash is linear in
+a record's folded 8-byte words, with a factor per place, and mixed at the end; so values padded with zeros form a
+matrix, which takes one product instead of a loop.
 """
 
 from __future__ import annotations
@@ -24,17 +21,17 @@ Hashes = npt.NDArray[np.uint64]
 Bounds = npt.NDArray[np.int32]
 
 _WORD = 8
-#: Words whose places have factors of their own; longer values are cut into blocks of so many, with a factor per block.
+#: Words with factors of their own; longer values are cut into blocks with a factor each.
 BLOCK = 32
 _BLOCK_BYTES = BLOCK * _WORD
-#: A matrix is at most so wide, in blocks; values that are longer, or of too different lengths, take a row per block.
+#: Blocks of a matrix row, at most; values that are longer, or of very different lengths, take a row per block.
 _WIDE = 32
 _WIDE_BYTES = _WIDE * _BLOCK_BYTES
-#: Up to so many words a row costs einsum more than its words.
+#: Words per row up to which einsum costs more than its words.
 _NARROW = 3
-#: Padded bytes at a time: they stay in the processor's cache.
+#: Padded bytes at a time, to stay in the processor's cache.
 _AT_A_TIME = 2**21
-#: So few rows, of so many bytes together, are padded by Python: each call of Arrow costs as much as some rows.
+#: Rows, and their bytes, that Python pads faster than calls of Arrow.
 _FEW, _FEW_BYTES = 32, _WIDE_BYTES  # none is longer than a row
 _MASK = 2**64 - 1
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -44,7 +41,7 @@ _BLOCKS, _HEADERS = 2**32, 2**33  # where the factors of blocks and of headers b
 
 
 def mixed(numbers: Hashes) -> Hashes:
-    """Return splitmix64's finalizer of each (Steele, Lea, Flood: Fast splittable pseudorandom number generators)."""
+    """Return splitmix64's finalizer (Steele, Lea, Flood: Fast splittable pseudorandom number generators)."""
     mixture = numbers ^ (numbers >> _30)
     mixture *= _MIX1
     mixture ^= mixture >> _27
@@ -54,12 +51,11 @@ def mixed(numbers: Hashes) -> Hashes:
 
 
 def factors(places: Any) -> Hashes:
-    """Return the factor of each place: the odd numbers next to splitmix64's outputs, by their number."""
+    """Return the factors of places: splitmix64's outputs, made odd."""
     return mixed((np.asarray(places, np.uint64) + _ONE) * _GOLDEN) | _ONE
 
 
 def _of_blocks(numbers: Ints) -> Hashes:
-    """Return the factors of blocks; the first has 1."""
     return np.where(numbers == 0, _ONE, factors(numbers + _BLOCKS))
 
 
@@ -70,17 +66,17 @@ _PAD = pc.get_function("ascii_rpad")  # copies bytes, and looks at none
 
 
 def checksum(batch: pa.RecordBatch, given: pa.Array | None) -> int:
-    """Return the checksum of a batch's records; that of several batches is the sum of theirs (``added``).
+    """Return the checksum of a batch's records; add those of several (`added`).
 
     Args:
-        batch: rows of ``columns.SCHEMA``; the timestamps in it do not count.
-        given: the timestamps that were given, microseconds, null where there was none; None for none at all.
+        batch: rows of `columns.SCHEMA`; its timestamps do not count.
+        given: given timestamps, microseconds, null if none; None if all are.
     """
     return int(hashes(batch, given).sum(dtype=np.uint64))
 
 
 def hashes(batch: pa.RecordBatch, given: pa.Array | None) -> Hashes:
-    """Return the hash of each record of a batch; see ``checksum``."""
+    """Return each record's hash; see `checksum`."""
     keys, values, headers = batch.column(0), batch.column(1), batch.column(2)
     if 0 < batch.num_rows <= _FEW and max(_size(keys), _size(values)) <= _FEW_BYTES:
         sums = _of_few(keys.to_pylist(), values.to_pylist())
@@ -94,12 +90,12 @@ def hashes(batch: pa.RecordBatch, given: pa.Array | None) -> Hashes:
 
 
 def added(*checksums: int) -> int:
-    """Return the checksum of what several were made of."""
+    """Return the checksum of the records of several."""
     return sum(checksums) & _MASK
 
 
 def _bounds(column: pa.Array) -> Bounds:
-    """Return where each value of a binary or string column begins, and the last one ends."""
+    """Return the start of each value, and the end of the last."""
     return np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)
 
 
@@ -109,7 +105,7 @@ def _size(column: pa.Array) -> int:
 
 
 def _of_few(keys: list[bytes | None], values: list[bytes | None]) -> Hashes:
-    """Return the sum of each record's key and value: a row has the key's length and words, then the value's."""
+    """Return each record's sum, by rows of key, then value."""
     key, value = (-(-max(len(data or b"") for data in column) // _WORD) * _WORD for column in (keys, values))
     rows = (_row(left, key) + _row(right, value) for left, right in zip(keys, values, strict=True))
     words = np.frombuffer(b"".join(rows), "<u8").reshape(len(keys), -1)
@@ -123,13 +119,13 @@ def _row(data: bytes | None, size: int) -> bytes:
 
 @lru_cache(256)
 def _of_places(key: int, value: int) -> Hashes:
-    """Return the factors of ``_of_few``'s rows; a length is its own fold."""
+    """Return the factors of `_of_few`'s rows; a length is its own fold."""
     keys, values = (np.append(_LENGTH, _WORDS[: size // _WORD]) for size in (key, value))
     return np.concatenate((keys, values * _VALUE))
 
 
 def _of_bytes(column: pa.Array) -> Hashes:
-    """Return the sum of each value of a binary or string column, 0 for null."""
+    """Return each value's sum, 0 for null."""
     if column.null_count == len(column):
         return np.zeros(len(column), np.uint64)
     bounds, data = _bounds(column), column.buffers()[2]
@@ -143,7 +139,6 @@ def _of_bytes(column: pa.Array) -> Hashes:
 
 
 def _of_long(bounds: Bounds, lengths: Bounds, data: pa.Buffer, longest: int) -> Hashes:
-    """Return the sum of each value's words, where some have more than a block."""
     blocks = np.maximum(-(-lengths // _BLOCK_BYTES), 1)
     firsts = np.cumsum(blocks)
     total = int(firsts[-1])
@@ -157,12 +152,12 @@ def _of_long(bounds: Bounds, lengths: Bounds, data: pa.Buffer, longest: int) -> 
 
 
 def _products(bounds: Bounds, data: pa.Buffer, longest: int) -> Hashes:
-    """Return the sum of the products of words and factors, of values that lie one after the other.
+    """Return each value's product of words and factors.
 
     Args:
-        bounds: where each value begins, and the last one ends.
+        bounds: start of each value, and the end of the last.
         data: all bytes.
-        longest: of the values, bytes, at most ``_WIDE_BYTES``.
+        longest: bytes of the longest value, at most `_WIDE_BYTES`.
     """
     count, width = len(bounds) - 1, -(-longest // _WORD)
     sums = np.zeros(count, np.uint64)
@@ -178,7 +173,6 @@ def _products(bounds: Bounds, data: pa.Buffer, longest: int) -> Hashes:
 
 
 def _product(words: Hashes) -> Hashes:
-    """Return the sum of each row's words times the factors of their places."""
     width = words.shape[1]
     if width > _NARROW:
         sums: Hashes = np.einsum("ij,j->i", words, _WORDS[:width])
@@ -195,9 +189,9 @@ def _valid(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _folded(words: Hashes) -> Hashes:
-    """Return words whose low bits have the high ones too: a product moves bits up only.
+    """Fold high bits into low ones: a product moves bits up.
 
-    Not by 32: what changes in both halves of a word alike, as in pairs of 4-byte numbers, would change no low bit.
+    Not by 32: an equal change in both halves of a word, as in pairs of 4-byte numbers, would change no low bit.
     """
     folded = words >> _29
     folded ^= words
@@ -205,7 +199,7 @@ def _folded(words: Hashes) -> Hashes:
 
 
 def _of_times(column: pa.Array) -> Hashes:
-    """Return the sum of each timestamp, 0 for null."""
+    """Return each timestamp's sum, 0 for null."""
     sums = _folded(instants(column.fill_null(0) if column.null_count else column).view(np.uint64))
     sums *= _TIME
     sums += _TIMED

@@ -1,6 +1,6 @@
-"""Commit: one journal entry makes what the tasks staged visible, in all partitions of a topic at once.
+"""Commit: one entry makes staged records visible in all partitions.
 
-``plan_commit`` decides and touches nothing; ``commit`` acts.
+`plan_commit` decides without I/O; `commit` acts.
 """
 
 from __future__ import annotations
@@ -43,17 +43,16 @@ from pyspark_commitlog.text import counted
 logger = logging.getLogger("pyspark_commitlog.log")
 
 _MARKS_PER_RETENTION = 24
-#: Incarnations of topics that were warned of already, and how many are remembered.
+#: Warned incarnations, and their maximum.
 _warned_of_old: dict[str, None] = {}
 _MOST_WARNED = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The outcome of a commit.
+    """Result of a commit.
 
-    ``sequence`` is None when it was skipped (it had landed before, or there was nothing to write). ``ranges`` maps a
-    partition to (first offset, offset after the last).
+    `sequence` is None if it was skipped: it had landed, or was empty. `ranges` maps partitions to (first offset, end).
     """
 
     sequence: int | None
@@ -67,7 +66,7 @@ class Committed:
 
 
 def place_extents(staged: Sequence[Staged], log_end: Sequence[int]) -> tuple[list[ChunkRef], list[Extent], list[int]]:
-    """Return (chunks, extents with real offsets, new log ends), tasks in the order given (invariant I7; pure)."""
+    """Return chunks, extents with real offsets, and log ends, by task (invariant I7; pure)."""
     numbers: dict[ChunkRef, int] = {}
     extents: list[Extent] = []
     ends = list(log_end)
@@ -84,7 +83,7 @@ def place_extents(staged: Sequence[Staged], log_end: Sequence[int]) -> tuple[lis
 
 
 def check_floor(chunks: Sequence[ChunkRef], state: TopicState, topic: str) -> None:
-    """Refuse chunks that the sweep may have removed (rule R1; pure).
+    """Refuse chunks that the sweep may have deleted (rule R1; pure).
 
     Raises:
         StagedExpiredError: names the chunk.
@@ -99,10 +98,10 @@ def check_floor(chunks: Sequence[ChunkRef], state: TopicState, topic: str) -> No
 
 
 def check_damaged(damaged: Iterable[Damage], partitions: Collection[int], topic: str) -> None:
-    """Refuse records for partitions that can't be settled: they would pile up after the damage (pure).
+    """Refuse records for damaged partitions (pure).
 
     Raises:
-        KafkaStorageError: an error per partition.
+        KafkaStorageError: names each partition's damage.
     """
     reasons = {damage.partition: f"from offset {damage.offset} on: {damage.why}" for damage in damaged}
     refused = {partition: why for partition, why in sorted(reasons.items()) if partition in partitions}
@@ -111,7 +110,7 @@ def check_damaged(damaged: Iterable[Damage], partitions: Collection[int], topic:
 
 
 def storage_error(topic: str, refused: Mapping[int, str], what: str) -> KafkaStorageError:
-    """Return the error that names partitions with what is damaged of each, and says what became of the records."""
+    """Return the error for damaged partitions; `what` is the records' fate."""
     reasons = "; ".join(f"partition {partition} {why}" for partition, why in refused.items())
     return KafkaStorageError(
         f"topic {topic!r}: KAFKA_STORAGE_ERROR: the storage of {len(refused)} partitions is damaged; {what}. "
@@ -122,7 +121,7 @@ def storage_error(topic: str, refused: Mapping[int, str], what: str) -> KafkaSto
 
 
 def _damaged(topic: TopicLog, topic_id: str, state: TopicState) -> Iterable[Damage]:
-    """Return what settlers found damaged; without their newest entry nothing can be settled, nor read."""
+    """Return the damaged partitions: all if the newest settle entry is damaged."""
     try:
         return topic.damaged(topic_id)
     except CorruptionError as error:
@@ -131,10 +130,9 @@ def _damaged(topic: TopicLog, topic_id: str, state: TopicState) -> Iterable[Dama
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is to be committed, the same on every attempt: what tasks staged for a topic, in task order, and its writer.
+    """Commit's input, the same on every attempt: staged records and writer.
 
-    ``checksum`` is that of all records, None but for a ``Transaction``. Not ``durable``: the chunks were staged without
-    fsync (acks=0).
+    `checksum` is None but for a `Transaction`. Not `durable`: the chunks were staged without fsync (acks=0).
     """
 
     topic: str
@@ -147,10 +145,10 @@ class Batch:
     def of(
         cls, topic: str, staged: Sequence[Staged], writer: Transaction | ProducerBatch | None, *, durable: bool
     ) -> Batch:
-        """Return the batch of what was staged.
+        """Build a batch of staged records.
 
         Raises:
-            UsageError: a ``Transaction`` commits records that were staged without a checksum.
+            UsageError: a `Transaction` commits records staged without a checksum.
         """
         return cls(topic, staged, writer, durable, _checksum(staged) if isinstance(writer, Transaction) else None)
 
@@ -162,7 +160,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class PlannedCommit:
-    """What a commit makes of a topic: ``state`` after it, and the tables of its entry."""
+    """State after a commit, and the tables of its entry."""
 
     state: TopicState
     chunks: tuple[ChunkRef, ...]
@@ -171,23 +169,17 @@ class PlannedCommit:
 
     @property
     def partitions(self) -> set[int]:
-        """Return the partitions that get records."""
+        """Return the partitions with new records."""
         return set(self.committed.ranges)
 
 
 def plan_commit(state: TopicState, batch: Batch, row: WriterRow | None, slot: Slot) -> PlannedCommit | None:
-    """Return what a batch makes of a topic's newest state; None for a repetition (pure but for ``judge``'s warning).
-
-    Args:
-        state: the newest.
-        batch: what is to be committed.
-        row: what is remembered of its writer.
-        slot: where the entry would go.
+    """Return the commit of a batch; None for a repetition (pure but for `judge`'s warning).
 
     Raises:
         TopicChangedError, OutcomeUnknownError, StaleBatchError, WriterFencedError: the writer is refused; see
-            ``check_incarnation``, ``check_remembered`` and ``judge``.
-        StagedExpiredError: see ``check_floor``.
+            `check_incarnation`, `check_remembered` and `judge`.
+        StagedExpiredError: see `check_floor`.
     """
     writer = batch.writer
     if writer is not None:
@@ -216,26 +208,23 @@ def commit(
     acks_all: bool = True,
     hw_later: bool = False,
 ) -> Committed:
-    """Commit what the tasks staged, in their order, as one entry.
+    """Commit staged records, in task order, as one entry.
 
     Args:
-        topic: the topic.
-        topic_id: the incarnation of the topic that was staged for.
-        staged: one per task, in task order; tasks without records may be left out.
-        writer: makes a repetition change nothing (invariant I5); None for at least once.
-        durable: whether the records must survive power loss. False: the chunks were staged without fsync (acks=0); the
-            entry itself is durable always, and so are chunks where nothing can be appended: no lock keeps two settlers
-            there from giving up what one of them can read.
-        acks_all: whether to wait until all replicas that are in sync have it; False: until the leader has (acks=1).
-        hw_later: whether the caller has the high watermark stated afterwards (``Order.state_hw``): readers don't see
-            the records before. Else this does, and returns then.
+        topic, topic_id: the incarnation that was staged for.
+        staged: one per task; empty ones may be left out.
+        writer: makes a repetition a no-op (invariant I5); None for at least once.
+        durable: False if chunks were staged without fsync (acks=0). Ignored without append: no lock keeps two settlers
+            there from voiding readable records.
+        acks_all: wait for all in-sync replicas; False: for the leader (acks=1).
+        hw_later: the caller states the high watermark (`Order.state_hw`), until which readers do not see the records.
 
     Raises:
-        TopicChangedError: the topic was deleted or made again meanwhile.
-        StagedExpiredError, StaleBatchError, WriterFencedError: see ``check_floor`` and ``judge``.
-        UsageError: see ``check_writer``.
-        InvalidRecordError: records without a key, in a topic that is compacted by now.
-        KafkaStorageError: a partition's storage is damaged; nothing was committed.
+        TopicChangedError: the topic was deleted or recreated.
+        StagedExpiredError, StaleBatchError, WriterFencedError: see `check_floor` and `judge`.
+        UsageError: see `check_writer`.
+        InvalidRecordError: keyless records, in a topic that is compacted by now.
+        KafkaStorageError: a partition is damaged; nothing was committed.
         NotEnoughReplicasError, NotLeaderError: nothing was committed.
         NotEnoughReplicasAfterAppendError: as OutcomeUnknownError.
         CorruptionError: a chunk is missing or has another length.
@@ -252,7 +241,7 @@ def commit(
 
     def plan(base: Stored | None, slot: Slot) -> Draft[Committed] | Unchanged[Committed]:
         stored, state = topic.newest_at(base, topic_id)
-        # of a topic with replicas each chunk is synced at the leader before its entry is decided, whatever acks says
+        # with replicas each chunk is synced at the leader before its entry is decided, whatever acks says
         batch = replace(every, durable=durable or state.is_replicated)
         row = topic.writer(state, writer.writer_id) if writer else None
         planned = plan_commit(state, batch, row, slot)
@@ -262,7 +251,7 @@ def commit(
         if not state.is_replicated:  # else each root settles by its own
             _check_journal_is_whole(topic, topic_id, stored)
         _check_keys(topic, state, batch)
-        if not state.is_replicated:  # else it is looked at each replica where they are
+        if not state.is_replicated:  # else each replica checks them
             _find_chunks(topic, topic_id, planned.chunks)
         if batch.durable:
             planned = replace(planned, state=replace(planned.state, unsynced_from=_synced_up(topic, stored, state)))
@@ -276,10 +265,12 @@ def commit(
 
 
 def _check_journal_is_whole(topic: TopicLog, topic_id: str, newest: Stored) -> None:
-    """Refuse to commit where newer entries were settled than there are: readers would take their records for these.
+    """Refuse to commit at or below settled entry numbers.
+
+    Readers would take the settled records for the new ones.
 
     Raises:
-        CorruptionError: the newest entry was deleted, or a copy of the root was not of one instant.
+        CorruptionError: the newest entry was deleted, or the root is an inconsistent copy.
     """
     state = topic.settle_journal(topic_id).reader_state()  # ``damaged`` has just looked
     if state is None:
@@ -300,7 +291,7 @@ def _check_journal_is_whole(topic: TopicLog, topic_id: str, newest: Stored) -> N
 def _draft(
     topic: TopicLog, stored: Stored, planned: PlannedCommit, batch: Batch, row: WriterRow | None, slot: Slot
 ) -> Draft[Committed]:
-    """Return the entry of a commit on top of ``stored``, with its writer remembered; ``row`` is what was before."""
+    """Return the commit's entry, with its writer remembered."""
     after, sides = planned.state, dict[str, bytes]()
     if batch.writer:
         at_ms = max(stored.info.modified_ms, topic.storage.clock.now_ms())
@@ -326,7 +317,7 @@ def _check_keys(topic: TopicLog, state: TopicState, batch: Batch) -> None:
 
 
 def _warn_of_old(topic: TopicLog, topic_id: str, old: int, rows: int) -> None:
-    """Warn, once per topic and process, where most of what was committed is older than is kept."""
+    """Warn, once per topic and process, if most records exceed the retention."""
     if 2 * old <= rows or topic_id in _warned_of_old:
         return
     _warned_of_old[topic_id] = None
@@ -340,7 +331,6 @@ def _warn_of_old(topic: TopicLog, topic_id: str, old: int, rows: int) -> None:
 
 
 def _checksum(staged: Sequence[Staged]) -> int:
-    """Return the checksum of all tasks' records."""
     checksums = [task.checksum for task in staged if task.checksum is not None]
     if len(checksums) < len(staged):
         raise UsageError("records that a writer id commits have to be staged with their checksum (Stager: summed)")
@@ -348,10 +338,9 @@ def _checksum(staged: Sequence[Staged]) -> int:
 
 
 def _synced_up(topic: TopicLog, newest: Stored, state: TopicState) -> int | None:
-    """Make chunks durable that earlier commits left unsynced: what comes after them must not outlive them (rule R5).
+    """Sync chunks of earlier unsynced commits, which later ones must not outlive (R5).
 
-    Returns:
-        The first entry whose chunks may not be what was written; None when all are durable now.
+    Returns the first entry whose chunks may be torn; None if all are durable.
     """
     if state.unsynced_from is None:
         return None
@@ -367,7 +356,7 @@ def _synced_up(topic: TopicLog, newest: Stored, state: TopicState) -> int | None
             except FileNotFoundError:  # settled and collected meanwhile
                 _, now = topic.settled(state.topic_id)
                 whole = not needed_chunks(entry.extents, now) & {entry.chunks.index(chunk)}
-            if not whole:  # power was lost already: not ours to bless
+            if not whole:  # power was lost already
                 return entry.sequence
         if not pending:
             break
@@ -382,9 +371,9 @@ def _ranges(before: Sequence[int], after: Sequence[int]) -> dict[int, tuple[int,
 
 
 def _find_chunks(topic: TopicLog, topic_id: str, chunks: Sequence[ChunkRef]) -> None:
-    """Check chunks that tasks have just put, as ``check_chunks`` does: do workers see the same directory, or store?
+    """Check that the driver sees the workers' new chunks.
 
-    Where a look is a request the first ones of a writer stand for all: storage said of the others that they are there.
+    If a look is a request, a writer's first chunks stand for all.
     """
     if topic.storage.bills_requests and topic.chunks_found:
         return
@@ -393,7 +382,7 @@ def _find_chunks(topic: TopicLog, topic_id: str, chunks: Sequence[ChunkRef]) -> 
 
 
 def check_chunks(topic: TopicLog, topic_id: str, chunks: Sequence[ChunkRef]) -> None:
-    """Refuse chunks that are not there in the length that an entry is to name.
+    """Refuse chunks that are missing or of another length.
 
     Raises:
         CorruptionError: names the chunk.
@@ -414,7 +403,7 @@ def check_chunks(topic: TopicLog, topic_id: str, chunks: Sequence[ChunkRef]) -> 
 
 
 def _bounded_inline(topic: TopicLog, topic_id: str, staged: Sequence[Staged], *, acks_all: bool) -> list[Staged]:
-    """Keep inline frames within an entry's bound: beyond it the committer writes them to one chunk itself."""
+    """Move inline frames beyond an entry's bound to a chunk."""
     if sum(len(task.inline) for task in staged) <= MAX_INLINE_BYTES:
         return list(staged)
     stored, state = topic.newest(topic_id)

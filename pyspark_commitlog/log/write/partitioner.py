@@ -1,7 +1,4 @@
-"""Which partition a record goes to: Kafka's murmur2 over the key, sticky or round robin without one.
-
-Everything works on whole columns; nothing loops over rows.
-"""
+"""Partition choice: Kafka's murmur2 of the key, sticky, or round robin."""
 
 from __future__ import annotations
 
@@ -16,12 +13,12 @@ from pyspark_commitlog.format.murmur2 import murmur2
 
 
 def key_partitions(keys: pa.BinaryArray, partitions: int) -> Ints:
-    """Return ``toPositive(murmur2(key)) % partitions`` (``BuiltInPartitioner.partitionForKey``)."""
+    """Return `toPositive(murmur2(key)) % partitions` (`BuiltInPartitioner.partitionForKey`)."""
     return ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int64)
 
 
 class Assigner(Protocol):
-    """What a stager asks for partitions."""
+    """Source of partitions for a stager."""
 
     def assign(self, keys: pa.BinaryArray, explicit: pa.Array | None, sizes: Ints) -> Ints:
         """Return the partition of every record; see ``Partitioner.assign``."""
@@ -29,14 +26,13 @@ class Assigner(Protocol):
 
 @dataclass
 class Partitioner:
-    """Chooses partitions for the records of one write task, or of one producer.
+    """Partition choice of one write task or producer.
 
     Args:
-        partitions: how many the topic has.
-        kind: for records without a key: ``sticky`` stays on a partition for ``batch_bytes``, ``roundrobin`` moves on
-            with every record.
-        batch_bytes: bytes after which ``sticky`` moves on, 1 at least.
-        first: where keyless records start (the task's number, so that tasks spread).
+        partitions: of the topic.
+        kind: for keyless records: `sticky` moves on after `batch_bytes`, `roundrobin` after each.
+        batch_bytes: at least 1.
+        first: start of keyless records: the task's number, so that tasks spread.
     """
 
     partitions: int
@@ -50,8 +46,8 @@ class Partitioner:
         """Return the partition of every record.
 
         Args:
-            keys: binary, null where there is no key.
-            explicit: the partition column (int32), null where the partitioner shall choose; None without one.
+            keys: binary, null if keyless.
+            explicit: int32, null to choose; None without a partition column.
             sizes: bytes of each record.
         """
         if self.partitions == 1:
@@ -69,7 +65,7 @@ class Partitioner:
         return chosen
 
     def next_batch(self) -> None:
-        """Close a batch: ``sticky`` goes to the next partition, if the present one got something (KIP-480)."""
+        """Close a batch: `sticky` moves on, if the partition got records (KIP-480)."""
         self._bytes = -(-self._bytes // self.batch_bytes) * self.batch_bytes
 
     def _keyless(self, sizes: Ints) -> Ints:
@@ -85,9 +81,9 @@ class Partitioner:
 
 @dataclass
 class KeyIgnoring:
-    """Chooses as ``inner`` does for records without a key, whatever their keys.
+    """Treats all records as keyless.
 
-    Kafka: ``RoundRobinPartitioner``, and the built-in one under ``partitioner.ignore.keys``.
+    Kafka: `RoundRobinPartitioner`, and `partitioner.ignore.keys`.
     """
 
     inner: Partitioner

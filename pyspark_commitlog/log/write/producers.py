@@ -1,4 +1,4 @@
-"""What the writers' table does for producers: a new epoch for one that is opened, offsets of a batch that landed."""
+"""Producers in the writers' table: new epochs, and offsets of landed batches."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from pyspark_commitlog.log.write.writers import ProducerBatch, remember
 
 
 def opened(row: WriterRow | None, at_ms: int, sequence: int) -> WriterRow:
-    """Return a producer's row under a higher epoch: what landed stays remembered (Kafka: ``InitProducerId``; pure).
+    """Return a producer's row under a higher epoch (Kafka: `InitProducerId`; pure).
 
-    An id may be forgotten, and its earlier instance may live: it begins at the number of the entry that opens it,
-    above all epochs that it ever had, as each of these took an entry.
+    A forgotten id may have a living instance: its new epoch is the entry's number, above all epochs it had.
     """
     if row is None:
         return WriterRow(last=-1, rows=0, sequence=sequence, at_ms=at_ms, epoch=sequence)
@@ -23,10 +22,9 @@ def opened(row: WriterRow | None, at_ms: int, sequence: int) -> WriterRow:
 
 
 def init_producer(topic: TopicLog, writer_id: str) -> tuple[str, WriterRow]:
-    """Take over a producer id in a topic: from here on commits under its earlier epochs are refused (rule R6).
+    """Take over a producer id and fence its earlier epochs (rule R6).
 
-    Returns:
-        The topic id, and the producer's row: its epoch, and the last sequence number that landed.
+    Returns the topic id, and the row with epoch and last landed sequence.
 
     Raises:
         UnknownTopicError: there is no such topic.
@@ -46,10 +44,9 @@ def init_producer(topic: TopicLog, writer_id: str) -> tuple[str, WriterRow]:
 
 
 def landed_ranges(topic: TopicLog, topic_id: str, batch: ProducerBatch) -> Mapping[int, tuple[int, int]]:
-    """Return the offsets that a batch got which a retry found committed: partition -> (first, after the last).
+    """Return a committed batch's offsets: partition -> (first, end).
 
-    The writers' table names the entry of a producer's last commit, and that entry has the offsets. Empty when it is
-    collected, or the batch was not the last: as in Kafka, it landed and nobody remembers where.
+    Empty if the entry is collected, or the batch was not the producer's last: as in Kafka, its offsets are forgotten.
     """
     _, state = topic.newest(topic_id)
     row = topic.writer(state, batch.writer_id)

@@ -1,7 +1,4 @@
-"""What a record may be: columns cast to the topic's schema and checked against its limits, whole columns at a time.
-
-Source of the limits: Kafka's ``LogValidator``; all are checked before anything of the batch is staged.
-"""
+"""Record checks against a topic's schema and limits (Kafka's `LogValidator`)."""
 
 from __future__ import annotations
 
@@ -17,17 +14,17 @@ from pyspark_commitlog.errors import InvalidRecordError
 from pyspark_commitlog.format.columns import HEADERS, SCHEMA, TIMESTAMP, Ints, instants
 from pyspark_commitlog.format.frame import MAX_RECORD_BYTES
 
-#: What 32-bit offsets can count, bytes.
+#: Limit of 32-bit offsets, bytes.
 MAX_COLUMN_BYTES = 2**31 - 1
 _TEXT = "a string or binary column"
 _MS_US = 1000
-#: What the source adds to a record and the log gives it again: Spark's ``KafkaWriter`` ignores it too.
+#: Columns of the source that the log assigns; ignored, as by Spark's `KafkaWriter`.
 _IGNORED = ("offset", "timestampType")
 
 
 @dataclass(frozen=True, slots=True)
 class TopicLimits:
-    """Limits of a topic's records; sizes in bytes, times in ms."""
+    """Limits of a topic's records, in bytes and ms."""
 
     topic: str
     partitions: int
@@ -39,7 +36,7 @@ class TopicLimits:
 
     @classmethod
     def of(cls, topic: str, partitions: int, config: TopicConfig) -> TopicLimits:
-        """Return the limits in a topic's config."""
+        """Build from a topic's config."""
         return cls(
             topic=topic,
             partitions=partitions,
@@ -53,9 +50,9 @@ class TopicLimits:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Checked rows of ``SCHEMA``, the explicit partitions (int32, nullable) if any, and each row's bytes.
+    """Checked rows of `SCHEMA`, explicit partitions (int32, nullable), and row bytes.
 
-    ``given`` are the timestamps that were not stamped here, null where one was; None where all were.
+    `given` are the timestamps not stamped here, null if stamped; None if all were.
     """
 
     batch: pa.RecordBatch
@@ -65,10 +62,10 @@ class Records:
 
 
 def check_columns(topic: str, schema: pa.Schema) -> None:
-    """Check names and types of the columns that a writer brings; the source's own, of ``_IGNORED``, may be among them.
+    """Check the names and types of a writer's columns.
 
     Raises:
-        InvalidRecordError: names the column, its type and what is allowed.
+        InvalidRecordError: names the column, its type and the allowed ones.
     """
     if "value" not in schema.names:
         raise InvalidRecordError(
@@ -95,7 +92,7 @@ def _decoded(kind: pa.DataType) -> pa.DataType:
 
 
 def _is_text_type(kind: pa.DataType) -> bool:
-    """Return whether it is a string, however Arrow lays it out (Polars: large, view, dictionary)."""
+    """Return whether it is any Arrow string (Polars: large, view, dictionary)."""
     kind = _decoded(kind)
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
@@ -133,16 +130,13 @@ _ALLOWED: Mapping[str, tuple[tuple[Callable[[pa.DataType], bool], ...], str]] = 
 
 
 def prepare(batch: pa.RecordBatch, limits: TopicLimits, now_ms: int) -> Records:
-    """Return the rows of ``batch`` in the topic's schema, checked.
+    """Return the checked rows of a batch.
 
-    Args:
-        batch: columns as ``check_columns`` allows them; a missing or null timestamp becomes ``now_ms``.
-        limits: of the topic.
-        now_ms: the write task's clock.
+    A missing or null timestamp becomes `now_ms`, by the write task's clock.
 
     Raises:
-        InvalidRecordError: a record is too large, its timestamp out of bounds, its partition does not exist, a header
-            has no key, or the record has none in a compacted topic.
+        InvalidRecordError: a record is too large, its timestamp out of bounds, its partition unknown, a header keyless,
+            or the record keyless in a compacted topic.
     """
     rows = batch.num_rows
     columns = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
@@ -178,12 +172,12 @@ def _bytes(name: str, column: pa.Array | None, rows: int, topic: str) -> pa.Arra
 
 
 def narrowed(name: str, column: pa.Array, kind: pa.DataType, topic: str) -> pa.Array:
-    """Return a column as a type whose offsets have 32 bits: Arrow's binary, and lists of it.
+    """Cast a column to a type with 32-bit offsets.
 
-    A slice of a large column has the offsets of the whole one, which may be above 2 GiB: its rows are copied then.
+    Slices of a column above 2 GiB are copied.
 
     Raises:
-        InvalidRecordError: the rows themselves have more.
+        InvalidRecordError: the rows themselves exceed it.
     """
     if column.type == kind:
         return column
@@ -218,7 +212,7 @@ def _headers(column: pa.Array | None, rows: int, topic: str) -> pa.Array:
 
 
 def _of_views(column: pa.Array) -> pa.Array:
-    """Return list views as lists; Arrow's own cast counts a view that is null from 0."""
+    """Return list views as lists; Arrow's cast miscounts null views."""
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
     ends = pa.array(np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))))
     return pa.LargeListArray.from_arrays(ends, column.flatten(), mask=column.is_null())
@@ -250,7 +244,7 @@ def _timestamps(given: pa.Array | None, rows: int, limits: TopicLimits, now_ms: 
 
 
 def _microseconds(column: pa.Array, limits: TopicLimits) -> pa.Array:
-    """Return timestamps of any unit as microseconds in UTC; nanoseconds are cut off."""
+    """Return timestamps as microseconds in UTC, nanoseconds truncated."""
     try:
         return column.cast(TIMESTAMP, safe=column.type.unit != "ns")
     except pa.ArrowInvalid as error:
@@ -276,7 +270,6 @@ def _check_times(column: pa.Array, limits: TopicLimits, now_ms: int) -> None:
 
 
 def _sizes(arrays: list[pa.Array]) -> Ints:
-    """Return the bytes of key, value and headers of each row."""
     total = np.zeros(len(arrays[0]), np.int64)
     for column in arrays[:2]:
         if column.null_count == len(column):

@@ -1,9 +1,7 @@
-"""Stage: one write task turns its records into frames, grouped by partition, in chunks (or inline).
+"""Staging: from a write task's records to frames in chunks, or inline.
 
-Memory is bounded whatever comes in: pending rows by ``BUFFER_BYTES``, finished frames by ``PIECE_BYTES`` (without
-append ``LONG_PIECE_BYTES``). When they reach it they are written to the task's chunk, by partition; more extents of the
-same partitions may follow. The chunk gets its name, and becomes visible, when it is whole and synced. Several topics of
-a task hold ``HELD_BYTES`` together.
+Memory is bounded: pending rows by `BUFFER_BYTES`, finished frames by `PIECE_BYTES` (without append `LONG_PIECE_BYTES`);
+then they go to the chunk, which may have several extents of a partition. It gets its name once whole and synced.
 """
 
 from __future__ import annotations
@@ -29,21 +27,19 @@ from pyspark_commitlog.log.write.partitioner import Assigner
 from pyspark_commitlog.log.write.records import Records, TopicLimits, check_columns, narrowed, prepare
 from pyspark_commitlog.storage import OutputFile, Storage
 
-#: Batches that pending rows of a task may keep alive, bytes.
+#: Bytes of batches that pending rows may keep alive.
 BUFFER_BYTES = 48 * 2**20
-#: Rows gathered before they are distributed: so many per partition, or so many bytes. A slice of a few rows costs more
-#: memory than its rows.
+#: Rows per partition, or bytes, gathered before distribution: a slice of few rows takes more memory than they do.
 SLICE_ROWS = 256
 GATHER_BYTES = 8 * 2**20
-#: Finished frames that are written to the chunk together, bytes; and where each extent that is read is a request: there
-#: those of a partition lie the longer one after the other.
+#: Bytes of finished frames per write; longer if each extent is a request, as a partition's frames are then contiguous.
 PIECE_BYTES = 8 * 2**20
 LONG_PIECE_BYTES = 4 * PIECE_BYTES
-#: All of that, of all topics together where a task writes to several.
+#: Total over the topics of a task.
 HELD_BYTES = BUFFER_BYTES
-#: What a batch takes beside its rows, bytes: where many topics share what Spark hands over, most of it.
+#: Bytes of a batch besides its rows; most of it if many topics share Spark's batches.
 BATCH_BYTES = 4096
-#: Frames that another thread may lag by, and the rows, in bytes, that are worth handing to it.
+#: Frames that another thread may lag by, and least bytes of rows worth handing over.
 FRAMES_ASIDE = 4
 ASIDE_BYTES = 2**18
 _US_PER_MS = 1000
@@ -51,10 +47,7 @@ _US_PER_MS = 1000
 
 @dataclass(frozen=True, slots=True)
 class StagedExtent:
-    """An extent without its base offset, which the commit gives it: where its frames lie and how many rows they hold.
-
-    A large chunk has several extents of a partition, in order.
-    """
+    """Extent without a base offset, which the commit assigns."""
 
     partition: int
     position: int
@@ -64,10 +57,10 @@ class StagedExtent:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A chunk that one task staged for one topic, or (a few records) the frames themselves. Picklable.
+    """One task's chunk for one topic, or inline frames. Picklable.
 
-    ``keyless`` says whether some of the task's records have no key, ``old`` how many are older than ``retention.ms``.
-    ``checksum`` is theirs (``log.write.checksum``); None where nobody will compare it.
+    `keyless`: whether some records have no key; `old`: number older than `retention.ms`. `checksum` may be None
+    (`log.write.checksum`).
     """
 
     topic: str
@@ -95,7 +88,7 @@ class RowPlacement:
 
 @dataclass
 class _Pending:
-    """Rows of one partition that wait for a full frame."""
+    """A partition's rows waiting for a full frame."""
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
     bytes: int = 0
@@ -110,20 +103,17 @@ Encode = Callable[[], frame.Pieces]
 
 
 class Stager:
-    """Collects the records of one write task for one topic.
+    """Collector of one write task's records for one topic.
 
     Args:
-        storage: the root.
-        paths: of the topic's current incarnation.
-        state: the topic as the task read it.
-        sequence: the journal's newest entry at that time; the chunk's name carries it (rule R1).
+        storage, paths, state, config: the topic as the task read it.
+        sequence: the newest entry then, for the chunk's name (rule R1).
         partitioner: chooses partitions.
-        config: of the topic.
-        durable: whether chunks must survive power loss (all but acks=0; rule R5). Without append they always do.
-        aside: begins to encode a frame in another thread, and returns what waits for it; None: all is done in this one.
-        codec: what the writer asks frames to be compressed by; None: nothing.
-        summed: whether to make the records' checksum: a commit under a ``Transaction`` needs it (rule R6).
-        create: makes the chunk (``TopicLog.creates_chunks``); None for ``storage`` alone.
+        durable: False only with acks=0 (R5); ignored without append.
+        aside: encodes a frame in another thread; None: in this one.
+        codec: the writer's compression, if any.
+        summed: compute the checksum that a `Transaction` needs (R6).
+        create: makes the chunk (`TopicLog.creates_chunks`).
     """
 
     def __init__(
@@ -169,10 +159,10 @@ class Stager:
         self._checked: pa.Schema | None = None
 
     def add(self, batch: pa.RecordBatch) -> RowPlacement:
-        """Take a batch of records (columns: see ``records.check_columns``).
+        """Add a batch (columns: see `records.check_columns`).
 
         Raises:
-            InvalidRecordError: nothing of this batch was taken.
+            InvalidRecordError: nothing of this batch was added.
         """
         records = self.checked(batch)
         placed = RowPlacement(self._choose(records), records.batch.column("timestamp"))
@@ -183,7 +173,7 @@ class Stager:
         self._keyless = self._keyless or records.batch.column("key").null_count > 0
         if self._retention_ms >= 0:
             oldest = self._storage.clock.now_ms() - self._retention_ms
-            stamps = columns.instants(placed.timestamps)  # one that is not above 0 does not count for retention
+            stamps = columns.instants(placed.timestamps)  # retention ignores those not above 0
             self._old += int(np.count_nonzero((stamps < oldest * _US_PER_MS) & (stamps > 0)))
         size = records.batch.nbytes
         if self._gathered_bytes + size > columns.TOGETHER_BYTES:
@@ -196,11 +186,7 @@ class Stager:
         return placed
 
     def checked(self, batch: pa.RecordBatch) -> Records:
-        """Return a batch as it would be taken; nothing of it is.
-
-        Raises:
-            InvalidRecordError: as ``add``.
-        """
+        """Check a batch without adding it; raises as `add`."""
         if batch.schema != self._checked:  # a new object in every batch
             check_columns(self._paths.name, batch.schema)
             self._checked = batch.schema
@@ -210,7 +196,6 @@ class Stager:
         return self._partitioner.assign(records.batch.column(0), records.partition, records.sizes)
 
     def _distribute(self) -> None:
-        """Move what was gathered to the partitions' pending rows."""
         if not self._gathered:
             return
         batches, chosen = zip(*self._gathered, strict=True)
@@ -221,7 +206,7 @@ class Stager:
             self._hold(partition, rows)
         if self._pinned > BUFFER_BYTES:
             self._flush_all()
-        if not self._slices:  # all became frames: nothing keeps those batches alive
+        if not self._slices:  # all encoded: nothing keeps those batches alive
             self._pinned = 0
 
     def _hold(self, partition: int, rows: pa.RecordBatch) -> None:
@@ -249,7 +234,7 @@ class Stager:
                 self._encode(partition, piece)
 
     def _flush_all(self) -> None:
-        """Let go of all pending rows: a slice that stayed would keep the whole batch alive that it was cut from."""
+        """Encode all pending rows: one slice would keep its whole batch alive."""
         for partition in sorted(self._pending):
             self._flush(partition)
         self._pinned = 0
@@ -276,7 +261,7 @@ class Stager:
             self._write_piece()
 
     def _collect(self, left: int) -> None:
-        """Take the encoded frames, in order, until so many are left."""
+        """Take encoded frames, in order, until `left` remain."""
         while len(self._encoding) > left:
             partition, size, encode = self._encoding.popleft()
             data = encode()
@@ -285,23 +270,23 @@ class Stager:
 
     @property
     def stamps_records(self) -> bool:
-        """Return whether the records' own timestamps are not kept: the topic has LogAppendTime."""
+        """Return whether the topic has LogAppendTime."""
         return self._limits.log_append_time
 
     @property
     def held(self) -> int:
-        """Return about how many bytes it takes that are not in its chunk yet."""
+        """Return the approximate bytes held, besides the chunk."""
         batches = len(self._gathered) + self._slices
         return self._gathered_bytes + self._pinned + self._finished_bytes + batches * BATCH_BYTES
 
     def let_go(self) -> None:
-        """Write all that is held to the chunk, as short frames where need be."""
+        """Write everything held to the chunk, in short frames if needed."""
         self._distribute()
         self._flush_all()
         self._write_piece()
 
     def finish(self) -> Staged | None:
-        """Stage what is left and return what a commit needs; None when there were no records."""
+        """Stage the rest; return the commit's input, None without records."""
         self._distribute()
         self._flush_all()
         self._collect(0)
@@ -314,12 +299,12 @@ class Stager:
         return self._staged(ChunkRef(self._chunk_name(), length, crc))
 
     def discard(self) -> None:
-        """Give up: nothing of what was begun stays. Harmless after ``finish``."""
+        """Discard everything; harmless after `finish`."""
         if self._output is not None:
             self._output.discard()
 
     def _write_piece(self) -> None:
-        """Write the finished frames to the chunk; offsets count from 0 again after them."""
+        """Write the finished frames to the chunk; offsets restart at 0."""
         self._collect(0)
         if self._output is None:
             self._output = self._create(self._paths.chunk(self._chunk_name()))
@@ -329,7 +314,7 @@ class Stager:
         return chunk_name(self._sequence, self._chunk_id)
 
     def _take_frames(self) -> list[bytes | pa.Buffer]:
-        """Take the finished frames, partition by partition, and write down where they lie."""
+        """Take the finished frames by partition, and record their extents."""
         taken: list[bytes | pa.Buffer] = []
         for partition in sorted(self._finished):
             frames = self._finished[partition]
@@ -351,10 +336,9 @@ class Stager:
 
 
 class TopicStagers:
-    """Collects the records of one write task, for any number of topics: several hold about ``HELD_BYTES`` together.
+    """Collector of one write task's records; topics share about `HELD_BYTES`.
 
-    Args:
-        begin: returns the stager of a topic, by name.
+    `begin` returns a topic's stager.
     """
 
     def __init__(self, begin: Callable[[str], Stager]) -> None:
@@ -363,14 +347,14 @@ class TopicStagers:
         self._held = 0
 
     def of(self, name: str) -> Stager:
-        """Return the stager of a topic; raises what ``begin`` raises."""
+        """Return a topic's stager; raises as `begin`."""
         stager = self._stagers.get(name)
         if stager is None:
             stager = self._stagers[name] = self._begin(name)
         return stager
 
     def add(self, name: str, batch: pa.RecordBatch) -> None:
-        """Take a batch of a topic's records; raises what ``begin`` and ``Stager.add`` raise."""
+        """Add a batch; raises as `begin` and `Stager.add`."""
         stager = self.of(name)
         self._held -= stager.held
         stager.add(batch)
@@ -381,19 +365,19 @@ class TopicStagers:
             largest.let_go()
 
     def finish(self) -> tuple[Staged, ...]:
-        """Stage what is left; return what a commit needs of each topic, in name order."""
+        """Stage the rest; return each topic's commit input, by name."""
         finished = [self._stagers[name].finish() for name in sorted(self._stagers)]
         return tuple(staged for staged in finished if staged is not None)
 
     def discard(self) -> None:
-        """Give up: nothing of what was begun stays. Harmless after ``finish``."""
+        """Discard everything; harmless after `finish`."""
         with ExitStack() as stack:
             for stager in self._stagers.values():
                 stack.callback(stager.discard)
 
 
 def _split(batch: pa.RecordBatch, chosen: Ints) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield (partition, its rows in order): one gather for all partitions."""
+    """Yield (partition, its rows in order), by one gather."""
     counts = np.bincount(chosen)
     used = np.flatnonzero(counts)
     if len(used) == 1:
@@ -412,7 +396,7 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def split_topics(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield (topic, its rows in order, without the topic column); a null topic comes as ``''``."""
+    """Yield (topic, its rows in order); a null topic is `''`."""
     encoded = narrowed("topic", batch.column("topic"), pa.string(), "(topic column)").dictionary_encode()
     rest = batch.drop_columns(["topic"])
     indices = pc.fill_null(encoded.indices, -1)

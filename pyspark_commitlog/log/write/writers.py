@@ -1,8 +1,7 @@
-"""Writers: whether a commit is new or a repetition, and what the writers' table keeps of it (rule R6).
+"""Writers: detection of repeated commits, and the writers' table (R6).
 
-An id that lasts (a query's, a ``txnAppId``, a ``producer_id``) is kept whatever the clock says: a clock that was ahead
-once must not make a repeated commit a new one. Producers without an id go after a while, and the table says up to which
-entry some are gone (``Writers.forgotten``), so that their retries need no clock either.
+Durable ids never expire by a clock: one that was ahead must not turn a repetition into a new commit. Producers without
+an id expire; `Writers.forgotten` is the entry up to which rows may be gone.
 """
 
 from __future__ import annotations
@@ -29,24 +28,23 @@ from pyspark_commitlog.log.topic import TopicLog
 
 logger = logging.getLogger("pyspark_commitlog.log")
 
-#: Changed writer rows in an entry before a new snapshot is taken.
+#: Changed rows in an entry before a new snapshot.
 WRITER_ROWS = 64
-#: Ids that last which a topic remembers, and producers without an id: bound the snapshot's size.
+#: Maximum of durable ids, and of producers without an id, in a snapshot.
 DURABLE_IDS = 10_000
 TRANSIENT_IDS = 1_000
-#: What the writer ids of producers start with that have an id of their own.
+#: Prefix of the writer ids of producers with an id.
 PRODUCER = "producer:"
-#: What the writer ids of producers start with that have no id of their own: such a producer needs its row only while it
-#: can't tell whether its last batch landed.
+#: Prefix for producers without an id, which need a row only until they know whether their last batch landed.
 TRANSIENT = "transient:"
-#: What the writer ids of streaming queries start with.
+#: Prefix of streaming queries' writer ids.
 QUERY = "spark:"
-#: Queries of earlier incarnations that are remembered: bounds an entry's size.
+#: Maximum of remembered former queries; bounds an entry's size.
 FORMER_QUERIES = 200
-#: Characters of a writer id at most: what entries may hold (``shape.Text``).
+#: Maximum of characters of a writer id (`shape.Text`).
 MAX_WRITER_ID = 4096
 _REMEMBERED_RANGES = 5
-#: What is said of records that were acknowledged.
+#: Explanation for lost acknowledged records.
 _LOST = (
     "are not in the log any more: an election lost what was written with acks=1, or the root was restored from a copy. "
     "Send them again"
@@ -55,9 +53,9 @@ _LOST = (
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """A writer that numbers its commits upwards: a Spark query (its batch ids) or ``txnAppId``/``txnVersion``.
+    """Writer with ascending versions: a Spark query, or `txnAppId`/`txnVersion`.
 
-    ``skip_older`` turns the error about an id below the last into a skip.
+    `skip_older` skips a version below the last instead of raising.
     """
 
     writer_id: str
@@ -67,10 +65,9 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class ProducerBatch:
-    """An idempotent producer's batch: sequence numbers ``first`` to ``last`` under ``epoch`` (KIP-98).
+    """Idempotent producer's batch: sequences `first` to `last` under `epoch` (KIP-98).
 
-    ``since`` is for producers without an id of their own (``TRANSIENT``), whose rows are soon forgotten: the
-    newest entry before the batch was tried first. None for durable ids.
+    `since`, of transient producers: the newest entry before the first try.
     """
 
     writer_id: str
@@ -81,17 +78,17 @@ class ProducerBatch:
 
 
 class Decision(Enum):
-    """What rule R6 says of a commit."""
+    """Outcome of rule R6 for a commit."""
 
     COMMIT = "commit"
     SKIP = "skip"
 
 
 def check_writer(writer: Transaction | ProducerBatch, topic: str) -> None:
-    """Refuse a writer that the table of writers can't hold: nobody could read the topic after its commit (pure).
+    """Refuse a writer that the table can't hold (pure).
 
     Raises:
-        UsageError: its id is too long, or no text; or its number is negative, or needs more than 64 bits.
+        UsageError: its id is too long or no text, or its number negative or above 64 bits.
     """
     name = writer.writer_id
     if not 0 < len(name) <= MAX_WRITER_ID or not is_text(name):
@@ -107,7 +104,7 @@ def check_writer(writer: Transaction | ProducerBatch, topic: str) -> None:
 
 
 def check_incarnation(writer: Transaction | ProducerBatch, state: TopicState, topic: str) -> None:
-    """Refuse a query that wrote to an earlier incarnation of the topic: its batches would go on (R14; pure).
+    """Refuse a query that wrote to an earlier incarnation (R14; pure).
 
     Raises:
         TopicChangedError: start with a new checkpoint.
@@ -120,9 +117,9 @@ def check_incarnation(writer: Transaction | ProducerBatch, state: TopicState, to
 
 
 def check_remembered(row: WriterRow | None, batch: ProducerBatch, forgotten: int, topic: str) -> None:
-    """Refuse a batch of a producer without an id whose row may be forgotten already (R6; pure).
+    """Refuse a transient producer's batch if its row may be forgotten (R6; pure).
 
-    If it landed, then in an entry above ``batch.since``; and no row of an entry above ``forgotten`` is gone.
+    If it landed, it was above `batch.since`; no row above `forgotten` is gone.
 
     Raises:
         OutcomeUnknownError: it may have landed before.
@@ -139,18 +136,12 @@ def check_remembered(row: WriterRow | None, batch: ProducerBatch, forgotten: int
 def judge(
     row: WriterRow | None, writer: Transaction | ProducerBatch, rows: int, checksum: int | None, topic: str
 ) -> Decision:
-    """Return whether a commit is new or a repetition (rule R6; pure but for a warning).
+    """Return whether a commit is new or repeated (rule R6; pure but for a warning).
 
-    Args:
-        row: what is remembered of the writer.
-        writer: whose commit it is.
-        rows: its number of records.
-        checksum: of its records, see ``log.write.checksum``; None for producers, whose numbers decide alone: a retry
-            brings the very same records, and others come under other numbers.
-        topic: its name.
+    `checksum` is None for producers, whose sequence numbers decide alone.
 
     Raises:
-        StaleBatchError: an id below the last one, or a gap in a producer's sequence.
+        StaleBatchError: a version below the last, or a gap in a producer's sequence.
         WriterFencedError: a newer epoch of the producer has committed.
     """
     if isinstance(writer, ProducerBatch):
@@ -212,7 +203,7 @@ def _hex(checksum: int | None) -> str:
 
 
 def former_queries(topic: TopicLog, state: TopicState) -> tuple[str, ...]:
-    """Return the streaming queries that a topic's next incarnation refuses: all that wrote to it so far."""
+    """Return the queries that the next incarnation refuses."""
     rows = {**topic.snapshot(state), **state.writers.rows}
     queries = sorted((name for name in rows if name.startswith(QUERY)), key=lambda name: rows[name].sequence)
     return (*state.former_queries, *queries)[-FORMER_QUERIES:]
@@ -223,7 +214,7 @@ def former_queries(topic: TopicLog, state: TopicState) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRows:
-    """Rows of a new snapshot; ``dropped``: durable ids left out, the longest silent first."""
+    """Rows of a new snapshot; `dropped` are omitted durable ids, oldest first."""
 
     rows: Mapping[str, WriterRow]
     forgotten: int
@@ -231,14 +222,10 @@ class SnapshotRows:
 
 
 def plan_kept(rows: Mapping[str, WriterRow], forgotten: int, newest_ms: int, transient_ms: int) -> SnapshotRows:
-    """Return what is kept of a table (pure).
+    """Return the rows to keep (pure).
 
-    Args:
-        rows: of all writers.
-        forgotten: up to which entry rows of producers without an id may be gone already.
-        newest_ms: the storage's time of the newest entry.
-        transient_ms: how long a silent producer without an id is kept: here a clock that is wrong does no harm, as
-            ``forgotten`` covers every row that goes.
+    Transient rows expire after `transient_ms`, measured from `newest_ms`, the newest entry's storage time. A wrong
+    clock is harmless, as `forgotten` covers the rows that go.
     """
     passing = {name: row for name, row in rows.items() if _is_transient(name, row)}
     lasting = {name: row for name, row in rows.items() if name not in passing}
@@ -256,7 +243,7 @@ def _is_transient(name: str, row: WriterRow) -> bool:
 
 
 def _longest_silent(rows: Mapping[str, WriterRow]) -> list[str]:
-    """Return ids by the entry of their last commit: an order that no clock can change."""
+    """Return ids by the entry of their last commit, independent of clocks."""
     return sorted(rows, key=lambda name: rows[name].sequence)
 
 
@@ -268,7 +255,7 @@ def row_of(
     slot: Slot,
     at_ms: int,
 ) -> WriterRow:
-    """Return the row that a commit at ``slot`` leaves of its writer, after the row ``before`` (pure)."""
+    """Return a writer's row after a commit at `slot` (pure)."""
     if isinstance(writer, Transaction):
         return WriterRow(writer.version, rows, slot.sequence, at_ms, checksum=checksum)
     kept = before.ranges if before is not None and before.epoch == writer.epoch else ()
@@ -279,7 +266,7 @@ def row_of(
 def remember(
     topic: TopicLog, stored: Stored, state: TopicState, slot: Slot, writer_id: str, row: WriterRow
 ) -> tuple[TopicState, dict[str, bytes]]:
-    """Return the state with a writer's new row; now and then all rows go to a fresh snapshot, but for those that go."""
+    """Return the state with a writer's row, sometimes in a new snapshot."""
     rows = {**state.writers.rows, writer_id: row}
     table = replace(state.writers, rows=rows)
     if len(rows) <= WRITER_ROWS and len(to_json_bytes(table.to_json())) <= TABLE_BYTES:
