@@ -1,1 +1,1 @@
-"""What settlers have in common, whether they append to segments or put segment objects."""
+"""Common parts of settlers, with or without append."""

@@ -1,4 +1,4 @@
-"""Turn unsettled frames into those of a segment: small neighbours joined, each stamped with its offsets."""
+"""Joining of small unsettled frames, and stamping with offsets."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from pyspark_commitlog.log.read.unsettled import Gap, Unsettled
 from pyspark_commitlog.log.segments.growing import Stamped
 from pyspark_commitlog.log.settle_state import earliest
 
-# Frames below this share of batch.size merge with their neighbours; merged ones reach at most half of it (both
-# compared after compression, which the header knows), and decode to no more than ``most_decoded``.
+# Frames below this share of batch.size join their neighbours, up to half of it (both compressed, by header), and decode
+# to at most `most_decoded`.
 _SMALL = 8
 _MERGED = 2
 
 
 class SegmentSink(Protocol):
-    """Target of frames: an active segment, or a segment object's slice."""
+    """Target of frames: an active segment, or an object's slice."""
 
     def append(self, frame: Stamped) -> None:
         """Append a frame."""
 
     def latest_timestamp(self) -> int:
-        """Return the largest timestamp (ms) of the last segment that has frames; -1 where there is none."""
+        """Return the last segment's largest timestamp (ms); -1 if none."""
 
 
 def append_unsettled(
@@ -42,14 +42,9 @@ def append_unsettled(
     now_ms: int,
     enough: Callable[[], bool],
 ) -> None:
-    """Append a partition's unsettled frames, until all are or ``enough`` says so.
+    """Append a partition's unsettled frames until `enough`.
 
-    Args:
-        sink: where to.
-        merger: of that partition.
-        frames: from ``unsettled_frames``.
-        now_ms: the timestamp of what stands for voided records where nothing is before or after it.
-        enough: is asked after each frame.
+    `now_ms` stamps voided records without neighbours.
     """
     lost: list[Gap] = []
     for unsettled in frames:
@@ -71,10 +66,9 @@ def _append(sink: SegmentSink, ready: Iterable[Stamped]) -> None:
 
 
 def _fill(sink: SegmentSink, merger: Merger, lost: list[Gap], otherwise_ms: int) -> None:
-    """Append frames without rows in the place of what was voided, so that offsets go on for every reader.
+    """Append empty frames for voided offsets.
 
-    Their timestamp is the partition's largest so far: the time index and retention stay as they are. Where there is
-    none it is ``otherwise_ms``.
+    They get the partition's largest timestamp so far, else `otherwise_ms`, to keep time index and retention valid.
     """
     for gap in lost:
         latest = sink.latest_timestamp()
@@ -88,10 +82,10 @@ def _fill(sink: SegmentSink, merger: Merger, lost: list[Gap], otherwise_ms: int)
 
 @dataclass
 class Merger:
-    """Joins small neighbouring frames of one partition into one, so that many tiny commits read as fast as one.
+    """Joins small neighbouring frames of a partition.
 
-    Only dense frames of one codec, timestamp type and leader epoch join, and none with a delete horizon: its rows would
-    lose it. Anything else passes as it is, stamped.
+    Only dense frames of one codec, timestamp type and leader epoch join, without a delete horizon, which rows would
+    lose.
     """
 
     frame_bytes: int
@@ -104,7 +98,7 @@ class Merger:
     _held_decoded: int = 0
 
     def offer(self, unsettled: Unsettled) -> Iterator[Stamped]:
-        """Take the next frame; yield what is ready to be appended, in order."""
+        """Add a frame; yield those ready to append, in order."""
         small = self._small(unsettled.frame, unsettled.payload)
         if self._held and not (small and self._joins(unsettled)):
             yield from self.drain()
@@ -122,7 +116,6 @@ class Merger:
         return joinable and frame.length * _SMALL < self.frame_bytes
 
     def _joins(self, unsettled: Unsettled) -> bool:
-        """Return whether a small frame can be one with those held."""
         frame, payload, first = unsettled.frame, unsettled.payload, self._held[0]
         return (
             payload.identity.codec == first.payload.identity.codec
@@ -134,7 +127,7 @@ class Merger:
         )
 
     def drain(self) -> Iterator[Stamped]:
-        """Yield what is held: joined when there are several."""
+        """Yield the held frames, joined."""
         held, self._held = self._held, []
         self._held_bytes = self._held_rows = self._held_decoded = 0
         if held:

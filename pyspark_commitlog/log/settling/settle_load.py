@@ -1,6 +1,7 @@
-"""How much waits to be settled, and when a writer looks. On storage without append every look costs requests.
+"""Unsettled load, and when a writer checks it.
 
-There a process counts what it commits itself, and looks only when that may be due, or has waited for ``settle.ms``.
+Without append every look costs requests: a process counts its own commits, and looks when settling may be due, or after
+`settle.ms`.
 """
 
 from __future__ import annotations
@@ -16,35 +17,35 @@ from pyspark_commitlog.log.settle_change import Collecting
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.process import after_fork
 
-# How many times what is due may wait before a commit warns of the lock's holder; small limits count as these.
+# Multiples of the limits at which a commit warns of the lock's holder, and least limits for that.
 _OVERDUE = 4
 _OVERDUE_ENTRIES = 16
 _OVERDUE_MS = 15_000
-#: A commit of a replicated topic takes two or three times as long: it gets most of the time while a run goes on.
+#: Pause per entry: a replicated commit takes two or three times as long, and gets most of the time.
 _REST_SECONDS = 0.003
-#: What one run rests at most: others that would settle wait for its lock.
+#: Most seconds of pauses in a run, which holds the lock.
 MOST_REST_SECONDS = 0.25
-#: Topics whose commits a process counts; of one that is forgotten the next commit looks.
+#: Maximum of topics counted; the next commit of a forgotten one looks.
 _TOPICS = 1024
-#: Seconds between two collections inside commits of a process.
+#: Seconds between collections in a process's commits.
 _COLLECT_SECONDS = 600.0
-#: Seconds until a collection is tried again that failed under way.
+#: Seconds until a failed collection is tried again.
 _FAILED_SECONDS = 30.0
-#: Pieces of a collection after which each takes longer: those of ten minutes, at a commit a second, take fewer.
+#: Pieces of a collection per extra budget, and most budgets. Ten minutes at a commit a second take fewer.
 _SLICES = 100
 _BUDGETS = 10
-#: Entries that a commit deletes at least which goes on with a collection, where a request takes 20 ms.
+#: Least entries deleted by a commit that continues a collection, at 20 ms a request.
 _DELETED_BY_ONE = 4
-#: How many times the limits a process waits at most that did not settle last.
+#: Most multiples of the limits before a process settles that did not settle last.
 _MOST_PATIENCE = 3.0
 
 
-#: What an extent counts beside its bytes: to find and open one takes a reader as long as to read so many.
+#: Cost of an extent in bytes: opening one takes a reader as long as reading these.
 EXTENT_BYTES = 4096
 
 
 def weight(lengths: Iterable[int]) -> int:
-    """Return what extents of so many bytes count for when it is decided what is due to be settled (pure)."""
+    """Return the weight of extents against `settle.bytes` (pure)."""
     return sum(length + EXTENT_BYTES for length in lengths)
 
 
@@ -57,7 +58,7 @@ class SettleLoad:
     age_ms: int
 
     def reached(self, config: TopicConfig, times: float = 1.0) -> bool:
-        """Return whether any limit is reached, ``times`` over (pure)."""
+        """Return whether a limit is reached, `times` over (pure)."""
         return self.entries > 0 and (
             self.bytes >= times * config.number("settle.bytes")
             or self.entries >= times * config.number("settle.entries")
@@ -65,30 +66,29 @@ class SettleLoad:
         )
 
     def rest(self) -> float:
-        """Return how many seconds a run may rest before each entry (pure).
+        """Return the seconds to pause before each entry (pure).
 
-        So that it takes at most half the time in which they came: more do not come than it settles.
+        At most half of the time in which they came, so that a run keeps up.
         """
         return min(_REST_SECONDS, self.age_ms / 2000 / self.entries) if self.entries else 0.0
 
     def overdue(self, config: TopicConfig) -> bool:
-        """Return whether it has waited so long that the lock's holder is worth a warning (pure)."""
+        """Return whether to warn of the lock's holder (pure)."""
         return self.entries >= _OVERDUE * max(
             config.number("settle.entries"), _OVERDUE_ENTRIES
         ) or self.age_ms >= _OVERDUE * max(config.number("settle.ms"), _OVERDUE_MS)
 
 
 class Waiting:
-    """What a process knows of one topic's unsettled commits: what it saw at its last look, and committed since.
+    """A process's knowledge of a topic's unsettled commits.
 
-    Args:
-        drawn: a random number in [0, 1).
+    `drawn` is a random number in [0, 1).
     """
 
     def __init__(self, drawn: float) -> None:
-        #: How many times the limits it settles at where another process settled last: two to three (rule O13).
+        #: Multiple of the limits if another process settled last: two to three (rule O13).
         self.patience = _MOST_PATIENCE - 1.0 + drawn
-        #: The write id of the settle entry that this process put last.
+        #: Write id of the settle entry that this process put last.
         self.published: str | None = None
         self._seen: tuple[SettleLoad, TopicConfig, float] | None = None
         self._times = 1.0
@@ -96,19 +96,19 @@ class Waiting:
         self._collects_from: float | None = None
         self._is_cut_short = self._has_collected = False
         self._slices, self._began = 0, 0.0
-        #: Of a collection that was cut short, what a handle remembers of it.
+        #: Progress of an interrupted collection.
         self.left: Collecting | None = None
         self._lock = Lock()
 
     def committed(self, entries: int, size_bytes: int) -> None:
-        """Count what this process committed."""
+        """Count commits of this process."""
         with self._lock:
             self._entries += entries
             self._commits += entries
             self._bytes += size_bytes
 
     def may_be_due(self, now: float) -> bool:
-        """Return whether to look; ``now`` by the monotonic clock, in seconds."""
+        """Return whether to look, at monotonic time `now` in seconds."""
         with self._lock:
             if self._seen is None:
                 return True
@@ -120,26 +120,24 @@ class Waiting:
             return since.reached(config, self._times)
 
     def looked(self, seen: SettleLoad, config: TopicConfig, now: float, times: float) -> None:
-        """Note what waits, and how many times the limits of ``config`` count."""
+        """Record the load, and the multiple of the limits that counts."""
         with self._lock:
             self._seen, self._times = (seen, config, now), times
             self._entries = self._bytes = 0
 
     def forget(self) -> None:
-        """Have the next commit look."""
+        """Make the next commit look."""
         self._seen = None
 
     def times(self, newest: str, first: bool) -> float:
-        """Return how many times the limits count for this process (rule O13).
+        """Return the multiple of the limits for this process (rule O13).
 
-        Args:
-            newest: write id of the newest settle entry.
-            first: whether that is the one of the topic's creation.
+        `newest` is the newest settle entry's write id, `first` whether it is the topic's first.
         """
         return 1.0 if first or newest == self.published else self.patience
 
     def collects(self, now: float) -> bool:
-        """Return whether a commit should collect now; what fails is tried again in ten minutes."""
+        """Return whether a commit should collect now; every ten minutes."""
         with self._lock:
             due = self._collects_from is None or now >= self._collects_from
             if due:
@@ -149,13 +147,10 @@ class Waiting:
             return due
 
     def collected(self, began: float, now: float, left: Collecting | None) -> None:
-        """Note what a commit has collected: where that was cut short, later ones go on.
+        """Record a collection; if interrupted (`left`), later commits continue it.
 
-        They do for two thirds of the time at most. What comes after it begins ten minutes after it began.
-
-        Args:
-            began, now: by the monotonic clock, in seconds: when the commit did, and when it ended.
-            left: what its handle remembers, where it was cut short: those of later commits begin with that.
+        They spend at most two thirds of the time on it; the next starts ten minutes after this one. Times are monotonic
+        seconds.
         """
         with self._lock:
             self._is_cut_short, self.left, self._has_collected = left is not None, left, True
@@ -163,9 +158,9 @@ class Waiting:
             self._collects_from = self._began + _COLLECT_SECONDS if left is None else now + (now - began) / 2
 
     def failed(self, now: float) -> None:
-        """Note that a commit could not collect: one that comes soon goes on, where others could before it.
+        """Record a failed collection: retried soon if earlier ones succeeded.
 
-        Else one in ten minutes tries, as where nobody may delete.
+        Otherwise in ten minutes, as if deleting is not permitted.
         """
         with self._lock:
             self._is_cut_short, self._slices = self._slices > 0, 0
@@ -177,9 +172,8 @@ class Waiting:
     def min_entries_to_collect(self, settled: SettleLoad, config: TopicConfig) -> int:
         """Return the minimum number of entries that the commit collects.
 
-        A process that ends soon leaves nothing to later commits: so its first collection takes some more than are
-        settled, without those that the process may come to. It is taken to commit as often again as it has, and each
-        time to delete a few.
+        A short-lived process should leave nothing: its first collection takes somewhat more than was settled, less a
+        few entries for each later commit expected, as many as it has made.
         """
         if self._has_collected:
             return 1
@@ -187,16 +181,15 @@ class Waiting:
         return max(1, most + most // 4 - _DELETED_BY_ONE * self._commits)
 
     def goes_on_collecting(self, now: float) -> bool:
-        """Return whether a collection that was cut short should go on."""
+        """Return whether to continue an interrupted collection."""
         with self._lock:
             return self._is_cut_short and self._collects_from is not None and now >= self._collects_from
 
     @property
     def budgets(self) -> int:
-        """Return for how many times ``settle.budget.ms`` a commit collects: the longer that goes on, the more.
+        """Return the multiple of `settle.budget.ms` for collecting.
 
-        Else commits that come faster than entries can be deleted, one after the other, would leave ever more of them.
-        Ten times at most: where several writers are faster still, ``maintain`` has to help.
+        It grows up to ten, else fast commits would leave ever more entries; beyond that `maintain` must help.
         """
         return min(1 + self._slices // _SLICES, _BUDGETS)
 
@@ -206,7 +199,7 @@ _lock = Lock()
 
 
 def waiting_of(storage: Storage, topic_id: str) -> Waiting:
-    """Return what this process knows of a topic; of the least recently used ones nothing is known any more."""
+    """Return this process's knowledge of a topic, from an LRU cache."""
     key = storage.url, topic_id
     with _lock:
         found = _waiting.get(key)
@@ -219,13 +212,9 @@ def waiting_of(storage: Storage, topic_id: str) -> Waiting:
 
 
 def is_look_due(storage: Storage, topic_id: str, size_bytes: int) -> bool:
-    """Count a commit of this process; return whether it should look what there is to settle, or to collect.
+    """Count a commit; return whether to check for settling or collecting.
 
-    Where files can be appended to a look costs little: every commit may have one.
-
-    Args:
-        storage, topic_id: whose.
-        size_bytes: the ``weight`` of the commit's extents.
+    Always with append. `size_bytes` is the `weight` of its extents.
     """
     if storage.can_append:
         return True
@@ -235,7 +224,7 @@ def is_look_due(storage: Storage, topic_id: str, size_bytes: int) -> bool:
 
 
 def forget_all() -> None:
-    """Begin as a new process does: in a forked child, and in tests."""
+    """Reset the state, in a forked child and in tests."""
     global _lock
     _lock = Lock()
     _waiting.clear()

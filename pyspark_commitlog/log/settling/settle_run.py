@@ -1,4 +1,4 @@
-"""One run of a settler: what it reads, what it moved, and the state that this comes to. How it writes is its kind's."""
+"""One run of a settler, independent of how it writes."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Clock
 
-# Of what is damaged, characters that are published.
+# Maximum of characters of a published damage.
 _WHY = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What one run did: the settle entry (None: nothing was due, or another settler has the lock) and records moved.
+    """Result of a run; no `sequence` if nothing was published.
 
-    ``complete``: of all partitions that are not damaged everything is settled. ``rebuilt`` counts segments whose
-    indexes had to be rebuilt; ``failures`` says why partitions stayed as they are: damage, most times.
+    Attributes:
+        complete: all undamaged partitions are settled.
+        rebuilt: segments with rebuilt indexes.
+        failures: per-partition errors, usually damage.
     """
 
     sequence: int | None
@@ -41,12 +43,9 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class SettleThrottle:
-    """Pauses before each entry, which keep settling from starving its process.
+    """Pauses that keep settling from starving its process.
 
-    Attributes:
-        seconds: for how long.
-        in_all: how long one run may rest, seconds: it holds the settlers' lock meanwhile.
-        hurries: whether somebody waits for the run: it rests no more then.
+    `seconds` before each entry, at most `in_all` per run, which holds the lock; none once it `hurries` for a caller.
     """
 
     seconds: float
@@ -55,18 +54,18 @@ class SettleThrottle:
 
 
 class Budget:
-    """Time that a run may take; None for as long as it needs. What it rests is none of that."""
+    """Time limit of a run, without its pauses; None: unlimited."""
 
     def __init__(self, clock: Clock, seconds: float | None, throttle: SettleThrottle | None = None) -> None:
         self._clock, self._throttle, self._rested = clock, throttle, 0.0
         self._until = None if seconds is None else clock.monotonic() + seconds
 
     def spent(self) -> bool:
-        """Return whether the time is over: asked before each step, by several threads."""
+        """Return whether the time is over; thread-safe."""
         return self._until is not None and self._clock.monotonic() >= self._until
 
     def rest(self) -> None:
-        """Leave the processor to others for a moment; called by one thread, before each entry that is read."""
+        """Pause before an entry is read; called by one thread."""
         throttle = self._throttle
         if throttle is None or self._rested + throttle.seconds > throttle.in_all or throttle.hurries():
             return
@@ -79,13 +78,9 @@ class Budget:
 
 
 class SettleRun:
-    """One run: ``partitions`` are as they are to be published, ``failures`` why some stay.
+    """One run: `partitions` to publish, `failures` of others.
 
-    Args:
-        topic, topic_id: whose.
-        stored, state: the newest entry of the topic's journal.
-        base, before: the newest settle entry, read after it.
-        budget: when it is spent, the run ends after what it is at.
+    `stored` and `state` are the topic's newest entry; `base` and `before` the newest settle entry, read after it.
     """
 
     def __init__(
@@ -100,11 +95,9 @@ class SettleRun:
         self.rebuilt: list[int] = []
 
     def pending(self, *, retry: bool) -> tuple[list[Pending], list[Pending]]:
-        """Move all partitions; return the entries from the oldest that is not settled on, and those that others need.
+        """Move all partitions; return all entries, and undamaged partitions' entries.
 
-        Args:
-            retry: whether partitions that are published as damaged are tried again. Where they are not, and there are
-                some, the first list is empty.
+        `retry`: also damaged partitions; if some are not tried, the first list is empty.
         """
         marked = self._before.marked
         others = self.move(self._before.others_from, [p for p in range(self._state.partitions) if p not in marked])
@@ -114,11 +107,11 @@ class SettleRun:
         return all_pending, others
 
     def retried(self) -> list[Pending]:
-        """Move the partitions that are published as damaged; return the entries from the oldest unsettled on."""
+        """Move the damaged partitions; return the entries read."""
         return self.move(self._before.oldest_unsettled, sorted(self._before.marked))
 
     def move(self, first: int, partitions: Collection[int]) -> list[Pending]:
-        """Settle some partitions, which need entries from ``first`` on only; return the entries that were read."""
+        """Settle some partitions, by entries from `first` on; return those read."""
         enough = self._read_enough()
         pending = read_pending(self._topic, self._before, self._state, self._stored, enough, first=first)
         unsettled = sources_of(pending, self._before, self._state.partitions)
@@ -128,7 +121,7 @@ class SettleRun:
         return pending
 
     def _read_enough(self) -> Callable[[], bool]:
-        """Return what is asked before each entry is read, but for the first."""
+        """Return the check before each entry but the first."""
 
         def is_spent() -> bool:
             self._budget.rest()
@@ -141,12 +134,12 @@ class SettleRun:
         raise NotImplementedError
 
     def _move(self, partition: int, sources: Sequence[Source | Hole]) -> None:
-        """Move one partition, unless the budget is spent; what fails is noted: no partition stops the others."""
+        """Move one partition, within the budget; collect its failure."""
         if self._is_over() and self.partitions != self._start:
             return
         try:
             mended = self._settle(partition, sources)
-        except (StorageFullError, StorageReadOnlyError, SyncFailedError):  # no partition's own
+        except (StorageFullError, StorageReadOnlyError, SyncFailedError):  # not of one partition
             raise
         except Exception as error:  # noqa: BLE001 handed out: no partition stops the others
             self.failures.append((partition, as_reported(error)))
@@ -155,16 +148,15 @@ class SettleRun:
             self.rebuilt.extend([partition] * mended)
 
     def _is_over(self) -> bool:
-        """Return whether there is no time for another partition."""
         return self._budget.spent()
 
     def _settle(self, partition: int, sources: Sequence[Source | Hole]) -> bool:
-        """Move one partition and note its row; return whether its indexes were rebuilt."""
+        """Move one partition; return whether its indexes were rebuilt."""
         raise NotImplementedError
 
     @property
     def moved(self) -> int:
-        """Return how many records were moved."""
+        """Return the number of records moved."""
         return sum(row.end_offset - start.end_offset for row, start in zip(self.partitions, self._start, strict=True))
 
     def after(
@@ -176,14 +168,14 @@ class SettleRun:
         *,
         publish_damage: bool,
     ) -> SettleState:
-        """Return the state to publish on top of ``before``.
+        """Return the state to publish on top of `before`.
 
         Args:
-            before: the state of the newest settle entry.
-            partitions: their rows, as they are to be published.
-            all_pending: entries from the oldest that is not settled on; none where those were not read.
-            others: entries from the first that partitions without damage need.
-            publish_damage: whether new damage is published; what was and is not mended stays.
+            before: the newest settle entry's state.
+            partitions: rows to publish.
+            all_pending: entries from the oldest unsettled on; empty if not read.
+            others: the same for undamaged partitions.
+            publish_damage: publish new damage; unmended old damage stays.
         """
         kept = {known.partition: known for known in before.damaged if known.partition not in self._tried}
         if publish_damage:
@@ -217,10 +209,9 @@ def _reached(
     damaged: Collection[int],
     start: tuple[int, tuple[int, str]],
 ) -> tuple[int, tuple[int, str]]:
-    """Return how far all but the ``damaged`` partitions are settled, by the entries' own log ends (pure).
+    """Return the first needed entry, and the last below it (pure).
 
-    Returns:
-        The first entry that is needed, and the last below it with its write id; ``start`` where there is none.
+    By the log ends of undamaged partitions; `start` if there is none.
     """
     oldest, through = start
     for entry in pending:
