@@ -1,1 +1,1 @@
-"""From offsets to rows: of segments, and of what is not settled yet."""
+"""Reads by offset, of segments and of unsettled records."""

@@ -1,4 +1,4 @@
-"""Rows of a partition as Arrow, with the columns of Spark's Kafka source (and headers)."""
+"""Rows of a partition as Arrow, in Spark's Kafka source's columns."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ ARROW_SCHEMA = pa.schema(
 
 
 def schema_of(columns: Sequence[str] | None) -> pa.Schema:
-    """Return the schema of some columns, in their order; None: of all.
+    """Return the schema of some columns, in their order; None: all.
 
     Raises:
-        UsageError: a name that is none, or twice the same.
+        UsageError: an unknown or repeated name.
     """
     if columns is None:
         return ARROW_SCHEMA
@@ -43,7 +43,7 @@ def schema_of(columns: Sequence[str] | None) -> pa.Schema:
 
 
 def stored_columns(schema: pa.Schema) -> tuple[str, ...]:
-    """Return those of the columns that must be decoded, in the order of the frame."""
+    """Return the columns that are stored in frames, in their order there."""
     return tuple(name for name in SCHEMA.names if name in schema.names)
 
 
@@ -55,7 +55,7 @@ def offsets_of(rows: Rows) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def to_batch(topic: str, partition: int, rows: Rows, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows as a batch of some columns of ``ARROW_SCHEMA``; stored columns are not copied."""
+    """Return rows with columns of `ARROW_SCHEMA`; stored columns are not copied."""
     arrays = [_column(topic, partition, rows, name) for name in schema.names]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -76,5 +76,5 @@ def _column(topic: str, partition: int, rows: Rows, name: str) -> pa.Array:
 
 @lru_cache(maxsize=16)
 def _repeated(topic: str, count: int) -> pa.Array:
-    """Return a name as often as a frame may need it: all batches take slices of one array."""
+    """Return a repeated name; batches share slices of it."""
     return pa.repeat(pa.scalar(topic, pa.string()), count)

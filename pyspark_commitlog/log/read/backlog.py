@@ -1,4 +1,4 @@
-"""How much of a topic waits to be settled, for its operators."""
+"""Amount of unsettled records of a topic."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import NOTHING_WAITS, Backlog
 
-#: So many entries are read: of more, the bytes are estimated by these.
+#: Entries sampled to estimate the bytes.
 _READ = 64
 
 
 def backlog(topic: TopicLog, newest: Stored, state: TopicState, settled: SettleState) -> Backlog:
-    """Return the entries that are not settled, their bytes, and the age of the oldest one that can be read."""
+    """Return the unsettled entries, their bytes, and the oldest readable one's age."""
     first = max(settled.oldest_unsettled, state.created + 1)
     entries = newest.sequence - first + 1
     if all(settled.partition(partition).end_offset >= end for partition, end in enumerate(state.log_end)):
@@ -22,7 +22,7 @@ def backlog(topic: TopicLog, newest: Stored, state: TopicState, settled: SettleS
     some = min(entries, _READ)
     size, read, since_ms = 0, 0, topic.journal.dated(newest)[1]
     numbers = [first + number * entries // some for number in range(some)]
-    for stored in topic.journal.read_several(numbers).values():  # verify reports what is left out
+    for stored in topic.journal.read_several(numbers).values():  # verify reports those left out
         try:
             extents = topic.extents(stored.entry)
         except (FileNotFoundError, CorruptionError):

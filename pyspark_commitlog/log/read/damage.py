@@ -1,4 +1,4 @@
-"""What can be read of a damaged run of frames: whole frames, and the offsets that are lost between them."""
+"""Readable frames of a damaged run, and the lost offsets between them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark_commitlog.storage import Storage
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Offsets [start, end): one frame, or some that can't be read (``located`` is None), and why."""
+    """Offsets [start, end): a frame, or unreadable ones if `located` is None."""
 
     start: int
     end: int
@@ -24,17 +24,11 @@ class Fragment:
 def fragments_of(
     storage: Storage, span: Span, start: int, end: int, index: Sequence[OffsetEntry] = ()
 ) -> Iterator[Fragment]:
-    """Yield the offsets [start, end) of a span fragment by fragment.
+    """Yield the fragments of a span with offsets [start, end).
 
-    After a damaged frame it goes on only where two witnesses agree on an offset, or it might mean another record (I2):
-    that frame's own length and rows lead to a frame which begins at just that offset, or an entry of the offset index
-    names a whole frame. Else all the rest counts as lost.
-
-    Args:
-        storage: the root.
-        span: frames, the first one at ``start``.
-        start, end: the offsets that the span covers.
-        index: entries of its offset index, ascending; a hint.
+    After a damaged frame it continues only if two witnesses agree on an offset (I2): the frame's own length and row
+    count lead to a frame that begins at that offset, or an entry of the offset index (ascending; a hint) names a whole
+    frame. Otherwise the rest is lost.
     """
     position, offset, ahead = span.start, start, unmapped(storage) if span.unmapped else None
     while offset < end:
@@ -54,7 +48,7 @@ def fragments_of(
 
 
 def _frame_at(storage: Storage, span: Span, position: int, offset: int | None, ahead: Windows | None) -> Located:
-    """Return the frame at a position, its header checked; ``offset`` is where it must begin, None for anywhere."""
+    """Return the frame at a position; `offset` None accepts any."""
     base = None if offset is None else offset - span.shift
     for located in walk(storage, replace(span, start=position, base_offset=base, rewritten=None), ahead):
         return located
@@ -70,7 +64,7 @@ def _after(
     index: Sequence[OffsetEntry],
     ahead: Windows | None,
 ) -> tuple[int, int]:
-    """Return position and offset after a damaged frame, or the span's end."""
+    """Return position and offset after a damaged frame."""
     try:
         damaged = _frame_at(storage, span, position, None, ahead).frame
         following = position + damaged.length, offset + damaged.last_offset_delta + 1

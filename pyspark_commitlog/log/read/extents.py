@@ -1,6 +1,6 @@
-"""Extents of unsettled entries, found by partition: parsed once per entry and process for all that read the topic.
+"""Unsettled extents by partition, parsed once per entry and process.
 
-A wide shuffle names tens of thousands of extents in one entry; a reader of one partition needs a few of them.
+A wide shuffle names tens of thousands of extents in an entry; a reader needs a few.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage.caches import Shelf
 
 _PARTITION, _ROWS = 1, 4
-#: What a parsed chunk takes in memory, bytes, about.
+#: Approximate memory of a parsed chunk, bytes.
 _CHUNK_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExtentTable:
-    """The extents of an entry, as numbers until they are asked for.
+    """An entry's extents, as numbers until asked for.
 
-    ``rows`` has a row for each, as in the entry; ``order`` the rows' numbers by partition, those of one partition in
-    the order of the entry; ``partitions`` and ``bounds`` where those of a partition begin in ``order``, and all end.
+    Attributes:
+        rows: as in the entry.
+        order: numbers of the rows, sorted stably by partition.
+        partitions, bounds: partitions, and their first positions in `order`, then its end.
     """
 
     rows: Ints
@@ -37,22 +39,20 @@ class ExtentTable:
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[int]]) -> ExtentTable:
-        """Return the table of an entry's rows, checked before: each number fits into 64 bits."""
+        """Build from an entry's checked rows."""
         table = np.array(rows, np.int64).reshape(len(rows), len(Extent.__slots__))
         order = np.argsort(table[:, _PARTITION], kind="stable")
         partitions, starts = np.unique(table[order, _PARTITION], return_index=True)
         return cls(table, order, partitions, np.append(starts, len(order)))
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self.rows)
 
     def __iter__(self) -> Iterator[Extent]:
-        """Yield all, in the order of the entry."""
         return (Extent(*row) for row in self.rows.tolist())
 
     def of_partition(self, partition: int) -> tuple[Extent, ...]:
-        """Return the extents of one partition, ascending by offset."""
+        """Return a partition's extents, ascending by offset."""
         at = int(np.searchsorted(self.partitions, partition))
         if at == len(self.partitions) or self.partitions[at] != partition:
             return ()
@@ -60,7 +60,7 @@ class ExtentTable:
         return tuple(Extent(*row) for row in self.rows[numbers].tolist())
 
     def counts(self) -> dict[int, int]:
-        """Return the number of records of each partition that has extents."""
+        """Return partition -> number of records."""
         if not len(self.rows):
             return {}
         sums = np.add.reduceat(self.rows[self.order, _ROWS], self.bounds[:-1])
@@ -68,35 +68,32 @@ class ExtentTable:
 
     @property
     def size_bytes(self) -> int:
-        """Return the memory that it takes."""
+        """Return the memory of the table."""
         return self.rows.nbytes + self.order.nbytes + self.partitions.nbytes + self.bounds.nbytes
 
 
-#: Of an entry that has none, or that is lost.
+#: Of an entry without extents, or a lost one.
 NO_EXTENTS = ExtentTable.of(())
 
 
 class EntryTables(NamedTuple):
-    """The tables of an entry: its extents and the chunks that they lie in."""
+    """An entry's extents and chunks."""
 
     extents: ExtentTable
     chunks: tuple[ChunkRef, ...]
 
 
-#: By root and write id, those that have files of their own; of all topics of the process.
+#: Tables with side files by root and write id, process-wide.
 _tables: Shelf[tuple[str, str], EntryTables] = Shelf()
 
 
 def read_tables(topic: TopicLog, entry: Entry) -> EntryTables:
-    """Return an entry's tables as storage has them now; raises as ``TopicLog.extents`` does."""
+    """Read an entry's tables; raises as `TopicLog.extents`."""
     return EntryTables(ExtentTable.of(topic.extent_rows(entry)), topic.chunks(entry))
 
 
 def shared_tables(topic: TopicLog, entry: Entry) -> EntryTables:
-    """Return an entry's tables, from memory where a reader of this process has read them; raises as ``read_tables``.
-
-    They are write-once, and checked when they are read: for readers, not for what looks after damage.
-    """
+    """Like `read_tables`, cached process-wide; not for a search for damage."""
     if not any(isinstance(entry.body.get(kind), dict) for kind in EntryTables._fields):
         return read_tables(topic, entry)
     key = topic.storage.url, entry.write_id

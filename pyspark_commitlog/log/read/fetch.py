@@ -1,7 +1,4 @@
-"""Read single records: the ones that a (topic, partition, offset) names, as Python values.
-
-For Python code and tools. Spark takes whole columns (``reader``), which nothing here is fast enough to replace.
-"""
+"""Single records as Python values, for tools; Spark reads columns (`reader`)."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from pyspark_commitlog.model import Record
 
 
 def fetch(topic: TopicLog, partition: int, offset: int, max_records: int) -> tuple[Record, ...]:
-    """Return up to ``max_records`` records from ``offset`` on; see ``CommitLog.read``."""
+    """Return up to `max_records` records from `offset`; see `CommitLog.read`."""
     if isinstance(max_records, bool) or not isinstance(max_records, int) or max_records < 1:
         raise UsageError(f"max_records={max_records!r} is not allowed: it takes 1 or more")
     _, state = topic.newest()
@@ -36,7 +33,7 @@ def fetch(topic: TopicLog, partition: int, offset: int, max_records: int) -> tup
 
 
 def records_of(topic: str, partition: int, rows: Rows, most: int) -> list[Record]:
-    """Return the first ``most`` rows as records: only these become Python values."""
+    """Return the first `most` rows as records."""
     assert rows.batch is not None
     batch = rows.batch.slice(0, most)
     count = batch.num_rows

@@ -1,4 +1,4 @@
-"""Where frames start and end, for plans that cut ranges: one header each, found by the offset index."""
+"""Frame boundaries for plans that cut ranges, by offset index and header."""
 
 from __future__ import annotations
 
@@ -9,22 +9,18 @@ from pyspark_commitlog.log.read.reader import PartitionReader
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 
-#: Frames that are looked up in one plan, so that a plan of very many parts stays cheap.
+#: Maximum of look-ups per plan.
 MAX_LOOKUPS = 1000
 
 
 class FrameBounds:
-    """Looks frames up, each once; knows nothing more when ``MAX_LOOKUPS`` are spent.
-
-    Args:
-        topic: returns the handle of a topic.
-    """
+    """Looks up frames, at most `MAX_LOOKUPS`; `topic` returns a topic's handle."""
 
     def __init__(self, topic: Callable[[str], TopicLog]) -> None:
         self._topic, self._left = topic, MAX_LOOKUPS
 
     def of(self, wanted: OffsetRange) -> Callable[[int], tuple[int, int] | None]:
-        """Return a function from an offset of a range to where its frame starts and ends; None where it is unknown."""
+        """Return a function from an offset to its frame's bounds, if known."""
         reader: PartitionReader | None = None
         last = (0, 0)
 
@@ -38,7 +34,7 @@ class FrameBounds:
             try:
                 reader = reader or PartitionReader(self._topic(wanted.topic), wanted.topic_id, wanted.partition, ())
                 frame = reader.frame_at(offset)
-            except (FileNotFoundError, CorruptionError, OffsetOutOfRangeError, TopicChangedError):  # the task will tell
+            except (FileNotFoundError, CorruptionError, OffsetOutOfRangeError, TopicChangedError):  # the task fails
                 return None
             last = frame.base_offset, frame.next_offset
             return last

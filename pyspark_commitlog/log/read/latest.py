@@ -1,7 +1,7 @@
-"""A topic as a table: of every key the newest record, tombstones gone (Kafka Streams: a ``KTable``), in bounded memory.
+"""Newest record per key without tombstones (Kafka Streams: `KTable`), in bounded memory.
 
-A hash deals the keys out to buckets that fit into memory one at a time; within a bucket Arrow compares the keys
-themselves, as compaction does (``keymap``). The range is read twice for each bucket: its keys, then its rows.
+A hash splits keys into buckets that fit into memory; Arrow compares the keys of a bucket, as in compaction (`keymap`).
+Each bucket reads the range twice: keys, then rows.
 """
 
 from __future__ import annotations
@@ -20,33 +20,31 @@ from pyspark_commitlog.log.read.reader import Rows, read_range
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 
-#: Different keys that are held at a time, and keys that wait to be folded into them.
+#: Bytes of distinct keys held, and of keys waiting to be folded in.
 BUFFER_BYTES = 64 * 2**20
 _MOST_BUCKETS = 4096
 _POSITIVE = np.uint32(0x7FFFFFFF)
 
 
 class _TooManyError(Exception):
-    """The different keys of a bucket do not fit."""
+    """A bucket's distinct keys do not fit."""
 
 
 def latest(
     topic: TopicLog, wanted: OffsetRange, names: Sequence[str], buffer_bytes: int = BUFFER_BYTES
 ) -> Iterator[Rows]:
-    """Yield, of every key in a range, the newest record, unless its value is null; in no order of keys or offsets.
+    """Yield the newest record of every key with a value, unordered.
 
     Args:
         topic: the topic.
-        wanted: offsets of one partition, from its log start offset on.
-        names: of the columns to decode.
-        buffer_bytes: of keys to hold at a time; twice as much, and a frame, is what it takes.
+        wanted: offsets of one partition from its log start.
+        names: columns to decode.
+        buffer_bytes: of keys; memory is twice that and a frame.
 
     Raises:
-        UsageError: a record has no key, or one that Kafka's partitioner places elsewhere: another partition may hold
-            a newer record of the key.
-        OffsetOutOfRangeError: compaction took keys from after the range into account meanwhile, so that records of
-            it may be gone: read again.
-        As ``PartitionReader.read``.
+        UsageError: a record has no key, or its key belongs to another partition, which may have a newer record.
+        OffsetOutOfRangeError: compaction went beyond the range meanwhile, so its records may be gone: read again.
+        Exception: any error of `PartitionReader.read`.
     """
     _, state = topic.newest(wanted.topic_id)
     columns = tuple(dict.fromkeys((*names, "value")))
@@ -54,7 +52,7 @@ def latest(
     while bucket < buckets:
         try:
             winners = _winners(topic, wanted, state.partitions, bucket, buckets, buffer_bytes)
-        except _TooManyError:  # the buckets before are done: each is cut in two, and those two are done as well
+        except _TooManyError:  # split all buckets; the halves of finished ones are finished
             buckets, bucket = buckets * 2, bucket * 2
             continue
         yield from _rows(topic, wanted, columns, tuple(names), winners)
@@ -64,7 +62,7 @@ def latest(
 
 @dataclass
 class _Newest:
-    """The different keys that were seen, and the offset of the newest record of each."""
+    """Distinct keys seen, and the newest offset of each."""
 
     buffer_bytes: int
     fits_always: bool
@@ -74,21 +72,21 @@ class _Newest:
     waiting_bytes: int = 0
 
     def add(self, keys: pa.Array, offsets: Ints) -> None:
-        """Take keys that come after all others."""
+        """Add keys later than all others."""
         self.waiting.append((keys, offsets))
         self.waiting_bytes += keys.nbytes + offsets.nbytes
         if self.waiting_bytes >= self.buffer_bytes:
             self.fold()
 
     def fold(self) -> None:
-        """Compare the keys that wait with those that are known."""
+        """Merge the waiting keys."""
         if not self.waiting:
             return
         keys = pa.chunked_array([self.keys, *(keys for keys, _ in self.waiting)], pa.binary())
         at = np.concatenate([self.at, *(offsets for _, offsets in self.waiting)])
         encoded = keys.combine_chunks().dictionary_encode()
         newest = np.empty(len(encoded.dictionary), np.int64)
-        newest[encoded.indices.to_numpy()] = at  # of equal keys the last assignment counts
+        newest[encoded.indices.to_numpy()] = at  # the last assignment of equal keys wins
         self.keys, self.at = encoded.dictionary, newest
         self.waiting, self.waiting_bytes = [], 0
         if self.keys.nbytes + self.at.nbytes > self.buffer_bytes and not self.fits_always:
@@ -98,7 +96,7 @@ class _Newest:
 def _winners(
     topic: TopicLog, wanted: OffsetRange, partitions: int, bucket: int, buckets: int, buffer_bytes: int
 ) -> Ints:
-    """Return the offsets of the newest record of each key in a bucket, ascending."""
+    """Return a bucket's newest offsets, ascending."""
     newest = _Newest(buffer_bytes, fits_always=buckets >= _MOST_BUCKETS)
     for rows in read_range(topic, wanted, ("key",)):
         assert rows.batch is not None
@@ -115,7 +113,7 @@ def _winners(
 
 
 def _bucket(hashes: Words, buckets: int) -> Ints:
-    """Return the bucket of every key: the high bits, so that twice as many buckets cut each in two."""
+    """Return buckets by high bits, so that doubling splits each."""
     return ((hashes.astype(np.uint64) * np.uint64(buckets)) >> np.uint64(32)).astype(np.int64)
 
 
@@ -142,7 +140,7 @@ def _check_places(topic: str, partition: int, partitions: int, keys: pa.Array, o
 def _rows(
     topic: TopicLog, wanted: OffsetRange, columns: tuple[str, ...], names: tuple[str, ...], winners: Ints
 ) -> Iterator[Rows]:
-    """Yield the rows at some offsets whose value is not null."""
+    """Yield the rows at some offsets, without tombstones."""
     if not len(winners):
         return
     for rows in read_range(topic, replace(wanted, start=int(winners[0]), end=int(winners[-1]) + 1), columns):
@@ -158,7 +156,7 @@ def _rows(
 
 
 def _check_cleaned(topic: TopicLog, wanted: OffsetRange) -> None:
-    """Refuse a range that compaction took keys from after it into account for, also in a round that is not finished."""
+    """Refuse a range if compaction, finished or not, went beyond it."""
     _, settled = topic.settled(wanted.topic_id)
     seen = settled.partition(wanted.partition).compacted_below
     if seen > wanted.end:

@@ -1,6 +1,6 @@
-"""Read what is left of a range: records that retention took meanwhile are passed over, with a warning that names them.
+"""Reads that skip records taken by retention, with a warning.
 
-For queries that may lose records (Spark: ``failOnDataLoss=false``). Damage is never passed over (invariant I8).
+For Spark's `failOnDataLoss=false`. Damage is never skipped (I8).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ logger = logging.getLogger("pyspark_commitlog.log")
 
 
 def read_kept(topic: TopicLog, wanted: OffsetRange, names: Sequence[str] | None = None) -> Iterator[Rows]:
-    """Yield the records of a range that are still there; see ``PartitionReader.read``.
+    """Yield the remaining records of a range; see `PartitionReader.read`.
 
     Raises:
         CorruptionError: stored bytes are damaged.
@@ -45,7 +45,7 @@ def read_kept(topic: TopicLog, wanted: OffsetRange, names: Sequence[str] | None 
         except LogTruncationError as error:
             logger.warning("%s: it goes on at offset %d of what is there: %s", where, position, error)
             planned = ""
-        except OffsetOutOfRangeError:  # retention was faster: look where the log starts now
+        except OffsetOutOfRangeError:  # retention was faster: find the new log start
             continue
         except TopicChangedError as error:
             logger.warning("%s: offsets %d to %d are skipped: %s", where, position, wanted.end - 1, error)

@@ -1,6 +1,6 @@
-"""Bytes of small extents, read together with those of the partitions after them: a process asks for them next.
+"""Joint reads of small adjacent extents.
 
-For local disks: elsewhere ``storage.read_ahead`` has what comes fetched.
+For local disks and processes that read all partitions; elsewhere `storage.read_ahead` fetches ahead.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.caches import Shelf
 from pyspark_commitlog.storage.os_errors import is_eio
 
-#: Bytes of a chunk that are read together.
+#: Bytes of one joint read of a chunk.
 TOGETHER_BYTES = 64 * 2**10
-#: Longer extents are mapped, each by itself.
+#: Longer extents are mapped alone.
 SMALL_BYTES = TOGETHER_BYTES // 4
 
 
 class _Window(NamedTuple):
-    """Bytes of a file from ``start`` on, and the file's identity by ``FileInfo``."""
+    """Bytes of a file from `start` on, with the file's identity."""
 
     identity: str
     size: int
@@ -29,22 +29,21 @@ class _Window(NamedTuple):
     data: bytes
 
 
-#: By root and path, the window read last of each file; of all readers of the process.
+#: Last window of each file by root and path, process-wide.
 _windows: Shelf[tuple[str, str], _Window] = Shelf()
 
 
 class Neighbours:
-    """Windows of chunks, each read at one go with what follows it, and kept for the readers of other partitions.
+    """Cached windows of chunks, each checked for the file's identity and size.
 
-    A file that is another by now, or was written to, is read again. What is handed out is a copy of an extent's bytes:
-    rows that are kept hold no more than those.
+    Returned bytes are copies, so that kept rows hold no more.
     """
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     def window(self, path: str, position: int, needed: int, end: int) -> pa.Buffer:
-        """Return the bytes of a file from ``position`` to ``end``, or as far as it goes; see ``ReadAhead.window``."""
+        """Return bytes [position, end) of a file; see `ReadAhead.window`."""
         key, info = (self._storage.url, path), self._storage.info(path)
         window = _windows.get(key)
         known = window is not None and (window.identity, window.size) == (info.identity, info.size)
@@ -56,13 +55,13 @@ class Neighbours:
     def _read(self, path: str, position: int, end: int) -> bytes:
         try:
             return self._storage.read(path, position, max(TOGETHER_BYTES, end - position))
-        except OSError as error:  # a bad sector may be a neighbour's
+        except OSError as error:  # the bad sector may be a neighbour's
             if not is_eio(error):
                 raise
         return self._storage.read(path, position, end - position)
 
 
 def neighbours_of(storage: Storage, span: Span) -> Neighbours | None:
-    """Return what reads an extent of a chunk together with its neighbours; None where it is better read by itself."""
+    """Return the joint reader of a small extent, or None."""
     small = span.chunk is not None and span.data is None and span.end - span.start <= SMALL_BYTES
     return Neighbours(storage) if small and storage.can_append else None

@@ -1,4 +1,4 @@
-"""What a reader of a range will ask storage for, in order, so that it can be fetched ahead."""
+"""Order of a reader's requests, for read-ahead."""
 
 from __future__ import annotations
 
@@ -16,18 +16,14 @@ class RecordLocation(NamedTuple):
     next_offset: int
 
 
-#: Returns where the records of an offset lie, those up to another one being read; None where nobody knows yet.
+#: Returns the location of an offset for a read up to another one; None if unknown.
 WhereIs = Callable[[int, int], RecordLocation | None]
 
 
 class Prefetcher:
     """Read-ahead of one read of the offsets [start, stop).
 
-    Args:
-        storage: the root.
-        where_is: says what lies where.
-        start, stop: the offsets.
-        careful: see ``ReadAhead``.
+    `careful`: see `ReadAhead`.
     """
 
     def __init__(self, storage: Storage, where_is: WhereIs, start: int, stop: int, *, careful: bool) -> None:
@@ -37,7 +33,7 @@ class Prefetcher:
         self.ahead: ReadAhead | None = ahead_of(storage, self._next_ranges, careful=careful)
 
     def reach(self, offset: int, view: object) -> None:
-        """Say which offset is read next, by which view of the topic: by another one, what comes lies elsewhere."""
+        """Set the next offset and its view; another view resets the read-ahead."""
         if self._seen is not view:
             if self._seen is not None and self.ahead is not None:
                 self.ahead.forget()
@@ -46,13 +42,13 @@ class Prefetcher:
         self._offset = max(self._offset, offset)
 
     def fetch_again(self, offset: int) -> None:
-        """Say that what was fetched is not to be used any more: it failed where an offset lies."""
+        """Discard the fetched bytes, which failed at an offset."""
         if self.ahead is not None:
             self.ahead.fetch_again()
             self._offset = offset
 
     def close(self) -> None:
-        """Give up what is under way."""
+        """Cancel pending fetches."""
         if self.ahead is not None:
             self.ahead.close()
 

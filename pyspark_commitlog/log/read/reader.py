@@ -1,9 +1,9 @@
-"""Read a range of offsets of one partition: from segments as far as settled, from chunks and entries after that.
+"""Reads of one partition, from segments and unsettled chunks.
 
-A reader resolves files when it runs, from the newest entries (rule R8), opens only what they name (rule R4), and reads
-the logical journal before the settle journal (rule R12). When a file turns out gone, short or damaged it looks again:
-it is an error only when the newest entries still name that very file. What an operator has voided, or an unclean
-election lost, is passed over with a warning; what a clean election lost was read by nobody: that is silent.
+Files are resolved at run time from the newest entries (R8), only those named are opened (R4), and the logical journal
+is read before the settle journal (R12). A file gone, short or damaged is looked up again, and is an error only if the
+newest entries still name it. Records voided by an operator or an unclean election are skipped with a warning; losses of
+a clean election were never read, and are skipped silently.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ from pyspark_commitlog.storage.read_ahead import FileRange
 
 logger = logging.getLogger("pyspark_commitlog.log")
 
-#: How long it waits for an election that its root has not learned yet.
+#: Seconds to wait for an election that this root has not learned.
 _PATIENCE_SECONDS = 10.0
 _MAX_LOOKS = 20
-#: Unsettled entries that a reader remembers: a search among 2**32 of them looks at 32.
+#: Unsettled entries cached by a reader; a search among 2**32 visits 32.
 _KNOWN = 64
 _LOOK_SECONDS = 0.005
-#: Rows whose bytes are so small a part of their frame's are copied out of it.
+#: A slice of at most 1/2 of its frame's bytes is copied.
 _MOST_KEPT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some records of a partition, in order.
+    """Consecutive records of a partition.
 
-    ``batch`` has the asked columns (none may be asked; ``count`` is their number). Row i has offset ``offsets[i]``, or
-    ``first_offset + i`` where ``offsets`` is None.
+    `batch` has the requested columns, None if none. Row i has offset `offsets[i]`, or `first_offset + i` if `offsets`
+    is None.
     """
 
     count: int
@@ -83,9 +83,9 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The newest entries of both journals, read in that order.
+    """Newest entries of both journals, read in that order.
 
-    ``history`` differs between views of a process that may be of two histories of the topic, as around a restore.
+    `history` differs between views that may be of two histories, as around a restore.
     """
 
     topic: TopicState
@@ -95,9 +95,9 @@ class View:
 
 
 def read_view(topic: TopicLog, topic_id: str, *, durable: bool = False) -> View:
-    """Return what is visible now, and where it lies (rule R12).
+    """Return the visible state and its files (rule R12).
 
-    ``durable``: none of it can be taken back (rule R5). A task need not ask for that: its planner did.
+    `durable`: no part of it can be taken back (R5); unneeded in tasks whose planner asked.
     """
     stored, state = topic.newest_durable(topic_id) if durable else topic.newest(topic_id)
     _, settle = topic.settled(topic_id)
@@ -106,7 +106,7 @@ def read_view(topic: TopicLog, topic_id: str, *, durable: bool = False) -> View:
 
 @dataclass(frozen=True, slots=True)
 class _Unsettled:
-    """What a reader of one partition keeps of an unsettled entry: not its whole state. A lost one has a ``why``."""
+    """A reader's part of an unsettled entry; a lost one has `why`."""
 
     head: Entry | None
     log_end: int
@@ -116,16 +116,14 @@ class _Unsettled:
 
 
 class PartitionReader:
-    """Reads ranges of one partition.
+    """Reader of ranges of one partition.
 
     Args:
-        topic: the topic.
-        topic_id: the incarnation of the topic that the ranges speak of.
-        partition: its number.
-        names: columns to decode; others are not even decompressed. None: all.
-        view: what to go by, if it was read already; else it is read now.
-        entries: reads unsettled entries, for readers of several partitions to share; None: each reads its own.
-        planned: the entry that the ranges were planned under (``Lineage.position``); empty where nobody knows.
+        topic, topic_id, partition: the partition of an incarnation.
+        names: columns to decompress and decode; None: all.
+        view: a view that was read already.
+        entries: unsettled entries shared by readers.
+        planned: lineage position of the plan (`Lineage.position`); empty if unknown.
 
     Raises:
         LogTruncationError: the topic was restored from a copy since it was planned.
@@ -157,16 +155,13 @@ class PartitionReader:
     def read(self, start: int, end: int, *, careful: bool = False) -> Iterator[Rows]:
         """Yield the records with offsets in [start, end), in order.
 
-        Args:
-            start, end: the offsets.
-            careful: the caller may well stop before the end: don't read far ahead (see ``ReadAhead``).
+        `careful`: the caller may stop early; limits read-ahead.
 
         Raises:
-            OffsetOutOfRangeError: the range reaches outside [log start offset, high watermark).
-            CorruptionError: stored bytes are damaged; nothing of the damaged frame is returned.
-            LogTruncationError: the topic was restored from a copy meanwhile; or an unclean election has lost some of
-                what was planned, since it was.
-            TopicChangedError: the topic was deleted or made again.
+            OffsetOutOfRangeError: the range is not in [log start offset, high watermark).
+            CorruptionError: stored bytes are damaged; nothing of that frame is returned.
+            LogTruncationError: the topic was restored from a copy, or an unclean election lost planned records.
+            TopicChangedError: the topic was deleted or recreated.
         """
         self._check_range(start, end)
         with closing(self._prefetch(start, end, careful=careful)) as prefetcher:
@@ -180,7 +175,7 @@ class PartitionReader:
             if position == end:
                 return
             span, before = self._resolve(position, stop, prefetcher), position
-            self._meet_lost(position, end)  # it may have looked again
+            self._meet_lost(position, end)  # the view may be new
             storage = self._topic.storage
             ahead = prefetcher.ahead or (None if failed else neighbours_of(storage, span))
             try:
@@ -203,10 +198,10 @@ class PartitionReader:
                 self._look_again()
 
     def _pass_voids(self, offset: int, end: int) -> tuple[int, int]:
-        """Return the next offset that is not voided, and where the void after it starts; both at most ``end``.
+        """Return the next living offset, and the next void's start or `end`.
 
-        Of one replica settled offsets are not looked at: there, frames without rows stand in for what was voided.
-        Another may have settled them before an unclean election made them void.
+        Without replicas, settled voids are empty frames. With replicas, records may have been settled before they were
+        voided.
         """
         voids, settled_end = self._view.topic.voids_of(self._partition), self._row().end_offset
         least = 0 if self._view.topic.is_replicated else settled_end
@@ -218,7 +213,7 @@ class PartitionReader:
         return offset, min(stop, end)
 
     def _tell(self, void: Void) -> None:
-        """Warn once of offsets that are passed over, but for those that nobody can have read."""
+        """Warn once of skipped offsets that may have been read."""
         if not self._warned.is_new(void):
             return
         state, where = self._view.topic, (self._topic.name, self._partition)
@@ -231,19 +226,19 @@ class PartitionReader:
 
     @property
     def view(self) -> View:
-        """Return what this reader goes by."""
+        """Return the current view."""
         return self._view
 
     def follow(self, view: View) -> None:
-        """Go by a newer view, and forget the entries that it needs no more."""
+        """Switch to a newer view and forget unneeded entries."""
         self._view = view
         self._known = {n: entry for n, entry in self._known.items() if n >= view.settle.oldest_unsettled}
 
     def frame_at(self, offset: int) -> Located:
-        """Return the frame that holds an offset, its header only.
+        """Return the frame of an offset, with only its header checked.
 
         Raises:
-            CorruptionError: no frame there holds it.
+            CorruptionError: no frame has it.
         """
         with closing(self._prefetch(offset, offset + 1, careful=True)) as prefetcher:
             for located in walk(self._topic.storage, self._resolve(offset, offset + 1, prefetcher), prefetcher.ahead):
@@ -279,7 +274,7 @@ class PartitionReader:
         self._check_history(seen)
 
     def _check_history(self, seen: Lineage | None) -> None:
-        """Refuse to go on in another history than that of the records before: no batch is made of two."""
+        """Refuse to mix records of two histories."""
         other = find_divergence(self._topic, seen, self._view.topic)
         if other is not None:
             raise LogTruncationError(
@@ -288,7 +283,7 @@ class PartitionReader:
             )
 
     def _meet_lost(self, start: int, end: int) -> None:
-        """Warn once of what unclean elections lost, settled or not; refuse what its planner can't have known."""
+        """Warn once of losses by elections; refuse those after the plan."""
         for gap in elected_away(self._view.topic, self._partition, start, end):
             what = f"topic {self._topic.name!r} partition {self._partition}: {gap.description}"
             if self._planned is not None and gap.by.entry > self._planned.sequence:
@@ -311,7 +306,7 @@ class PartitionReader:
                 segment, end = self._segment_at(row, offset)
                 span, _ = self._span_from(segment, end, offset, stop)
                 return RecordLocation(FileRange(span.path, span.start, span.until or span.end), min(end, stop))
-        except (FileNotFoundError, CorruptionError):  # the reader will find it out
+        except (FileNotFoundError, CorruptionError):  # the reader meets it again
             return None
         for entry in self._known.values():
             at = bisect_right(entry.extents, offset, key=lambda e: e.base_offset) - 1
@@ -320,7 +315,7 @@ class PartitionReader:
         return None
 
     def _staged_at(self, entry: _Unsettled, at: int, stop: int) -> RecordLocation:
-        """Return where an extent lies, together with those before ``stop`` that follow it in its chunk."""
+        """Return the location of an extent and adjacent ones before `stop`."""
         first = last = entry.extents[at]
         if first.chunk == INLINE:
             return RecordLocation(None, first.end_offset)
@@ -333,7 +328,7 @@ class PartitionReader:
         return RecordLocation(FileRange(path, first.position, last.position + last.length), last.end_offset)
 
     def _resolve(self, offset: int, stop: int, prefetcher: Prefetcher) -> Span:
-        """Return the frames to walk for ``offset``: it lies in the first or a later one; about up to ``stop``."""
+        """Return the span with `offset`, not necessarily in its first frame."""
         self._check_kept(offset)
         for look in range(_MAX_LOOKS):
             row = self._row()
@@ -358,7 +353,7 @@ class PartitionReader:
         )
 
     def _check_kept(self, offset: int) -> None:
-        """Refuse an offset that retention overtook while this was reading."""
+        """Refuse an offset that retention has overtaken."""
         low = self._view.topic.log_start[self._partition]
         if offset < low:
             raise OffsetOutOfRangeError(
@@ -376,16 +371,16 @@ class PartitionReader:
         return segment
 
     def _segment_at(self, row: SettledPartition, offset: int) -> tuple[Active | Sealed, int]:
-        """Return the segment that holds a settled offset, and the offset after it."""
+        """Return the segment of a settled offset, and the segment's end."""
         if offset >= row.active.base_offset:
             return row.active, row.end_offset
         sealed = self._sealed_at(offset)
         return sealed, sealed.end_offset
 
     def _hinted(self, segment: Active | Sealed, end: int, offset: int, stop: int, prefetcher: Prefetcher) -> Span:
-        """Return the span from the frame that the offset index names, if that frame bears it out; else the whole.
+        """Return the span from the offset index's frame, else the whole segment.
 
-        Where it ends matters less: no more than it takes up to ``stop`` is fetched at first.
+        The frame must confirm the index. The span's end only limits the first fetch.
         """
         span, named = self._span_from(segment, end, offset, stop)
         if named is None:
@@ -399,10 +394,9 @@ class PartitionReader:
         return span if first.frame.last_offset == named <= offset else whole
 
     def _span_from(self, segment: Active | Sealed, end: int, offset: int, stop: int) -> tuple[Span, int | None]:
-        """Return the span from an offset's frame, and its last offset.
+        """Return the span from an offset's frame, and that frame's last offset.
 
-        It ends about where ``stop`` is. All of the segment (and None) where the index names no frame, or is missing: it
-        is a hint only; and where all is read, it is not looked at.
+        The index is a hint, unused for a whole segment: without a match, returns the segment and None.
         """
         whole = segment_span(self._paths, self._partition, segment)
         if offset <= segment.base_offset and stop >= end:
@@ -439,7 +433,7 @@ class PartitionReader:
         return span
 
     def _behind_damage(self, source: Source, whole: Span, offset: int) -> Span:
-        """Return the frames from the one that holds ``offset`` on: damage before it may have been voided."""
+        """Return the span from the frame with `offset`, past voided damage."""
         for fragment in scan(self._topic, self._id, source):
             if fragment.located is not None and fragment.end > offset:
                 return replace(whole, start=fragment.located.position, base_offset=fragment.located.frame.base_offset)
@@ -448,17 +442,14 @@ class PartitionReader:
         return whole
 
     def _check_genuine(self, sequence: int) -> None:
-        """Refuse an entry that may have been collected, and put again by a zombie, before it was read (anchor rule)."""
+        """Refuse a possible late put at a collected number (anchor rule)."""
         _, settle = self._topic.settled(self._id)
         if sequence < settle.oldest_unsettled:
             raise FileNotFoundError(f"entry {sequence} was settled meanwhile")
         self._genuine = {number for number in self._known if number >= settle.oldest_unsettled}
 
     def _entry_of(self, offset: int) -> _Unsettled:
-        """Return the unsettled entry that appended ``offset``: the next one, mostly.
-
-        Else every entry has its log end, so bisect.
-        """
+        """Return the entry that appended `offset`: usually the next, else by bisection."""
         low = max(self._view.settle.oldest_unsettled, self._view.topic.created + 1)
         high = self._view.newest.sequence
         last, self._last = self._last, self._last + 1
@@ -478,7 +469,7 @@ class PartitionReader:
         return self._load(self._last)
 
     def _load_more(self, sequence: int, high: int) -> None:
-        """Read some entries from a number on in one go, ever more of them, where each is a request."""
+        """Read a growing batch of entries, if each is a request."""
         if self._topic.storage.can_append or sequence in self._known or sequence >= high:
             return
         found = self._stored.read_many(range(sequence, min(sequence + self._many, high)))
@@ -504,7 +495,7 @@ class PartitionReader:
         )
 
     def _pending(self, sequence: int) -> Pending:
-        """Return an entry; of a lost one what those after it say, as it need not hold anything of this partition."""
+        """Return an entry; a lost one as described by its successors."""
         newest, lost = self._view.newest, list[tuple[int, Exception]]()
         for number in range(sequence, newest.sequence):
             try:
@@ -542,10 +533,7 @@ class PartitionReader:
         yield Rows(last - first, base + first, None, batch, append_time)
 
     def _copy_small(self, batch: pa.RecordBatch, located: Located) -> pa.RecordBatch:
-        """Copy a small part of a frame, unless files are mapped.
-
-        As a view it would keep the whole block.
-        """
+        """Copy a small slice, as a view would keep the whole block."""
         if self._topic.storage.can_append or batch.get_total_buffer_size() * _MOST_KEPT > located.frame.length:
             return batch
         return own_memory(batch)
@@ -563,7 +551,7 @@ class PartitionReader:
 
 
 def own_memory(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch in memory of its own, which keeps nothing of what it was decoded from."""
+    """Copy a batch, so that it keeps nothing of its source."""
     return pa.ipc.read_record_batch(batch.serialize(), batch.schema)
 
 

@@ -1,4 +1,4 @@
-"""On which roots a topic lives, and how far each has come, for its operators."""
+"""A topic's roots and their progress, for operators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark_commitlog.replicas.unit_status import ReplicaStatus, UnitStatus, lo
 
 
 def describe_replication(topic: TopicLog, newest: Stored) -> ReplicationDescription | None:
-    """Return where a topic lives; None where its newest entry says nothing of replicas.
+    """Return a topic's replication; None if it has no replicas.
 
     Raises:
         ReplicaNotAvailableError: no root that has it answers.
@@ -20,7 +20,7 @@ def describe_replication(topic: TopicLog, newest: Stored) -> ReplicationDescript
 
 
 def log_ends(topic: TopicLog, state: TopicState) -> tuple[int, ...]:
-    """Return the log end offset (LEO) of each partition at this root: above the high watermark nobody reads yet."""
+    """Return each partition's log end offset at this root (LEO)."""
     head = topic.journal.head()
     found = None if head is None else topic.state_of(head.entry)
     if found is None or found.topic_id != state.topic_id:
@@ -29,7 +29,7 @@ def log_ends(topic: TopicLog, state: TopicState) -> tuple[int, ...]:
 
 
 def described(topic: TopicLog, status: UnitStatus) -> ReplicationDescription:
-    """Return the description of a topic by its status at all roots (pure)."""
+    """Return the description of a unit's status (pure)."""
     state = status.state
     metadata = (RootDescription(root.id, root.url, False, True, fault) for root, fault in status.metadata)
     return ReplicationDescription(
@@ -61,7 +61,7 @@ def _replica(topic: TopicLog, state: ReplicaState, status: ReplicaStatus) -> Rep
 
 
 def role(state: ReplicaState, root: str) -> str:
-    """Return what a replica is: leader, in sync, joining, or out of sync."""
+    """Return a replica's role: leader, in sync, joining, or out of sync."""
     if root == state.leader:
         return "leader"
     if root in state.isr:

@@ -1,4 +1,4 @@
-"""The indexes of segments. Those in segment objects are written once, and named once: a process keeps them."""
+"""Segments' indexes; those in objects are write-once and cached."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pyspark_commitlog.log.settle_state import Active, Sealed
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.caches import Shelf
 
-#: By root, object (its name has a uuid) and position; of all topics of the process.
+#: By root, object (its name has a uuid) and position, process-wide.
 _kept: Shelf[tuple[str, str, int], pa.Buffer] = Shelf()
 
 
 def part_of(storage: Storage, paths: TopicPaths, partition: int, segment: Active | Sealed, suffix: str) -> pa.Buffer:
-    """Return a segment's index or time index, as far as published.
+    """Return the published part of a segment's index or time index.
 
     Raises:
         FileNotFoundError: there is no such file.

@@ -1,7 +1,6 @@
-"""How many stored bytes a range of offsets takes: by the lengths that the newest entries tell, without reading frames.
+"""Estimated stored bytes of offset ranges, without reading frames.
 
-Known are the offsets and lengths of sealed segments, of the active one, and of extents that are not settled. Inside one
-bytes are taken to lie evenly; where a cut falls into a segment its offset index says more.
+Interpolated linearly inside segments and extents; at a cut, the segment's offset index is sampled.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from pyspark_commitlog.log.read.unsettled import AT_ONCE, read_many
 from pyspark_commitlog.log.settle_state import Active, Sealed
 from pyspark_commitlog.log.topic import TopicLog
 
-#: Entries of an offset index that are looked at: a 256th of a segment is near enough for a limit.
+#: Samples of an offset index, precise to 1/256 of a segment.
 _SAMPLES = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Offsets that lie together, ``end`` not included, and the bytes they take: those of a segment, or an extent."""
+    """Offsets [start, end) of a segment or extent, and their bytes."""
 
     start: int
     end: int
@@ -37,12 +36,12 @@ class Stretch:
 
 
 def bytes_between(stretches: Sequence[Stretch], start: int, end: int) -> int:
-    """Return the bytes of the records in [start, end), rounded up (pure)."""
+    """Return the bytes of [start, end), rounded up (pure)."""
     return sum(_part(stretch, max(start, stretch.start), min(end, stretch.end)) for stretch in stretches)
 
 
 def reached(stretches: Sequence[Stretch], start: int, budget: int) -> int:
-    """Return the offset after the last record whose bytes, from ``start`` on, are within ``budget`` (pure)."""
+    """Return the offset up to which records from `start` fit `budget` (pure)."""
     for stretch in stretches:
         first = max(start, stretch.start)
         size = _part(stretch, first, stretch.end)
@@ -53,9 +52,9 @@ def reached(stretches: Sequence[Stretch], start: int, budget: int) -> int:
 
 
 def by_index(stretch: Stretch, entries: Sequence[OffsetEntry]) -> list[Stretch]:
-    """Return a segment's stretch in pieces, between the entries of its offset index (pure).
+    """Split a segment at its offset index's entries (pure).
 
-    An entry has the last offset of a frame and where the frame starts: each bound is right to about a frame.
+    An entry has a frame's last offset and its start, so bounds are right to about a frame.
     """
     inside = [e for e in entries if stretch.start < e.offset < stretch.end and 0 < e.position < stretch.bytes]
     knots = [(stretch.start, 0), *((e.offset, e.position) for e in inside), (stretch.end, stretch.bytes)]
@@ -70,7 +69,7 @@ def _part(stretch: Stretch, start: int, end: int) -> int:
 
 
 class StoredSizes:
-    """The stored bytes of one incarnation of a topic. Reads the newest entries at ``look``, each older one once."""
+    """Stored bytes of an incarnation, as of the last `look`."""
 
     def __init__(self, topic: TopicLog, topic_id: str) -> None:
         self._topic, self._id = topic, topic_id
@@ -78,7 +77,7 @@ class StoredSizes:
         self._view: View | None = None
 
     def look(self) -> None:
-        """Look at what is committed and settled now. Of a topic that is gone nothing is known."""
+        """Read the newest entries; a topic that is gone has no sizes."""
         try:
             self._view = view = read_view(self._topic, self._id)
         except TopicChangedError:
@@ -99,7 +98,7 @@ class StoredSizes:
         return bytes_between(self._stretches(partition, start, end), start, end)
 
     def reached(self, partition: int, start: int, end: int, budget: int) -> int:
-        """Return about where ``budget`` bytes from ``start`` on end, at most ``end``."""
+        """Return about where `budget` bytes from `start` end, at most `end`."""
         coarse = self._stretches(partition, start, end)
         cut = reached(coarse, start, budget)
         fine: list[Stretch] = []

@@ -1,4 +1,4 @@
-"""A range of a topic as one Arrow table, for Python without Spark and without a consumer."""
+"""A range of a topic as one Arrow table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VIEW = "latest"
 
 
 def read_table(topic: TopicLog, columns: Sequence[str] | None, start: Bound, end: Bound, view: str | None) -> pa.Table:
-    """Return the records between two bounds; see ``CommitLog.to_arrow``."""
+    """Return the records between bounds; see `CommitLog.to_arrow`."""
     if view not in (None, _VIEW):
         raise UsageError(f"view={view!r} is not allowed: use 'latest', the newest record of each key")
     if view and start is not None:
@@ -50,7 +50,7 @@ def _rows(topic: TopicLog, wanted: OffsetRange, names: tuple[str, ...], view: st
 
 
 def _offsets(topic: TopicLog, state: TopicState, bound: Bound, default: Sequence[int], which: str) -> tuple[int, ...]:
-    """Return the offset that a bound means in every partition."""
+    """Return a bound's offset in every partition."""
     if bound is None:
         return tuple(default)
     if isinstance(bound, datetime):
@@ -71,7 +71,7 @@ def _offsets(topic: TopicLog, state: TopicState, bound: Bound, default: Sequence
 
 
 def _milliseconds(at: datetime, which: str) -> int:
-    """Return a time in ms, rounded up: the first record that is not before it is looked for."""
+    """Return a time in ms, rounded up to find no earlier record."""
     if at.tzinfo is None:
         raise UsageError(f"{which}={at!r} has no time zone: use datetime(…, tzinfo=UTC)")
     since = at - datetime.fromtimestamp(0, at.tzinfo)

@@ -1,8 +1,7 @@
-"""Find an offset by timestamp: the first whose record is as late as asked, as Kafka answers ``offsetsForTimes``.
+"""Offset look-ups by timestamp, as Kafka's `offsetsForTimes`, and by largest timestamp (KIP-734).
 
-By segment (largest timestamp), then by time index, then by walking: Kafka's ``UnifiedLog.fetchOffsetByTimestamp`` and
-``LogSegment.findOffsetByTimestamp``. An index is a hint: the frame that it leads to is checked. And the record with the
-largest timestamp (KIP-734), in the same way.
+By segment, time index, then frames (`UnifiedLog.fetchOffsetByTimestamp`, `LogSegment.findOffsetByTimestamp`). An index
+is a hint: its frame is checked.
 """
 
 from __future__ import annotations
@@ -37,25 +36,25 @@ class OffsetAndTimestamp:
 
 
 def find_time(topic: TopicLog, topic_id: str, partition: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
-    """Return the first record of a partition that is not before ``timestamp_ms``; None if all are, or there is none.
+    """Return the first record at or after `timestamp_ms`; None if none.
 
     Raises:
-        CorruptionError: the frames that would tell are damaged.
-        TopicChangedError: the topic was deleted or made again.
-        UsageError: ``timestamp_ms`` is no whole number.
+        CorruptionError: needed frames are damaged.
+        TopicChangedError: the topic was deleted or recreated.
+        UsageError: `timestamp_ms` is no whole number.
     """
     at = whole_number("timestamp", timestamp_ms)
     return _searched(topic, partition, lambda: _Search(topic, topic_id, partition, at).run())
 
 
 def find_max_timestamp(topic: TopicLog, topic_id: str, partition: int) -> OffsetAndTimestamp | None:
-    """Return the first of a partition's records with the largest timestamp, in ms; None where there is no record.
+    """Return the first record with the largest timestamp (ms); None if none.
 
-    Kafka: ``ListOffsetsRequest.MAX_TIMESTAMP`` (KIP-734), but never a record below the log start offset.
+    Kafka: `ListOffsetsRequest.MAX_TIMESTAMP` (KIP-734), but never below the log start.
 
     Raises:
-        CorruptionError: the frames that would tell are damaged.
-        TopicChangedError: the topic was deleted or made again.
+        CorruptionError: needed frames are damaged.
+        TopicChangedError: the topic was deleted or recreated.
     """
     return _searched(topic, partition, lambda: _Latest(topic, topic_id, partition).run())
 
@@ -78,13 +77,12 @@ def _searched(
 
 
 def spans_outside(topic: TopicLog, topic_id: str, partition: int, first_ms: int, last_ms: int) -> list[tuple[int, int]]:
-    """Return offsets, as ranges [start, end), of which no record is of ``first_ms`` to ``last_ms``, these included.
+    """Return ranges [start, end) without records from `first_ms` to `last_ms`, inclusive.
 
-    By what is stored of segments and by time indexes: no record is read. Not all such offsets are known; of damaged or
-    missing files none are, and a reader of the records gets the error.
+    From metadata and time indexes alone, so incomplete; empty if a file is damaged or missing, which a reader reports.
 
     Raises:
-        TopicChangedError: the topic was deleted or made again.
+        TopicChangedError: the topic was deleted or recreated.
     """
     try:
         return list(_Search(topic, topic_id, partition, first_ms).outside(last_ms))
@@ -111,7 +109,7 @@ class _Search:
         return None
 
     def _ranges(self) -> Iterator[tuple[int, int]]:
-        """Yield the offsets to walk, in order: of segments that hold such a record, then all that is not settled."""
+        """Yield the ranges to walk: matching segments, then unsettled records."""
         view = self._reader.view
         low, high = view.topic.log_start[self._partition], view.topic.log_end[self._partition]
         row = view.settle.partition(self._partition)
@@ -124,10 +122,10 @@ class _Search:
             yield max(settled_end, low), high
 
     def outside(self, last_ms: int) -> Iterator[tuple[int, int]]:
-        """Yield settled offsets whose records are all before the time asked, or all after ``last_ms``.
+        """Yield settled ranges all before the time, or all after `last_ms`.
 
-        Timestamps need not ascend: after a frame whose largest is so far after ``last_ms`` as no record of its segment
-        is late, all are after it.
+        Timestamps need not ascend: after a frame whose largest exceeds `last_ms` by the segment's lateness, all are
+        later.
         """
         settle = self._reader.view.settle
         row = settle.partition(self._partition)
@@ -147,7 +145,7 @@ class _Search:
             yield self._late_from(segment, end, last_ms + lateness), end
 
     def _hint(self, segment: Sealed | Active) -> int:
-        """Return the offset from which on to look: all records of the segment before it are too early."""
+        """Return an offset below which the segment's records are too early."""
         try:
             entry = lookup_time(self._times(segment), segment.base_offset, self._time - 1)
             return entry.offset + 1 if entry.timestamp >= 0 and self._right(entry) else segment.base_offset
@@ -155,7 +153,7 @@ class _Search:
             return segment.base_offset
 
     def _late_from(self, segment: Sealed | Active, end: int, after_ms: int) -> int:
-        """Return the offset after a frame with a record that is after ``after_ms``; ``end`` if the index has none."""
+        """Return the offset after a frame later than `after_ms`, or `end`."""
         low = self._reader.view.topic.log_start[self._partition]
         try:
             entry = first_time(self._times(segment), segment.base_offset, after_ms, low)
@@ -167,7 +165,7 @@ class _Search:
         return _time_index(self._topic, self._id, self._partition, segment)
 
     def _right(self, entry: TimeEntry) -> bool:
-        """Return whether the frame that a time-index entry leads to bears it out."""
+        """Return whether the frame confirms a time-index entry."""
         frame = self._reader.frame_at(entry.offset)
         return (frame.next_offset - 1, frame.frame.max_timestamp) == (entry.offset, entry.timestamp)
 
@@ -183,7 +181,7 @@ class _Search:
 
 @dataclass(frozen=True, slots=True)
 class _TimestampCandidate:
-    """Offsets [start, end) none of whose records is later than ``max_timestamp`` (ms), and the segment they are in."""
+    """Offsets [start, end) with timestamps up to `max_timestamp` (ms)."""
 
     max_timestamp: int
     start: int
@@ -191,15 +189,14 @@ class _TimestampCandidate:
     segment: Sealed | Active | None
 
     def promise(self) -> tuple[int, int]:
-        """Return the best rank that one of its records can have."""
+        """Return the best rank of its records."""
         return self.max_timestamp, -self.start
 
 
 class _Latest:
-    """A search for the largest timestamp.
+    """Search for the largest timestamp.
 
-    What is stored of a segment's timestamps is an upper bound only: the log start offset may cut off the record that
-    had the largest, and a frame that stands in for what was compacted or voided has a timestamp and no record.
+    A segment's stored maximum is only an upper bound: its record may be below the log start, compacted or voided.
     """
 
     def __init__(self, topic: TopicLog, topic_id: str, partition: int) -> None:
@@ -218,7 +215,7 @@ class _Latest:
         return best
 
     def _candidates(self) -> Iterator[_TimestampCandidate]:
-        """Yield the segments, and all that is not settled, of which nobody knows how late it is."""
+        """Yield the segments, and the unsettled range without a bound."""
         settle = self._reader.view.settle
         row = settle.partition(self._partition)
         settled_end = min(row.end_offset, self._high)
@@ -236,7 +233,7 @@ class _Latest:
         return hinted or self._in_range(candidate.start, candidate.end)
 
     def _in_hinted(self, candidate: _TimestampCandidate, segment: Sealed | Active) -> OffsetAndTimestamp | None:
-        """Return the answer for a segment from its first frame that is as late; None where that has no such record."""
+        """Return the record from a segment's hinted frame, if it is there."""
         try:
             offset = self._hint(segment)
             frame = None if offset is None else self._reader.frame_at(offset)
@@ -248,7 +245,7 @@ class _Latest:
         return record if record is not None and record.timestamp == segment.max_timestamp else None
 
     def _hint(self, segment: Sealed | Active) -> int | None:
-        """Return the last offset of the first frame with a segment's largest timestamp; None where nothing says it."""
+        """Return the last offset of the latest frame, if known."""
         if isinstance(segment, Active):
             return segment.index.max_timestamp_offset
         times = _time_index(self._topic, self._id, self._partition, segment)
@@ -266,5 +263,5 @@ class _Latest:
 
 
 def _rank(record: OffsetAndTimestamp | None) -> tuple[int, int]:
-    """Return what the record that is asked for has the largest of: the latest, of those the first."""
+    """Return the rank: latest, of those the first."""
     return (-LONG_MAX, 0) if record is None else (record.timestamp, -record.offset)

@@ -1,7 +1,7 @@
-"""What is committed and not settled yet: entries, their extents, and what of them can be read.
+"""Committed but unsettled records: entries, extents and their frames.
 
-An entry that is lost, or a chunk, leaves a hole in the offsets of some partitions; the others go on. A hole that an
-operator has voided is passed over; any other is an error, and nothing after it is handed out.
+A lost entry or chunk leaves a hole in some partitions. A voided hole is skipped; any other is an error, and nothing
+after it is returned.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.process import share_out
 
-#: Entries that are looked at in one go.
+#: Maximum of entries read in one go.
 MAX_ENTRIES = 10_000
-#: Where each is a request: entries that are read in one go, and inline bytes of one that are kept.
+#: If each is a request: entries per read, and most inline bytes kept of one.
 AT_ONCE, _INLINE_BYTES = 32, 2**18
-#: Of an entry's body, what is kept while it is not settled, beside its tables.
+#: Members of a body that are kept, besides tables.
 _KEPT = ("unsynced",)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One extent that is not settled, and where its frames lie."""
+    """Unsettled extent, and the entry and chunk with its frames."""
 
     entry: Entry
     extent: Extent
@@ -49,7 +49,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Offsets of a partition that no readable entry holds, and why; the leader epoch is of what follows."""
+    """Offsets of a partition without a readable entry.
+
+    The leader epoch is that of the next entry.
+    """
 
     partition: int
     start: int
@@ -60,10 +63,10 @@ class Hole:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An entry that is not settled whole.
+    """Entry that is not fully settled; its body has only `_KEPT`.
 
-    ``log_end`` is that after it, ``starts`` that before it as far as it says. Of a lost entry (``why`` is set) the
-    next one has them, and its write id. Of the entry's body no more is kept than ``_KEPT``.
+    `log_end` is that after it, `starts` before it. Those of a lost entry (`why` is set), and its write id, come from
+    the next.
     """
 
     sequence: int
@@ -81,13 +84,9 @@ class Pending:
 def load_pending(
     topic: TopicLog, entry: Entry, tables: Callable[[TopicLog, Entry], EntryTables] = read_tables
 ) -> Pending:
-    """Return an entry with its tables; without them, and with the reason, where they can't be read.
+    """Load an entry with its tables, or why they are lost.
 
-    Its body and lineage are left out, which say all of the topic: thousands of entries may be held at a time.
-
-    Args:
-        topic, entry: whose.
-        tables: ``read_tables``, or ``shared_tables`` for readers.
+    Without body and lineage, which describe the whole topic: thousands of entries may be held.
     """
     ends, epoch = tuple(entry.body["state"]["logEnd"]), entry.body["state"]["leaderEpoch"]
     try:
@@ -105,30 +104,30 @@ def load_pending(
 
 
 class Entries:
-    """Reads the unsettled entries of a topic, and what lies in them."""
+    """Reader of a topic's unsettled entries and inline bytes."""
 
     def __init__(self, topic: TopicLog) -> None:
         self._topic = topic
         self._read_ahead: dict[str, bytes] = {}
 
     def read(self, sequence: int, entry: Entry | None) -> Pending:
-        """Return an entry, from ``entry`` if that was read already. Raises as ``Journal.read`` does."""
+        """Return an entry, parsed or given; raises as `Journal.read`."""
         return load_pending(self._topic, entry or self._topic.journal.read(sequence).entry, shared_tables)
 
     def read_many(self, sequences: Sequence[int]) -> dict[int, Pending]:
-        """Return entries that were read at once, with what is inline in them; without those that can't be read."""
+        """Return readable entries, and cache their inline bytes."""
         found, self._read_ahead = read_many(self._topic, sequences, shared_tables), {}
         for _, inline in found.values():
             self._read_ahead |= inline
         return {sequence: pending for sequence, (pending, _) in found.items()}
 
     def inline(self, entry: Entry) -> bytes:
-        """Return an entry's inline bytes; raises as ``Journal.inline`` does."""
+        """Return an entry's inline bytes; raises as `Journal.inline`."""
         inline = self._read_ahead.get(entry.write_id)
         return self._topic.journal.inline(entry) if inline is None else inline
 
     def chunk(self, chunk: ChunkRef) -> pa.Buffer | None:
-        """Return all bytes of a chunk where they are there already; None: what is asked for of it is read."""
+        """Return a chunk's bytes if in memory, else None."""
         return None
 
 
@@ -139,10 +138,9 @@ def read_many(
     *,
     inline: bool = True,
 ) -> dict[int, tuple[Pending, dict[str, bytes]]]:
-    """Return entries by number, each with its inline bytes by write id; without those that can't be read.
+    """Return readable entries, each with its inline bytes by write id.
 
-    At most ``AT_ONCE`` of them, several at a time where each is a request or two. Inline bytes that would take much
-    memory are left out. ``tables``: see ``load_pending``.
+    At most `AT_ONCE`, in parallel if each is a request; large inline bytes are left out.
     """
     found: dict[int, tuple[Pending, dict[str, bytes]]] = {}
     alone = topic.storage.can_append
@@ -162,7 +160,7 @@ def read_many(
 
 
 def lost_entry(sequence: int, error: Exception, following: Pending) -> Pending:
-    """Return what the entry after a lost one says of it (pure)."""
+    """Return a lost entry as described by the next one (pure)."""
     why = f"journal entry {sequence} is missing or damaged ({error}) and not settled yet"
     starts, epoch = following.starts, following.leader_epoch
     return Pending(sequence, following.prev, "", starts, starts, why=why, leader_epoch=epoch)
@@ -177,9 +175,9 @@ def read_pending(
     *,
     first: int = 0,
 ) -> list[Pending]:
-    """Return the oldest entries that are not settled whole, from ``first`` on, ``MAX_ENTRIES`` or until ``enough``.
+    """Return the oldest unsettled entries, up to `MAX_ENTRIES` or until `enough`.
 
-    At least one, if there are any. The last one is not a lost one: what a lost one held, only the next says.
+    At least one, if any. The last is never a lost one, which only the next describes.
     """
     oldest = max(settled.oldest_unsettled, state.created + 1, first)
     entries: list[Pending | tuple[int, Exception]] = []
@@ -203,14 +201,13 @@ def read_pending(
 
 
 class _EntryReadAhead:
-    """Reads entries that are asked for in order, ever more of them at a time, where each is a request."""
+    """Reads entries in growing batches, if each is a request."""
 
     def __init__(self, topic: TopicLog, end: int) -> None:
         self._topic, self._end, self._many = topic, end, 1
         self._found: dict[int, Pending] = {}
 
     def take(self, sequence: int) -> Pending | None:
-        """Return an entry below ``end``; None where the caller has to read it."""
         if self._topic.storage.can_append or sequence >= self._end:
             return None
         if sequence not in self._found:
@@ -223,10 +220,7 @@ class _EntryReadAhead:
 
 
 def _put_here(topic: TopicLog, newest: Entry, oldest: int) -> dict[int, Entry]:
-    """Return the newest entry and those before it, from ``oldest`` on, up to the first that this process did not put.
-
-    Each is the one that the entry after it follows, down from the newest: so none is of a history that is over.
-    """
+    """Return the newest entries that this process put, linked from the newest."""
     own, entry = {newest.sequence: newest}, newest
     while entry.sequence > oldest and (before := topic.journal.put_before(entry)) is not None:
         own[before.sequence] = entry = before
@@ -234,12 +228,12 @@ def _put_here(topic: TopicLog, newest: Entry, oldest: int) -> dict[int, Entry]:
 
 
 def needed_chunks(extents: Iterable[Extent], settled: SettleState) -> set[int]:
-    """Return which chunks of an entry hold something that is not settled, ``INLINE`` for the entry itself (pure)."""
+    """Return the chunks with unsettled extents, `INLINE` for the entry itself (pure)."""
     return {extent.chunk for extent in extents if extent.end_offset > settled.partition(extent.partition).end_offset}
 
 
 def sources_of(pending: Sequence[Pending], settled: SettleState, partitions: int) -> dict[int, list[Source | Hole]]:
-    """Return per partition, in offset order, the extents that are not settled whole, and the holes between (pure)."""
+    """Return unsettled extents and holes per partition, by offset (pure)."""
     sources: dict[int, list[Source | Hole]] = {}
     ends = [settled.partition(partition).end_offset for partition in range(partitions)]
     why = "; ".join(entry.why for entry in pending if entry.why)
@@ -266,9 +260,9 @@ def sources_of(pending: Sequence[Pending], settled: SettleState, partitions: int
 
 
 class Unsettled(NamedTuple):
-    """A frame that was found whole, its payload, its real offset, and the bytes that it decodes to.
+    """Whole unsettled frame, with its decoded bytes.
 
-    Its leader epoch is that of the entry that committed it, whenever it is settled.
+    Its leader epoch is that of the committing entry.
     """
 
     frame: Frame
@@ -294,16 +288,14 @@ def unsettled_frames(
     voids: Sequence[Void] = (),
     entries: Entries | None = None,
 ) -> Iterator[Unsettled | Gap]:
-    """Yield every unsettled frame of a partition, and voided ranges as such.
-
-    Each frame is checked against CRC, identity and extent (rule R11).
+    """Yield a partition's unsettled frames, checked (rule R11), and voided ranges.
 
     Args:
-        topic, topic_id: whose.
-        sources: of one partition, in offset order.
-        from_offset: where to start.
-        voids: of that partition.
-        entries: reads inline bytes, and has chunks that were read whole (None: this topic's own journal, and none).
+        topic, topic_id: the incarnation.
+        sources: of the partition, by offset.
+        from_offset: start.
+        voids: of the partition.
+        entries: reader of inline bytes and whole chunks.
     """
     entries = entries or Entries(topic)
     for source in sources:
@@ -321,7 +313,7 @@ def unsettled_frames(
             yield from _frames(topic, topic_id, source, from_offset, entries)
 
 
-#: What to do about unsettled data that is damaged.
+#: Advice for damaged unsettled records.
 WAY_OUT = (
     "Restore it from a copy (`commitlog repair` does, where the topic has replicas); if there is none, "
     "`commitlog void` gives it up"
@@ -378,11 +370,7 @@ def _with_voids(
 def span_of(
     topic: TopicLog, topic_id: str, source: Source, entries: Entries | None = None, end_offset: int | None = None
 ) -> Span:
-    """Return the frames of an extent; ``entries`` reads inline bytes (None: this topic's own journal).
-
-    Args:
-        topic, topic_id, source, entries: see above.
-        end_offset: see ``Span``.
+    """Return the span of an extent's frames.
 
     Raises:
         CorruptionError: inline bytes are damaged.
@@ -408,12 +396,12 @@ def span_of(
 
 
 def is_whole(storage: Storage, path: str, chunk: ChunkRef) -> bool:
-    """Return whether a chunk's file is what was written."""
+    """Return whether a chunk's file is as written."""
     return storage.info(path).size == chunk.length and crc_of(storage, path, chunk.length) == chunk.crc
 
 
 def scan(topic: TopicLog, topic_id: str, source: Source, entries: Entries | None = None) -> Iterator[Fragment]:
-    """Yield an extent fragment by fragment, whatever its bytes are; see ``fragments_of`` and ``span_of``."""
+    """Yield an extent's fragments, damaged or not; see `fragments_of`."""
     extent = source.extent
     try:
         span = span_of(topic, topic_id, source, entries)
@@ -427,17 +415,17 @@ def scan(topic: TopicLog, topic_id: str, source: Source, entries: Entries | None
 
 
 def void_at(voids: Sequence[Void], offset: int) -> Void | None:
-    """Return the voided range of a partition that holds an offset."""
+    """Return the void with an offset."""
     at = bisect_right(voids, offset, key=lambda void: void.start) - 1
     return voids[at] if at >= 0 and offset < voids[at].end else None
 
 
 def covered(voids: Sequence[Void], start: int, end: int) -> bool:
-    """Return whether a partition's offsets [start, end) are voided, all of them."""
+    """Return whether all of [start, end) is voided."""
     void = void_at(voids, start)
     return void is not None and end <= void.end
 
 
 def overlaps(voids: Sequence[Void], start: int, end: int) -> bool:
-    """Return whether any of a partition's offsets [start, end) is voided."""
+    """Return whether any of [start, end) is voided."""
     return any(void.start < end and start < void.end for void in voids)

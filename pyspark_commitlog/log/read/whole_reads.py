@@ -1,6 +1,6 @@
-"""Small chunks and inline bytes, which a settler reads whole, several at a time.
+"""Parallel whole reads of small chunks and inline bytes, for a settler.
 
-Each is a request, and several partitions may have a share of it.
+Each is a request whose bytes several partitions may share.
 """
 
 from __future__ import annotations
@@ -18,23 +18,18 @@ from pyspark_commitlog.log.state import ChunkRef
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE, results_of
 
-#: A chunk that is longer is read share by share.
+#: Longer chunks are read by extent.
 CHUNK_BYTES = 8 * 2**20
-#: One of which a single partition has a share, if it is longer: the rest of it may be nobody's that is settled now.
+#: Limit of chunks with one extent, whose remainder may be unneeded.
 ALONE_BYTES = 2**20
-#: All that a run holds takes no more; what comes after is read share by share.
+#: Memory of a run; later ones are read by extent.
 MOST_BYTES = 64 * 2**20
-#: Among so many that come next those are looked for that are read at a time.
+#: Next candidates considered for a parallel read.
 _LOOKED_AT = 64
 
 
 class WholeReads(Entries):
-    """The small chunks and the inline bytes of one run.
-
-    Args:
-        topic, topic_id: whose.
-        sources: of each partition, what the run will move.
-    """
+    """Small chunks and inline bytes of one run over `sources`."""
 
     def __init__(self, topic: TopicLog, topic_id: str, sources: Iterable[Sequence[Source | Hole]]) -> None:
         super().__init__(topic)
@@ -46,7 +41,7 @@ class WholeReads(Entries):
         self._read: dict[str, bytes] = {}
 
     def chunk(self, chunk: ChunkRef) -> pa.Buffer | None:
-        """Return all bytes of a chunk, and read what comes next; None where it is to be read share by share.
+        """Return a chunk's bytes, reading ahead; None to read by extent.
 
         Raises:
             FileNotFoundError: it is gone.
@@ -54,7 +49,7 @@ class WholeReads(Entries):
         return pa.py_buffer(self._read_whole(chunk.name)) if chunk.name in self._wanted else None
 
     def inline(self, entry: Entry) -> bytes:
-        """Return an entry's inline bytes, and read what comes next. Raises as ``Journal.inline`` does."""
+        """Return inline bytes, reading ahead; raises as `Journal.inline`."""
         name = entry.write_id
         if name not in self._wanted or (name not in self._read and self._is_at_hand(entry)):
             return super().inline(entry)
@@ -66,7 +61,7 @@ class WholeReads(Entries):
         return self._read[name]
 
     def _read_from(self, first: int) -> None:
-        """Read what is at a place, and what comes next; what fails of that is tried again in its turn."""
+        """Read one and the next; failed next ones are retried later."""
         coming = (name for name in self._order[first + 1 : first + _LOOKED_AT] if self._is_to_be_read(name))
         ahead = [self._order[first], *islice(coming, REQUESTS_AT_ONCE - 1)]
 
@@ -85,7 +80,7 @@ class WholeReads(Entries):
         return name not in self._read and not self._is_at_hand(self._wanted[name])
 
     def _is_at_hand(self, wanted: ChunkRef | Entry) -> bool:
-        """Return whether it takes no request: this process may have put the entry, and forget it in the end."""
+        """Return whether the journal may still hold the entry's inline bytes."""
         return isinstance(wanted, Entry) and self._topic.journal.at_hand(wanted) is not None
 
     def _fetched(self, wanted: ChunkRef | Entry) -> bytes:
@@ -95,11 +90,9 @@ class WholeReads(Entries):
 
 
 def plan_reads(sources: Iterable[Source], at_hand: Callable[[Entry], bool]) -> dict[str, ChunkRef | Entry]:
-    """Return small chunks by name, entries by write id, in the order in which they are asked for (pure).
+    """Return chunks by name and entries by write id, in order (pure).
 
-    Args:
-        sources: what is going to be read.
-        at_hand: whether what is inline in an entry takes no request: its bytes are counted elsewhere.
+    `at_hand`: whether inline bytes take no request, and so no memory here.
     """
     wanted, shares = dict[str, ChunkRef | Entry](), Counter[str]()
     for source in sources:
