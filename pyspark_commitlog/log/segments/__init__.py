@@ -1,1 +1,1 @@
-"""Segment files: appended to, indexed, written again without some records."""
+"""Segment files: appending, indexing, rewriting."""

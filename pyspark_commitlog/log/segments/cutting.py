@@ -1,7 +1,6 @@
-"""Parts of a settled frame: some of its offsets, void ones without their records.
+"""Parts of a settled frame by offset, without void records.
 
-An unclean election may make offsets void that a root has settled. Its readers pass over them; what copies frames leaves
-their records out.
+An unclean election may void settled offsets. Readers skip them; copies of frames leave their records out.
 """
 
 from __future__ import annotations
@@ -17,20 +16,16 @@ from pyspark_commitlog.log.frames import earliest_ms, earliest_of
 from pyspark_commitlog.log.segments.rewrite import FrameRows, encode_rows, rows_of
 from pyspark_commitlog.log.state import Void
 
-#: A frame, and a timestamp (ms) that none of its records is before; None: nobody knows.
+#: A frame, and a lower bound of its timestamps (ms); None if unknown.
 Timed = tuple[Frame, int | None]
 
 
 def parts_of(
     frame: Frame, payload: Payload, partition: int, start: int, end: int, voids: Sequence[Void]
 ) -> Iterator[Timed]:
-    """Yield what a frame has of the offsets [start, end); those that are void as frames without rows.
+    """Yield a checked frame's part in [start, end), voids emptied.
 
-    Args:
-        frame, payload: checked.
-        partition: of the frame.
-        start, end: offsets.
-        voids: of the partition, ascending.
+    `voids` are the partition's, ascending.
     """
     at, end = max(start, frame.base_offset), min(end, frame.next_offset)
     for void in voids:
@@ -44,7 +39,7 @@ def parts_of(
 
 
 def _cut(frame: Frame, payload: Payload, partition: int, start: int, end: int) -> Timed:
-    """Return those of a frame's records whose offsets are in [start, end), which it covers; as it is where all are."""
+    """Return the records in [start, end); the frame itself if all."""
     if (start, end) == (frame.base_offset, frame.next_offset):
         return frame, earliest_ms(frame, payload)
     batch, offsets = rows_of(frame, payload)

@@ -1,4 +1,4 @@
-"""The directory of a partition's segments."""
+"""A partition's segment directory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark_commitlog.storage import Storage
 
 @dataclass(frozen=True, slots=True)
 class SegmentDir:
-    """Where a partition's segments lie."""
+    """Directory of a partition's segments."""
 
     storage: Storage
     paths: TopicPaths
@@ -23,9 +23,9 @@ class SegmentDir:
         return self.part(segment, suffix).path
 
     def part(self, segment: Active | Sealed, suffix: str) -> FilePart:
-        """Return where a segment's ``log``, ``index`` or ``timeindex`` lies, as far as published."""
+        """Return the published bytes of a segment's `log`, `index` or `timeindex`."""
         return segment_part(self.paths, self.partition, segment, suffix)
 
     def span(self, segment: Active | Sealed) -> Span:
-        """Return all frames of a segment, as far as published."""
+        """Return the span of a segment's published frames."""
         return segment_span(self.paths, self.partition, segment)

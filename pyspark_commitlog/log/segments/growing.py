@@ -1,4 +1,4 @@
-"""What frames make of a segment while they are appended to it: what is published, and its index bytes. No I/O."""
+"""State of a segment while frames are appended, without I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from pyspark_commitlog.log.settle_state import Active, Sealed, lateness_with
 
 @dataclass(frozen=True, slots=True)
 class Stamped:
-    """A frame with its real offsets, ready to be written. Timestamps in ms; no row is before the smallest."""
+    """Frame with real offsets, ready to write; timestamps in ms.
+
+    `min_timestamp` is a lower bound.
+    """
 
     pieces: tuple[bytes | pa.Buffer, ...]
     length: int
@@ -24,16 +27,14 @@ class Stamped:
 
 
 def stamped(frame: Frame, least_ms: int | None) -> Stamped:
-    """Return a settled frame as a segment's writer takes it; no record of it is before ``least_ms``."""
+    """Return a settled frame for a segment's writer; `least_ms` bounds its timestamps."""
     return Stamped((frame.buffer,), frame.length, frame.base_offset, frame.last_offset, frame.max_timestamp, least_ms)
 
 
 class GrowingSegment:
-    """Follows what is appended to a segment's log; its caller writes the frames, and keeps their CRC.
+    """State of a segment whose log the caller writes.
 
-    Args:
-        begun: what is there of it already.
-        interval_bytes: how much of the log lies between two index entries (``index.interval.bytes``).
+    `begun` is its state so far, `interval_bytes` the `index.interval.bytes`.
     """
 
     __slots__ = ("index", "interval_bytes", "lateness", "min_timestamp", "offsets", "times")
@@ -41,21 +42,21 @@ class GrowingSegment:
     def __init__(self, begun: Active, interval_bytes: int) -> None:
         self.index, self.interval_bytes = begun.index, interval_bytes
         self.min_timestamp, self.lateness = begun.min_timestamp, begun.lateness
-        #: What follows in the two indexes.
+        #: Bytes to add to the two indexes.
         self.offsets, self.times = bytearray(), bytearray()
 
     @classmethod
     def at(cls, base_offset: int, interval_bytes: int) -> GrowingSegment:
-        """Return a segment without frames."""
+        """Begin a segment without frames."""
         return cls(Active(IndexState(base_offset)), interval_bytes)
 
     @property
     def length(self) -> int:
-        """Return the bytes of its log."""
+        """Return the bytes of the log."""
         return self.index.position
 
     def is_full(self, frame: Stamped, limits: RollLimits, now_ms: int = 0) -> bool:
-        """Return whether the frame must go to another segment; the time counts where ``limits`` have one."""
+        """Return whether a frame must go to another segment."""
         return should_roll(
             self.index,
             limits,
@@ -66,7 +67,7 @@ class GrowingSegment:
         )
 
     def append(self, frame: Stamped) -> None:
-        """Go on to the end of a frame."""
+        """Account for an appended frame."""
         before, least = self.index, frame.min_timestamp
         if before.position:
             known = self.min_timestamp
@@ -86,21 +87,21 @@ class GrowingSegment:
         self.times += indexed.time_entry
 
     def roll_from(self, now_ms: int) -> None:
-        """After the first frame: count the time until the roll from the clock, if the frame has no timestamp."""
+        """Time the roll by the clock, if the first frame has no timestamp."""
         self.index = rolling_from(self.index, now_ms)
 
     def seal(self) -> None:
-        """Add the last time-index entry, which a roll forces."""
+        """Add the last time-index entry, forced by a roll."""
         forced = seal_time(self.index)
         self.times += forced
         self.index = replace(self.index, time_bytes=self.index.time_bytes + len(forced))
 
     def active(self, crc: int, rewrite: int) -> Active:
-        """Return it as the active segment is published."""
+        """Return the active segment to publish."""
         return Active(self.index, crc, rewrite, self.min_timestamp, self.lateness)
 
     def sealed(self, end_offset: int, crc: int, rewrite: int) -> Sealed:
-        """Return it as a sealed segment with files of its own is published; after ``seal``."""
+        """Return the sealed segment to publish; after `seal`."""
         i = self.index
         return Sealed(i.base_offset, end_offset, rewrite, i.position, crc, i.offset_bytes, i.time_bytes,
                       i.max_timestamp, self.min_timestamp, self.lateness)  # fmt: skip

@@ -1,7 +1,7 @@
-"""A segment's two indexes: check them against what is published, rebuild them from the log.
+"""Check and rebuild of a segment's indexes, by a settler (rule R3).
 
-Only a settler does, under its lock (rule R3). Kafka: ``AbstractIndex.sanityCheck``, ``LogSegment.recover``. An index is
-rebuilt into a new file that is renamed over the old one: a reader may have the old one mapped.
+Kafka: `AbstractIndex.sanityCheck`, `LogSegment.recover`. A rebuilt index is a new file renamed over the old one, which
+a reader may have mapped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ logger = logging.getLogger("pyspark_commitlog.log")
 
 
 def published(segment: Active | Sealed, end_offset: int) -> Published:
-    """Return what a segment's indexes must agree with (pure)."""
+    """Return the facts that a segment's indexes must match (pure)."""
     if isinstance(segment, Sealed):
         return Published(segment.base_offset, end_offset, segment.length, segment.offset_bytes, segment.time_bytes,
                          None, segment.max_timestamp)  # fmt: skip
@@ -36,7 +36,7 @@ def published(segment: Active | Sealed, end_offset: int) -> Published:
 
 
 def index_fault(directory: SegmentDir, segment: Active | Sealed, end_offset: int) -> str:
-    """Return what is wrong with a segment's indexes, naming the file, "" for nothing; reads indexes, not the log."""
+    """Return the fault of a segment's indexes with its file, or ""."""
     expected = published(segment, end_offset)
     for suffix, length, fault in (
         ("index", expected.offset_bytes, offset_index_fault),
@@ -57,13 +57,13 @@ def index_fault(directory: SegmentDir, segment: Active | Sealed, end_offset: int
 def mended(
     directory: SegmentDir, segment: Active | Sealed, end_offset: int, interval_bytes: int
 ) -> Active | Sealed | None:
-    """Rebuild a segment's indexes where they are damaged or missing.
+    """Rebuild a segment's indexes if damaged or missing.
 
     Returns:
-        None when they are sound. Else the segment as it is then, to be published: an active one may be sealed by this.
+        None if they are sound, else the segment to publish; an active one may be sealed.
 
     Raises:
-        CorruptionError: the published part of the log is damaged; nothing was written.
+        CorruptionError: the log's published part is damaged; nothing was written.
     """
     fault = index_fault(directory, segment, end_offset)
     if not fault:
@@ -83,15 +83,15 @@ def _rebuild_sealed(directory: SegmentDir, sealed: Sealed, interval_bytes: int) 
 
 
 def _rebuild_active(directory: SegmentDir, active: Active, end_offset: int, interval_bytes: int) -> Active | Sealed:
-    """Seal the segment when an index has become shorter than published (``index.interval.bytes`` has grown).
+    """Rebuild in place, or seal if an index became shorter than published.
 
-    A reader with an older view maps as much as was published then: such a file must not be extended with zeros, and
-    cut later.
+    `index.interval.bytes` has grown then. Readers of an older view map the published length, so the file can't be
+    padded with zeros and cut later.
     """
     growing, before = _walked(directory, active, end_offset, interval_bytes), active.index
     if growing.index.offset_bytes >= before.offset_bytes and growing.index.time_bytes >= before.time_bytes:
         _replace(directory, active, growing)
-        # may be the clock, which no frame has
+        # perhaps from the clock, not a frame
         return replace(active, index=replace(growing.index, first_timestamp=before.first_timestamp))
     growing.seal()
     _replace(directory, active, growing)
@@ -101,7 +101,7 @@ def _rebuild_active(directory: SegmentDir, active: Active, end_offset: int, inte
 
 
 def _walked(directory: SegmentDir, segment: Active | Sealed, end_offset: int, interval_bytes: int) -> GrowingSegment:
-    """Return both indexes as appending the published frames one by one makes them, each checked."""
+    """Return both indexes, rebuilt from checked frames."""
     span = directory.span(segment)
     path = span.path
     growing = GrowingSegment.at(segment.base_offset, interval_bytes)
@@ -137,7 +137,7 @@ def _replace(directory: SegmentDir, segment: Active | Sealed, growing: GrowingSe
 
 
 def _cut_log(directory: SegmentDir, active: Active) -> None:
-    """Cut off what a settler that was killed left after the published part."""
+    """Cut off unpublished bytes of a killed settler."""
     file = directory.storage.open_append(directory.file(active, "log"))
     try:
         file.truncate(active.length)

@@ -1,7 +1,4 @@
-"""A sealed segment that is written at one go: three files of its own, or a segment object that holds nothing else.
-
-Which of the two, storage decides. Nothing of it counts before a settle entry names it.
-"""
+"""Sealed segments written at one go, as files or an object."""
 
 from __future__ import annotations
 
@@ -16,34 +13,30 @@ from pyspark_commitlog.log.settle_state import Sealed
 
 
 class NewSegment(Protocol):
-    """Settled frames one after the other, and their indexes."""
+    """Sequence of settled frames with indexes."""
 
     def full(self, frame: Frame) -> bool:
         """Return whether the frame must go to another segment."""
 
     def append(self, frame: Frame, least_ms: int | None) -> None:
-        """Append a frame; no record of it is before ``least_ms``; None: nobody knows."""
+        """Append a frame; `least_ms` bounds its timestamps, if known."""
 
     def finish(self, end_offset: int) -> Sealed:
-        """Make it durable; return the segment, which ends before ``end_offset``, as its frames do.
+        """Make the segment durable and return it.
 
         Raises:
-            StorageError, OSError: it may be there or not; nobody names it.
+            StorageError, OSError: it may exist; nothing names it.
         """
 
     def discard(self) -> None:
-        """Give up."""
+        """Discard the segment."""
 
 
 def new_segment(directory: SegmentDir, number: int, base_offset: int, limits: SliceLimits) -> NewSegment:
     """Begin a segment.
 
-    Args:
-        directory: of the partition's segments.
-        number: with files of its own: the settle entry that will name it (rule R1); in an object: the newest settle
-            entry when this work began (rule O1).
-        base_offset: its first offset.
-        limits: when it is full.
+    `number` is the settle entry that will name its files (rule R1), or for an object the newest when this work began
+    (O1).
     """
     if directory.storage.can_append:
         return _FileSegment(directory, number, base_offset, limits)
@@ -51,7 +44,7 @@ def new_segment(directory: SegmentDir, number: int, base_offset: int, limits: Sl
 
 
 class _FileSegment:
-    """Three new files, whole and synced at ``finish``."""
+    """Three new files, whole and synced at `finish`."""
 
     def __init__(self, directory: SegmentDir, number: int, base_offset: int, limits: SliceLimits) -> None:
         self._directory, self._number, self._roll = directory, number, limits.roll
@@ -81,7 +74,7 @@ class _FileSegment:
 
 
 class _ObjectSegment:
-    """The only slice of a new object, which appears whole at ``finish``."""
+    """The only slice of a new object, put at `finish`."""
 
     def __init__(self, directory: SegmentDir, number: int, base_offset: int, limits: SliceLimits) -> None:
         self._partition = directory.partition

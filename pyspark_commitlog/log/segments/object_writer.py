@@ -1,7 +1,7 @@
-"""Write a segment object: slices of partitions, each a segment with its indexes, in one write-once file.
+"""Writer of segment objects: slices with indexes, in one write-once file.
 
-Nothing of it counts before a settle entry names it (rule O1). Frames go to storage while they come: memory holds a
-slice's indexes, not its log.
+Nothing counts before a settle entry names it (rule O1). Frames are streamed: memory holds a slice's indexes, not its
+log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WRITE_BYTES = 4 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class SliceLimits:
-    """When a slice is full, as a segment is: bytes of its log and of its indexes; and an index entry's interval."""
+    """Maximum bytes of a slice's log and indexes, and index interval."""
 
     segment_bytes: int
     index_bytes: int
@@ -34,7 +34,7 @@ class SliceLimits:
 
     @classmethod
     def of(cls, config: TopicConfig) -> SliceLimits:
-        """Return the limits in a topic's config."""
+        """Build from a topic's config."""
         return cls(
             config.number("segment.bytes"),
             config.number("segment.index.bytes"),
@@ -43,30 +43,26 @@ class SliceLimits:
 
     @property
     def roll(self) -> RollLimits:
-        """Return the limits as ``should_roll`` takes them; time has none."""
+        """Return the limits for `should_roll`, without one of time."""
         return RollLimits(self.segment_bytes, LONG_MAX, self.index_bytes, jitter_ms=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A segment object that was written: how the tail would name it, and where its slices lie."""
+    """A written segment object, and the positions of its slices."""
 
     shared: Shared
     slices: tuple[tuple[int, Slice], ...]
 
     def sealed(self) -> dict[int, Sealed]:
-        """Return the segment of each partition that has a slice."""
+        """Return partition -> segment."""
         return {piece.partition: sealed_slice(self.shared.name, at, piece) for at, piece in self.slices}
 
 
 class ObjectWriter:
-    """Writes one segment object; partitions ascend, and each has one slice at most.
+    """Writer of one segment object; partitions ascend, with one slice each.
 
-    Args:
-        storage: the root.
-        paths: of the topic.
-        sequence: the newest settle entry when this work began: it is in the object's name (rule O1).
-        limits: when a slice is full.
+    `sequence` is the newest settle entry when this work began, for the name (rule O1).
     """
 
     def __init__(self, storage: Storage, paths: TopicPaths, sequence: int, limits: SliceLimits) -> None:
@@ -76,22 +72,22 @@ class ObjectWriter:
         self._output = storage.create(self._path)
         self._slices: list[Slice] = []
         self._open: SliceWriter | None = None
-        #: Whether some bytes of it could not be written: it is not put any more.
+        #: Whether a write failed: the object is not put.
         self.is_broken = False
         self.size_bytes = 0
 
     def slice(self, partition: int, base_offset: int) -> SliceWriter:
-        """Begin the slice of a partition, the one before is finished; a slice without frames leaves nothing."""
+        """Begin a partition's slice, after the last is finished; empty ones vanish."""
         assert self._open is None
         assert not self._slices or self._slices[-1].partition < partition
         self._open = SliceWriter(self, partition, base_offset, self._limits)
         return self._open
 
     def copy(self, piece: Slice, data: Iterable[pa.Buffer]) -> None:
-        """Take a slice of another object as it is, its CRCs too, so that damage to it stays damage.
+        """Copy another object's slice with its CRCs, so that damage stays visible.
 
         Raises:
-            CorruptionError: there are fewer bytes than it has.
+            CorruptionError: bytes are missing.
         """
         assert self._open is None
         assert not self._slices or self._slices[-1].partition < piece.partition
@@ -104,10 +100,10 @@ class ObjectWriter:
         self._slices.append(piece)
 
     def write(self, pieces: Sequence[bytes | pa.Buffer]) -> None:
-        """Append bytes; for a slice.
+        """Append a slice's bytes.
 
         Raises:
-            StorageError, OSError: the object can't be finished any more.
+            StorageError, OSError: the object can't be finished.
         """
         whole, self.is_broken = not self.is_broken, True
         self._output.write(*pieces)
@@ -115,23 +111,20 @@ class ObjectWriter:
         self.size_bytes += sum(piece.size if isinstance(piece, pa.Buffer) else len(piece) for piece in pieces)
 
     def ended(self, piece: Slice | None) -> None:
-        """Note what a slice came to; for a slice."""
+        """Record a finished slice; for `SliceWriter`."""
         self._open = None
         if piece is not None:
             self._slices.append(piece)
 
     def gave_up(self) -> None:
-        """Note that a slice could not be ended; for a slice."""
+        """Record a failed slice; for `SliceWriter`."""
         self._open, self.is_broken = None, True
 
     def finish(self, tier: int) -> Written | None:
-        """Put the object; None, and nothing is put, where it holds no frame.
-
-        Args:
-            tier: of the tail, see ``Shared``.
+        """Put the object; None if it has no frame.
 
         Raises:
-            StorageError, OSError: it may be there or not; nobody names it.
+            StorageError, OSError: it may exist; nothing names it.
         """
         assert self._open is None
         if self.is_broken:
@@ -153,12 +146,12 @@ class ObjectWriter:
         return StorageError(f"{self._path}: not all of its bytes could be written: it is given up")
 
     def discard(self) -> None:
-        """Give up."""
+        """Discard the object."""
         self._output.discard()
 
 
 class SliceWriter:
-    """Appends frames to one partition's slice of an object."""
+    """Writer of one partition's slice."""
 
     def __init__(self, target: ObjectWriter, partition: int, base_offset: int, limits: SliceLimits) -> None:
         self._target, self._partition, self._roll = target, partition, limits.roll
@@ -166,17 +159,17 @@ class SliceWriter:
         self._crc = 0
         self._gathered: list[bytes | pa.Buffer] = []
         self._gathered_bytes = 0
-        #: The offset after the last frame.
+        #: Offset after the last frame.
         self.next_offset = base_offset
 
     @property
     def length(self) -> int:
-        """Return the bytes of its log."""
+        """Return the bytes of the log."""
         return self._growing.length
 
     @property
     def latest_timestamp(self) -> int:
-        """Return the largest timestamp (ms) of its frames; -1 where there is none."""
+        """Return the largest timestamp (ms); -1 if none."""
         return self._growing.index.max_timestamp
 
     def full(self, frame: Stamped) -> bool:
@@ -187,7 +180,7 @@ class SliceWriter:
         """Append a frame.
 
         Raises:
-            CorruptionError: the frame does not continue the log.
+            CorruptionError: it does not continue the log.
         """
         if frame.base_offset != self.next_offset:
             raise CorruptionError(
@@ -207,10 +200,10 @@ class SliceWriter:
         self._gathered, self._gathered_bytes = [], 0
 
     def finish(self) -> None:
-        """Write its indexes after its log.
+        """Write the indexes after the log.
 
         Raises:
-            StorageError, OSError: the object can't be finished any more.
+            StorageError, OSError: the object can't be finished.
         """
         try:
             piece = self._finish_slice() if self._growing.length else None

@@ -1,9 +1,8 @@
-"""Rewrite sealed segments without some of their records, under new names. Nobody reads them before they are named.
+"""Rewrite of sealed segments without some records, under new names.
 
-The records that stay keep offset, timestamp and order (Kafka: ``Cleaner.cleanInto``, ``MemoryRecords.filterTo``).
-Frames of which all stays are copied as they are; what is left of others is joined into frames of the usual size. Unlike
-Kafka's, frames also cover the offsets of what is gone, so that each begins where the one before ended: offsets are not
-under a frame's CRC, this is what confirms them.
+Remaining records keep offset, timestamp and order (Kafka: `Cleaner.cleanInto`, `MemoryRecords.filterTo`). Unchanged
+frames are copied, others joined. Unlike Kafka's, frames cover dropped offsets too, so that each begins at the end of
+the one before: offsets are not under a frame's CRC, and this confirms them.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ from pyspark_commitlog.log.settle_state import Sealed
 
 Mask = npt.NDArray[np.bool_]
 _MAX_DELTA = 2**31 - 1
-# Whole frames above this share of batch.size are copied; smaller ones join their neighbours.
+# Whole frames above this share of batch.size are copied, smaller ones joined.
 _SMALL = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What stays: records at or above ``log_start``; tombstones until ``delete_retention_ms`` after they were seen.
+    """Retention of records: from `log_start`; tombstones for `delete_retention_ms` once seen.
 
-    Frames below ``cleaned`` have a delete horizon if they hold tombstones: an earlier compaction saw them. ``now_ms``
-    is storage's time, or less (``Storage.now_ms``), ``seen_ms`` this machine's: with both none goes too early.
+    Frames with tombstones below `cleaned`, seen by an earlier compaction, have a delete horizon. `now_ms` is storage
+    time or less (`Storage.now_ms`), `seen_ms` local time; with both, nothing goes too early.
     """
 
     log_start: int
@@ -56,17 +55,17 @@ class Rules:
 
     @property
     def horizon_ms(self) -> int:
-        """Return the delete horizon of tombstones that are seen now; it must fit into a frame's header."""
+        """Return the delete horizon of tombstones seen now, within a header's range."""
         return min(max(self.now_ms, self.seen_ms) + self.delete_retention_ms, LONG_MAX)
 
     @property
     def limits(self) -> SliceLimits:
-        """Return when a segment is full."""
+        """Return the limits of a segment."""
         return SliceLimits(self.segment_bytes, self.index_bytes, self.interval_bytes)
 
     @classmethod
     def of(cls, config: TopicConfig, *, log_start: int, cleaned: int, now_ms: int) -> Rules:
-        """Return the rules in a topic's config."""
+        """Build from a topic's config."""
         return cls(
             log_start=log_start,
             cleaned=cleaned,
@@ -82,7 +81,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class FrameRows:
-    """Rows of ``columns.SCHEMA`` with their offsets, and the frame they are of."""
+    """Rows of `columns.SCHEMA` with their offsets, and their frame's fields."""
 
     batch: pa.RecordBatch
     offsets: Ints
@@ -96,18 +95,18 @@ class FrameRows:
 def rewrite(
     directory: SegmentDir, run: Sequence[Sealed], gone: Sequence[Ints], rules: Rules, *, number: int, latest_ms: int
 ) -> list[Sealed]:
-    """Rewrite neighbouring segments; return what takes their place, covering the same offsets.
+    """Rewrite adjacent segments; return replacements with the same offsets.
 
     Args:
-        directory: of the partition's segments.
+        directory: the partition's.
         run: the segments, ascending.
-        gone: per segment the offsets of records that go, ascending.
-        rules: what else goes.
-        number: it is in the names of what is written, see ``new_segment``.
-        latest_ms: the largest timestamp of the segment before; -1 where there is none.
+        gone: per segment, ascending offsets to drop.
+        rules: further retention.
+        number: in the new names, see `new_segment`.
+        latest_ms: largest timestamp of the segment before; -1 if none.
 
     Raises:
-        CorruptionError: a frame is damaged (rule R11). What was written is named by nobody.
+        CorruptionError: a frame is damaged (rule R11); written files are unnamed.
     """
     output = _Output(directory, number, run[0].base_offset, run[-1].end_offset, rules, latest_ms)
     try:
@@ -132,14 +131,10 @@ def rewrite_frames(
     latest_ms: int,
     lost_ms: int = codec.NO_TIMESTAMP,
 ) -> list[Sealed]:
-    """Write these frames, as they are, to segments that cover the offsets [base_offset, end_offset).
+    """Write frames unchanged to segments that cover [base_offset, end_offset).
 
-    With each frame comes a timestamp (ms) that none of its records is before; None: nobody knows.
-
-    Args:
-        directory, base_offset, end_offset, frames, rules, number: where, which offsets, what, how.
-        latest_ms: the largest timestamp before them, if any.
-        lost_ms: the largest that their segment had, if known: it stays as old as it was where no frame is left.
+    Each frame comes with a lower bound of its timestamps (ms), or None. `latest_ms` is the largest timestamp before;
+    `lost_ms` that of their segment, which keeps its age if no frame remains.
     """
     output = _Output(directory, number, base_offset, end_offset, rules, latest_ms, lost_ms)
     try:
@@ -161,9 +156,9 @@ def fill_slice(
     latest_ms: int,
     lost_ms: int,
 ) -> None:
-    """Write these frames, as they are, to a slice that covers the offsets up to ``end_offset``, and finish it.
+    """Write frames unchanged to a slice up to `end_offset`, and finish it.
 
-    ``frames``, ``latest_ms`` and ``lost_ms`` as in ``rewrite_frames``.
+    Parameters as in `rewrite_frames`.
     """
 
     def cover(end: int, at_ms: int, epoch: int) -> None:
@@ -189,7 +184,7 @@ def _first_known(*timestamps: int) -> int:
 
 
 def rows_of(frame: Frame, payload: Payload, names: Sequence[str] | None = None) -> tuple[pa.RecordBatch, Ints]:
-    """Return the asked columns (None: all) of a settled frame's rows, and their offsets."""
+    """Return columns of a settled frame's rows (None: all), and their offsets."""
     sparse = payload.identity.kind == SPARSE
     asked = None if names is None else [*names, columns.OFFSET_DELTA] if sparse else names
     batch = columns.decode(payload.message, sparse=sparse, names=asked)
@@ -205,7 +200,7 @@ def rows_of(frame: Frame, payload: Payload, names: Sequence[str] | None = None) 
 
 
 def staying(batch: pa.RecordBatch, offsets: Ints, gone: Ints, horizon_ms: int | None, rules: Rules) -> Mask:
-    """Return which rows of a frame stay (pure; ``Cleaner.shouldRetainRecord``)."""
+    """Return the mask of remaining rows (pure; `Cleaner.shouldRetainRecord`)."""
     kept = ~np.isin(offsets, gone, assume_unique=True) & (offsets >= rules.log_start)
     if horizon_ms is not None and rules.now_ms >= horizon_ms:
         kept &= batch.column("value").is_valid().to_numpy(zero_copy_only=False)
@@ -214,12 +209,12 @@ def staying(batch: pa.RecordBatch, offsets: Ints, gone: Ints, horizon_ms: int | 
 
 @dataclass
 class _Output:
-    """Joins rows to frames and frames to segments, which cover all offsets from ``covered`` up to ``end_offset``.
+    """Joins rows to frames and frames to segments without gaps.
 
-    A frame without rows has the largest timestamp before it, ``latest_ms``: no search by time ends there. Had it none,
-    a Kafka broker would take a segment of nothing else to be as new as its file (``LogSegment.largestTimestamp``), and
-    never look further. Where nothing is before, it has that of the first frame taken; without any, ``lost_ms``, or
-    the clock's. So with leader epochs, which never go down; without any frame it is 0.
+    An empty frame has the largest timestamp before it, so no search by time ends there. Without any, a Kafka broker
+    would date an otherwise empty segment by its file (`LogSegment.largestTimestamp`) and look no further. At the start
+    it takes that of the first frame; without frames `lost_ms`, or the clock's. Leader epochs, which never fall, are
+    chosen likewise, else 0.
     """
 
     directory: SegmentDir
@@ -237,7 +232,7 @@ class _Output:
     _segment: NewSegment | None = None
 
     def take(self, frame: Frame, payload: Payload, gone: Ints) -> None:
-        """Take the next frame of the input."""
+        """Add the next frame of the input."""
         self._note(frame)
         between = gone[np.searchsorted(gone, frame.base_offset) : np.searchsorted(gone, frame.next_offset)]
         horizon = frame.delete_horizon_ms
@@ -259,11 +254,11 @@ class _Output:
         parts = list(self._parts(frame, batch, offsets))
         for rows in parts:
             self._hold(rows)
-        if len(parts) > 1:  # what is held would keep all of a large frame
+        if len(parts) > 1:  # held rows would keep all of a large frame
             self._cover(frame.next_offset)
 
     def _parts(self, frame: Frame, batch: pa.RecordBatch, offsets: Ints) -> Iterator[FrameRows]:
-        """Yield what is left of a frame, in parts that a frame may hold; together they cover its offsets."""
+        """Yield the rest of a frame in bounded parts that cover it."""
         horizon = self.rules.horizon_ms if frame.delete_horizon_ms is None else frame.delete_horizon_ms
         start, base = 0, frame.base_offset
         for part in columns.bounded(batch, columns.most_decoded(self.rules.frame_bytes)):
@@ -280,11 +275,11 @@ class _Output:
             self._epoch = frame.leader_epoch
 
     def _follows(self, frame: Frame) -> bool:
-        """Return whether a copy of the frame could follow what is there, without an empty one between."""
+        """Return whether a copy would need no empty frame before it."""
         return bool(self._held) or frame.base_offset == self.covered
 
     def copy(self, frame: Frame, least_ms: int | None) -> None:
-        """Take a frame as it is; no record of it is before ``least_ms``."""
+        """Add a frame unchanged; `least_ms` bounds its timestamps."""
         self._note(frame)
         self._cover(frame.base_offset)
         self._append(frame, least_ms)
@@ -296,7 +291,7 @@ class _Output:
         self._held_bytes += rows.batch.nbytes
 
     def _joins(self, rows: FrameRows) -> bool:
-        """Return whether rows can be in one frame with those held, and with the offsets before them."""
+        """Return whether rows fit into one frame with the held ones."""
         together = [*self._held, rows]
         return (
             len({held.horizon_ms for held in together} - {None}) <= 1
@@ -307,7 +302,7 @@ class _Output:
         )
 
     def _cover(self, end_offset: int) -> None:
-        """Append what is held as one frame, and cover the offsets up to ``end_offset`` with it, or with empty ones."""
+        """Append the held rows, and cover offsets up to `end_offset`."""
         held, self._held, self._held_bytes = self._held, [], 0
         if held:
             last = held[-1].last_offset if end_offset - self.covered > _MAX_DELTA else end_offset - 1
@@ -343,13 +338,12 @@ class _Output:
         self.latest_ms = max(self.latest_ms, frame.max_timestamp)
 
     def finish(self) -> list[Sealed]:
-        """Write what is left; the segments cover all offsets, if only with frames without rows."""
+        """Write the rest, and cover all offsets."""
         self._cover(self.end_offset)
         assert self._segment is not None
         return [*self._done, self._segment.finish(self.end_offset)]
 
     def discard(self) -> None:
-        """Give up the segment that is being written."""
         if self._segment is not None:
             self._segment.discard()
 
@@ -363,9 +357,9 @@ def encode_rows(
     compression: str,
     chunk: str | None = None,
 ) -> bytes:
-    """Return rows of neighbouring frames as one frame that covers a range of offsets: dense where none is missing.
+    """Encode rows of adjacent frames as one, dense if possible.
 
-    ``chunk``: as if it had been staged for that chunk.
+    `chunk`: stage it for that chunk.
     """
     covered = last_offset - base_offset + 1
     batch = pa.concat_batches([rows.batch for rows in held])

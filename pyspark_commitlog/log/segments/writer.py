@@ -1,8 +1,7 @@
-"""Append frames to a partition's active segment, keep its sparse indexes, roll it. Only a settler does, under its lock.
+"""Appending to a partition's active segment, by a settler under its lock.
 
-Nothing below a published length is touched. What lies beyond it (a torn tail) is cut off first. Nothing written here
-counts before the settle entry that names the new lengths is put. Indexes that do not agree with what is published are
-rebuilt first.
+Nothing below a published length changes; a torn tail beyond it is cut off, and unsound indexes rebuilt, first. Writes
+count once a settle entry publishes the new lengths.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _WRITE_BYTES = 4 * 2**20
 
 
 class _Files:
-    """The open files of the active segment, with writes gathered."""
+    """Open files of the active segment, with gathered writes."""
 
     def __init__(
         self,
@@ -68,10 +67,10 @@ class _Files:
             raise
 
     def _prepare_log(self, storage: Storage, path: str, log_bytes: int) -> None:
-        """Cut off what is not published, and reserve ``log_bytes`` (``preallocate``; 0 for none).
+        """Cut off unpublished bytes, and reserve `log_bytes` (`preallocate`; 0 for none).
 
-        A reservation in which nothing was written stays, or every run would give it back and ask for it again. (Of a
-        torn tail power loss may keep the end only: that stays too, until it is written over or the roll cuts it off.)
+        A reservation without frames stays, rather than being freed and requested by every run. (After power loss it may
+        contain the end of a torn tail, which is overwritten, or cut by the roll.)
         """
         log, end = self._open["log"], self._published.length
         if not log_bytes or any(storage.read(path, end, HEADER_BYTES)):  # a frame's head is not all zeros
@@ -80,7 +79,7 @@ class _Files:
             log.reserve(log_bytes)
 
     def _prepare_indexes(self, index_bytes: int) -> None:
-        """Cut off what is not published; preallocate with zeros, as Kafka does."""
+        """Cut off unpublished entries; preallocate zeros, as Kafka does."""
         at = self._published.index
         for suffix, used, entry in (
             ("index", at.offset_bytes, OFFSET_ENTRY_BYTES),
@@ -91,7 +90,7 @@ class _Files:
 
     @property
     def active(self) -> Active:
-        """Return the segment as it is to be published."""
+        """Return the segment to publish."""
         return self.growing.active(self._crc, self._published.rewrite)
 
     def add(self, frame: Stamped) -> None:
@@ -111,7 +110,7 @@ class _Files:
         self._gathered, self._gathered_bytes = [], 0
 
     def flush(self, *, sync_indexes: bool) -> None:
-        """Write all that is gathered; sync the log (rule R5), and the indexes, which are hints, only if asked to."""
+        """Write everything; sync the log (rule R5), and indexes on request."""
         self._write_log()
         at = self._published.index
         self._open["index"].write_at(at.offset_bytes, [bytes(self.growing.offsets)])
@@ -120,7 +119,7 @@ class _Files:
             self._open[suffix].sync()
 
     def seal(self, end_offset: int) -> Sealed:
-        """Write the forced last time-index entry, trim all three files, sync them."""
+        """Write the last time-index entry, trim and sync all files."""
         self.growing.seal()
         state = self.growing.index
         self._write_log()
@@ -139,7 +138,6 @@ class _Files:
 
 
 def _check_published(storage: Storage, path: str, active: Active) -> None:
-    """Refuse to append to a log that lost published bytes."""
     if active.length == 0:
         return
     try:
@@ -153,10 +151,10 @@ def _check_published(storage: Storage, path: str, active: Active) -> None:
 
 
 def roll_limits(config: TopicConfig, topic_id: str, partition: int, base_offset: int) -> RollLimits:
-    """Return when a segment rolls (pure; Kafka: ``LogConfig.randomSegmentJitter``).
+    """Return a segment's roll limits (pure; Kafka: `LogConfig.randomSegmentJitter`).
 
-    The jitter lies in [0, min(segment.jitter.ms, segment.ms)). Kafka draws it when it opens a segment; here every
-    settle run opens it again, in any process, so it is drawn from the segment's name: all agree on it.
+    The jitter is in [0, min(segment.jitter.ms, segment.ms)), derived from the segment's name: every settle run reopens
+    the segment, in any process, and all must agree.
     """
     segment_ms = config.max_segment_ms
     most = min(config.number("segment.jitter.ms"), segment_ms)
@@ -166,15 +164,14 @@ def roll_limits(config: TopicConfig, topic_id: str, partition: int, base_offset:
 
 
 def flush_due(config: TopicConfig, offsets: tuple[int, int], times_ms: tuple[int, int]) -> bool:
-    """Return whether a run syncs the active indexes, too: it crosses a multiple of flush.messages or flush.ms (pure).
+    """Return whether offsets or times cross a multiple of flush.messages or flush.ms (pure).
 
-    Kafka (``LogConfig``, ``UnifiedLog.flush``) counts what was appended since the last flush; with multiples there is
-    nothing to remember between runs.
+    Kafka (`LogConfig`, `UnifiedLog.flush`) counts from the last flush; multiples need no memory between runs.
 
     Args:
-        config: of the topic.
+        config: the topic's.
         offsets: the partition's next offset before and after the run.
-        times_ms: when the settle entry built upon was stored, and now.
+        times_ms: storage time of the base settle entry, and now.
     """
     return _crosses(config.number("flush.messages"), *offsets) or _crosses(config.number("flush.ms"), *times_ms)
 
@@ -184,15 +181,9 @@ def _crosses(every: int, before: int, after: int) -> bool:
 
 
 class SegmentWriter:
-    """Appends to one partition's segmented log and says what to publish.
+    """Writer of one partition's segmented log, with append.
 
-    Args:
-        storage: the root; it must be able to append.
-        paths, partition: whose segments.
-        row: the partition as published.
-        sealed: reads its sealed segments; asked only when the segment rolls.
-        config: of the topic.
-        leaves: reads the leaves of its manifest; asked only then, too.
+    `sealed` and `leaves` read its sealed segments and manifest, only if the segment rolls.
     """
 
     def __init__(
@@ -217,12 +208,12 @@ class SegmentWriter:
         self._next = row.end_offset
         storage.make_directory(paths.partition(partition))
         self._remove_unpublished()
-        #: Whether the indexes of the active segment had to be rebuilt.
+        #: Whether the active segment's indexes were rebuilt.
         self.rebuilt = False
         self._files = self._open(self._sound(row.active))
 
     def _remove_unpublished(self) -> None:
-        """Remove segments that an interrupted settler rolled to: the published active one is the last."""
+        """Remove segments after the published active one, of an interrupted settler."""
         directory = self._paths.partition(self._partition)
         for name in self._storage.names(directory):
             parsed = parse_segment(name)
@@ -230,7 +221,7 @@ class SegmentWriter:
                 self._storage.delete(f"{directory}/{name}")
 
     def _sound(self, active: Active) -> Active:
-        """Return the segment to append to, its indexes in order; another one when rebuilding them sealed it."""
+        """Return the segment to append to, with sound indexes."""
         directory = SegmentDir(self._storage, self._paths, self._partition)
         rebuilt = mended(directory, active, self._next, self._interval)
         self.rebuilt = rebuilt is not None
@@ -246,16 +237,16 @@ class SegmentWriter:
         )
 
     def latest_timestamp(self) -> int:
-        """Return the largest timestamp of the last segment that has frames; -1 where there is none."""
+        """Return the last nonempty segment's largest timestamp; -1 if none."""
         if self._files.growing.length:
             return self._files.growing.index.max_timestamp
         return latest_of(self._sealed or self._sealed_before())
 
     def append(self, frame: Stamped) -> None:
-        """Append a frame, in a new segment when a roll is due.
+        """Append a frame, rolling first if due.
 
         Raises:
-            CorruptionError: the frame does not continue the log.
+            CorruptionError: it does not continue the log.
         """
         if frame.base_offset != self._next:
             raise CorruptionError(
@@ -271,17 +262,15 @@ class SegmentWriter:
         self._files = self._open(Active(IndexState(self._next)))
 
     def finish(self, settle_sequence: int, *, published_ms: int) -> SettledPartition:
-        """Make all durable and return the partition's row for the settle entry ``settle_sequence``.
+        """Make everything durable; return the row for settle entry `settle_sequence`.
 
-        Args:
-            settle_sequence: the number of the entry that will publish it.
-            published_ms: when the entry before was stored.
+        `published_ms` is the storage time of the entry before.
         """
         now_ms = self._storage.clock.now_ms()
         due = flush_due(self._config, (self._row.end_offset, self._next), (published_ms, now_ms))
         self._files.flush(sync_indexes=due)
         self._files.close()
-        # Of a first segment the name may be a settler's whose sync failed; later ones were removed, and made again.
+        # A first segment's name may be of a settler whose sync failed; later ones were removed and made again.
         fresh = self._row.active.length == 0
         self._storage.sync_directory(self._paths.partition(self._partition), fresh=fresh)
         manifest = self._row.manifest
@@ -292,7 +281,7 @@ class SegmentWriter:
         return replace(self._row, end_offset=self._next, active=self._files.active, manifest=manifest)
 
     def close(self) -> None:
-        """Give up without publishing."""
+        """Close without publishing."""
         self._files.close()
 
 
@@ -304,12 +293,9 @@ def write_manifest(
     sealed: Sequence[Sealed],
     before: Sequence[Leaf] = (),
 ) -> Manifest:
-    """Write a partition's sealed segments for the settle entry ``settle_sequence``; return how it names them.
+    """Write a partition's manifest for a settle entry; return its reference.
 
-    Args:
-        storage, paths, partition, settle_sequence: where, and for which entry.
-        sealed: all of them, by base offset.
-        before: the leaves of the manifest before: those that have not changed are named again.
+    `before`: leaves of the previous manifest, reused if unchanged.
     """
 
     def write(data: bytes) -> str:
