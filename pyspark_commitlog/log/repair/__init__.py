@@ -1,1 +1,1 @@
-"""What checks a topic's files, and gives up what is lost."""
+"""Verification of a topic's files, and voiding of lost records."""

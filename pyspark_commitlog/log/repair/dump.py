@@ -1,4 +1,4 @@
-"""Show what one file of a root holds, record by record of its format, whatever the journals say of it."""
+"""Dump of one file's content by its format, regardless of journals."""
 
 from __future__ import annotations
 
@@ -20,15 +20,13 @@ Row = dict[str, Any]
 def dump(storage: Storage, name: str) -> Iterator[Row]:
     """Yield the rows of a file.
 
-    Frames of a ``.log`` or ``.chunk``, entries of an index, JSON of a journal or manifest; of a segment object each
-    slice, and its frames.
-
-    A frame that is damaged is shown as such; after a header that does not parse nothing can be found. Zeros to the end
-    of a ``.log`` are shown as such: ``preallocate`` leaves them in an active segment.
+    Frames of a `.log` or `.chunk`, index entries, JSON of a journal or manifest, or slices of a segment object with
+    frames. Damaged frames are marked; after an unparsable header nothing is found. Zeros at the end of a `.log`
+    (`preallocate`) are one row.
 
     Raises:
         FileNotFoundError: there is no such file.
-        UsageError: not a kind of file that a root has.
+        UsageError: no known kind of file.
     """
     suffix = name.rpartition(".")[2]
     if suffix in ("log", "chunk"):
@@ -82,7 +80,6 @@ def _frames(storage: Storage, name: str, start: int = 0, size: int | None = None
 
 
 def _zeros(storage: Storage, name: str, start: int, end: int) -> bool:
-    """Return whether a file holds nothing but zeros from ``start`` to ``end``."""
     steps = range(start, end, WINDOW_BYTES)
     return all(not any(storage.read(name, at, min(WINDOW_BYTES, end - at)).strip(b"\0")) for at in steps)
 
@@ -114,7 +111,7 @@ def _frame(located: Located) -> Row:
 
 
 def _index(storage: Storage, name: str, suffix: str) -> Iterator[Row]:
-    """Yield the entries up to the zeros that a segment's index is preallocated with while it is active."""
+    """Yield the entries before an active index's preallocated zeros."""
     parsed = parse_segment(name.rpartition("/")[2])
     base = parsed[0] if parsed else 0
     data = storage.read(name)

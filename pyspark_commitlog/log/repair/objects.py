@@ -1,4 +1,4 @@
-"""Check a segment object: every byte of it, against its own footer and against what a settle entry names of it."""
+"""Check of a segment object against its footer and the settle entry."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from pyspark_commitlog.storage import Storage
 
 @dataclass
 class NamedObject:
-    """What a settle entry names of an object: as one of the tail, or per partition a segment in it."""
+    """An object as named: in the tail, or partition -> segment."""
 
     shared: Shared | None = None
     rows: dict[int, Sealed] = field(default_factory=dict)
 
 
 def object_faults(storage: Storage, path: str, named: NamedObject) -> Iterator[str]:
-    """Yield what is wrong with an object; the logs of ``named.rows`` are left to the caller, which walks their frames.
+    """Yield an object's faults; the caller walks the logs of `named.rows`.
 
     Raises:
-        FileNotFoundError: it is not there.
-        CorruptionError: its trailer or its footer is damaged: nothing else can be said.
+        FileNotFoundError: it is missing.
+        CorruptionError: its trailer or footer is damaged.
     """
     size = storage.info(path).size
     if named.shared is not None and size != named.shared.size_bytes:

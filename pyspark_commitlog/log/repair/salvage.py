@@ -1,6 +1,6 @@
-"""Salvage: rewrite damaged segments with the frames that remain. What ``void`` and ``repair`` do to settled records.
+"""Rewrite of damaged segments with the remaining frames, for `void` and `repair`.
 
-Empty frames cover what is gone, as in any rewritten segment. One settle entry swaps the files; the old ones go by R13.
+Empty frames cover lost offsets. One settle entry swaps the files; old ones go by R13.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ Range = tuple[int, int]
 
 
 class Remaining(Protocol):
-    """The frames that take the place of damaged ones."""
+    """Frames in place of damaged ones."""
 
     def of_segment(self, partition: int, segment: Active | Sealed, end: int, lost: Sequence[Range]) -> Iterator[Timed]:
-        """Yield the frames of a segment, which ends at ``end`` and holds ``lost`` offsets, in order."""
+        """Yield the frames of a segment that has `lost` offsets, in order."""
 
     def of_gap(self, partition: int, start: int, end: int) -> Iterator[Timed]:
-        """Yield the frames of offsets of which nothing is left here."""
+        """Yield frames of entirely lost offsets."""
 
 
 def damaged_fragments(
     topic: TopicLog, settled: SettleState, topic_id: str, ranges: Mapping[int, Range] | None
 ) -> dict[int, list[Fragment]]:
-    """Return per partition what of its segments can't be read; inside ``ranges`` also what can.
+    """Return damage per partition; inside `ranges` also readable fragments.
 
-    Without ranges, all segments are read.
+    Without ranges, reads all segments.
 
     Raises:
         CorruptionError: a manifest is damaged.
@@ -59,22 +59,22 @@ def damaged_fragments(
 
 
 def counts(fragment: Fragment, wanted: Range | None) -> bool:
-    """Return whether a fragment may be given up: it can't be read, or it is in the range that is asked for (pure)."""
+    """Return whether a fragment is unreadable or in the range (pure)."""
     return fragment.located is None or (wanted is not None and overlap(wanted, (fragment.start, fragment.end)))
 
 
 @dataclass(frozen=True, slots=True)
 class WithoutLost:
-    """What is left of a topic's segments without what is given up; see ``Remaining``."""
+    """`Remaining` that just leaves out lost frames."""
 
     topic: TopicLog
     topic_id: str
 
     def of_segment(self, partition: int, segment: Active | Sealed, end: int, lost: Sequence[Range]) -> Iterator[Timed]:
-        """Yield the frames that stay.
+        """Yield the remaining frames.
 
         Raises:
-            UsageError: there is more damage in the segment.
+            UsageError: the segment has further damage.
         """
         for fragment in segment_fragments(self.topic, self.topic_id, partition, segment, end):
             if any(overlap(offsets, (fragment.start, fragment.end)) for offsets in lost):
@@ -93,17 +93,17 @@ class WithoutLost:
 
 
 def timed(frame: Frame, segment: Active | Sealed) -> Timed:
-    """Return a frame of a segment with a timestamp that none of its records is before."""
+    """Return a segment's frame with a lower bound of its timestamps."""
     return frame, frame.base_timestamp if frame.delete_horizon_ms is None else segment.min_timestamp
 
 
 def salvaged(
     topic: TopicLog, state: TopicState, base: Stored, settled: SettleState, lost: Mapping[int, Sequence[Range]]
 ) -> SettleState:
-    """Rewrite the segments that hold ``lost`` offsets, without them; return what to publish on top of ``base``.
+    """Rewrite segments without `lost` offsets; return the state to publish on `base`.
 
     Raises:
-        UsageError: there is more damage in such a segment; what was written is named by nobody.
+        UsageError: such a segment has further damage; written files are unnamed.
         StorageError: no space or permission; likewise.
     """
     remaining = WithoutLost(topic, state.topic_id)
@@ -122,10 +122,10 @@ def rewritten_row(
     lost: Sequence[Range],
     remaining: Remaining,
 ) -> SettledPartition:
-    """Rewrite the segments of a partition that hold ``lost`` offsets; return the row that names what is there then.
+    """Rewrite a partition's segments with `lost` offsets; return the new row.
 
     Raises:
-        StorageError: no space or permission; what was written is named by nobody.
+        StorageError: no space or permission; written files are unnamed.
     """
     row = settled.partition(partition)
     paths, number = topic.paths(state.topic_id), base.sequence + 1
@@ -149,7 +149,7 @@ def rewritten_row(
 
 
 def segments_of(topic: TopicLog, settled: SettleState, partition: int) -> Iterator[tuple[Active | Sealed, int]]:
-    """Yield the segments that hold frames, and where each ends."""
+    """Yield the nonempty segments, with their end offsets."""
     row = settled.partition(partition)
     for sealed in topic.sealed(settled, partition):
         yield sealed, sealed.end_offset
@@ -160,7 +160,7 @@ def segments_of(topic: TopicLog, settled: SettleState, partition: int) -> Iterat
 def segment_fragments(
     topic: TopicLog, topic_id: str, partition: int, segment: Active | Sealed, end: int
 ) -> Iterator[Fragment]:
-    """Yield what a segment holds, up to the offset where it ends: frames, and what can't be read."""
+    """Yield a segment's frames and unreadable ranges."""
     paths = topic.paths(topic_id)
     span = segment_span(paths, partition, segment, unmapped=True)
     part = segment_part(paths, partition, segment, INDEX)

@@ -1,7 +1,6 @@
-"""Check what lies in a topic's directories besides what its newest entries need, and name what nothing refers to.
+"""Orphaned files: those that a topic's entries do not reference.
 
-Old entries, and what those name, stay for a while: for readers with an older view, and to look back. Of what
-was deleted meanwhile nothing is said.
+Old entries and their files stay for a while, for readers of older views. Files deleted meanwhile are not reported.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Watched
 from pyspark_commitlog.storage.process import results_in_turn
 
-#: In the settle journal's directory besides its entries.
+#: Files in the settle journal's directory that are no entries.
 _NOTES = {"lock", "lock.holder", "maintained"}
 _Seen = TypeVar("_Seen")
 
@@ -40,7 +39,7 @@ class _References:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Note what fails."""
+        """Collect an error."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 a fault
@@ -58,12 +57,14 @@ def _look_at_tables(topic: TopicLog, entry: Entry, seen: _References) -> None:
 
 @dataclass
 class Strays:
-    """One look: ``faults`` of what is named, ``unnamed`` files and directories that nothing refers to.
+    """One search for orphans, with faults of referenced files.
 
-    Chunks and segment objects that no entry names are ``under_way`` where one still may (rules R1, O4).
+    Attributes:
+        segment: returns a segment's faults, for one published up to an offset, and reports progress.
+        unnamed: unreferenced files and directories.
+        under_way: chunks and objects that an entry may still name (rules R1, O4).
 
-    ``segment`` returns the faults of a segment of a partition, as published up to an offset, and reports progress; the
-    caller also checks what the newest entries name, and need.
+    The caller checks the files of the newest entries.
     """
 
     topic: TopicLog
@@ -82,14 +83,14 @@ class Strays:
     _unread: set[int] = field(default_factory=set)
 
     def look(self) -> None:
-        """Look at everything."""
+        """Check everything."""
         self._entries()
         self._settles()
         self._staged()
         self._rest()
 
     def _guard(self, act: Callable[[], object], is_listed: Callable[[], bool]) -> None:
-        """Run a check; note a failure if ``is_listed`` still holds."""
+        """Run a check; record a failure if `is_listed` still holds."""
         try:
             act()
         except Exception as error:
@@ -104,9 +105,9 @@ class Strays:
     def _readable(
         self, journal_of: Callable[[TopicLog], Journal], look: Callable[[TopicLog, Entry], _Seen]
     ) -> Iterator[tuple[Entry, _Seen, Callable[[], bool]]]:
-        """Yield the entries that are there, newest first, and what was seen of them; one that can't be read is a fault.
+        """Yield readable entries, newest first, with findings; record others as faults.
 
-        Several are looked at a time but on a local disk: a handle is for one thread at a time.
+        In parallel except on a local disk; a handle is for one thread.
         """
         journal, alone = journal_of(self.topic), self.topic.storage.can_append
 
@@ -130,7 +131,7 @@ class Strays:
                 self.faults.append(fault_of(found, f"entry {sequence} of {self.topic.name}"))
 
     def _entries(self) -> None:
-        """Check all entries of the topic's journal with their tables and inline bytes."""
+        """Check the topic's entries with tables and inline bytes."""
         above = None
         for entry, seen, is_listed in self._readable(lambda topic: topic.journal, self._look_at):
             follows = above is None or above.sequence != entry.sequence + 1 or above.prev == entry.write_id
@@ -144,7 +145,6 @@ class Strays:
                 self._fault(error, is_listed)
 
     def _look_at(self, topic: TopicLog, entry: Entry) -> _References:
-        """Return what an entry names, its tables and inline bytes checked."""
         seen = _References()
         with seen.noted():
             topic.journal.inline(entry)
@@ -154,9 +154,9 @@ class Strays:
         return seen
 
     def _settles(self) -> None:
-        """Check all settle entries, their tables and manifests, and the segments that only older ones name.
+        """Check settle entries, with files that only older ones name.
 
-        One that the next was not built on is a ghost (rule O6): what it names may be gone, and nobody believes it.
+        An entry that the next was not built on is a ghost (rule O6): its files may be gone.
         """
         above, topic_id = None, self.state.topic_id
         settles = self.topic.paths(topic_id).settle
@@ -171,7 +171,7 @@ class Strays:
             self._guard(lambda e=entry, listed=is_listed: self._settle(e, listed), is_listed)  # type: ignore[misc]
 
     def _is_ghost(self, entry: Entry, above: Entry | None) -> bool:
-        """Return whether an entry is not what the one above it was built on, as far as what is between can be read."""
+        """Return whether the entry above has another base, if known."""
         if above is None or entry.sequence + 1 in self._unread:
             return False
         return (above.sequence, above.prev) != (entry.sequence + 1, entry.write_id)
@@ -218,7 +218,7 @@ class Strays:
         self._segments.add((partition, segment.stem))
 
     def _object(self, name: str, named: NamedObject, is_listed: Callable[[], bool]) -> None:
-        """Check an object that only older entries name; a damaged one is named, and nobody needs it."""
+        """Report a damaged object as unneeded, if the newest entry lacks it."""
         if name in self._objects:
             return
         self._objects.add(name)
@@ -234,7 +234,7 @@ class Strays:
             self.unnamed.append(path)
 
     def _replaced(self, partition: int, segment: Active | Sealed, faults: Sequence[str]) -> None:
-        """Name the damaged files of a segment that another took the place of, as after ``void``: nobody needs it."""
+        """Report damaged files of a replaced segment, as after `void`, as unneeded."""
         directory = self.topic.paths(self.state.topic_id).partition(partition)
         self.faults += [fault for fault in faults if f"{directory}/{segment.stem}." not in fault]
         for name in self.topic.storage.names(directory):
@@ -242,7 +242,7 @@ class Strays:
                 self._name(directory, name)
 
     def _staged(self) -> None:
-        """Name chunks that nothing refers to, and damaged ones: once they are settled, or voided, nobody needs them."""
+        """Report unreferenced chunks, and damaged ones, unneeded once settled or voided."""
         storage, paths = self.topic.storage, self.topic.paths(self.state.topic_id)
 
         def is_needed(name: str) -> bool:
@@ -258,13 +258,13 @@ class Strays:
                 return False
 
         for name, needed in results_in_turn(is_needed, storage.names(paths.staged), storage.requests_at_once):
-            if not needed:  # of what is not settled damage is a fault, and reported as such
+            if not needed:  # damage of unsettled ones is reported as a fault
                 begun = None if name in self._chunks else names.parse_chunk(name)
                 may_be_named = begun is not None and begun >= self.state.staged_floor  # rule R1
                 self._name(paths.staged, name, self.under_way if may_be_named else self.unnamed)
 
     def _rest(self) -> None:
-        """Name what nothing refers to, in all other directories."""
+        """Report unreferenced files in all other directories."""
         topic, storage = self.topic, self.topic.storage
         paths = topic.paths(self.state.topic_id)
         for directory, known in (

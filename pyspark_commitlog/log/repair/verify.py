@@ -1,7 +1,6 @@
-"""Check all of a topic's stored bytes against what its entries say. Reads only.
+"""Check of all of a topic's stored bytes, read-only.
 
-What a reader would refuse is found, and what a reader does not look at: the running CRC of every segment, every index
-entry, files that are longer than published, the chain of entries.
+Beyond a reader's checks: running CRCs of segments, all index entries, file lengths, the chain of entries.
 """
 
 from __future__ import annotations
@@ -31,12 +30,14 @@ _TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What ``verify`` looked at, and the faults it found: file, expectation, what is there.
+    """Result of `verify`; faults name file, expectation and finding.
 
-    ``unnamed`` are files and directories that nothing refers to: left by killed processes, or not collected yet; and
-    damaged ones that only older entries name. They are no faults, and nobody needs them. Segment objects that no entry
-    names yet, while one still may, are ``under_way``. ``root`` is the directory or URL of the root that was looked at;
-    ``replicated``: others have the topic, too, and ``repair`` fetches from them what is damaged here.
+    Attributes:
+        unnamed: unreferenced files of killed processes or not yet collected, and damaged ones of older entries; no
+            faults.
+        under_way: objects that an entry may still name.
+        root: directory or URL that was checked.
+        replicated: other roots have the topic, from which `repair` can fetch.
     """
 
     topic: str
@@ -54,18 +55,16 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class RootReport:
-    """What ``verify_root`` found: as in ``Report``, of what belongs to no topic."""
+    """Result of `verify_root`, as in `Report`, without topics."""
 
     faults: tuple[str, ...]
     unnamed: tuple[str, ...]
 
 
 def verify(topic: TopicLog, progress: Progress = silent) -> Report:
-    """Check the topic, part by part, each as it is then; what changed while it was looked at is looked at again.
+    """Check a topic part by part; parts that changed meanwhile again.
 
-    Args:
-        topic: the topic.
-        progress: is called with the bytes of segments that were looked at, and of all.
+    `progress` gets the bytes of segments read, and of all.
 
     Raises:
         UnknownTopicError: there is no such topic.
@@ -99,7 +98,7 @@ def verify(topic: TopicLog, progress: Progress = silent) -> Report:
 
 
 def _stable(make: Callable[[], _Checker], check: Callable[[_Checker], None]) -> _Checker:
-    """Check a part; again when there was a fault and the topic has changed meanwhile."""
+    """Check a part, again if the topic changed and it had faults."""
     for _ in range(_TRIES):
         checker = make()
         before = checker.look()
@@ -111,12 +110,11 @@ def _stable(make: Callable[[], _Checker], check: Callable[[_Checker], None]) -> 
 
 
 class _OneEntry(Entries):
-    """Reads what is inline in one entry once, for all of its extents."""
+    """Reads one entry's inline bytes once for all its extents."""
 
     _inline: bytes | None = None
 
     def inline(self, entry: Entry) -> bytes:
-        """See ``Entries.inline``; of that one entry alone."""
         if self._inline is None:
             self._inline = super().inline(entry)
         return self._inline
@@ -141,7 +139,7 @@ class _Checker:
     under_way: list[str] = field(default_factory=list)
 
     def look(self) -> tuple[int, int] | None:
-        """Read both journals (rule R12); return their newest numbers, None where that is a fault by itself."""
+        """Read both journals (R12); return their newest numbers, None on a fault."""
         try:
             self._newest, self._state = self.topic.newest()
             self._id = self._state.topic_id
@@ -158,7 +156,7 @@ class _Checker:
         return self._newest.sequence, stored.sequence
 
     def _guard(self, act: Callable[..., object], *args: object) -> bool:
-        """Run a check; what ends it is a fault, and the next check goes on. Return whether it came to its end."""
+        """Run a check, recording an error; return whether it completed."""
         try:
             act(*args)
             return True
@@ -174,7 +172,7 @@ class _Checker:
             self.faults.append(fault)
 
     def strays(self) -> None:
-        """Check what the directories hold besides what the newest entries need."""
+        """Search for orphans."""
         look = Strays(self.topic, self._state, self._settled, self._replaced, self.progress)
         self._guard(look.look)
         self.faults += look.faults
@@ -183,7 +181,7 @@ class _Checker:
     # --- segments ----------------------------------------------------------------------------------------
 
     def partition(self, partition: int) -> None:
-        """Check the segments of a partition."""
+        """Check a partition's segments."""
         self._guard(self._partition, partition, self._settled.partition(partition))
 
     def _partition(self, partition: int, row: SettledPartition) -> None:
@@ -205,7 +203,7 @@ class _Checker:
             self._guard(self._segment, partition, row.active, row.end_offset)
 
     def _sealed(self, partition: int) -> tuple[list[Sealed], bool]:
-        """Return a partition's sealed segments, as far as they can be found, and whether that is all of them."""
+        """Return a partition's readable sealed segments, and whether these are all."""
         sealed, faults = list[Sealed](), len(self.faults)
         self._guard(lambda: sealed.extend(self.topic.sealed(replace(self._settled, tail=()), partition)))
         for shared in self._settled.tail:
@@ -217,7 +215,7 @@ class _Checker:
         into += [] if piece is None else [piece]
 
     def objects(self) -> None:
-        """Check the segment objects that the newest settle entry names, the logs in them aside."""
+        """Check the newest settle entry's objects, without their logs."""
         named = {shared.name: NamedObject(shared) for shared in self._settled.tail}
         for partition in range(len(self._settled.partitions)):
             for segment in self._sealed(partition)[0]:
@@ -260,7 +258,7 @@ class _Checker:
         self._indexes(partition, segment, frames)
 
     def _replaced(self, partition: int, segment: Active | Sealed, end_offset: int) -> list[str]:
-        """Return the faults of a segment that only older settle entries name."""
+        """Return the faults of a segment that only older entries name."""
         here, self.faults = self.faults, []
         self._guard(self._segment, partition, segment, end_offset)
         faults, self.faults = self.faults, here
@@ -271,7 +269,7 @@ class _Checker:
         self._expect(crc == expected, f"{path}: CRC-32C of {length} bytes is {crc:08x}, expected {expected:08x}")
 
     def _indexes(self, partition: int, segment: Active | Sealed, frames: dict[int, tuple[int, int]]) -> None:
-        """Check that every published index entry names a frame, in rising order."""
+        """Check that every published index entry names a frame, in order."""
         path, data = self._part(partition, segment, INDEX)
         self._expect(len(data) == segment.offset_bytes, f"{path} is shorter than {segment.offset_bytes} bytes")
         last = -1
@@ -295,7 +293,7 @@ class _Checker:
     # --- journal -----------------------------------------------------------------------------------------
 
     def journal(self) -> None:
-        """Check the writers' table and the entries that readers may still need: in a chain, with their chunks."""
+        """Check the writers' table, and the chain of needed entries with chunks."""
         settled = self._settled
         self._guard(self.topic.snapshot, self._state)
         self.unsettled = backlog(self.topic, self._newest, self._state, settled)
@@ -310,7 +308,7 @@ class _Checker:
             before = entry
 
     def _entries(self, numbers: Sequence[int]) -> Iterator[tuple[int, tuple[Entry | None, _Checker]]]:
-        """Yield entries, None for what can't be read, and what was found of each; several at a time if not local."""
+        """Yield entries (None if unreadable) with findings, in parallel if not local."""
         alone = self.topic.storage.can_append
 
         def look(sequence: int) -> tuple[Entry | None, _Checker]:
@@ -323,7 +321,7 @@ class _Checker:
         return results_in_turn(look, numbers, self.topic.storage.requests_at_once)
 
     def _entry(self, sequence: int) -> Entry | None:
-        """Check an entry, and what it has appended; return it, None where it can't be read."""
+        """Check an entry and its records; return it if readable."""
         try:
             entry = self.topic.journal.read(sequence).entry
         except FileNotFoundError:
@@ -338,18 +336,17 @@ class _Checker:
     def _appended(self, entry: Entry, settled: SettleState) -> None:
         named = self.topic.chunks(entry)
         extents = [e for e in self.topic.extents(entry) if e.end_offset > settled.partition(e.partition).end_offset]
-        void = {extent.chunk for extent in extents if self._is_void(extent)}  # nobody needs all of its bytes
+        void = {extent.chunk for extent in extents if self._is_void(extent)}  # not all of its bytes are needed
         read = sorted({extent.chunk for extent in extents} - {INLINE, *void})
         unread = {number for number in read if not self._guard(self._chunk, named[number])}
         entries = _OneEntry(self.topic)
         for extent in extents:
-            if extent.chunk in unread:  # to map it may be the end of this process
+            if extent.chunk in unread:  # mapping it may kill this process
                 continue
             chunk = None if extent.chunk == INLINE else named[extent.chunk]
             self._guard(self._extent, Source(entry, extent, chunk), entries)
 
     def _is_void(self, extent: Extent) -> bool:
-        """Return whether any offset of an extent is void."""
         return overlaps(self._state.voids_of(extent.partition), extent.base_offset, extent.end_offset)
 
     def _chunk(self, chunk: ChunkRef) -> None:
@@ -361,7 +358,7 @@ class _Checker:
             self._crc(path, 0, chunk.length, chunk.crc)
 
     def _extent(self, source: Source, entries: Entries) -> None:
-        """Walk an extent as the settler would, from its first offset; what is void is passed over."""
+        """Walk an extent as the settler would, skipping voids."""
         voids = self._state.voids_of(source.extent.partition)
         for _ in unsettled_frames(self.topic, self._id, [source], 0, voids, entries):
             pass

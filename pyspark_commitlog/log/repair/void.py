@@ -1,7 +1,7 @@
-"""Void: give up records whose bytes are lost, so that their partition can go on. An operator's decision.
+"""Voiding: an operator gives up lost records, to unblock their partition.
 
-One entry says which offsets. Of those that are not settled, readers pass over them with a warning, and the settler puts
-frames without rows in their place; damaged segments are rewritten (``salvage``). The one exception to I2 and I3.
+One entry names the offsets. Readers skip unsettled ones with a warning and the settler covers them with empty frames;
+damaged segments are rewritten (`salvage`). The one exception to I2 and I3.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ _LOCK_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """Offsets [start, end) that are voided, or would be.
+    """Voided offsets [start, end), or those that would be.
 
-    At most ``records`` of them were visible (those below the log start offset were not, and compaction may have removed
-    some); ``why`` names the file and the fault.
+    `records` bounds the visible ones: not below the log start, nor compacted away. `why` names file and fault.
     """
 
     partition: int
@@ -42,7 +41,7 @@ class GivenUp:
     why: str
 
 
-#: The entry that gives records up, or that there is nothing to give up.
+#: The voiding entry, or nothing to void.
 Answer = Draft[tuple[GivenUp, ...]] | Unchanged[tuple[GivenUp, ...]]
 
 
@@ -54,16 +53,16 @@ def void(
     force: bool = False,
     dry_run: bool = False,
 ) -> tuple[GivenUp, ...]:
-    """Void what can't be read; see ``CommitLog.void``. Every attempt looks again at all that is not settled (rule R9).
+    """Void unreadable records; see `CommitLog.void`.
 
-    The settler's lock is held meanwhile: what is settled stays as it is. Segments are rewritten before the entry is
-    put that gives records up, and swapped after it: a process that dies between leaves damage, to be voided again.
+    Holds the settlers' lock; each attempt rereads everything unsettled (rule R9). Segments are rewritten before the
+    entry and swapped after it: a crash between leaves damage, to void again.
 
     Raises:
-        UsageError: see ``choose``; nothing was voided.
-        ConflictError: a settler holds the lock all the time.
+        UsageError: see `choose`; nothing was voided.
+        ConflictError: a settler keeps holding the lock.
         CorruptionError: a manifest is damaged; nothing was voided.
-        TopicChangedError: the topic was deleted or made again.
+        TopicChangedError: the topic was deleted or recreated.
     """
     if force and not ranges:
         raise UsageError("force gives up records that can be read: say which, by partition and offsets")
@@ -94,7 +93,7 @@ def void(
 
 
 def settled_ranges(given_up: Sequence[GivenUp], settled: SettleState) -> dict[int, list[Range]]:
-    """Return what is given up and begins in a segment, per partition (pure)."""
+    """Return voided ranges that begin in segments, per partition (pure)."""
     ranges: dict[int, list[Range]] = {}
     for lost in given_up:
         if lost.start < settled.partition(lost.partition).end_offset:
@@ -103,13 +102,10 @@ def settled_ranges(given_up: Sequence[GivenUp], settled: SettleState) -> dict[in
 
 
 def void_unsynced(topic: TopicLog, topic_id: str) -> bool:
-    """Void what power loss took of chunks that were never synced (acks=0; rule R5). Only a settler calls it, locked.
+    """Void acks=0 records lost to power failure, under the lock (R5).
 
-    Any other damage stays: it is an operator's to judge. So does that of a topic with replicas: another root may have
-    the chunk whole, and what is voided is void for all.
-
-    Returns:
-        Whether there was any.
+    Other damage is the operator's decision. So is that of a replicated topic: another root may have the chunk, and a
+    void is for all. Returns whether there was any.
     """
 
     def plan(base: Stored | None, slot: Slot) -> Answer:
@@ -130,10 +126,7 @@ def void_unsynced(topic: TopicLog, topic_id: str) -> bool:
 
 
 def voided(state: TopicState, settle: SettleState, given_up: tuple[GivenUp, ...], number: int) -> Answer:
-    """Return the entry; voids that neither readers nor the settler meet any more are forgotten (pure).
-
-    ``number`` is the entry's own.
-    """
+    """Return the voiding entry `number`, without outdated voids (pure)."""
     if not given_up:
         return Unchanged(())
     met = [
@@ -143,14 +136,14 @@ def voided(state: TopicState, settle: SettleState, given_up: tuple[GivenUp, ...]
     kept = [void for void in state.voids if void.end > met[void.partition]]
     ranges = tuple(Void(lost.partition, lost.start, lost.end) for lost in given_up)
     after = replace(state, voids=merged([*kept, *ranges]))
-    if state.is_replicated:  # where what a clean election made void is passed over in silence
+    if state.is_replicated:  # readers skip a clean election's voids silently
         after = replace(after, lost=with_lost(state.lost, LostOffsets(number, ranges=ranges), state.log_start))
     return Draft("void", state.topic_id, {"state": after.to_json()}, result=given_up)
 
 
 @contextmanager
 def settling_stopped(topic: TopicLog, topic_id: str, done: str) -> Iterator[None]:
-    """Hold the settlers' lock; ``done`` says, for the error, what nothing was."""
+    """Hold the settlers' lock; `done` describes the action in the error."""
     for _ in range(_LOCK_TRIES):
         with topic.settling(topic_id) as held:
             if held:
@@ -174,9 +167,9 @@ def look(
     force: bool,
     since: int = 0,
 ) -> tuple[GivenUp, ...]:
-    """Return what is to be given up, now; with ``since`` only of chunks that this entry or a later one names.
+    """Return the offsets to give up now.
 
-    ``of_segments`` are the settled fragments that count, per partition.
+    `of_segments` are settled fragments per partition; `since` limits it to chunks named by that entry or later.
     """
     pending = _all_pending(topic, settled, state, newest)
     sources = sources_of(pending, settled, state.partitions)
@@ -209,7 +202,7 @@ def _all_pending(topic: TopicLog, settled: SettleState, state: TopicState, newes
 
 
 def _since(source: Source | Hole, sequence: int) -> bool:
-    """Return whether an extent's chunk was staged without fsync (acks=0), by that entry or a later one."""
+    """Return whether an extent's chunk is unsynced (acks=0), from an entry on."""
     if isinstance(source, Hole) or source.chunk is None or source.entry.sequence < sequence:
         return False
     return "unsynced" in source.entry.body
@@ -221,10 +214,10 @@ def _lowest(topic: TopicLog, settled: SettleState, partition: int) -> int:
 
 
 def check_ranges(topic: TopicLog, state: TopicState, ranges: Mapping[int, Range], lowest: Callable[[int], int]) -> None:
-    """Refuse a range that reaches below where a partition's first segment begins, which ``lowest`` says, or too far.
+    """Refuse ranges outside [first segment's base offset (`lowest`), high watermark].
 
     Raises:
-        UsageError: names the range, and what it may be.
+        UsageError: names the range and its bounds.
     """
     for partition, wanted in ranges.items():
         check_partition(topic.name, state, partition)
@@ -252,17 +245,17 @@ def _fragments(topic: TopicLog, topic_id: str, sources: Sequence[Source | Hole],
 def choose(
     fragments: Sequence[Fragment], wanted: Range | None, voids: Sequence[Void], *, force: bool, where: str
 ) -> list[Fragment]:
-    """Return the fragments to give up (pure): those that can't be read; with ``force`` all in the range.
+    """Return the fragments to give up: unreadable ones, with `force` all (pure).
 
     Args:
         fragments: of a partition, ascending.
-        wanted: the range; None for all fragments.
-        voids: what is voided already.
-        force: also what can be read.
+        wanted: the range; None: all.
+        voids: voided before.
+        force: include readable ones.
         where: topic and partition, for messages.
 
     Raises:
-        UsageError: the range holds nothing that can't be read, or it ends inside a fragment.
+        UsageError: everything is readable, or the range ends inside a fragment.
     """
     left = [fragment for fragment in _inside(fragments, wanted) if not covered(voids, fragment.start, fragment.end)]
     chosen = [fragment for fragment in left if fragment.located is None or force]
@@ -278,7 +271,6 @@ def choose(
 
 
 def _inside(fragments: Sequence[Fragment], wanted: Range | None) -> list[Fragment]:
-    """Return the fragments that have an offset in the range (pure)."""
     return [
         fragment
         for fragment in fragments
@@ -287,7 +279,7 @@ def _inside(fragments: Sequence[Fragment], wanted: Range | None) -> list[Fragmen
 
 
 def _check_ends(fragments: Iterable[Fragment], wanted: Range, where: str) -> None:
-    """Refuse a range that ends inside one of the fragments to give up (pure)."""
+    """Refuse a range that ends inside a fragment to give up (pure)."""
     for fragment in fragments:
         if fragment.start < wanted[0] or fragment.end > wanted[1]:
             what = "can only be given up whole" if fragment.located is None else "are one frame"
