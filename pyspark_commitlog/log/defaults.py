@@ -71,8 +71,6 @@ class RootDefaults:
 
 
 class _DefaultsEntry(Shape):
-    """Body of an entry."""
-
     config: dict[str, str]
 
 

@@ -53,7 +53,6 @@ def find_divergence(topic: TopicLog, seen: Lineage | None, state: TopicState) ->
 
 
 def _common_ends(topic: TopicLog, seen: Lineage, state: TopicState) -> tuple[int, ...] | None:
-    """Return the log ends of the last common entry, if retained."""
     last = common(seen, state.lineage)
     if last == state.lineage.sequence:
         return state.log_end

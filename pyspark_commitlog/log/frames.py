@@ -35,13 +35,12 @@ class Span:
         start, end: byte positions at frame boundaries.
         base_offset: stored offset of the first frame (0 in a chunk's group); None to trust the frame.
         shift: added to stored offsets: an extent's base offset in a chunk, 0 in a segment.
-        topic_id, partition: expected identity.
-        chunk: unique part of the chunk's name; None for segments and inline bytes.
+        topic_id, partition, chunk: expected identity; no chunk in segments and inline bytes.
         data: inline bytes.
-        until: where reading will end, about; bounds the first mapping.
-        rewritten: length and CRC of a rewritten segment, whose predecessor has the same identities and offsets.
+        until: likely end of the read; bounds the first mapping.
+        rewritten: length and CRC of a rewritten segment: its predecessor has the same identities.
         unmapped: read, don't map; an unreadable sector is damage.
-        end_offset: expected end offset; None skips the check.
+        end_offset: expected end offset, if checked.
     """
 
     path: str
@@ -176,7 +175,6 @@ def _check_rewritten(storage: Storage, path: str, length: int, crc: int) -> None
 
 
 def _window_for(storage: Storage, span: Span, position: int, ahead: Windows | None) -> pa.Buffer:
-    """Return a window from `position` with a whole frame, if any."""
     if ahead is not None and span.data is None:
         return _window_ahead(ahead, span, position)
     likely = WINDOW_BYTES if span.until is None or span.until <= position else span.until - position

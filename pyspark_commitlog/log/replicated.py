@@ -149,7 +149,6 @@ class TopicFiles:
 
 
 def _entries(journal: Journal, hw: int, base: Entry) -> dict[int, Entry]:
-    """Return the newest incarnation's entries from the high watermark on."""
     found, number = dict[int, Entry](), hw
     while number <= base.sequence:
         entry = journal.read(number).entry
@@ -160,8 +159,6 @@ def _entries(journal: Journal, hw: int, base: Entry) -> dict[int, Entry]:
 
 
 class _Tables:
-    """Writers' tables as of some entries."""
-
     def __init__(self, name: str, journal: Journal, entries: Mapping[int, Entry]) -> None:
         self._name, self._journal, self.entries = name, journal, entries
         self._snapshots: dict[str, Mapping[str, WriterRow]] = {}
@@ -172,7 +169,6 @@ class _Tables:
         return writers.rows.get(writer) or self.snapshot(entry.topic_id, writers).get(writer)
 
     def written_by(self, number: int) -> list[str]:
-        """Return the writer ids whose row an append changed."""
         entry = self.entries[number]
         writers = TopicState.from_entry(entry.topic_id, entry.body).writers
         rows = writers.rows or self.snapshot(entry.topic_id, writers)  # a snapshot was just taken

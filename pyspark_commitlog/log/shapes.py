@@ -65,7 +65,6 @@ class Writer(Row):
     ranges: tuple[tuple[Whole, Whole], ...] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an incomplete producer's row."""
         if (self.epoch is None) != (self.ranges is None):
             raise ValueError("Expected an epoch with ranges")
 

@@ -199,11 +199,11 @@ class TopicState:
     Attributes:
         created: entry that created this topic id; of a copy, the number before its first entry with records.
         copied: last entry that a copy put; 0 if none.
-        former_ids: earlier incarnations and the storage time (ms) of their end.
+        former_ids: earlier incarnations and their ends in storage time (ms).
         former_queries: streaming queries that wrote to those.
         unsynced_from: first entry whose chunks power loss may take (acks=0).
         lost: `voids` of a replicated topic that may have been read.
-        is_replicated: on several roots, each of which settles for itself.
+        is_replicated: on several roots, each of which settles alone.
         lineage: of the entry read.
     """
 

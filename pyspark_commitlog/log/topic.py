@@ -335,13 +335,8 @@ class TopicLog:
     def change(self, topic_id: str, operation: Operation, state: TopicState | None = None) -> Stored | None:
         """Change the settle state without a lock, replanned after lost races.
 
-        Preconditions are checked on every attempt and cannot hold again after success (rule O2): after an unknown
-        outcome the newest entry decides.
-
-        Args:
-            topic_id: incarnation.
-            operation: plans on the newest settle entry; None gives up.
-            state: the topic's, if the root has no entry of it.
+        `operation` checks its preconditions on every attempt; they cannot hold again after success, so after an unknown
+        outcome the newest entry decides (rule O2). `state` is the topic's, if the root has no entry of it.
 
         Returns:
             The entry; None if nothing was put: given up, files below the floor (rule O4), or landed before.
@@ -371,7 +366,6 @@ class TopicLog:
         return stored
 
     def _leaves_of(self, settle: SettleState, other: SettleState) -> set[str]:
-        """Return the leaves of the manifests that only `settle` names."""
         same = {row.manifest for row in other.partitions}
         manifests = (row.manifest for row in settle.partitions if row.manifest not in same)
         return {leaf.name for manifest in manifests for leaf in self.leaves(settle.topic_id, manifest)}
@@ -606,7 +600,6 @@ class TopicLog:
         return rows
 
     def _manifest_parts(self, topic_id: str, manifest: Manifest) -> tuple[tuple[Leaf, ...], list[list[Any]]]:
-        """Return a manifest's leaves, and the rows after them."""
         path = f"{self.paths(topic_id).manifests}/{manifest.name}"
         data = manifest.checked.check(self.storage.read(path, 0, manifest.checked.at_most), path)
         if manifest.segments <= LEAF_SEGMENTS:

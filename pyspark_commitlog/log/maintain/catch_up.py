@@ -107,8 +107,8 @@ class TopicSegments:
     ) -> tuple[int, str]:
         """Copy a settled log; return its last copied entry.
 
-        A later one than `there` if the target is further, or the donor's log was replaced meanwhile: `moved` is called
-        with each replacement before its copy begins.
+        A later one than `there` if the target is further, or the donor's log was replaced: `moved` gets each
+        replacement before its copy.
 
         Raises:
             ReplicaNotAvailableError: another process settles or copies there, or it was stopped.
@@ -134,7 +134,6 @@ class TopicSegments:
 
 
 def _newest_state(into: TopicLog, there: SettledTopic) -> tuple[int, TopicState]:
-    """Return the newer entry of both roots, for its voids."""
     head = into.journal.head()
     if head is None or head.sequence <= there.sequence or head.entry.topic_id != there.state.topic_id:
         return there.sequence, there.state
@@ -161,8 +160,6 @@ class _GoneError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Copied:
-    """Copied segments of a partition up to the end of `row`."""
-
     sealed: tuple[Sealed, ...]
     row: SettledPartition
     voids: tuple[Void, ...]
@@ -180,10 +177,9 @@ def _nothing_dropped(was: SettledPartition, now: SettledPartition) -> bool:
 class _Copy:
     """Copy of a donor's segments as of an entry (`there`).
 
-    `known` has the voids. The donor may replace and collect segments meanwhile. The copy then continues at its offset
-    in the newly settled log: it is the same up to `there` unless records were dropped, by compaction (perhaps a
-    tombstone not yet copied) or by the log start. If so, it moves to the log settled by then (`again`) and keeps each
-    partition that can be continued.
+    The donor may replace and collect segments meanwhile. The copy continues in the newly settled log, which is the same
+    up to `there` unless records were dropped: by compaction (perhaps a tombstone not yet copied) or by the log start.
+    If so, it moves to the log settled by then (`again`) and keeps each partition that can be continued.
     """
 
     source: TopicLog
@@ -277,7 +273,6 @@ class _Copy:
         return ReplicaNotAvailableError(f"{where} was settled meanwhile: run `commitlog replicate` again")
 
     def _lacks(self, partition: int, before: SettledPartition) -> bool:
-        """Return whether a row is behind or has void records."""
         ends = self.settled.partition(partition).end_offset
         is_whole = before.end_offset == ends and not late_voids(self.known, partition, before)
         return not (before.end_offset > ends or is_whole)
@@ -304,7 +299,6 @@ class _Copy:
         return done
 
     def _next(self, done: Mapping[int, _Copied], lacks: Callable[[int], bool]) -> int | None:
-        """Return the partition to copy next; begun ones last."""
         left = (p for p in range(self.state.partitions) if lacks(p) and not (p in done and self._is_whole(p, done[p])))
         return min(left, key=lambda partition: partition in done, default=None)
 
@@ -313,7 +307,6 @@ class _Copy:
         return copied.row.end_offset == ends and self._goes_on(partition, copied)
 
     def _goes_on(self, partition: int, copied: _Copied) -> bool:
-        """Return whether the copied part is a prefix of the settled log."""
         return (
             _nothing_dropped(copied.row, self.settled.partition(partition))
             and copied.voids == self.known.voids_of(partition)
@@ -387,7 +380,6 @@ class _Copy:
         return SettledPartition(there.end_offset, active, manifest, there.cleaned, there.dropped_below, voids_at)
 
     def _segments_from(self, partition: int, offset: int) -> _Segments:
-        """Return the donor's segments from an offset on; raises as `_frames`."""
         try:
             return self._segments(self.settled, partition)
         except FileNotFoundError as error:
@@ -441,7 +433,6 @@ class _Copy:
             raise _GoneError(str(error)) from error
 
     def _read(self, partition: int, segments: _Segments, offset: int) -> Iterator[Timed]:
-        """Yield checked, contiguous frames, void offsets without records."""
         end_offset, home = self.settled.partition(partition).end_offset, self.source.paths(self.state.topic_id)
         voids, begun = self.known.voids_of(partition), offset
         for segment in _from(segments, begun):
@@ -475,7 +466,6 @@ def _lists(settled: SettleState, partition: int) -> tuple[Manifest | None, tuple
 
 
 def _from(segments: _Segments, offset: int) -> _Segments:
-    """Return the segments that may end after an offset (pure)."""
     return tuple(each for each in segments if isinstance(each, Active) or each.end_offset > offset)
 
 

@@ -51,8 +51,8 @@ def plan_settled(settles: Sequence[Stored], now_ms: int, delay_ms: int) -> Store
 def oldest_needed(entries: Iterable[tuple[int, int | None]], now_ms: int, delay_ms: int) -> int:
     """Return the newest entry older than the delay; 0 if none (pure).
 
-    Entries before it may go. Entries from the future, of a clock that was ahead, are ignored. `entries` ascend, with
-    storage times in ms (None if gone), and are consumed lazily.
+    Entries from the future, of a clock that was ahead, are ignored. `entries` ascend, with storage times in ms (None if
+    gone), and are consumed lazily.
     """
     oldest = 0
     for sequence, at_ms in entries:
@@ -70,14 +70,14 @@ def collect(
 ) -> Collected:
     """Delete settled chunks and entries, and files named by no newer ones.
 
-    Safe beside writers, readers and other collectors. If a look is no request, an entry is deleted only as the file
-    that was read: a collector that paused during a restore deletes nothing restored.
+    Safe beside writers, readers and collectors. If a look is no request, an entry is deleted only as the file that was
+    read, in case the root was restored meanwhile.
 
     Args:
         topic, topic_id: the incarnation.
-        thorough: also unnamed tables, and chunks of entries that stay for a damaged partition. Reads all retained
-            entries; otherwise only those it deletes, since a commit may wait.
-        budget_seconds: limit of deletions if each is a request; the next run continues.
+        thorough: also unnamed tables, and chunks of entries kept for a damaged partition. Reads all retained entries;
+            else only those it deletes, since a commit may wait.
+        budget_seconds: limit of deletions if each is a request.
         least: entries deleted regardless of the budget.
     """
     if not topic.storage.can_append:
@@ -153,7 +153,6 @@ def _collect_unlocked(
 
 
 def _lowest(numbers: Collection[int]) -> int:
-    """Return the lowest of contiguous numbers, else 0 (pure)."""
     lowest = min(numbers, default=0)
     return lowest if numbers and max(numbers) - lowest == len(numbers) - 1 else 0
 
@@ -161,8 +160,8 @@ def _lowest(numbers: Collection[int]) -> int:
 def _followed(topic: TopicLog, sequences: Sequence[int], below: int, before_ms: int) -> Sequence[int]:
     """Filter out doomed entries whose successor is younger than `before_ms`.
 
-    A put whose anchor is gone does not count, so an anchor stays until its successor is old. Usually only the last
-    doomed entry matters; after a gap, at which a replica took over another's log, more may be young.
+    An anchor stays until its successor is old, as a put without its anchor does not count. Usually only the last doomed
+    entry matters; more after a gap, at which a replica took over another's log.
     """
     gone = plan_entries(sequences, below)
     if not gone:
@@ -361,7 +360,6 @@ def _delete_orphans(topic: TopicLog, paths: TopicPaths, state: TopicState) -> in
 
 
 def _named_chunks(topic: TopicLog, entries: Sequence[Stored], needed: int) -> set[str] | None:
-    """Return the chunks that entries name; None if unknown from `needed` on."""
     named = set[str]()
     for stored in entries:
         try:

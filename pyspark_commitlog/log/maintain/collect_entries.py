@@ -1,8 +1,8 @@
 """Deletion of settled entries with their chunks and tables (rule R13).
 
-Works in steps, as a commit may wait. An entry put late at a collected number goes without its chunks, which its writer
-may have committed again. So chunks go only with entries linked by `prev` from an anchor, named by a settle entry. Over
-a long backlog, entries met on the way down become further anchors.
+Works in steps, as a commit may wait. The writer of an entry put late, at a collected number, may have committed its
+chunks again: so chunks go only with entries linked by `prev` from an anchor, named by a settle entry. Over a long
+backlog, entries met on the way down become anchors.
 """
 
 from __future__ import annotations
@@ -60,14 +60,13 @@ def collect_entries(
 ) -> CollectedEntries:
     """Delete per entry, ascending: its chunks, itself, its tables (rule R13).
 
-    Chunks of damaged or void entries are the sweep's: a writer may name them again. If a look is no request, an entry
-    is deleted only as the file that was read, see `collect`.
+    Chunks of damaged or void entries are left to the sweep: a writer may name them again.
 
     Args:
         topic, state: the incarnation.
-        gone: settled numbers to delete, ascending.
+        gone: settled numbers, ascending.
         anchors: write ids by entry number, from settle entries; updated for the next run.
-        enough: whether to stop; asked before each entry and each read.
+        enough: whether to stop; asked before each entry and read.
         least: entries deleted regardless, unless four times as many must be read first.
     """
     return _Collector(topic, state, gone, anchors, enough, least).run()
@@ -115,7 +114,6 @@ class _Collector:
         return near[0] if near else next(reversed(order), None)
 
     def _read_down(self, first: int, at: int) -> None:
-        """Read down from an anchor, and add further anchors."""
         lowest = max(first, at - READ + 1)
         self._read(range(lowest, at + 1))
         expected = self._anchors[at]
@@ -139,7 +137,6 @@ class _Collector:
         self._seen = Moment.of(self._topic.storage.clock)
 
     def _delete(self, first: int, at: int | None) -> bool:
-        """Delete some entries from `first` up; return whether all went."""
         top = first + STEP - 1 if at is None else min(at, first + STEP - 1)
         if first not in self._numbers or top not in self._numbers:
             self._read(range(first, top + 1))
@@ -178,7 +175,6 @@ class _Collector:
         yield batch
 
     def _own_entries(self, first: int, top: int) -> set[int]:
-        """Return the entries linked from an anchor down."""
         own, expected = set[int](), _NOTHING
         for number in range(top, first - 1, -1):
             is_own, expected = _linked(self._known.get(number), self._anchors.get(number, expected))
@@ -187,7 +183,6 @@ class _Collector:
         return own
 
     def _chunks(self, stored: Stored) -> Sequence[ChunkRef] | None:
-        """Return an entry's deletable chunks; None for other incarnations."""
         if stored.entry.topic_id != self._state.topic_id:
             return None
         return _readable_chunks(self._topic, self._state, stored)
@@ -210,13 +205,11 @@ class _Collector:
 
 
 def _linked(stored: Stored | None, expected: str) -> tuple[bool, str]:
-    """Return whether an entry is expected, and its `prev` (pure)."""
     is_own = stored is not None and stored.entry.write_id == expected
     return is_own, stored.entry.prev if stored is not None and is_own else _NOTHING
 
 
 def _own_tables(topic: TopicLog, stored: Stored, following: Stored | None) -> list[str]:
-    """Return the side files that only this entry names; none if unknown."""
     files = side_files(stored.entry)
     if not files:
         return []
@@ -247,7 +240,6 @@ def _is_void(topic: TopicLog, state: TopicState, stored: Stored) -> bool:
 
 
 def _chunks(topic: TopicLog, stored: Stored) -> tuple[ChunkRef, ...]:
-    """Return an entry's chunks; none if its table was collected."""
     try:
         return topic.chunks(stored.entry)
     except FileNotFoundError:

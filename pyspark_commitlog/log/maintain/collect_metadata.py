@@ -32,7 +32,6 @@ def collect_decided(topic: TopicLog) -> int:
 
 
 def _at_each(roots: Iterable[TopicLog], step: Callable[[TopicLog], int]) -> tuple[int, list[Exception]]:
-    """Return the sum of a step's results over roots, and failures."""
     done, failures = 0, list[Exception]()
     for at in roots:
         try:

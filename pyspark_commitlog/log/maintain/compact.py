@@ -1,8 +1,8 @@
 """Log compaction: the last record per key (Kafka: `LogCleanerManager`, `Cleaner`).
 
-Under the settlers' lock (R3). Segments are rewritten under new names and swapped by one settle entry (R4) instead of
-Kafka's `.cleaned` and `.swap` renames; old ones stay while a retained settle entry names them (R13). Without append, a
-round is published in pieces without a lock (`log.objects.compact_pieces`).
+Under the settlers' lock (R3). One settle entry swaps rewritten segments (R4), instead of Kafka's `.cleaned` and `.swap`
+renames; old ones stay while a retained settle entry names them (R13). Without append, a round is published in pieces
+without a lock (`log.objects.compact_pieces`).
 """
 
 from __future__ import annotations
@@ -147,7 +147,6 @@ def idle_reasons(topic: TopicLog, topic_id: str) -> dict[str, int]:
 
 
 def _rounds(topic: TopicLog, topic_id: str, partition: int, worker: Worker, progress: Progress) -> Iterator[Compacted]:
-    """Compact a partition, releasing the lock between rounds."""
     while True:
         if topic.storage.can_append:
             with topic.settling(topic_id) as held:
@@ -251,7 +250,6 @@ def _compacted(job: CompactionJob, done: Sequence[Replacement], keyless: int) ->
 
 
 def _split_failures(topic: TopicLog, topic_id: str) -> list[Exception]:
-    """Split shared objects that are due; return the errors."""
     failures = list[Exception]()
     try:
         _split_what_is_due(topic, topic_id, failures)
@@ -263,7 +261,6 @@ def _split_failures(topic: TopicLog, topic_id: str) -> list[Exception]:
 
 
 def _split_what_is_due(topic: TopicLog, topic_id: str, failures: list[Exception]) -> None:
-    """Split the tail's objects that some partition is to compact."""
     state = topic.newest_durable(topic_id, fresh=True)[1]
 
     def look(now: SettleState, partition: int) -> tuple[Sequence[Sealed], Exception | None]:
@@ -278,7 +275,6 @@ def _split_what_is_due(topic: TopicLog, topic_id: str, failures: list[Exception]
 def _due_in(
     topic: TopicLog, state: TopicState, settled: SettleState, partition: int
 ) -> tuple[Sequence[Sealed], Exception | None]:
-    """Return a partition's dirty segments before the first gap, and its error."""
     config = topic.config(state)
     sealed, failure = topic.sealed_before_gap(settled, partition, state.log_start[partition])
     oldest = _oldest(topic, state.topic_id, partition, settled.partition(partition), sealed, config)
@@ -291,7 +287,6 @@ def _due_in(
 def _compact_pieces(
     topic: TopicLog, topic_id: str, partition: int, worker: Worker, progress: Progress
 ) -> Compacted | None:
-    """Run a round without a lock, until a piece can't be published."""
     stored, state = topic.newest_durable(topic_id, fresh=True)
     base, settled, own = _own_now(topic, topic_id, partition)
     done, known_at = list[Replacement](), stored.sequence
@@ -316,11 +311,6 @@ def _compact_pieces(
 
 
 def _own_now(topic: TopicLog, topic_id: str, partition: int) -> tuple[Stored, SettleState, tuple[Sealed, ...]]:
-    """Return the newest settle entry, its state, and own pieces.
-
-    Raises:
-        FileNotFoundError: the newest entry's manifest is missing.
-    """
     while True:
         base, settled = topic.settled(topic_id)
         try:
@@ -390,7 +380,6 @@ def latest_before(segments: Sequence[Sealed], group: range) -> int:
 
 
 def _outdated(job: CompactionJob, segment: Sealed) -> bool:
-    """Return whether headers show deleted records or expired tombstones."""
     if segment.base_offset < job.rules.log_start:
         return True
     horizons = (located.frame.delete_horizon_ms for located in walk(job.directory.storage, job.directory.span(segment)))

@@ -39,12 +39,8 @@ def plan_compaction(
 ) -> Cleanable | None:
     """Return the segments to compact; None if not due (pure; `grabFilthiestCompactedLog`).
 
-    Args:
-        sealed: sealed segments; the active one is never compacted.
-        row, log_start: the published partition.
-        config: `cleaner.dedupe.buffer.size` also bounds the dirty offsets of a round.
-        now_ms: storage time.
-        oldest_ms: oldest uncompacted timestamp, if `max.compaction.lag.ms` is set.
+    `config` also bounds a round's dirty offsets (`cleaner.dedupe.buffer.size`). `oldest_ms` is the oldest uncompacted
+    timestamp, if `max.compaction.lag.ms` is set. The active segment is never compacted.
     """
     if not config.has_policy("compact"):
         return None
@@ -79,7 +75,6 @@ def idle_reason(
 def _clean_and_dirty(
     sealed: Sequence[Sealed], row: SettledPartition, log_start: int
 ) -> tuple[tuple[Sealed, ...], tuple[Sealed, ...]]:
-    """Return the compacted and uncompacted segments above the log start."""
     first_dirty = max(log_start, row.cleaned)
     clean = tuple(s for s in sealed if log_start < s.end_offset <= first_dirty)
     return clean, tuple(s for s in sealed if s.end_offset > first_dirty)
@@ -91,14 +86,12 @@ def is_overdue(oldest_ms: int | None, config: TopicConfig, now_ms: int) -> bool:
 
 
 def _old_enough(dirty: Sequence[Sealed], config: TopicConfig, now_ms: int) -> list[Sealed]:
-    """Return the segments before the first younger than `min.compaction.lag.ms`."""
     lag = config.number("min.compaction.lag.ms")
     young = (i for i, s in enumerate(dirty) if lag and s.max_timestamp > now_ms - lag)
     return list(dirty[: next(young, len(dirty))])
 
 
 def _bounded(dirty: Sequence[Sealed], offsets: int) -> Iterator[Sealed]:
-    """Yield the first segments with at most `offsets` offsets, at least one."""
     taken = 0
     for segment in dirty:
         taken += segment.end_offset - segment.base_offset

@@ -1,7 +1,7 @@
 """Donor roots of damaged offsets, and their frames.
 
-If compaction has seen the damage at either root, everything it has seen comes from one root: of a deleted key, one root
-may have dropped the tombstone while the other has an older record. Void offsets come without records.
+Everything that compaction has seen, at either root, comes from one root: of a deleted key, one may have dropped the
+tombstone while another has an older record. Void offsets come without records.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def attempts(
 ) -> list[tuple[list[Range], list[int]]]:
     """Return (ranges to fetch, donors) per attempt (pure).
 
-    Roots that never compacted the damage, if this one did not either, may be mixed; otherwise one root gives all.
-    `seen` and `others` are the offsets below which compaction may have dropped records here and there.
+    Roots that never compacted the damage, like this one, may be mixed; else one root gives all. `seen` and `others` are
+    the offsets below which compaction may have dropped records here and there.
     """
     damage = lost_ranges(fragments, log_start, 0)
     if not damage:

@@ -53,8 +53,8 @@ def find_superseded(
     Args:
         clean: segments with one record per key, below the dirty ones.
         dirty: later segments, ascending.
-        buffer_bytes: of keys held at a time, besides one byte per dirty offset.
-        key_hash: splits keys into buckets; an even one bounds memory.
+        buffer_bytes: of keys, besides one byte per dirty offset.
+        key_hash: splits keys into buckets.
     """
     size = sum(keys.keys.nbytes for source in dirty for keys in source.read())
     buckets = min(max(1, -(-size // buffer_bytes)), _MAX_BUCKETS)

@@ -1,8 +1,8 @@
 """Rewrite of damaged segments with other roots' frames.
 
-Offsets mean the same records everywhere, but each root settled and compacted on its own: frames are taken by offset,
-CRC-checked, and cut at the damage. Segments are swapped as by `void`. Records made void after they were settled count
-as damage if compaction has seen them, as it may have dropped others in their favour; else they are just cut out.
+Offsets mean the same records everywhere, but each root compacted on its own: frames are taken by offset, CRC-checked,
+and cut at the damage. Late voids count as damage if compaction has seen them, as it may have dropped records in their
+favour; else they are cut out.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def mend_segments(
         topic, topic_id: the incarnation at the damaged root.
         others: the topic at other roots, the likeliest first.
         void_only: only void offsets; reads no other segments.
-        alone: no other root has the topic: void records go even if superseded ones are lost.
+        alone: no other root has the topic: drop voids even if superseded records are lost.
 
     Raises:
-        ConflictError: a settler holds the lock, or swapped damaged segments: run it again.
+        ConflictError: a settler holds the lock, or changed damaged segments: repeat.
         CorruptionError: a manifest is damaged or missing.
         TopicChangedError: the topic was deleted or recreated.
     """
@@ -101,7 +101,6 @@ class _Mending:
         return cls(topic, stored.sequence, state, base, settled, donors, alone)
 
     def mend_files(self, *, void_only: bool) -> MendedSegments:
-        """Rewrite partitions under the settlers' lock, and publish together."""
         topic, settled = self.topic, self.settled
         damaged = (
             {} if void_only else self._find_damage(lambda: damaged_fragments(topic, settled, self.state.topic_id, None))
@@ -206,7 +205,6 @@ class _Mending:
             yield _Try(tuple(damage), FramesOfReplicas(self.topic, self.state, [here]))
 
     def _after(self, row: SettledPartition, by: _Try) -> SettledPartition:
-        """Return the rewritten row, with a sole donor's compaction offsets."""
         if self.state.is_replicated:
             row = replace(row, voids_at=self.number)
         if by.donor is None:
@@ -235,7 +233,6 @@ class _Mending:
         )
 
     def _all_damage(self, fragments: dict[int, list[Fragment]], *, void_only: bool) -> dict[int, list[Fragment]]:
-        """Add segments with wrong checksums, and late voids; ascending."""
         if not void_only:
             fragments = _with_checksums(self.topic, self.settled, fragments)
         for partition in range(self.state.partitions):
@@ -267,7 +264,6 @@ def _overtaken(topic: TopicLog) -> ConflictError:
 def _with_checksums(
     topic: TopicLog, settled: SettleState, fragments: dict[int, list[Fragment]]
 ) -> dict[int, list[Fragment]]:
-    """Add segments with valid frames but another fault."""
     for partition in range(len(settled.partitions)):
         there = fragments.get(partition, [])
         try:
@@ -287,8 +283,7 @@ def _with_checksums(
 def _fault(storage: Storage, home: TopicPaths, partition: int, segment: Active | Sealed) -> str | None:
     """Return the fault of a segment with valid frames, or None.
 
-    Its bytes differ from those published, or a sector under an index is unreadable, which stops settlers and merges. A
-    wrong index is only a hint.
+    Its bytes differ from those published, or a sector under an index is unreadable. A wrong index is only a hint.
     """
     span = segment_span(home, partition, segment)
     try:

@@ -84,7 +84,6 @@ class _Mender:
         self.rebuilt = 0
 
     def mend(self, row: SettledPartition) -> SettledPartition:
-        """Return the row to publish; `row` itself if unchanged."""
         try:
             row = self._active(row)
         except Exception as error:  # noqa: BLE001 raised by the caller: no segment stops the others

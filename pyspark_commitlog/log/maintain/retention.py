@@ -208,7 +208,6 @@ def _raise_log_start(
 def _let_go(
     topic: TopicLog, state: TopicState, base: Stored, settled: SettleState, sealed: Mapping[int, Sequence[Sealed]]
 ) -> int:
-    """Publish the remaining segments; return the number of released ones."""
     partitions, gone = list(settled.partitions), 0
     for partition, segments in sealed.items():
         row, start = settled.partition(partition), state.log_start[partition]
@@ -236,8 +235,8 @@ def _keeps_files(
 ) -> bool:
     """Return whether only the second newest settle entry names released segments.
 
-    The newest two stay (rule R13), so an idle topic would keep those files for ever. False before the delay; only
-    `sound` partitions are checked.
+    The newest two stay (R13), so an idle topic would keep those files for ever. False before the delay; checks `sound`
+    partitions only.
     """
     delay = topic.config(state).number("file.delete.delay.ms")
     if base.info.modified_ms + delay > topic.storage.now_ms():
@@ -255,8 +254,8 @@ def _keeps_files(
 def collect_segments(topic: TopicLog, topic_id: str) -> int:
     """Delete segment files that no retained settle entry names (rule R13).
 
-    Spares files that a settler may be making: from the active segment on, or, unless the lock is free, rewrites named
-    for later settle entries (rule R1). Returns their number.
+    Spares those that a settler may be making: from the active segment on, or, unless the lock is free, named for later
+    settle entries (R1). Returns their number.
     """
     if not topic.storage.can_append:
         return 0
@@ -298,7 +297,6 @@ def _may_go(base_offset: int, rewrite: int, newest: SettledPartition, sequence: 
 
 
 def _referenced_segments(topic: TopicLog, partition: int, states: Sequence[SettleState]) -> set[tuple[int, int]]:
-    """Return (base offset, rewrite) of the segments in some states."""
     rows = [(state, state.partition(partition)) for state in states]
     manifests = {row.manifest.name: state for state, row in rows if row.manifest is not None}
     named = {(row.active.base_offset, row.active.rewrite) for _, row in rows}

@@ -105,7 +105,6 @@ def _maintain(topic: TopicLog, progress: Progress) -> Maintained:
 
 
 def _sweep_files(topic: TopicLog, topic_id: str) -> int:
-    """Sweep unnamed files without append; with append `collect` does it."""
     swept = None if topic.storage.can_append else sweep_objects(topic, topic_id)
     return 0 if swept is None else swept + sweep_tables(topic, topic_id)
 
@@ -116,7 +115,6 @@ def _held_ms(topic: TopicLog) -> int:
 
 
 def _settle_all(topic: TopicLog, topic_id: str, progress: Progress) -> Settled:
-    """Settle until nothing is left; return the totals."""
     _, state = topic.newest(topic_id)
     _, before = topic.settled(topic_id)
     due = sum(end - before.partition(partition).end_offset for partition, end in enumerate(state.log_end))

@@ -47,9 +47,8 @@ def settle(topic: TopicLog, topic_id: str, *, budget_seconds: float | None = Non
     The result is empty if another settler works (`TopicLog.busy`) or was first.
 
     Raises:
-        CorruptionError: sources or active segments are damaged. Those partitions are published as damaged, and commits
-            to them refused until settled; all others were settled. Any other error of a partition stops only that one,
-            unmarked.
+        CorruptionError: sources or active segments are damaged. Those partitions are published as damaged and refuse
+            commits; all others were settled. Any other error of a partition stops only that one, unmarked.
         StorageError: no space or permission, or a failed fsync; nothing was published.
         ExceptionGroup: several partitions failed, not all by a `CommitLogError`.
     """
@@ -89,8 +88,8 @@ def _settle(
 def settle_after_commit(topic: TopicLog, topic_id: str, hurries: Callable[[], bool] | None = None) -> Settled:
     """Settle and collect after a commit if due; log failures (rule R5).
 
-    Checking the load costs requests without append: ask `is_look_due` first. `hurries`: whether a caller waits; if not,
-    it yields to other commits. None: always.
+    Checking the load costs requests without append: ask `is_look_due` first. `hurries`: whether a caller waits, else it
+    yields to other commits; None: always.
     """
     try:
         done = _settle_what_waits(topic, topic_id, hurries)
@@ -178,7 +177,6 @@ def _collect_some(topic: TopicLog, topic_id: str, waiting: Waiting, budget_secon
 
 
 def _warn_of(topic: TopicLog, failure: Exception, *, damage: bool = False) -> None:
-    """Log why a commit's settler failed; `damage` is published."""
     if damage:
         logger.warning(
             "topic %r: committed, but a part of it can't be settled, and commits to it are refused from now on: %s",
@@ -191,7 +189,6 @@ def _warn_of(topic: TopicLog, failure: Exception, *, damage: bool = False) -> No
 
 
 def _warn_busy(topic: TopicLog, holder: Holder, waiting: SettleLoad) -> None:
-    """Warn of the lock's holder, once a minute per handle."""
     now = topic.storage.clock.monotonic()
     if topic.warned is None or now - topic.warned >= _WARN_SECONDS:
         topic.warned = now
@@ -254,8 +251,6 @@ def _settle_locked(
 
 
 class _LocalRun(SettleRun):
-    """Appends to active segments, under the lock."""
-
     def _move_all(self, sources: Mapping[int, Sequence[Source | Hole]]) -> None:
         waiting = sorted(sources, key=lambda p: (_waits_since(sources[p]), p))  # the longest waiting first
         threads = _threads(chain.from_iterable(sources.values()))
@@ -270,7 +265,6 @@ class _LocalRun(SettleRun):
 
 
 def _threads(sources: Iterable[Source | Hole]) -> int:
-    """Return the number of threads worth starting (pure)."""
     moving = sum(source.extent.length for source in sources if isinstance(source, Source))
     return min(_THREADS, 1 + moving // _THREAD_BYTES)
 
@@ -293,7 +287,6 @@ def _settle_partition(
     before: SettleState,
     budget: Budget,
 ) -> tuple[SettledPartition, bool]:
-    """Return the row to publish, and whether indexes were rebuilt."""
     paths = topic.paths(state.topic_id)
 
     def sealed() -> Sequence[Sealed]:

@@ -29,14 +29,14 @@ def publish_piece(
 ) -> bool:
     """Replace `old` by `new`; return whether that is published.
 
-    Refused if records that the round has read were voided: another process may have dropped them since, and nothing
-    would say that `new` lacks older ones.
+    Refused if records that the round has read were voided since: another process may drop them, and nothing would say
+    that `new` lacks older ones.
 
     Args:
         topic, topic_id, partition: the partition.
         old, new: adjacent pieces and their replacement.
-        cleaned: for the last piece of a round: its end.
-        dropped_below: the round's end, up to which records may be dropped.
+        cleaned: the end of the round, for its last piece.
+        dropped_below: the end of the round.
         known_at: topic entry whose voids the round knew.
 
     Raises:

@@ -234,7 +234,6 @@ class _Merge:
     # --- own pieces --------------------------------------------------------------------------------------
 
     def _split(self, plan: TailMerge) -> int:
-        """Write own objects for tail objects, and publish them."""
         sources, new, size = Sources(self._topic, self._state, plan.objects), dict[int, list[Sealed]](), 0
         for partition, pieces in sources.partitions.items():
             new[partition], written = self._write_own(partition, self._frames(partition, pieces, sources))
@@ -266,7 +265,6 @@ class _Merge:
             raise _InVainError
 
     def _write_own(self, partition: int, frames: Iterator[Stamped]) -> tuple[list[Sealed], int]:
-        """Write frames to own objects of at most a segment each."""
         made, size, frame = list[Sealed](), 0, next(frames, None)
         while frame is not None:
             writer = self._writer()

@@ -66,7 +66,7 @@ def plan_tail(
     """Yield the due merges of the tail, one per tier, smallest first (pure).
 
     Own pieces lie before the tail, so a split takes all objects from the first on: those before the due ones are few.
-    Damaged objects separate merges; after one, objects become larger shared ones, up to a segment per slice.
+    Damaged objects separate merges; after one, objects become larger shared ones.
 
     Args:
         tail: by offset.

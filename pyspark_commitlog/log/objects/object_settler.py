@@ -86,7 +86,6 @@ def _refuse_appended(topic: TopicLog, before: SettleState) -> None:
 
 
 def _finish(topic: TopicLog, topic_id: str, run: _ObjectRun, writer: ObjectWriter) -> Written | None:
-    """Put the object, unless another settler was first (rule O13)."""
     _, now = topic.settled(topic_id)
     if not run.may_publish_on(now):
         writer.discard()
@@ -125,7 +124,6 @@ class _ObjectRun(SettleRun):
                 raise combine_errors([failed, *before], f"topic {self._topic.name!r}: nothing could be settled")
 
     def _settle(self, partition: int, sources: Sequence[Source | Hole]) -> bool:
-        """Move a partition until something is full or damaged."""
         row, topic, state = self.partitions[partition], self._topic, self._state
         config = self._config
         merger = Merger(config.number("batch.size"), config.codec(), state.topic_id, partition)
@@ -163,8 +161,6 @@ class _ObjectRun(SettleRun):
     def operation(
         self, written: Written | None, all_pending: Sequence[Pending], others: Sequence[Pending]
     ) -> Operation:
-        """Return the operation that publishes the object."""
-
         def settle(_: Stored, now: SettleState) -> Change | None:
             self._look_again(now)
             if not self.may_publish_on(now):
@@ -193,7 +189,6 @@ class _ObjectRun(SettleRun):
         ]
 
     def _stands(self, partition: int, now: SettleState, newest: TopicState) -> bool:
-        """Return whether nobody settled past the damage or voided records."""
         is_past = now.partition(partition).end_offset > self.partitions[partition].end_offset
         return not is_past and newest.voids_of(partition) == self._state.voids_of(partition)
 

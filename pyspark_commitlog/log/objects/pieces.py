@@ -53,8 +53,8 @@ def followed(own: Sequence[Sealed], new: Sequence[Sealed], log_start: int) -> tu
 class Manifests:
     """Writer of an operation's manifests, shared by its attempts.
 
-    An attempt reuses an earlier one's manifest if its base and number of pieces are the same: it must be as fast as a
-    settle, of which there may be one a second. Files below the floor are written again (O4).
+    An attempt reuses an earlier manifest if base and number of pieces are the same, to win races against frequent
+    settles. Files below the floor are written again (O4).
     """
 
     topic: TopicLog
@@ -97,7 +97,7 @@ def replace_own(
         topic, partition: the partition.
         base, now: the newest settle entry and its state.
         old, new: see `replaced`; equal if only `cleaned` rises.
-        cleaned, dropped_below: of the row; None keeps `cleaned`.
+        cleaned, dropped_below: of the row.
         manifests: shared by the operation's attempts.
 
     Raises:

@@ -89,8 +89,6 @@ def let_go(topic: TopicLog, topic_id: str) -> int:
 
 
 class _LettingGo:
-    """The operation; `planned` is its last attempt's plan."""
-
     def __init__(self, topic: TopicLog, topic_id: str) -> None:
         self._topic, self._id = topic, topic_id
         self._manifests = Manifests(topic, topic_id)

@@ -132,7 +132,6 @@ class Salvage:
         return units
 
     def _gaps(self, units: Sequence[RewriteUnit], at: int) -> dict[int, Range]:
-        """Return per partition the offsets between the known neighbours of a unit."""
         gaps: dict[int, Range] = {}
         for partition, row in enumerate(self._settled.partitions):
             ends = [each.end_offset for each in self._own[partition][-1:]]
@@ -284,14 +283,12 @@ class Salvage:
         fill_slice(into, offsets[1], left, self._rules(), self._state.topic_id, partition, latest_ms, lost_ms)
 
     def _before_ms(self, unit: RewriteUnit, partition: int) -> int:
-        """Return the largest timestamp before a unit; -1 if unknown."""
         known = [piece.max_timestamp for piece in self._own[partition]]
         for other in takewhile(lambda other: other is not unit, self._units):
             known += [piece.max_timestamp for _, piece in other.slices if piece.partition == partition]
         return max(known, default=NO_TIMESTAMP)
 
     def _after_ms(self, unit: RewriteUnit, partition: int) -> int:
-        """Return the next slice's largest timestamp; -1 if unknown."""
         units = iter(self._units)
         any(other is unit for other in units)  # up to that
         following = (piece for other in units for _, piece in other.slices if piece.partition == partition)

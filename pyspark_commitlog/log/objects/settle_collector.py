@@ -92,7 +92,6 @@ class SettleCollector:
             return None
 
     def _linked(self, newest: Stored) -> tuple[Link, ...]:
-        """Return the entries linked from the newest down, ascending."""
         known = {link.sequence: link for link in self._memory.links}
         links = [_link(newest)]
         lowest = min(self._numbers, default=1)
@@ -103,7 +102,6 @@ class SettleCollector:
         return tuple(links)
 
     def _believed(self, number: int) -> Stored | None:
-        """Return the entry of a number, if linked."""
         link = self._links.get(number)
         if link is None:
             return None
@@ -144,7 +142,6 @@ class SettleCollector:
         return self._let_go_of(len(gone), lowest, dropped, whole=True)
 
     def _below(self, left: int) -> int:
-        """Return the last settle entry that names one below `left`, or 0."""
         below = (n for n, link in self._links.items() if n <= self._proof and link.through[0] < left)
         return max(below, default=0)
 

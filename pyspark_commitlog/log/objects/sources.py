@@ -144,7 +144,6 @@ class _Forward:
         self._start, self._held = 0, pa.py_buffer(b"")
 
     def read(self, start: int, length: int) -> pa.Buffer | None:
-        """Return bytes, or None if more than a window."""
         if length > self._window:
             return None
         if not self._start <= start <= start + length <= self._start + self._held.size:

@@ -55,7 +55,6 @@ def sweep_objects(topic: TopicLog, topic_id: str) -> int | None:
 
 
 def _raising(topic: TopicLog, topic_id: str) -> Operation:
-    """Return the operation that raises the floor by age."""
     now = topic.storage.now_ms()
     least_ms = retention_ms(topic.config(topic.newest(topic_id)[1]))
 
@@ -68,7 +67,6 @@ def _raising(topic: TopicLog, topic_id: str) -> Operation:
 
 
 def _below(topic: TopicLog, paths: TopicPaths, floor: int) -> list[str]:
-    """Return the paths of files begun below the floor."""
     names, found = topic.storage.names, list[str]()
     for name in names(paths.objects):
         number = parse_object(name)

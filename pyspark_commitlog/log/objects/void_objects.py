@@ -89,7 +89,6 @@ class _Look:
         return before, lost
 
     def write(self, lost: Mapping[int, Sequence[Range]]) -> list[Swap]:
-        """Rewrite the segments; raises as `Salvage.write` and `given_up`."""
         try:
             return self._salvage.write(lost)
         except UsageError:
@@ -97,7 +96,6 @@ class _Look:
             raise
 
     def _confirm_state(self) -> SettleState:
-        """Return the newest settle state; raises as `given_up`."""
         _, now = self.topic.settled(self.topic_id)
         if not self._salvage.is_named(now, self._fragments):
             raise _MovedError
@@ -105,7 +103,6 @@ class _Look:
 
 
 def _is_passed(before: SettleState, now: SettleState, ends: Iterable[tuple[int, int]]) -> bool:
-    """Return whether more was settled of partitions unsettled up to `ends` (pure)."""
     return any(end > before.partition(p).end_offset != now.partition(p).end_offset for p, end in ends)
 
 

@@ -76,5 +76,4 @@ def _column(topic: str, partition: int, rows: Rows, name: str) -> pa.Array:
 
 @lru_cache(maxsize=16)
 def _repeated(topic: str, count: int) -> pa.Array:
-    """Return a repeated name; batches share slices of it."""
     return pa.repeat(pa.scalar(topic, pa.string()), count)

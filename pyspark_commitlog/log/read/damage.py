@@ -26,9 +26,8 @@ def fragments_of(
 ) -> Iterator[Fragment]:
     """Yield the fragments of a span with offsets [start, end).
 
-    After a damaged frame it continues only if two witnesses agree on an offset (I2): the frame's own length and row
-    count lead to a frame that begins at that offset, or an entry of the offset index (ascending; a hint) names a whole
-    frame. Otherwise the rest is lost.
+    After a damaged frame it continues only if two witnesses agree on an offset (I2): its length and row count lead to a
+    frame of that offset, or an index entry (a hint) names a whole frame. Otherwise the rest is lost.
     """
     position, offset, ahead = span.start, start, unmapped(storage) if span.unmapped else None
     while offset < end:
@@ -48,7 +47,6 @@ def fragments_of(
 
 
 def _frame_at(storage: Storage, span: Span, position: int, offset: int | None, ahead: Windows | None) -> Located:
-    """Return the frame at a position; `offset` None accepts any."""
     base = None if offset is None else offset - span.shift
     for located in walk(storage, replace(span, start=position, base_offset=base, rewritten=None), ahead):
         return located
@@ -64,7 +62,6 @@ def _after(
     index: Sequence[OffsetEntry],
     ahead: Windows | None,
 ) -> tuple[int, int]:
-    """Return position and offset after a damaged frame."""
     try:
         damaged = _frame_at(storage, span, position, None, ahead).frame
         following = position + damaged.length, offset + damaged.last_offset_delta + 1

@@ -35,16 +35,12 @@ def latest(
 ) -> Iterator[Rows]:
     """Yield the newest record of every key with a value, unordered.
 
-    Args:
-        topic: the topic.
-        wanted: offsets of one partition from its log start.
-        names: columns to decode.
-        buffer_bytes: of keys; memory is twice that and a frame.
+    `wanted` begins at the log start. Memory is twice `buffer_bytes` of keys, and a frame.
 
     Raises:
         UsageError: a record has no key, or its key belongs to another partition, which may have a newer record.
-        OffsetOutOfRangeError: compaction went beyond the range meanwhile, so its records may be gone: read again.
-        Exception: any error of `PartitionReader.read`.
+        OffsetOutOfRangeError: compaction went beyond the range, so its records may be gone: read again.
+        Exception: as `PartitionReader.read`.
     """
     _, state = topic.newest(wanted.topic_id)
     columns = tuple(dict.fromkeys((*names, "value")))
@@ -72,14 +68,12 @@ class _Newest:
     waiting_bytes: int = 0
 
     def add(self, keys: pa.Array, offsets: Ints) -> None:
-        """Add keys later than all others."""
         self.waiting.append((keys, offsets))
         self.waiting_bytes += keys.nbytes + offsets.nbytes
         if self.waiting_bytes >= self.buffer_bytes:
             self.fold()
 
     def fold(self) -> None:
-        """Merge the waiting keys."""
         if not self.waiting:
             return
         keys = pa.chunked_array([self.keys, *(keys for keys, _ in self.waiting)], pa.binary())
@@ -96,7 +90,6 @@ class _Newest:
 def _winners(
     topic: TopicLog, wanted: OffsetRange, partitions: int, bucket: int, buckets: int, buffer_bytes: int
 ) -> Ints:
-    """Return a bucket's newest offsets, ascending."""
     newest = _Newest(buffer_bytes, fits_always=buckets >= _MOST_BUCKETS)
     for rows in read_range(topic, wanted, ("key",)):
         assert rows.batch is not None
@@ -140,7 +133,6 @@ def _check_places(topic: str, partition: int, partitions: int, keys: pa.Array, o
 def _rows(
     topic: TopicLog, wanted: OffsetRange, columns: tuple[str, ...], names: tuple[str, ...], winners: Ints
 ) -> Iterator[Rows]:
-    """Yield the rows at some offsets, without tombstones."""
     if not len(winners):
         return
     for rows in read_range(topic, replace(wanted, start=int(winners[0]), end=int(winners[-1]) + 1), columns):
@@ -156,7 +148,6 @@ def _rows(
 
 
 def _check_cleaned(topic: TopicLog, wanted: OffsetRange) -> None:
-    """Refuse a range if compaction, finished or not, went beyond it."""
     _, settled = topic.settled(wanted.topic_id)
     seen = settled.partition(wanted.partition).compacted_below
     if seen > wanted.end:

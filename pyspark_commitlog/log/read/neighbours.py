@@ -21,8 +21,6 @@ SMALL_BYTES = TOGETHER_BYTES // 4
 
 
 class _Window(NamedTuple):
-    """Bytes of a file from `start` on, with the file's identity."""
-
     identity: str
     size: int
     start: int

@@ -1,9 +1,8 @@
 """Reads of one partition, from segments and unsettled chunks.
 
-Files are resolved at run time from the newest entries (R8), only those named are opened (R4), and the logical journal
-is read before the settle journal (R12). A file gone, short or damaged is looked up again, and is an error only if the
-newest entries still name it. Records voided by an operator or an unclean election are skipped with a warning; losses of
-a clean election were never read, and are skipped silently.
+Files are resolved at run time from the newest entries (R8), which alone are opened (R4); the logical journal is read
+before the settle journal (R12). A file gone, short or damaged is an error only if the newest entries still name it.
+Voids of an operator or unclean election are skipped with a warning, those of a clean election silently.
 """
 
 from __future__ import annotations
@@ -120,13 +119,13 @@ class PartitionReader:
 
     Args:
         topic, topic_id, partition: the partition of an incarnation.
-        names: columns to decompress and decode; None: all.
+        names: columns to decode; None: all.
         view: a view that was read already.
         entries: unsettled entries shared by readers.
-        planned: lineage position of the plan (`Lineage.position`); empty if unknown.
+        planned: lineage position of the plan (`Lineage.position`), or empty.
 
     Raises:
-        LogTruncationError: the topic was restored from a copy since it was planned.
+        LogTruncationError: the topic was restored since the plan.
     """
 
     def __init__(
@@ -160,7 +159,7 @@ class PartitionReader:
         Raises:
             OffsetOutOfRangeError: the range is not in [log start offset, high watermark).
             CorruptionError: stored bytes are damaged; nothing of that frame is returned.
-            LogTruncationError: the topic was restored from a copy, or an unclean election lost planned records.
+            LogTruncationError: the topic was restored, or an unclean election lost planned records.
             TopicChangedError: the topic was deleted or recreated.
         """
         self._check_range(start, end)
@@ -213,7 +212,6 @@ class PartitionReader:
         return offset, min(stop, end)
 
     def _tell(self, void: Void) -> None:
-        """Warn once of skipped offsets that may have been read."""
         if not self._warned.is_new(void):
             return
         state, where = self._view.topic, (self._topic.name, self._partition)
@@ -274,7 +272,6 @@ class PartitionReader:
         self._check_history(seen)
 
     def _check_history(self, seen: Lineage | None) -> None:
-        """Refuse to mix records of two histories."""
         other = find_divergence(self._topic, seen, self._view.topic)
         if other is not None:
             raise LogTruncationError(
@@ -299,7 +296,6 @@ class PartitionReader:
         return Prefetcher(self._topic.storage, self._locate, start, stop, careful=careful)
 
     def _locate(self, offset: int, stop: int) -> RecordLocation | None:
-        """Return the location of an offset if known, as a hint."""
         row = self._row()
         try:
             if offset < row.end_offset:
@@ -315,7 +311,6 @@ class PartitionReader:
         return None
 
     def _staged_at(self, entry: _Unsettled, at: int, stop: int) -> RecordLocation:
-        """Return the location of an extent and adjacent ones before `stop`."""
         first = last = entry.extents[at]
         if first.chunk == INLINE:
             return RecordLocation(None, first.end_offset)
@@ -353,7 +348,6 @@ class PartitionReader:
         )
 
     def _check_kept(self, offset: int) -> None:
-        """Refuse an offset that retention has overtaken."""
         low = self._view.topic.log_start[self._partition]
         if offset < low:
             raise OffsetOutOfRangeError(
@@ -371,7 +365,6 @@ class PartitionReader:
         return segment
 
     def _segment_at(self, row: SettledPartition, offset: int) -> tuple[Active | Sealed, int]:
-        """Return the segment of a settled offset, and the segment's end."""
         if offset >= row.active.base_offset:
             return row.active, row.end_offset
         sealed = self._sealed_at(offset)
@@ -469,7 +462,6 @@ class PartitionReader:
         return self._load(self._last)
 
     def _load_more(self, sequence: int, high: int) -> None:
-        """Read a growing batch of entries, if each is a request."""
         if self._topic.storage.can_append or sequence in self._known or sequence >= high:
             return
         found = self._stored.read_many(range(sequence, min(sequence + self._many, high)))

@@ -50,7 +50,6 @@ def _rows(topic: TopicLog, wanted: OffsetRange, names: tuple[str, ...], view: st
 
 
 def _offsets(topic: TopicLog, state: TopicState, bound: Bound, default: Sequence[int], which: str) -> tuple[int, ...]:
-    """Return a bound's offset in every partition."""
     if bound is None:
         return tuple(default)
     if isinstance(bound, datetime):
@@ -71,7 +70,6 @@ def _offsets(topic: TopicLog, state: TopicState, bound: Bound, default: Sequence
 
 
 def _milliseconds(at: datetime, which: str) -> int:
-    """Return a time in ms, rounded up to find no earlier record."""
     if at.tzinfo is None:
         raise UsageError(f"{which}={at!r} has no time zone: use datetime(…, tzinfo=UTC)")
     since = at - datetime.fromtimestamp(0, at.tzinfo)

@@ -153,7 +153,6 @@ class _Search:
             return segment.base_offset
 
     def _late_from(self, segment: Sealed | Active, end: int, after_ms: int) -> int:
-        """Return the offset after a frame later than `after_ms`, or `end`."""
         low = self._reader.view.topic.log_start[self._partition]
         try:
             entry = first_time(self._times(segment), segment.base_offset, after_ms, low)
@@ -165,7 +164,6 @@ class _Search:
         return _time_index(self._topic, self._id, self._partition, segment)
 
     def _right(self, entry: TimeEntry) -> bool:
-        """Return whether the frame confirms a time-index entry."""
         frame = self._reader.frame_at(entry.offset)
         return (frame.next_offset - 1, frame.frame.max_timestamp) == (entry.offset, entry.timestamp)
 
@@ -189,7 +187,6 @@ class _TimestampCandidate:
     segment: Sealed | Active | None
 
     def promise(self) -> tuple[int, int]:
-        """Return the best rank of its records."""
         return self.max_timestamp, -self.start
 
 
@@ -215,7 +212,6 @@ class _Latest:
         return best
 
     def _candidates(self) -> Iterator[_TimestampCandidate]:
-        """Yield the segments, and the unsettled range without a bound."""
         settle = self._reader.view.settle
         row = settle.partition(self._partition)
         settled_end = min(row.end_offset, self._high)
@@ -233,7 +229,6 @@ class _Latest:
         return hinted or self._in_range(candidate.start, candidate.end)
 
     def _in_hinted(self, candidate: _TimestampCandidate, segment: Sealed | Active) -> OffsetAndTimestamp | None:
-        """Return the record from a segment's hinted frame, if it is there."""
         try:
             offset = self._hint(segment)
             frame = None if offset is None else self._reader.frame_at(offset)
@@ -245,7 +240,6 @@ class _Latest:
         return record if record is not None and record.timestamp == segment.max_timestamp else None
 
     def _hint(self, segment: Sealed | Active) -> int | None:
-        """Return the last offset of the latest frame, if known."""
         if isinstance(segment, Active):
             return segment.index.max_timestamp_offset
         times = _time_index(self._topic, self._id, self._partition, segment)
@@ -263,5 +257,4 @@ class _Latest:
 
 
 def _rank(record: OffsetAndTimestamp | None) -> tuple[int, int]:
-    """Return the rank: latest, of those the first."""
     return (-LONG_MAX, 0) if record is None else (record.timestamp, -record.offset)

@@ -201,8 +201,6 @@ def read_pending(
 
 
 class _EntryReadAhead:
-    """Reads entries in growing batches, if each is a request."""
-
     def __init__(self, topic: TopicLog, end: int) -> None:
         self._topic, self._end, self._many = topic, end, 1
         self._found: dict[int, Pending] = {}
@@ -220,7 +218,6 @@ class _EntryReadAhead:
 
 
 def _put_here(topic: TopicLog, newest: Entry, oldest: int) -> dict[int, Entry]:
-    """Return the newest entries that this process put, linked from the newest."""
     own, entry = {newest.sequence: newest}, newest
     while entry.sequence > oldest and (before := topic.journal.put_before(entry)) is not None:
         own[before.sequence] = entry = before

@@ -80,7 +80,6 @@ class WholeReads(Entries):
         return name not in self._read and not self._is_at_hand(self._wanted[name])
 
     def _is_at_hand(self, wanted: ChunkRef | Entry) -> bool:
-        """Return whether the journal may still hold the entry's inline bytes."""
         return isinstance(wanted, Entry) and self._topic.journal.at_hand(wanted) is not None
 
     def _fetched(self, wanted: ChunkRef | Entry) -> bytes:

@@ -18,11 +18,10 @@ Row = dict[str, Any]
 
 
 def dump(storage: Storage, name: str) -> Iterator[Row]:
-    """Yield the rows of a file.
+    """Yield the rows of a file: frames, index entries, JSON, or slices.
 
-    Frames of a `.log` or `.chunk`, index entries, JSON of a journal or manifest, or slices of a segment object with
-    frames. Damaged frames are marked; after an unparsable header nothing is found. Zeros at the end of a `.log`
-    (`preallocate`) are one row.
+    Damaged frames are marked; after an unparsable header nothing is found. Zeros at the end of a `.log` (`preallocate`)
+    are one row.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -111,7 +110,6 @@ def _frame(located: Located) -> Row:
 
 
 def _index(storage: Storage, name: str, suffix: str) -> Iterator[Row]:
-    """Yield the entries before an active index's preallocated zeros."""
     parsed = parse_segment(name.rpartition("/")[2])
     base = parsed[0] if parsed else 0
     data = storage.read(name)

@@ -39,7 +39,6 @@ class _References:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Collect an error."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 a fault
@@ -57,14 +56,12 @@ def _look_at_tables(topic: TopicLog, entry: Entry, seen: _References) -> None:
 
 @dataclass
 class Strays:
-    """One search for orphans, with faults of referenced files.
+    """Search for orphans, and for faults of what older entries name.
 
     Attributes:
-        segment: returns a segment's faults, for one published up to an offset, and reports progress.
+        segment: returns a segment's faults, for one published up to an offset.
         unnamed: unreferenced files and directories.
         under_way: chunks and objects that an entry may still name (rules R1, O4).
-
-    The caller checks the files of the newest entries.
     """
 
     topic: TopicLog
@@ -90,7 +87,6 @@ class Strays:
         self._rest()
 
     def _guard(self, act: Callable[[], object], is_listed: Callable[[], bool]) -> None:
-        """Run a check; record a failure if `is_listed` still holds."""
         try:
             act()
         except Exception as error:
@@ -131,7 +127,6 @@ class Strays:
                 self.faults.append(fault_of(found, f"entry {sequence} of {self.topic.name}"))
 
     def _entries(self) -> None:
-        """Check the topic's entries with tables and inline bytes."""
         above = None
         for entry, seen, is_listed in self._readable(lambda topic: topic.journal, self._look_at):
             follows = above is None or above.sequence != entry.sequence + 1 or above.prev == entry.write_id
@@ -171,7 +166,6 @@ class Strays:
             self._guard(lambda e=entry, listed=is_listed: self._settle(e, listed), is_listed)  # type: ignore[misc]
 
     def _is_ghost(self, entry: Entry, above: Entry | None) -> bool:
-        """Return whether the entry above has another base, if known."""
         if above is None or entry.sequence + 1 in self._unread:
             return False
         return (above.sequence, above.prev) != (entry.sequence + 1, entry.write_id)
@@ -264,7 +258,6 @@ class Strays:
                 self._name(paths.staged, name, self.under_way if may_be_named else self.unnamed)
 
     def _rest(self) -> None:
-        """Report unreferenced files in all other directories."""
         topic, storage = self.topic, self.topic.storage
         paths = topic.paths(self.state.topic_id)
         for directory, known in (

@@ -33,11 +33,10 @@ class Report:
     """Result of `verify`; faults name file, expectation and finding.
 
     Attributes:
-        unnamed: unreferenced files of killed processes or not yet collected, and damaged ones of older entries; no
-            faults.
+        unnamed: orphans, and damaged files of older entries; no faults.
         under_way: objects that an entry may still name.
         root: directory or URL that was checked.
-        replicated: other roots have the topic, from which `repair` can fetch.
+        replicated: other roots have the topic; `repair` can fetch.
     """
 
     topic: str
@@ -98,7 +97,6 @@ def verify(topic: TopicLog, progress: Progress = silent) -> Report:
 
 
 def _stable(make: Callable[[], _Checker], check: Callable[[_Checker], None]) -> _Checker:
-    """Check a part, again if the topic changed and it had faults."""
     for _ in range(_TRIES):
         checker = make()
         before = checker.look()
@@ -110,8 +108,6 @@ def _stable(make: Callable[[], _Checker], check: Callable[[_Checker], None]) -> 
 
 
 class _OneEntry(Entries):
-    """Reads one entry's inline bytes once for all its extents."""
-
     _inline: bytes | None = None
 
     def inline(self, entry: Entry) -> bytes:
@@ -172,7 +168,6 @@ class _Checker:
             self.faults.append(fault)
 
     def strays(self) -> None:
-        """Search for orphans."""
         look = Strays(self.topic, self._state, self._settled, self._replaced, self.progress)
         self._guard(look.look)
         self.faults += look.faults
@@ -181,7 +176,6 @@ class _Checker:
     # --- segments ----------------------------------------------------------------------------------------
 
     def partition(self, partition: int) -> None:
-        """Check a partition's segments."""
         self._guard(self._partition, partition, self._settled.partition(partition))
 
     def _partition(self, partition: int, row: SettledPartition) -> None:
@@ -203,7 +197,6 @@ class _Checker:
             self._guard(self._segment, partition, row.active, row.end_offset)
 
     def _sealed(self, partition: int) -> tuple[list[Sealed], bool]:
-        """Return a partition's readable sealed segments, and whether these are all."""
         sealed, faults = list[Sealed](), len(self.faults)
         self._guard(lambda: sealed.extend(self.topic.sealed(replace(self._settled, tail=()), partition)))
         for shared in self._settled.tail:
@@ -215,7 +208,6 @@ class _Checker:
         into += [] if piece is None else [piece]
 
     def objects(self) -> None:
-        """Check the newest settle entry's objects, without their logs."""
         named = {shared.name: NamedObject(shared) for shared in self._settled.tail}
         for partition in range(len(self._settled.partitions)):
             for segment in self._sealed(partition)[0]:
@@ -258,7 +250,6 @@ class _Checker:
         self._indexes(partition, segment, frames)
 
     def _replaced(self, partition: int, segment: Active | Sealed, end_offset: int) -> list[str]:
-        """Return the faults of a segment that only older entries name."""
         here, self.faults = self.faults, []
         self._guard(self._segment, partition, segment, end_offset)
         faults, self.faults = self.faults, here
@@ -321,7 +312,6 @@ class _Checker:
         return results_in_turn(look, numbers, self.topic.storage.requests_at_once)
 
     def _entry(self, sequence: int) -> Entry | None:
-        """Check an entry and its records; return it if readable."""
         try:
             entry = self.topic.journal.read(sequence).entry
         except FileNotFoundError:
@@ -358,7 +348,6 @@ class _Checker:
             self._crc(path, 0, chunk.length, chunk.crc)
 
     def _extent(self, source: Source, entries: Entries) -> None:
-        """Walk an extent as the settler would, skipping voids."""
         voids = self._state.voids_of(source.extent.partition)
         for _ in unsettled_frames(self.topic, self._id, [source], 0, voids, entries):
             pass

@@ -55,7 +55,7 @@ def void(
 ) -> tuple[GivenUp, ...]:
     """Void unreadable records; see `CommitLog.void`.
 
-    Holds the settlers' lock; each attempt rereads everything unsettled (rule R9). Segments are rewritten before the
+    Each attempt rereads everything unsettled (rule R9), under the settlers' lock. Segments are rewritten before the
     entry and swapped after it: a crash between leaves damage, to void again.
 
     Raises:
@@ -169,7 +169,7 @@ def look(
 ) -> tuple[GivenUp, ...]:
     """Return the offsets to give up now.
 
-    `of_segments` are settled fragments per partition; `since` limits it to chunks named by that entry or later.
+    `of_segments` are settled fragments; `since` selects unsynced chunks from that entry on.
     """
     pending = _all_pending(topic, settled, state, newest)
     sources = sources_of(pending, settled, state.partitions)
@@ -202,7 +202,6 @@ def _all_pending(topic: TopicLog, settled: SettleState, state: TopicState, newes
 
 
 def _since(source: Source | Hole, sequence: int) -> bool:
-    """Return whether an extent's chunk is unsynced (acks=0), from an entry on."""
     if isinstance(source, Hole) or source.chunk is None or source.entry.sequence < sequence:
         return False
     return "unsynced" in source.entry.body
@@ -247,15 +246,10 @@ def choose(
 ) -> list[Fragment]:
     """Return the fragments to give up: unreadable ones, with `force` all (pure).
 
-    Args:
-        fragments: of a partition, ascending.
-        wanted: the range; None: all.
-        voids: voided before.
-        force: include readable ones.
-        where: topic and partition, for messages.
+    `fragments` ascend; `voids` were voided before.
 
     Raises:
-        UsageError: everything is readable, or the range ends inside a fragment.
+        UsageError: everything in the range is readable, or it ends inside a fragment.
     """
     left = [fragment for fragment in _inside(fragments, wanted) if not covered(voids, fragment.start, fragment.end)]
     chosen = [fragment for fragment in left if fragment.located is None or force]
@@ -279,7 +273,6 @@ def _inside(fragments: Sequence[Fragment], wanted: Range | None) -> list[Fragmen
 
 
 def _check_ends(fragments: Iterable[Fragment], wanted: Range, where: str) -> None:
-    """Refuse a range that ends inside a fragment to give up (pure)."""
     for fragment in fragments:
         if fragment.start < wanted[0] or fragment.end > wanted[1]:
             what = "can only be given up whole" if fragment.located is None else "are one frame"
@@ -289,7 +282,6 @@ def _check_ends(fragments: Iterable[Fragment], wanted: Range, where: str) -> Non
 
 
 def _given_up(partition: int, fragments: Sequence[Fragment], log_start: int) -> Iterator[GivenUp]:
-    """Yield one range per run of fragments with one fault (pure)."""
     before: GivenUp | None = None
     for fragment in fragments:
         records = max(0, fragment.end - max(fragment.start, log_start))

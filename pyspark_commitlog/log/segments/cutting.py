@@ -39,7 +39,6 @@ def parts_of(
 
 
 def _cut(frame: Frame, payload: Payload, partition: int, start: int, end: int) -> Timed:
-    """Return the records in [start, end); the frame itself if all."""
     if (start, end) == (frame.base_offset, frame.next_offset):
         return frame, earliest_ms(frame, payload)
     batch, offsets = rows_of(frame, payload)

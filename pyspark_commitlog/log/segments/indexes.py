@@ -101,7 +101,6 @@ def _rebuild_active(directory: SegmentDir, active: Active, end_offset: int, inte
 
 
 def _walked(directory: SegmentDir, segment: Active | Sealed, end_offset: int, interval_bytes: int) -> GrowingSegment:
-    """Return both indexes, rebuilt from checked frames."""
     span = directory.span(segment)
     path = span.path
     growing = GrowingSegment.at(segment.base_offset, interval_bytes)
@@ -137,7 +136,6 @@ def _replace(directory: SegmentDir, segment: Active | Sealed, growing: GrowingSe
 
 
 def _cut_log(directory: SegmentDir, active: Active) -> None:
-    """Cut off unpublished bytes of a killed settler."""
     file = directory.storage.open_append(directory.file(active, "log"))
     try:
         file.truncate(active.length)

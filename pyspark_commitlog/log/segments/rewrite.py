@@ -1,8 +1,7 @@
 """Rewrite of sealed segments without some records, under new names.
 
-Remaining records keep offset, timestamp and order (Kafka: `Cleaner.cleanInto`, `MemoryRecords.filterTo`). Unchanged
-frames are copied, others joined. Unlike Kafka's, frames cover dropped offsets too, so that each begins at the end of
-the one before: offsets are not under a frame's CRC, and this confirms them.
+Remaining records keep offset, timestamp and order (Kafka: `Cleaner.cleanInto`, `MemoryRecords.filterTo`). Unlike
+Kafka's, frames cover dropped offsets too: as offsets are not under a frame's CRC, their continuity confirms them.
 """
 
 from __future__ import annotations
@@ -102,8 +101,8 @@ def rewrite(
         run: the segments, ascending.
         gone: per segment, ascending offsets to drop.
         rules: further retention.
-        number: in the new names, see `new_segment`.
-        latest_ms: largest timestamp of the segment before; -1 if none.
+        number: see `new_segment`.
+        latest_ms: largest timestamp before; -1 if none.
 
     Raises:
         CorruptionError: a frame is damaged (rule R11); written files are unnamed.
@@ -211,10 +210,9 @@ def staying(batch: pa.RecordBatch, offsets: Ints, gone: Ints, horizon_ms: int | 
 class _Output:
     """Joins rows to frames and frames to segments without gaps.
 
-    An empty frame has the largest timestamp before it, so no search by time ends there. Without any, a Kafka broker
-    would date an otherwise empty segment by its file (`LogSegment.largestTimestamp`) and look no further. At the start
-    it takes that of the first frame; without frames `lost_ms`, or the clock's. Leader epochs, which never fall, are
-    chosen likewise, else 0.
+    An empty frame has the largest timestamp before it, so no search by time ends there; a Kafka broker would date an
+    otherwise empty segment without timestamps by its file (`LogSegment.largestTimestamp`). At the start it takes that
+    of the first frame; without frames `lost_ms`, or the clock's. Leader epochs are chosen likewise, else 0.
     """
 
     directory: SegmentDir
@@ -232,7 +230,6 @@ class _Output:
     _segment: NewSegment | None = None
 
     def take(self, frame: Frame, payload: Payload, gone: Ints) -> None:
-        """Add the next frame of the input."""
         self._note(frame)
         between = gone[np.searchsorted(gone, frame.base_offset) : np.searchsorted(gone, frame.next_offset)]
         horizon = frame.delete_horizon_ms
@@ -258,7 +255,6 @@ class _Output:
             self._cover(frame.next_offset)
 
     def _parts(self, frame: Frame, batch: pa.RecordBatch, offsets: Ints) -> Iterator[FrameRows]:
-        """Yield the rest of a frame in bounded parts that cover it."""
         horizon = self.rules.horizon_ms if frame.delete_horizon_ms is None else frame.delete_horizon_ms
         start, base = 0, frame.base_offset
         for part in columns.bounded(batch, columns.most_decoded(self.rules.frame_bytes)):
@@ -275,11 +271,9 @@ class _Output:
             self._epoch = frame.leader_epoch
 
     def _follows(self, frame: Frame) -> bool:
-        """Return whether a copy would need no empty frame before it."""
         return bool(self._held) or frame.base_offset == self.covered
 
     def copy(self, frame: Frame, least_ms: int | None) -> None:
-        """Add a frame unchanged; `least_ms` bounds its timestamps."""
         self._note(frame)
         self._cover(frame.base_offset)
         self._append(frame, least_ms)
@@ -291,7 +285,6 @@ class _Output:
         self._held_bytes += rows.batch.nbytes
 
     def _joins(self, rows: FrameRows) -> bool:
-        """Return whether rows fit into one frame with the held ones."""
         together = [*self._held, rows]
         return (
             len({held.horizon_ms for held in together} - {None}) <= 1
@@ -338,7 +331,6 @@ class _Output:
         self.latest_ms = max(self.latest_ms, frame.max_timestamp)
 
     def finish(self) -> list[Sealed]:
-        """Write the rest, and cover all offsets."""
         self._cover(self.end_offset)
         assert self._segment is not None
         return [*self._done, self._segment.finish(self.end_offset)]

@@ -36,8 +36,6 @@ _WRITE_BYTES = 4 * 2**20
 
 
 class _Files:
-    """Open files of the active segment, with gathered writes."""
-
     def __init__(
         self,
         storage: Storage,
@@ -69,8 +67,8 @@ class _Files:
     def _prepare_log(self, storage: Storage, path: str, log_bytes: int) -> None:
         """Cut off unpublished bytes, and reserve `log_bytes` (`preallocate`; 0 for none).
 
-        A reservation without frames stays, rather than being freed and requested by every run. (After power loss it may
-        contain the end of a torn tail, which is overwritten, or cut by the roll.)
+        An unused reservation stays, rather than being freed and requested by every run; so may the end of a torn tail
+        after power loss, until overwritten or cut by the roll.
         """
         log, end = self._open["log"], self._published.length
         if not log_bytes or any(storage.read(path, end, HEADER_BYTES)):  # a frame's head is not all zeros
@@ -90,7 +88,6 @@ class _Files:
 
     @property
     def active(self) -> Active:
-        """Return the segment to publish."""
         return self.growing.active(self._crc, self._published.rewrite)
 
     def add(self, frame: Stamped) -> None:
@@ -119,7 +116,6 @@ class _Files:
             self._open[suffix].sync()
 
     def seal(self, end_offset: int) -> Sealed:
-        """Write the last time-index entry, trim and sync all files."""
         self.growing.seal()
         state = self.growing.index
         self._write_log()
@@ -164,14 +160,10 @@ def roll_limits(config: TopicConfig, topic_id: str, partition: int, base_offset:
 
 
 def flush_due(config: TopicConfig, offsets: tuple[int, int], times_ms: tuple[int, int]) -> bool:
-    """Return whether offsets or times cross a multiple of flush.messages or flush.ms (pure).
+    """Return whether a run crosses a multiple of flush.messages or flush.ms (pure).
 
-    Kafka (`LogConfig`, `UnifiedLog.flush`) counts from the last flush; multiples need no memory between runs.
-
-    Args:
-        config: the topic's.
-        offsets: the partition's next offset before and after the run.
-        times_ms: storage time of the base settle entry, and now.
+    Kafka (`LogConfig`, `UnifiedLog.flush`) counts from the last flush; multiples need no memory. Pairs are before and
+    after: the partition's next offset, storage time of the base settle entry and now.
     """
     return _crosses(config.number("flush.messages"), *offsets) or _crosses(config.number("flush.ms"), *times_ms)
 
@@ -221,7 +213,6 @@ class SegmentWriter:
                 self._storage.delete(f"{directory}/{name}")
 
     def _sound(self, active: Active) -> Active:
-        """Return the segment to append to, with sound indexes."""
         directory = SegmentDir(self._storage, self._paths, self._partition)
         rebuilt = mended(directory, active, self._next, self._interval)
         self.rebuilt = rebuilt is not None

@@ -121,8 +121,6 @@ class SettleRun:
         return pending
 
     def _read_enough(self) -> Callable[[], bool]:
-        """Return the check before each entry but the first."""
-
         def is_spent() -> bool:
             self._budget.rest()
             return self._budget.spent()
@@ -134,7 +132,6 @@ class SettleRun:
         raise NotImplementedError
 
     def _move(self, partition: int, sources: Sequence[Source | Hole]) -> None:
-        """Move one partition, within the budget; collect its failure."""
         if self._is_over() and self.partitions != self._start:
             return
         try:

@@ -1,8 +1,7 @@
 """Order-independent checksum of a commit's records (FORMAT.md).
 
-The sum modulo 2⁶⁴ of a hash per record; null and empty differ. Detects accidents, not adversaries. A hash is linear in
-a record's folded 8-byte words, with a factor per place, and mixed at the end; so values padded with zeros form a
-matrix, which takes one product instead of a loop.
+The sum modulo 2⁶⁴ of a hash per record. Detects accidents, not adversaries. A hash is linear in folded 8-byte words,
+with a factor per place, and mixed at the end: values padded with zeros form a matrix, which takes one product.
 """
 
 from __future__ import annotations
@@ -95,7 +94,6 @@ def added(*checksums: int) -> int:
 
 
 def _bounds(column: pa.Array) -> Bounds:
-    """Return the start of each value, and the end of the last."""
     return np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)
 
 
@@ -105,7 +103,6 @@ def _size(column: pa.Array) -> int:
 
 
 def _of_few(keys: list[bytes | None], values: list[bytes | None]) -> Hashes:
-    """Return each record's sum, by rows of key, then value."""
     key, value = (-(-max(len(data or b"") for data in column) // _WORD) * _WORD for column in (keys, values))
     rows = (_row(left, key) + _row(right, value) for left, right in zip(keys, values, strict=True))
     words = np.frombuffer(b"".join(rows), "<u8").reshape(len(keys), -1)
@@ -119,13 +116,11 @@ def _row(data: bytes | None, size: int) -> bytes:
 
 @lru_cache(256)
 def _of_places(key: int, value: int) -> Hashes:
-    """Return the factors of `_of_few`'s rows; a length is its own fold."""
     keys, values = (np.append(_LENGTH, _WORDS[: size // _WORD]) for size in (key, value))
     return np.concatenate((keys, values * _VALUE))
 
 
 def _of_bytes(column: pa.Array) -> Hashes:
-    """Return each value's sum, 0 for null."""
     if column.null_count == len(column):
         return np.zeros(len(column), np.uint64)
     bounds, data = _bounds(column), column.buffers()[2]
@@ -152,13 +147,6 @@ def _of_long(bounds: Bounds, lengths: Bounds, data: pa.Buffer, longest: int) -> 
 
 
 def _products(bounds: Bounds, data: pa.Buffer, longest: int) -> Hashes:
-    """Return each value's product of words and factors.
-
-    Args:
-        bounds: start of each value, and the end of the last.
-        data: all bytes.
-        longest: bytes of the longest value, at most `_WIDE_BYTES`.
-    """
     count, width = len(bounds) - 1, -(-longest // _WORD)
     sums = np.zeros(count, np.uint64)
     at_a_time = _AT_A_TIME // (width * _WORD) if width else count
@@ -199,7 +187,6 @@ def _folded(words: Hashes) -> Hashes:
 
 
 def _of_times(column: pa.Array) -> Hashes:
-    """Return each timestamp's sum, 0 for null."""
     sums = _folded(instants(column.fill_null(0) if column.null_count else column).view(np.uint64))
     sums *= _TIME
     sums += _TIMED
@@ -209,7 +196,6 @@ def _of_times(column: pa.Array) -> Hashes:
 
 
 def _of_headers(column: pa.Array) -> Hashes:
-    """Return the sum of each record's headers, 0 for null."""
     flat = column.flatten()
     hashes = mixed(_of_bytes(flat.field(0)) + _of_bytes(flat.field(1)) * _HEADER_VALUE)
     known = _valid(column)

@@ -121,7 +121,6 @@ def storage_error(topic: str, refused: Mapping[int, str], what: str) -> KafkaSto
 
 
 def _damaged(topic: TopicLog, topic_id: str, state: TopicState) -> Iterable[Damage]:
-    """Return the damaged partitions: all if the newest settle entry is damaged."""
     try:
         return topic.damaged(topic_id)
     except CorruptionError as error:
@@ -211,21 +210,19 @@ def commit(
     """Commit staged records, in task order, as one entry.
 
     Args:
-        topic, topic_id: the incarnation that was staged for.
-        staged: one per task; empty ones may be left out.
-        writer: makes a repetition a no-op (invariant I5); None for at least once.
-        durable: False if chunks were staged without fsync (acks=0). Ignored without append: no lock keeps two settlers
-            there from voiding readable records.
+        topic, topic_id: the incarnation staged for.
+        staged: one per task.
+        writer: makes a repetition a no-op (I5); None for at least once.
+        durable: False for acks=0. Ignored without append: unlocked settlers could void readable records.
         acks_all: wait for all in-sync replicas; False: for the leader (acks=1).
-        hw_later: the caller states the high watermark (`Order.state_hw`), until which readers do not see the records.
+        hw_later: the caller states the high watermark (`Order.state_hw`), until which readers see nothing.
 
     Raises:
         TopicChangedError: the topic was deleted or recreated.
         StagedExpiredError, StaleBatchError, WriterFencedError: see `check_floor` and `judge`.
         UsageError: see `check_writer`.
-        InvalidRecordError: keyless records, in a topic that is compacted by now.
-        KafkaStorageError: a partition is damaged; nothing was committed.
-        NotEnoughReplicasError, NotLeaderError: nothing was committed.
+        InvalidRecordError: keyless records in a topic compacted by now.
+        KafkaStorageError, NotEnoughReplicasError, NotLeaderError: nothing was committed.
         NotEnoughReplicasAfterAppendError: as OutcomeUnknownError.
         CorruptionError: a chunk is missing or has another length.
         OutcomeUnknownError: retry with the same writer.
@@ -291,7 +288,6 @@ def _check_journal_is_whole(topic: TopicLog, topic_id: str, newest: Stored) -> N
 def _draft(
     topic: TopicLog, stored: Stored, planned: PlannedCommit, batch: Batch, row: WriterRow | None, slot: Slot
 ) -> Draft[Committed]:
-    """Return the commit's entry, with its writer remembered."""
     after, sides = planned.state, dict[str, bytes]()
     if batch.writer:
         at_ms = max(stored.info.modified_ms, topic.storage.clock.now_ms())
@@ -317,7 +313,6 @@ def _check_keys(topic: TopicLog, state: TopicState, batch: Batch) -> None:
 
 
 def _warn_of_old(topic: TopicLog, topic_id: str, old: int, rows: int) -> None:
-    """Warn, once per topic and process, if most records exceed the retention."""
     if 2 * old <= rows or topic_id in _warned_of_old:
         return
     _warned_of_old[topic_id] = None
@@ -403,7 +398,6 @@ def check_chunks(topic: TopicLog, topic_id: str, chunks: Sequence[ChunkRef]) -> 
 
 
 def _bounded_inline(topic: TopicLog, topic_id: str, staged: Sequence[Staged], *, acks_all: bool) -> list[Staged]:
-    """Move inline frames beyond an entry's bound to a chunk."""
     if sum(len(task.inline) for task in staged) <= MAX_INLINE_BYTES:
         return list(staged)
     stored, state = topic.newest(topic_id)

@@ -92,7 +92,6 @@ def _decoded(kind: pa.DataType) -> pa.DataType:
 
 
 def _is_text_type(kind: pa.DataType) -> bool:
-    """Return whether it is any Arrow string (Polars: large, view, dictionary)."""
     kind = _decoded(kind)
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
@@ -244,7 +243,6 @@ def _timestamps(given: pa.Array | None, rows: int, limits: TopicLimits, now_ms: 
 
 
 def _microseconds(column: pa.Array, limits: TopicLimits) -> pa.Array:
-    """Return timestamps as microseconds in UTC, nanoseconds truncated."""
     try:
         return column.cast(TIMESTAMP, safe=column.type.unit != "ns")
     except pa.ArrowInvalid as error:

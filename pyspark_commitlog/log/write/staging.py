@@ -88,8 +88,6 @@ class RowPlacement:
 
 @dataclass
 class _Pending:
-    """A partition's rows waiting for a full frame."""
-
     batches: list[pa.RecordBatch] = field(default_factory=list)
     bytes: int = 0
 
@@ -107,11 +105,11 @@ class Stager:
 
     Args:
         storage, paths, state, config: the topic as the task read it.
-        sequence: the newest entry then, for the chunk's name (rule R1).
+        sequence: the newest entry then, for the chunk's name (R1).
         partitioner: chooses partitions.
         durable: False only with acks=0 (R5); ignored without append.
-        aside: encodes a frame in another thread; None: in this one.
-        codec: the writer's compression, if any.
+        aside: encodes a frame in another thread.
+        codec: the writer's compression.
         summed: compute the checksum that a `Transaction` needs (R6).
         create: makes the chunk (`TopicLog.creates_chunks`).
     """
@@ -261,7 +259,6 @@ class Stager:
             self._write_piece()
 
     def _collect(self, left: int) -> None:
-        """Take encoded frames, in order, until `left` remain."""
         while len(self._encoding) > left:
             partition, size, encode = self._encoding.popleft()
             data = encode()
@@ -314,7 +311,6 @@ class Stager:
         return chunk_name(self._sequence, self._chunk_id)
 
     def _take_frames(self) -> list[bytes | pa.Buffer]:
-        """Take the finished frames by partition, and record their extents."""
         taken: list[bytes | pa.Buffer] = []
         for partition in sorted(self._finished):
             frames = self._finished[partition]
@@ -377,7 +373,6 @@ class TopicStagers:
 
 
 def _split(batch: pa.RecordBatch, chosen: Ints) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield (partition, its rows in order), by one gather."""
     counts = np.bincount(chosen)
     used = np.flatnonzero(counts)
     if len(used) == 1:

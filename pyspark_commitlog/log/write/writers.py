@@ -138,7 +138,7 @@ def judge(
 ) -> Decision:
     """Return whether a commit is new or repeated (rule R6; pure but for a warning).
 
-    `checksum` is None for producers, whose sequence numbers decide alone.
+    Producers have no `checksum`: their sequence numbers decide.
 
     Raises:
         StaleBatchError: a version below the last, or a gap in a producer's sequence.
@@ -243,7 +243,6 @@ def _is_transient(name: str, row: WriterRow) -> bool:
 
 
 def _longest_silent(rows: Mapping[str, WriterRow]) -> list[str]:
-    """Return ids by the entry of their last commit, independent of clocks."""
     return sorted(rows, key=lambda name: rows[name].sequence)
 
 
