@@ -1,6 +1,6 @@
 """Root-wide defaults of topic configs, Kafka's broker configs.
 
-The newest entry of their journal holds all of them; a root without any has no such journal.
+The newest entry of their journal holds all of them; it may not exist.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ from pyspark_commitlog.storage import Storage
 
 
 class RootDefaults:
-    """Handle on a root's defaults; every answer comes from the newest entry.
+    """Handle on a root's defaults, as of the newest entry.
 
-    Args:
-        storage: the root.
-        roots: metadata roots that decide together, if any.
+    `roots` are the metadata roots that decide together, if any.
     """
 
     def __init__(self, storage: Storage, roots: Roots | None = None) -> None:

@@ -70,10 +70,7 @@ def _common_ends(topic: TopicLog, seen: Lineage, state: TopicState) -> tuple[int
 def check_parted(topic: TopicLog, seen: Lineage | None, state: TopicState, offsets: Sequence[tuple[int, int]]) -> None:
     """Refuse positions, as (partition, offset), of a history that is gone.
 
-    Args:
-        topic, state: the topic and its newest state.
-        seen: lineage under which the positions were reached; None if unknown.
-        offsets: the positions.
+    `seen` is the lineage they were reached under, if known.
 
     Raises:
         LogTruncationError: names the first such position.

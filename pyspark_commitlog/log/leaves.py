@@ -58,12 +58,7 @@ class ManifestParts:
 
 
 def plan_manifest(sealed: Sequence[Sealed], before: Sequence[Leaf]) -> ManifestParts:
-    """Return the parts of a manifest, reusing unchanged leaves (pure).
-
-    Args:
-        sealed: a partition's own segments, by base offset.
-        before: leaves of the previous manifest.
-    """
+    """Return a manifest's parts, reusing unchanged leaves of `before` (pure)."""
     if len(sealed) <= LEAF_SEGMENTS:
         return ManifestParts((), tuple(sealed))
     known: Mapping[int, Leaf] = {leaf.base_offset: leaf for leaf in before}

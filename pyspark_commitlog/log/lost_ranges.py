@@ -1,7 +1,6 @@
 """Readable or promised offsets lost to unclean elections or `recover`. Pure.
 
-They stay a gap for ever. To a position with a lineage (`format.lineage`) losses by later entries are new. Offsets
-voided by a clean election were never visible and are not here.
+They stay a gap for ever. Those of a later entry are new to a position with a lineage (`format.lineage`).
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ class Change:
 
     Attributes:
         after: the new state, without `drops` and `marks`.
-        made: paths of new objects and manifests.
-        dropped: paths of partitions' own objects no longer named; those of tail and rows are derived.
+        made: paths of new files.
+        dropped: paths of own objects no longer named; those of tail and rows are derived.
     """
 
     after: SettleState
@@ -56,10 +56,10 @@ class Collecting:
     Attributes:
         links: chained settle entries, ascending.
         proof: settle entry that the rest is based on.
-        settles_from, entries_from: lowest numbers that may remain in both journals.
+        settles_from, entries_from: lowest numbers that may remain.
         anchors: write ids by entry number, met by an interrupted run.
         dropped: a settle entry, and how many of its drops were deleted; -1: all.
-        last: where an interrupted run stops; commits may outpace deletion.
+        last: entry at which an interrupted run stops, as commits may outpace it.
     """
 
     topic_id: str = ""
@@ -97,10 +97,8 @@ def named_by(state: SettleState) -> set[str]:
 def published_after(before: SettleState, change: Change, sequence: int, at_ms: int, mark_every_ms: int) -> SettleState:
     """Return the state to publish on top of `before` (pure).
 
-    Args:
-        before, change: base state and change.
-        sequence, at_ms: of the base entry, or the last one with a known storage time (else -1).
-        mark_every_ms: minimum interval of marks.
+    `sequence` and `at_ms` are of the base entry, or the last with a known storage time (else -1). Marks are at least
+    `mark_every_ms` apart.
     """
     gone = sorted(named_by(before) - named_by(change.after))
     marks = before.marks

@@ -41,17 +41,17 @@ class Active:
 
     @property
     def length(self) -> int:
-        """Return the published length of the ``.log``."""
+        """Return the published length of the `.log`."""
         return self.index.position
 
     @property
     def offset_bytes(self) -> int:
-        """Return the published length of the ``.index``."""
+        """Return the published length of the `.index`."""
         return self.index.offset_bytes
 
     @property
     def time_bytes(self) -> int:
-        """Return the published length of the ``.timeindex``."""
+        """Return the published length of the `.timeindex`."""
         return self.index.time_bytes
 
     @property
@@ -178,7 +178,7 @@ def lateness_with(lateness: int | None, latest_ms: int, least_ms: int | None) ->
     return None if lateness is None or least_ms is None else max(lateness, latest_ms - least_ms)
 
 
-_BASE, _END, _LATEST = 0, 1, 7  # of a row that ``Sealed.to_json`` made
+_BASE, _END, _LATEST = 0, 1, 7  # of a row that `Sealed.to_json` made
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class Side(Shape):
 
 
 class Chunk(Shape):
-    """A row of ``chunks``."""
+    """A row of `chunks`."""
 
     name: Annotated[str, Meta(pattern=CHUNK_NAME)]
     length: Whole
@@ -73,7 +73,7 @@ WriterRows = dict[Text, Writer]
 
 
 class WritersTable(Shape):
-    """``state.writers``."""
+    """`state.writers`."""
 
     rows: WriterRows
     snapshot: Side | None
@@ -91,7 +91,7 @@ class LostRow(Row):
 
 
 class Topic(Shape):
-    """``state`` of an entry of a topic's journal."""
+    """`state` of an entry of a topic's journal."""
 
     deleted: bool
     config: dict[str, str]

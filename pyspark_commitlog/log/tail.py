@@ -44,7 +44,7 @@ class Slices:
             raise gap.why
 
     def check_offset(self, offset: int) -> None:
-        """Refuse an offset in a gap; raises as ``check``."""
+        """Refuse an offset in a gap; raises as `check`."""
         for gap in self.gaps:
             if gap.start <= offset < gap.end:
                 raise gap.why
@@ -55,13 +55,9 @@ class Slices:
 
 
 def slices_of(partition: int, tail: Sequence[tuple[Shared, Footer | Unreadable]], start: int, end: int) -> Slices:
-    """Return a partition's slices and gaps.
+    """Return a partition's slices and gaps between own and active segments.
 
-    Args:
-        partition: its number.
-        tail: the tail's objects in order, with footer or error.
-        start: end offset of the partition's own segments.
-        end: base offset of its active segment.
+    `tail` has each object's footer or error, in order; `start` and `end` are offsets.
     """
     rows, gaps, why = list[list[Any]](), list[TailGap](), None
     for shared, found in tail:

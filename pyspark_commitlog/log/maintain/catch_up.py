@@ -423,7 +423,7 @@ class _Copy:
         settled = self.source.settled(self.state.topic_id)[1]
         _, state = self.source.newest(self.state.topic_id)  # after it: removal follows the log start
         was, now = self.settled.partition(partition), settled.partition(partition)
-        if tried is not None and _lists(tried, partition) == _lists(settled, partition):  # as in ``_frames``
+        if tried is not None and _lists(tried, partition) == _lists(settled, partition):  # as in `_frames`
             raise missing(gone) from gone
         if state.log_start[partition] > offset or not _nothing_dropped(was, now):
             raise _GoneError(str(gone)) from gone

@@ -74,7 +74,6 @@ def collect(
     read, in case the root was restored meanwhile.
 
     Args:
-        topic, topic_id: the incarnation.
         thorough: also unnamed tables, and chunks of entries kept for a damaged partition. Reads all retained entries;
             else only those it deletes, since a commit may wait.
         budget_seconds: limit of deletions if each is a request.

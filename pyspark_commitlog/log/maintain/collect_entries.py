@@ -63,7 +63,6 @@ def collect_entries(
     Chunks of damaged or void entries are left to the sweep: a writer may name them again.
 
     Args:
-        topic, state: the incarnation.
         gone: settled numbers, ascending.
         anchors: write ids by entry number, from settle entries; updated for the next run.
         enough: whether to stop; asked before each entry and read.

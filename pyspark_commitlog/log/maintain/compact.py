@@ -104,7 +104,7 @@ def compact(
 
     Raises:
         CorruptionError: a frame is damaged; other partitions were compacted, as after any other error, a worker's too.
-        TopicChangedError: the topic was deleted or recreated.
+        TopicChangedError: the incarnation is gone.
     """
     done: list[Compacted] = []
     topic.forget_defaults()
@@ -246,7 +246,7 @@ def _compacted(job: CompactionJob, done: Sequence[Replacement], keyless: int) ->
     return Compacted(job.partition, (before, after), (size, size - gone + made), keyless)
 
 
-# --- where nothing can be appended ------------------------------------------------------------------------
+# --- without append ---------------------------------------------------------------------------------------
 
 
 def _split_failures(topic: TopicLog, topic_id: str) -> list[Exception]:

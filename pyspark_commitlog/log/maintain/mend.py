@@ -64,7 +64,7 @@ def mend_segments(
     Raises:
         ConflictError: a settler holds the lock, or changed damaged segments: repeat.
         CorruptionError: a manifest is damaged or missing.
-        TopicChangedError: the topic was deleted or recreated.
+        TopicChangedError: the incarnation is gone.
     """
     topic.forget_defaults()
     donors = [Donor(other, topic_id) for other in others]

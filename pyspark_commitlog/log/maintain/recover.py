@@ -25,7 +25,7 @@ def recover(topic: TopicLog, topic_id: str) -> int:
 
     Raises:
         CorruptionError: a needed log or manifest is damaged; other segments were checked, as after any other error.
-        TopicChangedError: the topic was deleted or recreated.
+        TopicChangedError: the incarnation is gone.
     """
     topic.forget_defaults()
     if not topic.storage.can_append or _sound(topic, topic_id):

@@ -115,7 +115,7 @@ def delete_records(topic: TopicLog, topic_id: str, offsets: Mapping[int, int]) -
 
     Raises:
         UsageError, OffsetOutOfRangeError: see `plan_deletion`; nothing was changed.
-        TopicChangedError: the topic was deleted or recreated.
+        TopicChangedError: the incarnation is gone.
     """
 
     def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
@@ -137,7 +137,7 @@ def retain(topic: TopicLog, topic_id: str) -> Retained:
 
     Raises:
         CorruptionError: a manifest is damaged; other partitions were retained, as after any other read error.
-        TopicChangedError: the topic was deleted or recreated.
+        TopicChangedError: the incarnation is gone.
     """
     topic.forget_defaults()
     if not topic.storage.can_append:

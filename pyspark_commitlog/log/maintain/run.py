@@ -32,9 +32,9 @@ class Maintained:
 
     Attributes:
         rebuilt_indexes: number of segments.
-        swept_files, merged: without append only: unnamed files swept, objects merged.
+        swept_files, merged: without append only.
         not_compacted: reason -> partitions, if nothing was compacted.
-        busy, busy_ms: holder of the settlers' lock that a step met, and for how long it had it.
+        busy, busy_ms: holder of the settlers' lock that a step met, and for how long.
     """
 
     topic: str
@@ -53,7 +53,7 @@ class Maintained:
 
 
 def maintain_topic(topic: TopicLog, progress: Progress) -> Maintained:
-    """Maintain a topic; see ``CommitLog.maintain``."""
+    """Maintain a topic; see `CommitLog.maintain`."""
     with topic.in_steps():
         return _maintain(topic, progress)
 
@@ -138,7 +138,7 @@ class _Steps:
         """Return a step's result, or `otherwise` if it fails.
 
         Raises:
-            TopicChangedError: the topic was deleted or recreated.
+            TopicChangedError: the incarnation is gone.
         """
         self.progress(name, 0, 1)
         try:

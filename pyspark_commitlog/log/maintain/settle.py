@@ -147,7 +147,7 @@ def _settle_objects(topic: TopicLog, stored: Stored, state: TopicState, config: 
     failed: Exception | None = None
     try:
         merge(topic, topic_id, most_bytes=most, enough=Budget(clock, seconds).spent)
-    except Exception as error:  # noqa: BLE001 raised below: what can't be merged keeps nothing from being collected
+    except Exception as error:  # noqa: BLE001 raised below: collecting goes on
         failed = error
     _collect_some(topic, topic_id, waiting, seconds, least)
     waiting.published = topic.published
@@ -235,8 +235,8 @@ def _settle_locked(
 ) -> tuple[Settled, bool]:
     """Settle under the lock; return also whether acks=0 chunks may be lost.
 
-    `retry`: also try partitions published as damaged. `last`: publish damage although chunks are unsynced, as their
-    losses are voided by now.
+    `retry`: also partitions published as damaged. `last`: publish damage although chunks are unsynced; losses are
+    voided by now.
     """
     stored, state = topic.newest_durable(topic_id, fresh=True)
     base, before = topic.settled(topic_id)

@@ -45,7 +45,7 @@ def publish_piece(
     manifests = Manifests(topic, topic_id)
 
     def swap(base: Stored, now: SettleState) -> Change | None:
-        _, state = topic.newest(topic_id)  # after ``now``, which may lack what the topic's entry made void
+        _, state = topic.newest(topic_id)  # after `now`, which may lack late voids
         row = replace(now.partition(partition), dropped_below=dropped_below, voids_at=known_at)
         if is_misled(state, partition, row):
             return None

@@ -54,12 +54,9 @@ class _InVainError(Exception):
 def merge(
     topic: TopicLog, topic_id: str, *, most_bytes: int | None = None, enough: Callable[[], bool] = lambda: False
 ) -> Merged:
-    """Merge what is due, smallest first.
+    """Merge what is due, smallest first, asking `enough` before each.
 
-    Args:
-        topic, topic_id: the incarnation.
-        most_bytes: largest merge, unless it is late; None: unlimited, own pieces too.
-        enough: asked before each merge.
+    `most_bytes`: largest merge, unless it is late; None: unlimited, own pieces too.
 
     Raises:
         CorruptionError: some sources are damaged; all other merges were published.
@@ -117,10 +114,7 @@ def split(topic: TopicLog, topic_id: str, objects: Sequence[Shared]) -> int:
 class _Merge:
     """Planning and work of one merge.
 
-    Args:
-        topic, state: the topic; its state is read after `settled`, see `Sources`.
-        base, settled: the newest settle entry, for names (rule O1), and its state.
-        damaged: tail objects and partitions to leave out.
+    `state` is read after `settled`, see `Sources`; `base` gives names (rule O1); `damaged` are left out.
     """
 
     def __init__(
@@ -148,7 +142,7 @@ class _Merge:
         for tail in plan_tail(self._settled.tail, self._log_bytes, self._limits.segment_bytes, self._damaged):
             if most_bytes is None or tail.size_bytes <= most_bytes or tail.late:
                 return tail
-        if not own or self._config.has_policy("compact"):  # compaction joins what it takes, too
+        if not own or self._config.has_policy("compact"):  # compaction joins pieces too
             return None
         for partition in range(len(self._settled.partitions)):
             if partition in self._damaged:
@@ -169,8 +163,7 @@ class _Merge:
         """Run and publish a merge; return the bytes written.
 
         Raises:
-            _InVainError: it can't be published any more.
-            DamagedError: a source can't be read.
+            _InVainError, DamagedError: it was overtaken, or a source can't be read.
         """
         if isinstance(plan, OwnMerge):
             with damage_of(plan.partition):

@@ -17,7 +17,7 @@ from pyspark_commitlog.log.settle_state import Sealed, Shared
 FAN_IN = 8
 #: Average slice size, over partitions with records, from which a merge writes own objects.
 OWN_BYTES = 8 * 2**20
-#: Objects of a tier from which the tail is late: nobody maintains the topic.
+#: Objects of a tier from which the tail is late, as in an unmaintained topic.
 LATE = 3 * FAN_IN
 _LOWEST_CLASS = -7
 

@@ -86,6 +86,7 @@ def _refuse_appended(topic: TopicLog, before: SettleState) -> None:
 
 
 def _finish(topic: TopicLog, topic_id: str, run: _ObjectRun, writer: ObjectWriter) -> Written | None:
+    """Put the object, unless another settler was first (rule O13)."""
     _, now = topic.settled(topic_id)
     if not run.may_publish_on(now):
         writer.discard()

@@ -151,8 +151,8 @@ def tail_to_own(
 ) -> Change | None:
     """Return the change that moves the oldest tail objects to own pieces.
 
-    None unless exactly these `objects` are the first of the tail (O2). `new` has their pieces by partition, without
-    slices below the log start; `log_start` is not older.
+    None unless exactly these `objects` are the first of the tail (O2). `new` are their pieces above the log start, by
+    partition.
 
     Raises:
         StorageError, OSError: a manifest could not be written.

@@ -39,11 +39,7 @@ def plan_let_go(
 ) -> LetGo:
     """Return the segments to release, dropping at most `most` names (pure).
 
-    Args:
-        own: partition -> its own segments, in order; without unreadable ones.
-        tail: the tail's objects in order, each with its footer or None.
-        log_start: by partition.
-        most: the limit.
+    `own` has own segments by partition, without unreadable ones; `tail` has None for unreadable footers.
     """
     gone: dict[int, int] = {}
     emptied: set[int] = set()
@@ -77,7 +73,7 @@ def let_go(topic: TopicLog, topic_id: str) -> int:
     """Release segments, by several entries if needed; return their number.
 
     Raises:
-        TopicChangedError: the topic was deleted or recreated.
+        TopicChangedError: the incarnation is gone.
         OutcomeUnknownError, ConflictError, StorageError: see `TopicLog.change`; safe to repeat.
     """
     operation, gone = _LettingGo(topic, topic_id), 0

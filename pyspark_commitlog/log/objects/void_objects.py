@@ -32,7 +32,7 @@ def give_up(
         UsageError: see `choose`, or there is more damage; nothing was voided.
         ConflictError: merging or compaction interfered: repeat.
         CorruptionError: a manifest is damaged; nothing was voided.
-        TopicChangedError: the topic was deleted or recreated.
+        TopicChangedError: the incarnation is gone.
     """
     if topic.storage.can_append:
         return void(topic, topic_id, ranges, force=force, dry_run=dry_run)

@@ -10,7 +10,7 @@ from pyspark_commitlog.storage.read_ahead import FileRange, ReadAhead, ahead_of
 
 
 class RecordLocation(NamedTuple):
-    """Byte range of records up to ``next_offset``; None if in memory."""
+    """Byte range of records up to `next_offset`; None if in memory."""
 
     range: FileRange | None
     next_offset: int

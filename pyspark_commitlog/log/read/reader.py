@@ -160,7 +160,7 @@ class PartitionReader:
             OffsetOutOfRangeError: the range is not in [log start offset, high watermark).
             CorruptionError: stored bytes are damaged; nothing of that frame is returned.
             LogTruncationError: the topic was restored, or an unclean election lost planned records.
-            TopicChangedError: the topic was deleted or recreated.
+            TopicChangedError: the incarnation is gone.
         """
         self._check_range(start, end)
         with closing(self._prefetch(start, end, careful=careful)) as prefetcher:
@@ -290,7 +290,7 @@ class PartitionReader:
             if self._warned.is_new(gap):
                 logger.warning("%s: they are skipped", what)
 
-    # --- where an offset lies ----------------------------------------------------------------------------
+    # --- location of an offset ---------------------------------------------------------------------------
 
     def _prefetch(self, start: int, stop: int, *, careful: bool) -> Prefetcher:
         return Prefetcher(self._topic.storage, self._locate, start, stop, careful=careful)
@@ -548,7 +548,7 @@ def own_memory(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def read_range(topic: TopicLog, wanted: OffsetRange, names: Sequence[str] | None = None) -> Iterator[Rows]:
-    """Yield the records of a range; see ``PartitionReader.read``."""
+    """Yield the records of a range; see `PartitionReader.read`."""
     if wanted.start < wanted.end:
         reader = PartitionReader(topic, wanted.topic_id, wanted.partition, names, planned=wanted.planned)
         yield from reader.read(wanted.start, wanted.end)

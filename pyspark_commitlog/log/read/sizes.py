@@ -86,9 +86,7 @@ class StoredSizes:
         wanted = range(max(view.settle.oldest_unsettled, view.topic.created + 1), view.newest.sequence + 1)
         self._extents = {sequence: extents for sequence, extents in self._extents.items() if sequence in wanted}
         missing = [sequence for sequence in wanted if sequence not in self._extents]
-        for first in range(
-            0, len(missing), AT_ONCE
-        ):  # what is settled meanwhile, or lost, is missing: no limit rests on it
+        for first in range(0, len(missing), AT_ONCE):  # settled or lost ones are missing: only an estimate
             some = missing[first : first + AT_ONCE]
             for sequence, pending in read_many(self._topic, some, shared_tables, inline=False).items():
                 self._extents[sequence] = pending[0].extents

@@ -40,7 +40,7 @@ def find_time(topic: TopicLog, topic_id: str, partition: int, timestamp_ms: int)
 
     Raises:
         CorruptionError: needed frames are damaged.
-        TopicChangedError: the topic was deleted or recreated.
+        TopicChangedError: the incarnation is gone.
         UsageError: `timestamp_ms` is no whole number.
     """
     at = whole_number("timestamp", timestamp_ms)
@@ -54,7 +54,7 @@ def find_max_timestamp(topic: TopicLog, topic_id: str, partition: int) -> Offset
 
     Raises:
         CorruptionError: needed frames are damaged.
-        TopicChangedError: the topic was deleted or recreated.
+        TopicChangedError: the incarnation is gone.
     """
     return _searched(topic, partition, lambda: _Latest(topic, topic_id, partition).run())
 
@@ -82,7 +82,7 @@ def spans_outside(topic: TopicLog, topic_id: str, partition: int, first_ms: int,
     From metadata and time indexes alone, so incomplete; empty if a file is damaged or missing, which a reader reports.
 
     Raises:
-        TopicChangedError: the topic was deleted or recreated.
+        TopicChangedError: the incarnation is gone.
     """
     try:
         return list(_Search(topic, topic_id, partition, first_ms).outside(last_ms))

@@ -285,14 +285,9 @@ def unsettled_frames(
     voids: Sequence[Void] = (),
     entries: Entries | None = None,
 ) -> Iterator[Unsettled | Gap]:
-    """Yield a partition's unsettled frames, checked (rule R11), and voided ranges.
+    """Yield a partition's unsettled frames, checked (R11), and voided ranges.
 
-    Args:
-        topic, topic_id: the incarnation.
-        sources: of the partition, by offset.
-        from_offset: start.
-        voids: of the partition.
-        entries: reader of inline bytes and whole chunks.
+    `sources` and `voids` are the partition's, by offset; `entries` reads inline bytes and whole chunks.
     """
     entries = entries or Entries(topic)
     for source in sources:

@@ -190,7 +190,7 @@ class _Checker:
         bases = [*(segment.base_offset for segment in sealed), row.active.base_offset][1:]
         for segment, following in zip(sealed, bases, strict=True):
             fault = f"{where}: segment {segment.stem} ends at {segment.end_offset}, the next one starts at {following}"
-            below = segment.end_offset < following <= start  # a merge leaves out what is below the log start
+            below = segment.end_offset < following <= start  # merges leave out offsets below the log start
             self._expect(segment.end_offset == following or below or not complete, fault)
             self._guard(self._segment, partition, segment, segment.end_offset)
         if self.topic.storage.can_append:

@@ -62,7 +62,7 @@ def void(
         UsageError: see `choose`; nothing was voided.
         ConflictError: a settler keeps holding the lock.
         CorruptionError: a manifest is damaged; nothing was voided.
-        TopicChangedError: the topic was deleted or recreated.
+        TopicChangedError: the incarnation is gone.
     """
     if force and not ranges:
         raise UsageError("force gives up records that can be read: say which, by partition and offsets")

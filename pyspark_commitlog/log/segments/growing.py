@@ -87,7 +87,7 @@ class GrowingSegment:
         self.times += indexed.time_entry
 
     def roll_from(self, now_ms: int) -> None:
-        """Time the roll by the clock, if the first frame has no timestamp."""
+        """Time the roll by the clock if the frame has no timestamp."""
         self.index = rolling_from(self.index, now_ms)
 
     def seal(self) -> None:

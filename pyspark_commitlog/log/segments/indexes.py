@@ -59,8 +59,7 @@ def mended(
 ) -> Active | Sealed | None:
     """Rebuild a segment's indexes if damaged or missing.
 
-    Returns:
-        None if they are sound, else the segment to publish; an active one may be sealed.
+    Returns the segment to publish, None if all is sound. An active one may be sealed.
 
     Raises:
         CorruptionError: the log's published part is damaged; nothing was written.

@@ -51,7 +51,7 @@ def weight(lengths: Iterable[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SettleLoad:
-    """Unsettled bytes (by ``weight``), entries and age (ms), against the config."""
+    """Unsettled bytes (by `weight`), entries and age (ms), against the config."""
 
     bytes: int
     entries: int

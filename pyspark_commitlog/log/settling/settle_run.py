@@ -128,7 +128,7 @@ class SettleRun:
         return is_spent
 
     def _move_all(self, sources: Mapping[int, Sequence[Source | Hole]]) -> None:
-        """Move every partition that has sources, by ``_move``."""
+        """Move every partition that has sources, by `_move`."""
         raise NotImplementedError
 
     def _move(self, partition: int, sources: Sequence[Source | Hole]) -> None:
@@ -167,12 +167,8 @@ class SettleRun:
     ) -> SettleState:
         """Return the state to publish on top of `before`.
 
-        Args:
-            before: the newest settle entry's state.
-            partitions: rows to publish.
-            all_pending: entries from the oldest unsettled on; empty if not read.
-            others: the same for undamaged partitions.
-            publish_damage: publish new damage; unmended old damage stays.
+        `all_pending` are the entries from the oldest unsettled on, if read; `others` those that undamaged partitions
+        need. Unmended old damage stays.
         """
         kept = {known.partition: known for known in before.damaged if known.partition not in self._tried}
         if publish_damage:
@@ -214,6 +210,6 @@ def _reached(
     for entry in pending:
         if any(end > partitions[p].end_offset for p, end in enumerate(entry.log_end) if p not in damaged):
             break
-        if entry.sequence >= oldest:  # another settler may be ahead of what this one read
+        if entry.sequence >= oldest:  # another settler may be ahead
             oldest, through = entry.sequence + 1, (entry.sequence, entry.write_id)
     return oldest, through

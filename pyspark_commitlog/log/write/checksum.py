@@ -36,7 +36,7 @@ _MASK = 2**64 - 1
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _ONE, _27, _29, _30, _31 = (np.uint64(number) for number in (1, 27, 29, 30, 31))
-_BLOCKS, _HEADERS = 2**32, 2**33  # where the factors of blocks and of headers begin
+_BLOCKS, _HEADERS = 2**32, 2**33  # first factors of blocks and of headers
 
 
 def mixed(numbers: Hashes) -> Hashes:

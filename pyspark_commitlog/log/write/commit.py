@@ -218,7 +218,7 @@ def commit(
         hw_later: the caller states the high watermark (`Order.state_hw`), until which readers see nothing.
 
     Raises:
-        TopicChangedError: the topic was deleted or recreated.
+        TopicChangedError: the incarnation is gone.
         StagedExpiredError, StaleBatchError, WriterFencedError: see `check_floor` and `judge`.
         UsageError: see `check_writer`.
         InvalidRecordError: keyless records in a topic compacted by now.
@@ -269,13 +269,13 @@ def _check_journal_is_whole(topic: TopicLog, topic_id: str, newest: Stored) -> N
     Raises:
         CorruptionError: the newest entry was deleted, or the root is an inconsistent copy.
     """
-    state = topic.settle_journal(topic_id).reader_state()  # ``damaged`` has just looked
+    state = topic.settle_journal(topic_id).reader_state()  # `damaged` has just looked
     if state is None:
         return
     through: int = state.anchor.entry.body["through"][0]
     if through <= newest.sequence:
         return
-    there = topic.journal.newest()  # it may have been put, and settled, since ``newest`` was
+    there = topic.journal.newest()  # it may have been put, and settled, since `newest` was
     if there is not None and there.sequence <= newest.sequence:
         raise CorruptionError(
             f"topic {topic.name!r}: entries up to {through} are in its segments, and its newest entry is "

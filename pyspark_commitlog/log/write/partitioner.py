@@ -21,7 +21,7 @@ class Assigner(Protocol):
     """Source of partitions for a stager."""
 
     def assign(self, keys: pa.BinaryArray, explicit: pa.Array | None, sizes: Ints) -> Ints:
-        """Return the partition of every record; see ``Partitioner.assign``."""
+        """Return the partition of every record; see `Partitioner.assign`."""
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Partitioner:
         partitions: of the topic.
         kind: for keyless records: `sticky` moves on after `batch_bytes`, `roundrobin` after each.
         batch_bytes: at least 1.
-        first: start of keyless records: the task's number, so that tasks spread.
+        first: start of keyless records, by task.
     """
 
     partitions: int
@@ -45,10 +45,7 @@ class Partitioner:
     def assign(self, keys: pa.BinaryArray, explicit: pa.Array | None, sizes: Ints) -> Ints:
         """Return the partition of every record.
 
-        Args:
-            keys: binary, null if keyless.
-            explicit: int32, null to choose; None without a partition column.
-            sizes: bytes of each record.
+        `keys` are null if absent, `explicit` (int32) null to choose, `sizes` in bytes.
         """
         if self.partitions == 1:
             return np.zeros(len(keys), np.int64)
@@ -89,5 +86,5 @@ class KeyIgnoring:
     inner: Partitioner
 
     def assign(self, keys: pa.BinaryArray, explicit: pa.Array | None, sizes: Ints) -> Ints:
-        """Return the partition of every record; see ``Partitioner.assign``."""
+        """Return the partition of every record; see `Partitioner.assign`."""
         return self.inner.assign(pa.nulls(len(keys), pa.binary()), explicit, sizes)

@@ -144,7 +144,7 @@ class Stager:
         self._enough_rows = state.partitions * SLICE_ROWS
         self._pending: dict[int, _Pending] = defaultdict(_Pending)
         self._pinned = self._slices = 0
-        self._encoding: deque[tuple[int, int, Encode]] = deque()  # partition, bytes of the rows, what waits for it
+        self._encoding: deque[tuple[int, int, Encode]] = deque()  # partition, bytes of the rows, result
         self._finished: dict[int, list[frame.Pieces]] = defaultdict(list)
         self._finished_bytes = 0
         self._rows: dict[int, int] = defaultdict(int)
