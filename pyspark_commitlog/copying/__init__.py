@@ -1,1 +1,1 @@
-"""Copies of topics between two roots: same topic ids, offsets and histories (docs/explanation/design/copies.md)."""
+"""Copies of topics between roots: same ids, offsets, histories."""

@@ -1,4 +1,4 @@
-"""Compare the records of a topic in two roots, offset by offset; reads only."""
+"""Compare a topic's records in two roots, offset by offset; read-only."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.checksum import hashes
 from pyspark_commitlog.model import OffsetRange, Progress, silent
 
-#: Offsets that are compared at a time, and faults that are named of a partition.
+#: Offsets compared at a time, and faults named of a partition.
 _WINDOW = 2**18
 _FAULTS = 5
-#: What a hash differs by where the timestamp is that of the append.
+#: Added to the hash if the timestamp is that of the append.
 _APPEND_TIME, _ZERO = np.uint64(0x9E3779B97F4A7C15), np.uint64(0)
 
 Hashes = npt.NDArray[np.uint64]
@@ -27,10 +27,10 @@ Hashes = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What a comparison found: records that are the same in both, and ``faults``, none where all are.
+    """Outcome of a comparison: equal ``records``, and ``faults``.
 
-    ``superseded`` counts records of a compacted topic that one side only has: the other is compacted further, or the
-    copy missed the tombstones of keys that were deleted (docs/explanation/design/copies.md).
+    ``superseded`` counts records of a compacted topic at one side only: the other is compacted further, or missed
+    tombstones (docs/explanation/design/copies.md).
     """
 
     topic: str
@@ -40,14 +40,14 @@ class Compared:
 
 
 def compare_topic(source: TopicLog, destination: TopicLog, progress: Progress = silent) -> Compared:
-    """Compare a topic of two roots, as far as the destination has it.
+    """Compare a topic as far as the destination has it.
 
     Args:
-        source, destination: handles of the topic in both roots.
-        progress: is called with how many offsets were compared; it may raise to end the work there.
+        source, destination: handles of the topic.
+        progress: gets a title, and offsets done and in all; may raise to stop.
 
     Raises:
-        UnknownTopicError: one of them has no such topic.
+        UnknownTopicError: one has no such topic.
         CorruptionError: stored bytes are damaged.
     """
     _, there = destination.newest()
@@ -98,7 +98,7 @@ class _Comparison:
             self._progress("verify", self._done, self._total)
 
     def _log_start(self, number: int) -> int:
-        """Return the higher log start offset of a partition by now: retention at one end was faster."""
+        """Return a partition's higher log start offset by now."""
         ends = ((self._source, self._here), (self._destination, self._there))
         return max(topic.newest(state.topic_id)[1].log_start[number] for topic, state in ends)
 
@@ -116,7 +116,6 @@ class _Comparison:
 
 
 def _hashed(topic: TopicLog, state: TopicState, partition: int, start: int, end: int) -> tuple[Ints, Hashes]:
-    """Return the offsets of the records of a range, ascending, and a hash of each."""
     wanted = OffsetRange(topic.name, state.topic_id, partition, start, end)
     offsets: list[Ints] = [np.zeros(0, np.int64)]
     found: list[Hashes] = [np.zeros(0, np.uint64)]

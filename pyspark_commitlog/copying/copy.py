@@ -1,4 +1,4 @@
-"""Copy topics between two roots, with configs, access rules and consumer groups' offsets."""
+"""Copy topics between two roots, with configs, access rules and groups' offsets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger("pyspark_commitlog.copying")
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What ``copy_topics`` did; ``rules`` are access rules that the destination did not have."""
+    """Outcome of ``copy_topics``; ``rules`` were added at the destination."""
 
     topics: tuple[CopiedTopic, ...]
     groups: tuple[CopiedGroup, ...] = ()
@@ -28,7 +28,7 @@ class Copied:
 
     @property
     def summary(self) -> str:
-        """Return the copied topics and groups as text; empty if none."""
+        """Copied topics and groups as text; empty if none."""
         parts = [
             ("topics", [each.topic for each in self.topics]),
             ("offsets of groups", [g.group for g in self.groups]),
@@ -44,34 +44,33 @@ def copy_topics(
     groups: bool = False,
     progress: Progress = silent,
 ) -> Copied:
-    """Copy topics to another root, or bring copies up to date: ids, offsets, timestamps and histories are the source's.
+    """Copy topics to another root, or bring copies up to date.
 
-    Interrupted at any point, it goes on when it is called again; several at once do no harm. Readers, writers and
-    maintenance of the source may be at work, and readers of the destination: what they see there is always what the
-    source was after some commit, of all partitions at once. With the first entry that anybody else puts at the
-    destination (a commit, a changed config) the topic is one of its own, and copying to it is refused.
+    Ids, offsets, timestamps and histories are the source's. It may be interrupted and called again, or run several
+    times at once, beside readers, writers and maintenance of the source. Readers of the destination see the source as
+    of some commit, of all partitions at once. The first entry that anybody else puts there (a commit, a changed config)
+    makes it a topic of its own, and further copies are refused.
 
     Args:
-        source: the root to copy from, opened, or its directory or URL.
-        destination: the root to copy to; it is made if it is not there.
-        topics: their names; None for all, and all access rules. A warning names those that can't be seen.
-        groups: whether to copy the offsets of consumer groups, too; forward only.
-        progress: is called with what is done, and how much of how much; it may raise to end the work there.
+        source: the root, opened, or its directory or URL.
+        destination: the same; made if it is not there.
+        topics: names; None for all, and all access rules. A warning names those that can't be seen.
+        groups: copy consumer groups' offsets too, forward only.
+        progress: gets a title, and the amount done and in all; may raise to stop.
 
     Returns:
         What was copied.
 
     Raises:
-        UsageError: both roots are one, or topics would begin at a root that belongs together with others.
+        UsageError: both roots are one, or topics would begin at one of several roots.
         UnknownTopicError: the source has no such topic.
-        TopicExistsError: another topic has the name at the destination, or had it.
-        ConflictError: somebody has written to a copy, or the topic there never was one: it can't be brought up to date.
+        TopicExistsError: the destination has, or had, another topic of that name.
+        ConflictError: the topic there was written to, or never was a copy.
         LogTruncationError: the source was restored from something older than the copy.
-        AccessDeniedError: reading at the source, or making topics at the destination, is not allowed.
+        AccessDeniedError: reading at the source, or creating topics at the destination, is not allowed.
         CorruptionError: the source is damaged.
         OutcomeUnknownError: run it again.
-        ExceptionGroup: several topics, or groups, failed. Whatever fails of one, the others are copied, and groups'
-            offsets of those topics; a note of the error names them.
+        ExceptionGroup: several topics or groups failed; all others were copied, as its note says.
     """
     copied, failures = copy_what_can_be(source, destination, topics, groups=groups, progress=progress)
     if failures:
@@ -90,9 +89,9 @@ def copy_what_can_be(
     groups: bool = False,
     progress: Progress = silent,
 ) -> tuple[Copied, list[Exception]]:
-    """Copy as ``copy_topics``; return result and errors of single topics and groups.
+    """Copy as ``copy_topics``; return result and errors of topics and groups.
 
-    Groups get the offsets of topics that were copied.
+    Groups get the offsets of copied topics.
     """
     here, there = (CommitLog(root) if isinstance(root, str) else root for root in (source, destination))
     if here.url == there.url:
@@ -122,7 +121,6 @@ def copy_what_can_be(
 def _write_all(
     destination: CommitLog, offsets: Iterable[SourceOffsets]
 ) -> tuple[tuple[CopiedGroup, ...], list[Exception]]:
-    """Commit the offsets of groups; return the results and the errors."""
     done, failures = [], list[Exception]()
     for group in offsets:
         if not group.positions:
@@ -141,13 +139,13 @@ def compare_topics(
     *,
     progress: Progress = silent,
 ) -> tuple[Compared, ...]:
-    """Compare every record of copied topics at both ends, as far as the destination has them; reads only.
+    """Compare all records of copied topics at both ends; read-only.
 
     Args:
         source: the root that was copied from.
-        destination: the root that was copied to.
-        topics: their names; None for all of the source. A warning names those that can't be seen.
-        progress: is called with what is done, and how much of how much; it may raise to end the work there.
+        destination: the root that was copied to; it is compared as far as it goes.
+        topics: names; None for all of the source. A warning names those that can't be seen.
+        progress: gets a title, and the amount done and in all; may raise to stop.
 
     Raises:
         UnknownTopicError: a topic is missing.
@@ -162,7 +160,10 @@ def compare_topics(
 
 
 def _every_topic(source: CommitLog) -> list[str]:
-    """Return the names of all topics; warn of those that can't be seen."""
+    """Return the names of all topics.
+
+    Warn of those that can't be seen.
+    """
     names = source.topics()
     unseen = source.unseen_topics(names)
     if unseen:
@@ -183,7 +184,6 @@ def _check_two(source: CommitLog, destination: CommitLog) -> None:
 
 
 def _check_begins(destination: CommitLog, names: Sequence[str]) -> None:
-    """Refuse topics that a copy can't begin at the destination, before anything is put there."""
     if destination.storage.together is not None:
         there = destination.listed()
         check_stands_alone(destination.storage, [name for name in names if name not in there])
@@ -194,7 +194,7 @@ def _titled(progress: Progress, title: str) -> Progress:
 
 
 def _copy_rules(source: Access, destination: Access) -> tuple[Rule, ...]:
-    """Add the source's access rules to those of the destination, before topics are seen there."""
+    """Add the source's access rules, before topics are seen there."""
     new = missing_rules(source.rules(), destination.rules())
     if new:
         destination.add(new)

@@ -1,4 +1,4 @@
-"""From the records that a reader yields to frames that cover every offset, for a chunk of the copy."""
+"""Frames of a copy, which cover every offset, from a reader's records."""
 
 from __future__ import annotations
 
@@ -16,28 +16,27 @@ from pyspark_commitlog.log.encoding import empty_frame
 from pyspark_commitlog.log.read.reader import Rows
 from pyspark_commitlog.log.segments.rewrite import FrameRows, encode_rows
 
-#: Offsets that a frame covers at most: its last one is a 32-bit number.
+#: Offsets that a frame covers at most, by its 32-bit last offset.
 MAX_COVERED = 2**31
 _US_PER_MS = 1000
 
 
 class CopyFrameSink(Protocol):
-    """Where a partition's frames go, in order."""
+    """Destination of a partition's frames, in order."""
 
     def chunk_for(self, offset: int) -> tuple[str, int]:
-        """Return the unique part of the chunk's name that the frame at ``offset`` goes to, and its extent's base."""
+        """Return a frame's chunk id, and its extent's base offset."""
 
     def add(self, data: bytes, offset: int, covered: int) -> None:
-        """Take a frame that covers so many offsets."""
+        """Append a frame that covers ``covered`` offsets."""
 
 
 @dataclass
 class FrameMaker:
-    """Makes frames of one partition: ``covered`` is the offset up to which there are some.
+    """Makes frames of one partition, up to offset ``covered`` so far.
 
-    Offsets without a record (compacted, voided, deleted before they were copied) are covered by the frame after them,
-    the last ones by a frame without rows. ``otherwise_ms`` says which timestamp such a frame has where no record came
-    before it.
+    A frame also covers the offsets before it without records (compacted, voided, deleted); one without rows covers the
+    last. ``otherwise_ms`` returns its timestamp if no record came before.
     """
 
     sink: CopyFrameSink
@@ -51,7 +50,7 @@ class FrameMaker:
     _latest_ms: int | None = None
 
     def take(self, rows: Rows) -> None:
-        """Take the next records."""
+        """Add the next records."""
         if rows.batch is None or not rows.count:
             return
         offsets: Ints = rows.offsets if rows.offsets is not None else rows.first_offset + np.arange(rows.count)
@@ -64,7 +63,7 @@ class FrameMaker:
                 start += piece.num_rows
 
     def finish(self, end_offset: int) -> None:
-        """Cover what is left up to ``end_offset``."""
+        """Cover the offsets left up to ``end_offset``."""
         self._flush(end_offset)
         self._cover(end_offset)
 
@@ -85,7 +84,10 @@ class FrameMaker:
         )
 
     def _flush(self, up_to: int) -> None:
-        """Make a frame of what is held; offsets after it are covered by the next one, or at the end by this."""
+        """Write the held records as a frame.
+
+        At the end it covers offsets up to ``up_to``.
+        """
         if not self._held:
             return
         held, self._held = self._held, []
@@ -108,7 +110,7 @@ class FrameMaker:
         self._add(data, base, end)
 
     def _add(self, data: bytes, base: int, end: int) -> None:
-        """Hand out a frame, stamped with its place in its extent: offsets count from 0 there."""
+        """Write a frame, stamped from offset 0 of its extent."""
         head, rest = codec.stamp(codec.parse_encoded(data), self.covered - base, 0)
         self.sink.add(head + rest.to_pybytes(), self.covered, end - self.covered)
         self.covered = end

@@ -1,7 +1,7 @@
-"""Stage a copy: chunks of the destination with the source's records, each noted when it is whole.
+"""Stage a copy: chunks with the source's records, each noted when whole.
 
-A note (``copied/<chunk>.json``) says which offsets a chunk holds, and under which history they were read: a copy that
-is begun again goes on after it. Notes are hints: what they say is checked, and without them the records are read again.
+A note (``copied/<chunk>.json``) has a chunk's offsets, and the history they were read under, for a copy that is begun
+again. Notes are checked hints: without them the records are read again.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.storage import OutputFile, Storage
 
-#: A chunk is closed, and noted, when it has so many bytes.
+#: Bytes of a chunk before it is closed and noted.
 CHUNK_BYTES = 64 * 2**20
 _NOTE_BYTES = 2**20
 _Extent = Annotated[tuple[Whole, Whole, Whole, Whole, Whole], Meta()]
 
 
 class _Note(Shape):
-    """What a note says; an extent is partition, position, length, rows, base offset."""
+    """Shape of a note.
+
+    An extent is partition, position, length, rows, base offset.
+    """
 
     topic_id: Id
     sequence: Whole
@@ -46,13 +49,13 @@ class _Note(Shape):
 
 
 def note_path(paths: TopicPaths, chunk: str) -> str:
-    """Return where the note of a chunk lies."""
+    """Return the path of a chunk's note."""
     return f"{paths.copied}/{chunk.removesuffix('.chunk')}.json"
 
 
 @dataclass
 class ChunkWriter:
-    """Writes frames of one partition after the other to chunks; a ``CopyFrameSink`` for the ``begun`` one."""
+    """Writes frames to chunks, partition by partition: a ``CopyFrameSink``."""
 
     storage: Storage
     paths: TopicPaths
@@ -66,11 +69,11 @@ class ChunkWriter:
     _extents: list[Extent] = field(default_factory=list)
 
     def begin(self, partition: int) -> None:
-        """Have the frames after this be another partition's."""
+        """Begin another partition."""
         self._partition = partition
 
     def chunk_for(self, offset: int) -> tuple[str, int]:
-        """Return the unique part of the chunk's name that the frame at ``offset`` goes to, and its extent's base."""
+        """Return a frame's chunk id, and its extent's base offset."""
         if self._output is None:
             self._name = chunk_name(self.sequence, self.storage.new_id())
             self._output, self._position, self._extents = self.storage.create(self.paths.chunk(self._name)), 0, []
@@ -79,7 +82,7 @@ class ChunkWriter:
         return chunk_id(self._name), self._extents[-1].base_offset
 
     def add(self, data: bytes, offset: int, covered: int) -> None:
-        """Take a frame that covers so many offsets."""
+        """Append a frame that covers ``covered`` offsets."""
         assert self._output is not None
         self._output.write(data)
         self._position += len(data)
@@ -90,7 +93,10 @@ class ChunkWriter:
             self.close(noted=True)
 
     def close(self, *, noted: bool) -> None:
-        """Make the chunk durable; note what it holds, where more is to come before it is committed."""
+        """Make the chunk durable.
+
+        Note it if more is to come before the commit.
+        """
         if self._output is None:
             return
         chunk = ChunkRef(self._name, *self._output.close())
@@ -107,15 +113,15 @@ class ChunkWriter:
             self.storage.write_once(note_path(self.paths, chunk.name), seal(note))
 
     def discard(self) -> None:
-        """Give up the chunk that is being written."""
+        """Discard the open chunk."""
         if self._output is not None:
             self._output.discard()
 
 
 def noted_pieces(storage: Storage, paths: TopicPaths, source: TopicState) -> dict[int, dict[int, Piece]]:
-    """Return the staged pieces of an interrupted copy.
+    """Return an interrupted copy's pieces: partition -> base offset -> piece.
 
-    partition -> base offset -> piece; chunks that are gone are left out.
+    Chunks that are gone are left out.
     """
     found: dict[int, dict[int, Piece]] = defaultdict(dict)
     for name in storage.names(paths.copied):
@@ -139,17 +145,17 @@ def noted_pieces(storage: Storage, paths: TopicPaths, source: TopicState) -> dic
 
 
 def remove_notes(storage: Storage, paths: TopicPaths) -> None:
-    """Remove all notes: what they name is committed."""
+    """Remove all notes, after the commit."""
     for name in storage.names(paths.copied):
         storage.delete(f"{paths.copied}/{name}")
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What is copied: the source's records from ``start`` on, up to its log ends.
+    """Staging of the source's records from ``start`` on.
 
-    ``progress`` is called with how many offsets are staged. ``latest_ms`` returns the largest timestamp of a partition
-    at the destination, in ms.
+    ``progress`` gets the number of offsets staged. ``latest_ms`` returns a partition's largest timestamp at the
+    destination, in ms.
     """
 
     source: TopicLog
@@ -161,11 +167,11 @@ class Stage:
     latest_ms: Callable[[int], int]
 
     def run(self, known: Mapping[int, Mapping[int, Piece]], partitions: Collection[int] | None = None) -> list[Piece]:
-        """Stage what is missing after what is ``known`` already; return all pieces, by partition and offset.
+        """Stage what ``known`` lacks; return all pieces, by partition and offset.
 
         Args:
-            known: what ``noted_pieces`` has found.
-            partitions: only these, and note all that is staged: somebody else commits it. None: all.
+            known: as of ``noted_pieces``.
+            partitions: only these, all noted, as another process commits; None for all.
 
         Raises:
             OffsetOutOfRangeError: retention was faster; look at the source again.

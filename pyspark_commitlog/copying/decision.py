@@ -1,4 +1,7 @@
-"""What a copy may do with the topic at its destination, and which entry comes next. Pure."""
+"""Decisions of a copy.
+
+What it may do at its destination, and which entry is next. Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ from pyspark_commitlog.log.maintain.collect import former_incarnations
 from pyspark_commitlog.log.state import ChunkRef, Extent, TopicState, WriterRow, Writers
 from pyspark_commitlog.log.write.writers import FORMER_QUERIES
 
-#: How error messages end that nothing but another root helps with.
+#: Advice of errors that only another root helps with.
 _ELSEWHERE = "copy it to another root"
 
 
 @dataclass(frozen=True, slots=True)
 class DestinationHead:
-    """The newest entry of the topic at the destination, and its state."""
+    """Newest entry of the topic at the destination, and its state."""
 
     stored: Stored
     state: TopicState
@@ -27,9 +30,9 @@ class DestinationHead:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Copied frames of one partition in a chunk, with their offsets; ``extent.chunk`` means nothing yet.
+    """Copied frames of one partition in a chunk; ``extent.chunk`` is unused.
 
-    ``staged_ms``: when an earlier run staged them, by storage time; 0 for this one.
+    ``staged_ms``: storage time when an earlier run staged them; 0 for this one.
     """
 
     chunk: ChunkRef
@@ -38,18 +41,18 @@ class Piece:
 
 
 def check_destination(head: DestinationHead | None, source: TopicState, topic: str, where: str) -> None:
-    """Refuse what is no copy of the source, or is more than that.
+    """Refuse a destination that is not just a copy of the source.
 
     Args:
-        head: the newest entry at the destination, which was read before ``source``; None for none.
+        head: its newest entry, read before ``source``; None for none.
         source: the source's newest state.
         topic: its name.
-        where: the destination; for messages.
+        where: the destination, for messages.
 
     Raises:
-        TopicExistsError: another topic has the name there, or had it.
-        ConflictError: somebody has written to the copy, or it never was one.
-        LogTruncationError: the source was restored from a copy that is older than this one.
+        TopicExistsError: another topic has, or had, the name there.
+        ConflictError: the copy was written to, or never was one.
+        LogTruncationError: the source was restored from something older than this copy.
     """
     if head is None:
         return
@@ -86,7 +89,7 @@ def check_destination(head: DestinationHead | None, source: TopicState, topic: s
 
 
 def starts(begun: Sequence[int], head: DestinationHead | None, source: TopicState) -> tuple[int, ...]:
-    """Return, for each partition of the source, the offset from which on it is not copied yet.
+    """Return the first offset of each partition that is not copied yet.
 
     ``begun``: where a topic that is not there yet begins. Partitions that were added since begin at 0.
     """
@@ -95,7 +98,9 @@ def starts(begun: Sequence[int], head: DestinationHead | None, source: TopicStat
 
 
 def check_starts(start: Sequence[int], source: TopicState, topic: str, where: str) -> None:
-    """Refuse to go on above what the source has: a place that an earlier copy made begins where its log did then.
+    """Refuse to go on above the source's ends.
+
+    An earlier copy began there.
 
     Raises:
         LogTruncationError: the source was restored from something older.
@@ -109,16 +114,16 @@ def check_starts(start: Sequence[int], source: TopicState, topic: str, where: st
 
 
 def looked_ms(head: DestinationHead | None, pieces: Sequence[Piece], began_ms: int) -> int:
-    """Return since when, by the destination's storage time, records are read that are one copy; 0 where nobody knows.
+    """Return the storage time since when a copy's records are read.
 
-    What was deleted at the source since then may have been compacted away, tombstone and all, before it was read.
+    0 if unknown. What the source deleted since may have been compacted before it was read, tombstone and all.
     """
     before = 0 if head is None or head.state.deleted else head.stored.info.modified_ms
     return min((ms for ms in (before, began_ms, *(each.staged_ms for each in pieces)) if ms > 0), default=0)
 
 
 def chained(start: int, end: int, by_start: Mapping[int, Piece]) -> list[Piece]:
-    """Return the pieces that follow one another from ``start`` on, up to ``end`` at most, as far as there are any."""
+    """Return the consecutive pieces from ``start`` on, up to ``end`` at most."""
     pieces = []
     while start < end and (piece := by_start.get(start)) is not None and piece.extent.end_offset <= end:
         pieces.append(piece)
@@ -127,16 +132,16 @@ def chained(start: int, end: int, by_start: Mapping[int, Piece]) -> list[Piece]:
 
 
 def numbered(pieces: Sequence[Piece]) -> tuple[list[ChunkRef], list[Extent]]:
-    """Return the tables of an entry that names these pieces."""
+    """Return an entry's tables for these pieces."""
     numbers: dict[ChunkRef, int] = {}
     extents = [replace(each.extent, chunk=numbers.setdefault(each.chunk, len(numbers))) for each in pieces]
     return list(numbers), extents
 
 
 def created_at(head: DestinationHead | None, slot: Slot) -> int:
-    """Return ``created`` of a copy's entry at a slot: records are looked for in the entries after it.
+    """Return ``created`` of a copy's entry: records are looked for after it.
 
-    Where the entry before leaves out numbers, nothing is looked for in between.
+    After an entry that leaves out numbers, nothing is looked for in between.
     """
     if head is None or head.state.deleted or head.stored.entry.next is not None:
         return slot.sequence - 1
@@ -144,7 +149,10 @@ def created_at(head: DestinationHead | None, slot: Slot) -> int:
 
 
 def on_the_way(head: DestinationHead, source: TopicState, slot: Slot) -> tuple[TopicState, Lineage]:
-    """Return state and lineage of an entry that changes nothing: the copy's numbers catch up with the source's."""
+    """Return state and lineage of an entry without change.
+
+    The copy's numbers catch up with the source's.
+    """
     state = replace(head.state, created=created_at(head, slot), copied=slot.sequence)
     return state, Lineage.of_copied_entry(slot.sequence, source.lineage, head.state.lineage, slot.write_id)
 
@@ -152,7 +160,7 @@ def on_the_way(head: DestinationHead, source: TopicState, slot: Slot) -> tuple[T
 def begun_state(
     head: DestinationHead | None, source: TopicState, begun: Sequence[int], config: Mapping[str, str], slot: Slot
 ) -> tuple[TopicState, Lineage]:
-    """Return state and lineage of the first entry: the topic is there, and empty."""
+    """Return state and lineage of the first entry, of an empty topic."""
     lineage = head.state.lineage if head else Lineage()
     state = TopicState(
         topic_id=source.topic_id,
@@ -176,9 +184,9 @@ def copied_state(
     config: Mapping[str, str],
     slot: Slot,
 ) -> TopicState:
-    """Return the state after the entry that brings the records: the source's, but for what is the root's own.
+    """Return the state with the records.
 
-    Its log starts are never below those it ``begun`` with: there is nothing.
+    The source's, but for the root's own. Its log starts are not below ``begun``, where there is nothing.
     """
     before = begun if head is None or head.state.deleted else head.state.log_start
     former = head.state.former_ids if head else ()
@@ -207,7 +215,7 @@ def _former_queries(head: DestinationHead | None, source: TopicState) -> tuple[s
 def effective(
     config: Mapping[str, str], stored: Mapping[str, str], resolved: Mapping[str, str], defaults: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the configs that make a copy behave as its source does.
+    """Return the configs that make a copy behave as its source.
 
     Args:
         config: set for the topic at the source.
@@ -221,7 +229,7 @@ def effective(
 
 
 def differing(there: Mapping[str, str], config: Mapping[str, str], defaults: Mapping[str, str]) -> list[str]:
-    """Return in words which configs of a copy work otherwise than at the source.
+    """Return in words the configs of a copy that differ in effect.
 
     Args:
         there: set for the topic at the destination.

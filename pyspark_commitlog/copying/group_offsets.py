@@ -1,4 +1,4 @@
-"""Copy consumer groups' offsets of copied topics. Forward only: a group that is further at the destination stays."""
+"""Copy of consumer groups' offsets of copied topics, forward only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyspark_commitlog.log.topic import TopicLog
 
 @dataclass(frozen=True, slots=True)
 class KeptOffset:
-    """An offset that the destination keeps, as it is higher than that of the source."""
+    """Offset that the destination keeps, as it is higher than the source's."""
 
     topic: str
     partition: int
@@ -26,7 +26,10 @@ class KeptOffset:
 
 @dataclass(frozen=True, slots=True)
 class CopiedGroup:
-    """What a copy did to a group: how many partitions got an offset, and which keep theirs."""
+    """Outcome of a group's copy.
+
+    Partitions that got an offset, and kept ones.
+    """
 
     group: str
     moved: int
@@ -35,21 +38,21 @@ class CopiedGroup:
 
 @dataclass(frozen=True, slots=True)
 class SourceOffsets:
-    """A group's offsets of some topics at the source, by commit metadata."""
+    """A group's offsets at the source, by commit metadata."""
 
     group: str
     positions: tuple[tuple[str, tuple[Position, ...]], ...]
 
     def of_topics(self, topics: Collection[str]) -> SourceOffsets:
-        """Return the offsets of these topics alone."""
+        """Return the offsets of these topics."""
         return replace(self, positions=tuple(each for each in self.positions if each[1][0].topic in topics))
 
 
 def read_offsets(source: Groups, topics: Mapping[str, TopicLog]) -> tuple[list[SourceOffsets], list[Exception]]:
-    """Return all groups' offsets of some topics, and what failed, of groups that can't be read.
+    """Return all groups' offsets of some topics, and errors of unreadable groups.
 
-    Read them before the topics: then no offset is beyond the copy's end. What was committed of a topic before it was
-    made again is left out, and what was committed before it was restored from a backup is cut back.
+    Read them before the topics, so that none is beyond the copy's end. Offsets of earlier incarnations are left out,
+    and those of before a restore cut back.
     """
     groups, failures = list[tuple[GroupLog, GroupState]](), list[Exception]()
     for name in source.list():
@@ -72,7 +75,7 @@ def read_offsets(source: Groups, topics: Mapping[str, TopicLog]) -> tuple[list[S
 def _states(topics: Mapping[str, TopicLog]) -> dict[str, TopicState]:
     """Return the newest states of topics.
 
-    One that is gone, or damaged, fails where it is copied.
+    One that is gone or damaged fails when copied.
     """
     states = {}
     for name, topic in topics.items():
@@ -88,7 +91,7 @@ def _of_histories(group: GroupLog, state: GroupState, topics: Mapping[str, Topic
 
 
 def offsets_of(group: str, state: GroupState, ids: Mapping[str, str]) -> SourceOffsets:
-    """Return a group's offsets of topics, by their names and ids, with the metadata of the commits (pure)."""
+    """Return a group's offsets by topic names and ids (pure)."""
     positions = []
     for topic_id, row in state.topics.items():
         if ids.get(row.name) == topic_id:
@@ -100,7 +103,7 @@ def offsets_of(group: str, state: GroupState, ids: Mapping[str, str]) -> SourceO
 
 
 def moves(positions: Sequence[Position], there: GroupState) -> tuple[list[Position], list[KeptOffset]]:
-    """Return which positions move a group forward, and which offsets of it are higher already (pure)."""
+    """Return positions that move a group forward, and higher offsets (pure)."""
     forward, kept = [], []
     for at in positions:
         now = there.offset(at.topic_id, at.partition)
@@ -112,7 +115,7 @@ def moves(positions: Sequence[Position], there: GroupState) -> tuple[list[Positi
 
 
 def write_offsets(destination: Groups, group: SourceOffsets) -> CopiedGroup:
-    """Commit a group's offsets at the destination; raises as ``GroupLog.advance`` does."""
+    """Commit a group's offsets at the destination; raise as ``GroupLog.advance``."""
     handle, moved, kept = destination.open(group.group), 0, list[KeptOffset]()
     for metadata, positions in group.positions:
         there = handle.newest()

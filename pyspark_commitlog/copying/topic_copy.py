@@ -1,7 +1,6 @@
-"""Copy one topic: what the source has, as one entry of the destination, under the source's number and history.
+"""Copy of one topic: an entry under the source's number and history.
 
-A copy is at every moment exactly what the source was after some entry, of all partitions at once: records, log starts,
-configs, writers. docs/explanation/design/copies.md has why, and what happens beside it.
+A copy is always exactly the source after some entry, of all partitions at once (docs/explanation/design/copies.md).
 """
 
 from __future__ import annotations
@@ -54,18 +53,24 @@ from pyspark_commitlog.storage import Storage
 
 logger = logging.getLogger("pyspark_commitlog.copying")
 
-#: How often a copy looks at the source again, because retention or another copy was faster.
+#: Looks at the source while retention or another copy is faster.
 _LOOKS = 10
-#: How long a run of the destination's settler may take before it publishes, seconds.
+#: Budget of a settling run before it publishes, seconds.
 _SETTLE_SECONDS = 5.0
 _MARK_MS = 3_600_000
-#: How long a tombstone stays at the source after it was compacted first.
+#: Config of how long a tombstone stays at the source.
 _STAY = "delete.retention.ms"
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedTopic:
-    """What a copy did to a topic: offsets copied, and the source's entry up to which the destination is its copy."""
+    """Outcome of a topic's copy.
+
+    Attributes:
+        copied: offsets copied.
+        sequence: the source's entry that the destination is a copy of.
+        log_end: by partition.
+    """
 
     topic: str
     copied: int
@@ -74,8 +79,6 @@ class CopiedTopic:
 
 
 class _PutOutcome(Enum):
-    """What an attempt to put an entry came to."""
-
     DONE = "done"
     ON_THE_WAY = "on the way"
     AGAIN = "again"
@@ -83,7 +86,7 @@ class _PutOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The source as it was looked at: its newest state, all rows of its writers' table, and the copy's configs."""
+    """Source's newest state, all writers' rows, and the copy's configs."""
 
     state: TopicState
     writers: Writers
@@ -91,20 +94,20 @@ class _Source:
 
 
 def copy_topic(source: TopicLog, destination: TopicLog, progress: Progress = silent) -> CopiedTopic:
-    """Copy what the source has and the destination has not; then settle that there.
+    """Copy what the destination lacks, then settle it there.
 
     Args:
         source, destination: handles of the topic in both roots, of this call alone.
-        progress: is called with what is done, and how many offsets of how many; it may raise to end the work there.
+        progress: gets a title, and offsets done and in all; may raise to stop.
 
     Raises:
         TopicExistsError, ConflictError, LogTruncationError: see ``check_destination``; nothing was copied.
-        UnknownTopicError, TopicChangedError: the source is not there, or was deleted meanwhile.
-        ConfigError: the topic's configs are not allowed on the destination's storage.
+        UnknownTopicError, TopicChangedError: the source is missing, or was deleted meanwhile.
+        ConfigError: the destination's storage does not allow the configs.
         KafkaStorageError: a partition is damaged at the destination.
-        UsageError: the topic is not there, and the destination belongs together with other roots.
-        CorruptionError: the source is damaged; what is whole before the damage stays staged.
-        OutcomeUnknownError: run it again: what landed changes nothing the second time.
+        UsageError: a new topic at a destination that belongs together with other roots.
+        CorruptionError: the source is damaged; what was staged stays.
+        OutcomeUnknownError: run it again: it copies once.
     """
     for _ in range(_LOOKS):
         done = _CopyRound(source, destination, progress).run()
@@ -120,20 +123,18 @@ def copy_topic(source: TopicLog, destination: TopicLog, progress: Progress = sil
 def stage_ahead(
     source: TopicLog, destination: TopicLog, partitions: Collection[int], progress: Progress = silent
 ) -> None:
-    """Stage some partitions, for a ``copy_topic`` that comes later: several processes share the work.
+    """Stage some partitions for a later ``copy_topic``, to share its work.
 
-    Args and raises as ``copy_topic``; nothing is seen of it before that. Retention that is faster leaves it to that.
+    Raises as that. Nothing is visible yet; what retention overtakes is left to that.
     """
     _CopyRound(source, destination, progress).stage_ahead(partitions)
 
 
 class _CopyRound:
-    """One look at the source, and what comes of it."""
-
     def __init__(self, source: TopicLog, destination: TopicLog, progress: Progress) -> None:
         self._from, self._to, self._progress = source, destination, progress
         self._begun: Sequence[int] = ()
-        self._before = self._destination_head()  # before the source, whose history is then the same or a later one
+        self._before = self._destination_head()  # before the source, so that its history is no older
         self._source = self._look()
 
     def _destination_head(self) -> DestinationHead | None:
@@ -147,7 +148,7 @@ class _CopyRound:
             newest, state = self._from.newest_durable()
             try:
                 rows = every_writer(self._from.snapshot(state), state.writers)
-            except FileNotFoundError as error:  # its snapshot was collected: there is a newer entry
+            except FileNotFoundError as error:  # the snapshot was collected: there is a newer entry
                 if self._from.newest()[0] == newest:
                     raise missing(error) from error
                 continue
@@ -158,11 +159,10 @@ class _CopyRound:
             return _Source(state, Writers(None, rows, state.writers.forgotten), config)
 
     def _defaults(self) -> Mapping[str, str]:
-        """Return the defaults of the destination's root."""
         return self._to.config(TopicState("", False, {}, (0,), (0,), 0)).stored
 
     def run(self) -> CopiedTopic | None:
-        """Copy; None where somebody was faster, and the source has to be looked at again."""
+        """Copy; None to look at the source again, as somebody was faster."""
         state, start = self._source.state, self._start()
         self._warn_of_configs()
         began_ms = self._to.storage.now_ms() if self._is_compacted else 0
@@ -176,11 +176,10 @@ class _CopyRound:
         return CopiedTopic(self._from.name, copied, state.lineage.sequence, state.log_end)
 
     def stage_ahead(self, partitions: Collection[int]) -> None:
-        """Stage some partitions, and note all of it."""
         self._stage(self._start(), partitions)
 
     def _start(self) -> tuple[int, ...]:
-        """Return from which offsets on there is something to copy; the topic's directories are there then."""
+        """Return the first offsets to copy, after making the topic's directories."""
         state = self._source.state
         check_destination(self._before, state, self._from.name, self._to.storage.url)
         if self._before is None or self._before.state.deleted:
@@ -192,13 +191,13 @@ class _CopyRound:
         return start
 
     def _look_after(self, begun: Sequence[int]) -> TopicState:
-        """Return the source's state, of after another copy said that it begins above what this one saw."""
+        """Look again if another copy begins above the known ends."""
         if any(first > end for first, end in zip(begun, self._source.state.log_end, strict=False)):
             self._source = self._look()
         return self._source.state
 
     def _stage(self, start: Sequence[int], partitions: Collection[int] | None = None) -> list[Piece] | None:
-        """Stage what is missing; None where retention was faster."""
+        """Stage what is missing; None if retention was faster."""
         state, storage = self._source.state, self._to.storage
         total, done = sum(state.log_end) - sum(start), 0
 
@@ -219,7 +218,10 @@ class _CopyRound:
             return None
 
     def _warn_of_configs(self) -> None:
-        """Say which configs the copy lacks, where it has the source's newest entry: defaults changed without one."""
+        """Warn of configs that differ at the source's newest entry.
+
+        Defaults have changed since.
+        """
         before = self._before
         if before is None or before.state.deleted or before.stored.sequence != self._source.state.lineage.sequence:
             return
@@ -235,7 +237,7 @@ class _CopyRound:
         return self._from.config(self._source.state).has_policy("compact")
 
     def _warn_of_tombstones(self, start: Sequence[int], pieces: Sequence[Piece], began_ms: int) -> None:
-        """Say that keys may live on in the copy that were deleted at the source since it was looked at before."""
+        """Warn of the source's deleted keys that may live on here."""
         state, storage = self._source.state, self._to.storage
         if not self._is_compacted or tuple(start) == state.log_end:
             return
@@ -251,7 +253,7 @@ class _CopyRound:
         )  # fmt: skip
 
     def _latest_ms(self, partition: int) -> int:
-        """Return the largest timestamp of a partition at the destination; without any, the time."""
+        """Return a partition's largest timestamp at the destination, else the time."""
         state = self._source.state
         _, settled = self._to.settled(state.topic_id)
         row = settled.partition(partition)
@@ -276,10 +278,10 @@ class _CopyRound:
     ) -> Draft[_PutOutcome] | Unchanged[_PutOutcome]:
         source = self._source.state
         if head is not None and not head.state.deleted and head.stored.sequence > source.lineage.sequence:
-            return Unchanged(_PutOutcome.AGAIN)  # a newer look at the source shows whose entry that is
+            return Unchanged(_PutOutcome.AGAIN)  # another look at the source shows whose entry that is
         try:
             check_destination(head, source, self._from.name, self._to.storage.url)
-        except LogTruncationError:  # another copy looked later, or the source was restored: the next look shows which
+        except LogTruncationError:  # another copy looked later, or the source was restored: look again
             return Unchanged(_PutOutcome.AGAIN)
         if head is not None and head.stored.sequence == source.lineage.sequence and not head.state.deleted:
             return Unchanged(_PutOutcome.DONE)
@@ -318,7 +320,7 @@ def _draft(state: TopicState, slot: Slot, *, lineage: Lineage, leap: int | None 
 
 
 def _place_writers(writers: Writers, slot: Slot) -> tuple[Writers, dict[str, bytes]]:
-    """Return a writers' table as placed: inline, or in a side file."""
+    """Return a writers' table, inline or in a side file."""
     rows = {name: row.to_json() for name, row in writers.rows.items()}
     if len(rows) <= WRITER_ROWS and len(to_json_bytes(rows)) <= TABLE_BYTES:
         return writers, {}
@@ -328,10 +330,12 @@ def _place_writers(writers: Writers, slot: Slot) -> tuple[Writers, dict[str, byt
 
 
 def check_stands_alone(destination: Storage, topics: Sequence[str]) -> None:
-    """Refuse to begin copies at a root that belongs together with others: what is put there names its replicas.
+    """Refuse to begin copies at one of several roots.
+
+    Entries there name replicas.
 
     Raises:
-        UsageError: it does; nothing was made.
+        UsageError: it is one; nothing was made.
     """
     if topics and destination.together is not None:
         raise UsageError(
@@ -341,10 +345,9 @@ def check_stands_alone(destination: Storage, topics: Sequence[str]) -> None:
 
 
 def make_home(destination: TopicLog, source: TopicState) -> tuple[int, ...]:
-    """Make the directories of a topic id, and its first settle entry: it says where the copy begins, for all copies.
+    """Make a topic id's directories and first settle entry; return first offsets.
 
-    Returns:
-        The first offset of each partition.
+    The entry says for all copies where this one begins.
     """
     home, storage = destination.paths(source.topic_id), destination.storage
     for directory in (home.settle, home.staged, home.side, home.manifests, home.copied, names.journal(home.name)):
@@ -362,7 +365,10 @@ def make_home(destination: TopicLog, source: TopicState) -> tuple[int, ...]:
 
 
 def _settle(destination: TopicLog, progress: Progress) -> None:
-    """Settle what was copied. What fails is a warning: the records are there, and maintenance tries it again."""
+    """Settle what was copied.
+
+    A failure is a warning, and maintenance tries again.
+    """
     _, state = destination.newest()
     total, moved = sum(state.log_end), 0
     while True:
