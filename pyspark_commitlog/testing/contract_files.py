@@ -1,4 +1,4 @@
-"""The contract of files that are written once, and of those that are appended to."""
+"""Contract of files that are written once, or appended to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark_commitlog.testing.contract_base import StorageCase
 
 
 class FileContract(StorageCase):
-    """Files that are written."""
+    """Files that are written once."""
 
     def test_write_once_makes_its_directory(self, storage: Storage) -> None:
         storage.write_once("side/a/1", b"table")
@@ -69,7 +69,7 @@ class FileContract(StorageCase):
 
 
 class AppendContract(StorageCase):
-    """Files that are appended to in place, where a storage does (``can_append``)."""
+    """Files appended to in place (``can_append``)."""
 
     @pytest.fixture
     def appending(self, storage: Storage) -> Storage:

@@ -1,4 +1,4 @@
-"""The contract of turns and locks: held by one, against threads, processes and forked children."""
+"""Contract of turns and locks, against threads, processes, forked children."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TurnContract(StorageCase):
 
 
 class LockContract(StorageCase):
-    """Locks, which one holds; only where files are appended to in place is there something to lock."""
+    """Locks of storages that append in place."""
 
     @pytest.fixture
     def locking(self, storage: Storage) -> Storage:
@@ -106,26 +106,31 @@ class LockContract(StorageCase):
 
 
 class _OtherProcess:
-    """A process that sent a number, and lives until ``end`` or ``kill``."""
+    """Process that sent a number, and lives until ``end`` or ``kill``."""
 
     def __init__(self, process: Any, line: Connection, number: int) -> None:
         self._process, self._line, self.number = process, line, number
 
     def end(self) -> None:
-        """Let it end in peace."""
         self._line.send(None)
         self._process.join(WAIT_SECONDS)
         assert self._process.exitcode == 0
 
     def kill(self) -> None:
-        """SIGKILL it, and wait; with a time limit, ``join`` would wait for its children too."""
+        """SIGKILL it, and wait.
+
+        ``join`` with a limit would wait for its children too.
+        """
         self._process.kill()
         self._process.join()
 
 
 @contextmanager
 def _other_process(act: Callable[[Opener, Connection], None], opener: Opener) -> Iterator[_OtherProcess]:
-    """Run ``act`` in a process of its own; go on when it has sent a number."""
+    """Run ``act`` in another process.
+
+    Go on when it has sent a number.
+    """
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=act, args=(opener, theirs))

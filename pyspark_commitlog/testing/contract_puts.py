@@ -1,4 +1,4 @@
-"""The contract of put-if-absent: one of many wins, and what is put is there whole or not at all."""
+"""Contract of put-if-absent: one of many wins, whole or not at all."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _RACES = 60
 
 
 class PutContract(StorageCase):
-    """Files that are put where there is none."""
+    """Puts of absent files."""
 
     @pytest.fixture(scope="class")
     @classmethod
     def pool(cls) -> Iterator[Executor]:
-        """Four processes, started once: each imports the package."""
+        """Yield four processes, started once, as each imports the package."""
         with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as started:
             yield started
 
@@ -71,7 +71,7 @@ class PutContract(StorageCase):
             assert said.modified_ms in (-1, info.modified_ms)
 
     def test_put_makes_no_directory(self, storage: Storage) -> None:
-        if not self.has_directories:  # there is nothing to make
+        if not self.has_directories:  # nothing to make
             storage.put_if_absent("deleted/journal/1", b"1")
             assert storage.names("deleted") == ["journal"]
             return
@@ -89,7 +89,7 @@ class PutContract(StorageCase):
         assert self.raw_names(storage, "journal") == ["1"]
 
     def test_a_file_put_again_after_its_deletion_is_another(self, storage: Storage) -> None:
-        """Older kernels stamp files by the tick, up to 10 ms, and give a deleted file's inode to the next one."""
+        """Older kernels stamp by ticks up to 10 ms, and reuse inodes."""
         storage.make_directory("journal")
         identities = []
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""The contract of what is read: ranges, names, directories; and of paths, ids and chance."""
+"""Contract of reads: ranges, names, directories; of paths, ids and jitter."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class ReadContract(StorageCase):
 
     def test_only_old_temporary_files_are_abandoned(self, storage: Storage) -> None:
         now = storage.clock.now_ms()
-        if not self.has_directories:  # nothing is written under such a name, so that none is a writer's
+        if not self.has_directories:  # no writer has temporary names
             self.raw_temporary(storage, "d", now)
             assert storage.remove_abandoned("d", now + 60_000) == 0
             return

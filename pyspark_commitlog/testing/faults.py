@@ -1,4 +1,7 @@
-"""A storage that fails on purpose: before an operation, after it (a lost reply), or with a SIGKILL of the process."""
+"""Storage that fails on purpose.
+
+Before or after an operation, or by SIGKILL.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ Hook = Callable[[str, str, str], None]
 
 
 class FaultyStorage(Storage):
-    """Hands everything on to ``inner``, and calls ``hook`` before and after."""
+    """Delegates to ``inner``, and calls ``hook`` before and after."""
 
     def __init__(self, inner: Storage, hook: Hook) -> None:
         self._inner, self._hook = inner, hook
@@ -52,49 +55,49 @@ class FaultyStorage(Storage):
 
     @property
     def can_append(self) -> bool:  # type: ignore[override]
-        """As the inner one."""
+        """As ``inner``."""
         return self._inner.can_append
 
     @property
     def bills_requests(self) -> bool:  # type: ignore[override]
-        """As the inner one."""
+        """As ``inner``."""
         return self._inner.bills_requests
 
     def expect_root(self) -> None:
-        """As the inner one."""
+        """As ``inner``."""
         self._inner.expect_root()
 
     def peer(self, url: str) -> Storage:
-        """As the inner one: faults of other roots are injected by a ``peer`` of one's own."""
+        """As ``inner``; override it to inject faults of other roots."""
         return self._inner.peer(url)
 
     @property
     def remedy(self) -> str:
-        """As the inner one."""
+        """As ``inner``."""
         return self._inner.remedy
 
     def fault(self, directory: str) -> str | None:
-        """As the inner one."""
+        """As ``inner``."""
         return self._inner.fault(directory)
 
     def try_lock(self, path: str) -> Any:
-        """As the inner one."""
+        """As ``inner``."""
         return self._inner.try_lock(path)
 
     def holder(self, path: str) -> Any:
-        """As the inner one."""
+        """As ``inner``."""
         return self._inner.holder(path)
 
     def now_ms(self) -> int:
-        """As the inner one."""
+        """As ``inner``."""
         return self._inner.now_ms()
 
     def new_id(self) -> str:
-        """As the inner one."""
+        """As ``inner``."""
         return self._inner.new_id()
 
     def jitter(self) -> float:
-        """As the inner one."""
+        """As ``inner``."""
         return self._inner.jitter()
 
 
@@ -123,7 +126,7 @@ def kill_now() -> None:
 
 
 def at_call(number: int, act: Callable[[], None], *, when: str = "before", only: tuple[str, ...] = MUTATING) -> Hook:
-    """Return a hook that acts at the ``number``-th (from 1) matching operation, once."""
+    """Return a hook that acts at the ``number``-th matching operation, from 1."""
     seen = 0
 
     def hook(operation: str, path: str, moment: str) -> None:
@@ -137,7 +140,7 @@ def at_call(number: int, act: Callable[[], None], *, when: str = "before", only:
 
 
 def on_path(part: str, operation: str, act: Callable[[], None], *, when: str = "before", times: int = 1) -> Hook:
-    """Return a hook that acts at the first ``times`` operations whose path contains ``part``."""
+    """Return a hook for the first ``times`` operations on paths with ``part``."""
     left = times
 
     def hook(called: str, path: str, moment: str) -> None:

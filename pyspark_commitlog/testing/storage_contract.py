@@ -1,4 +1,4 @@
-"""Contract of ``Storage``: subclass one of these classes to test an implementation."""
+"""Contract of ``Storage``: subclass one of these classes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ class _EveryContract(PutContract, FileContract, ReadContract, TurnContract):
 
 
 class StorageContract(_EveryContract, AppendContract, LockContract):
-    """The tests of a storage that appends in place. To give: the fixture ``opener`` (an ``Opener``), and raw access."""
+    """Tests of a storage that appends in place.
+
+    Subclasses give the fixture ``opener`` (an ``Opener``), and raw access.
+    """
 
 
 class ObjectContract(_EveryContract):
-    """The tests of a storage that does not. To give: the fixture ``opener`` (an ``Opener``), and raw access."""
+    """Tests of a storage without append; subclasses give the same."""
 
     has_directories = False
 
