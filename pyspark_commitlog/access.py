@@ -1,7 +1,8 @@
-"""Access rules: which principal may do what with which topic. A root has them in a journal, every client checks them.
+"""Access rules.
 
-As Kafka's ACLs (``kafka-acls``), with allow rules only. They prevent honest mistakes; they are not a security
-boundary. Principals are not authenticated: what holds is the storage's own permissions (docs/how-to/access.md).
+Which principal may do what with which topic, as Kafka's ACLs. A root has them in a journal, allow rules only, and every
+client checks them. They prevent honest mistakes, and are no security boundary: principals are not authenticated
+(docs/how-to/access.md).
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ _PREFIX = re.compile(r"[a-zA-Z0-9._-]{0,248}\*")
 
 
 class Operation(StrEnum):
-    """What is done with a topic (Kafka: ``AclOperation``). Each of the others implies ``DESCRIBE``, ``ADMIN`` all."""
+    """Operation on a topic (Kafka: ``AclOperation``).
+
+    Each other one implies ``DESCRIBE``, ``ADMIN`` all.
+    """
 
     DESCRIBE = "describe"
     READ = "read"
@@ -41,14 +45,14 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Rule:
-    """``principal`` may do ``operation`` with ``topic``: a name, or a prefix that ends with ``*``."""
+    """Permission of an operation on a topic, or a prefix with ``*``."""
 
     principal: str
     operation: Operation
     topic: str
 
     def covers(self, principal: str | None, operation: Operation, topic: str) -> bool:
-        """Return whether it allows this; ``topic`` may be a prefix itself."""
+        """Return whether the rule allows this; ``topic`` may be a prefix."""
         if self.principal not in (principal, ALL) or not _implies(self.operation, operation):
             return False
         return topic.startswith(self.topic[:-1]) if self.topic.endswith(ALL) else topic == self.topic
@@ -59,19 +63,19 @@ def _implies(given: Operation, asked: Operation) -> bool:
 
 
 def allows(rules: Iterable[Rule], principal: str | None, operation: Operation, topic: str) -> bool:
-    """Return whether some rule allows it (pure). Without any rule everything is allowed."""
+    """Return whether a rule, or having none, allows it (pure)."""
     rules = tuple(rules)
     return not rules or any(rule.covers(principal, operation, topic) for rule in rules)
 
 
 class Access:
-    """The rules of a root, for one principal. Opening touches nothing; every answer comes from the newest entry.
+    """Rules of a root for one principal, by the newest entry.
 
     Args:
-        storage: the root.
-        principal: the one that asks; None for what ``COMMITLOG_PRINCIPAL`` says.
-        changed: is called when rules have changed.
-        roots: those that belong together, where several of them decide: all is asked there.
+        storage: the root; not touched before a call.
+        principal: None for that of ``COMMITLOG_PRINCIPAL``.
+        changed: called after a change of the rules.
+        roots: those that belong together, if several decide.
     """
 
     def __init__(
@@ -85,10 +89,10 @@ class Access:
         self.principal = principal if principal is not None else environment(PRINCIPAL_VARIABLE)
 
     def rules(self) -> tuple[Rule, ...]:
-        """Return all rules, sorted; none: everybody may do everything.
+        """Return all rules, sorted; without any, everybody may do everything.
 
         Raises:
-            CorruptionError: the newest entry is damaged. There is no falling back to "allowed".
+            CorruptionError: the newest entry is damaged, which allows nothing.
         """
         return _rules(self._journal().newest())
 
@@ -98,7 +102,7 @@ class Access:
         return [topic for topic in topics if allows(rules, self.principal, operation, topic)]
 
     def check(self, operation: Operation, *topics: str) -> None:
-        """Refuse what the principal may not do with one of the topics.
+        """Refuse an operation that the principal may not do.
 
         Raises:
             AccessDeniedError: names principal, operation and topic.
@@ -108,11 +112,13 @@ class Access:
             self._check(rules, operation, topic)
 
     def allow(self, principal: str, operation: str, topic: str = ALL) -> None:
-        """Add a rule; only an admin of all topics may. The first rule must make somebody such an admin.
+        """Add a rule; only an admin of all topics may.
+
+        The first rule must make somebody such an admin.
 
         Args:
             principal: the one that may; ``*`` for everybody.
-            operation: ``read``, ``write``, or ``admin``: both of them, and to make, alter and delete the topic.
+            operation: ``read``, ``write``, or ``admin``: both, and to create, alter and delete the topic.
             topic: a name, a prefix as in ``orders-*``, or ``*`` for all.
 
         Raises:
@@ -123,15 +129,17 @@ class Access:
         self._change(lambda rules: {*rules, rule})
 
     def add(self, rules: Iterable[Rule]) -> None:
-        """Add rules, all by one entry; raises as ``allow`` does."""
+        """Add rules by one entry; raise as ``allow``."""
         added = set(rules)
         self._change(lambda before: before | added)
 
     def revoke(self, principal: str, operation: str, topic: str = ALL) -> None:
-        """Remove a rule; open clients notice within ``metadata_max_age_ms``, a query at its next batch.
+        """Remove a rule.
+
+        Open clients notice within ``metadata_max_age_ms``, a query at its next batch.
 
         Raises:
-            UsageError: there is no such rule, or it is what the last admin of all topics has.
+            UsageError: there is no such rule, or it is the last admin's of all topics.
             AccessDeniedError: the caller is no admin of all topics.
         """
         rule = checked(principal, operation, topic)
@@ -144,7 +152,7 @@ class Access:
         self._change(remove_rule)
 
     def clear(self) -> None:
-        """Remove all rules: from then on everybody may do everything, as in a root that never had one.
+        """Remove all rules: from then on everybody may do everything.
 
         Raises:
             AccessDeniedError: the caller is no admin of all topics.
@@ -186,7 +194,7 @@ class Access:
         )
 
     def faults(self) -> list[str]:
-        """Return what is wrong with the entries that are still there."""
+        """Return the faults of the remaining entries."""
         return self._journal().faults()
 
     def _journal(self) -> Journal:
@@ -196,7 +204,7 @@ class Access:
 
 
 def checked(principal: str, operation: str, topic: str) -> Rule:
-    """Return the rule of what was given (pure).
+    """Return a rule, checked (pure).
 
     Raises:
         UsageError: names the value and what is allowed.
@@ -225,8 +233,6 @@ _Row = tuple[str, Literal["read", "write", "admin"], str]
 
 
 class _RulesEntry(Shape):
-    """What an entry holds beyond its envelope."""
-
     rules: Annotated[tuple[_Row, ...], Meta(max_length=MAX_RULES)]
 
 

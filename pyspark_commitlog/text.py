@@ -1,4 +1,4 @@
-"""Descriptions as people read them, in Python as on the command line: lines and tables. Pure."""
+"""Descriptions for people, as lines and tables. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from pyspark_commitlog.model import Backlog, ReplicationDescription, TopicDescription
 
 _HOUR_MS = 3_600_000
-#: Partitions whose offsets stand in the row of a replica; JSON has those of all.
+#: Partitions whose offsets a replica's row shows; JSON has all.
 _SHOWN = 8
 _REPLICA_HEAD = "REPLICA ROOT-ID ROLE HIGH-WATERMARKS LOG-END-OFFSETS ENTRIES-BEHIND BYTES-BEHIND SECONDS-BEHIND"
 _HEAD = "PARTITION LOG-START-OFFSET HIGH-WATERMARK LOG-END-OFFSET SEGMENTS BYTES UNSETTLED"
 
 
 def visible(text: str) -> str:
-    r"""Return text with control characters as escapes (``\x1b``): a terminal obeys none that others chose."""
+    r"""Return text with control characters escaped (``\x1b``), for terminals."""
     if text.isprintable():
         return text
     return "".join(
@@ -26,7 +26,7 @@ def visible(text: str) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
-    """Yield lines of columns that are as wide as they must be; ``-`` where there is nothing."""
+    """Yield lines of aligned columns; ``-`` for None."""
     texts = [head, *([("-" if cell is None else visible(str(cell))) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     for text in texts:
@@ -34,19 +34,19 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str
 
 
 def similar_names(name: str, known: Iterable[str]) -> list[str]:
-    """Return the known names that a name may be a misspelling of, the nearest first, at most three."""
+    """Return up to three known names that resemble a name, nearest first."""
     from difflib import get_close_matches
 
     return get_close_matches(name, [other for other in known if other != name], n=3, cutoff=0.7)
 
 
 def did_you_mean(similar: str | None) -> str:
-    """Return what an error about an unknown name says of a similar one; empty if there is none."""
+    """Return a hint at a similar name, or an empty string."""
     return f" (did you mean {similar!r}?)" if similar else ""
 
 
 def counted(number: int, what: str) -> str:
-    """Return a number and what is counted, in the plural where it is not one: ``1 record``, ``2 records``."""
+    """Return a number with its noun: ``1 record``, ``2 records``."""
     if number == 1:
         return f"1 {what}"
     return f"{number:,} {what[:-1]}ies" if what.endswith("y") else f"{number:,} {what}s"
@@ -63,16 +63,16 @@ def backlog_line(waiting: Backlog) -> str:
 
 
 def maintained_line(age_ms: int) -> str:
-    """Return when a topic was last maintained, and what to do where that is more than an hour ago."""
+    """Return when a topic was last maintained; advise after an hour."""
     if age_ms < _HOUR_MS:
         return f"maintained {age_ms // 1000:,} s ago"
     return f"not maintained for {age_ms // 60_000:,} minutes: run `commitlog maintain` as a service, or from cron"
 
 
 def topic_lines(topic: TopicDescription, *, all_configs: bool = False) -> Iterator[str]:
-    """Yield what ``kafka-topics --describe`` shows that makes sense here: a head, and a row per partition.
+    """Yield lines like ``kafka-topics --describe``: a head, and a row per partition.
 
-    ``all_configs``: also those that have Kafka's or our default (``kafka-configs --describe --all``).
+    ``all_configs``: also configs at their default (``kafka-configs --describe --all``).
     """
     shown = topic.config if all_configs else {name: topic.config[name] for name in topic.overrides}
     config = ",".join(f"{name}={value}" for name, value in sorted(shown.items()))
@@ -106,7 +106,10 @@ def topic_lines(topic: TopicDescription, *, all_configs: bool = False) -> Iterat
 
 
 def replication_lines(name: str, of: ReplicationDescription) -> Iterator[str]:
-    """Yield the leader, a row per replica, and what does not answer. All partitions of a topic share leader and ISR."""
+    """Yield the leader, a row per replica, and silent roots.
+
+    All partitions of a topic share leader and ISR.
+    """
     yield (
         f"{name}: Leader: {of.leader_url} ({of.leader})  LeaderEpoch: {of.leader_epoch}  "
         f"Replicas: {_urls(of, [replica.root_id for replica in of.replicas])}  Isr: {_urls(of, of.isr)}"
@@ -141,7 +144,6 @@ def _urls(of: ReplicationDescription, roots: Sequence[str]) -> str:
 
 
 def _first(offsets: Sequence[int] | None) -> str | None:
-    """Return the offsets of the first partitions as text."""
     if offsets is None:
         return None
     return ",".join(map(str, offsets[:_SHOWN])) + ",…" * (len(offsets) > _SHOWN)
