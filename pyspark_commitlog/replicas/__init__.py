@@ -1,1 +1,5 @@
-"""Replicas: whole roots that hold the same topic. ``state`` has what entries say of them, ``rules`` what may follow."""
+"""Replicas: whole roots that hold the same topic.
+
+Calls raise ``ReplicaNotAvailableError`` if the metadata root, or a majority of several, does not answer; for other
+roots ``CommitLogError`` or ``OSError``. ``Raises`` sections name further cases.
+"""

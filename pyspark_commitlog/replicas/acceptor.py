@@ -1,9 +1,7 @@
-"""An acceptor: the register of a unit at one metadata root, as a journal of its own.
+"""Acceptor: a unit's register at one metadata root, as a journal.
 
-Each promise and each accept is an entry that is put on the one before it, if that is the newest: so a register is
-compared and set. The entry that was accepted lies in it, inline. A record names the file of the one before it, by what
-storage says of it: a copy of the directory has other files, so a root that was restored from one is found out. Where
-there is none before it the root's births show that (``births``).
+Each promise or accept is put on the newest record, a compare-and-set; the accepted entry is inline. A record names the
+identity of the file before, which shows a restored copy; for the first ``births`` do.
 """
 
 from __future__ import annotations
@@ -27,8 +25,6 @@ _BallotShape = tuple[Whole, Id]
 
 
 class _RecordShape(Shape):
-    """What a record holds beyond its envelope."""
-
     promised: _BallotShape
     accepted: _BallotShape
     value: tuple[Whole, Id]
@@ -52,28 +48,19 @@ class RefusedBallotError(Exception):
 
 
 class Acceptor:
-    """The register of a unit at a root.
-
-    Args:
-        root: the root's id.
-        storage: the root.
-        directory: of the register's journal.
-
-    Not safe for use by several threads at once.
-    """
+    """Register of a unit at a root. Not thread-safe."""
 
     def __init__(self, root: str, storage: Storage, directory: str) -> None:
         self.root, self._storage, self.directory = root, storage, directory
         self._journal = Journal(storage, directory, "acceptor", no_sides, _check_record)
-        self._journal.is_patient = False  # the others wait for each seat, and need a majority alone
+        self._journal.is_patient = False  # a majority suffices, and waits for each seat
         self._births = Births(storage)
 
     def read(self) -> Register:
-        """Return the register, synced: what is counted does not go with the power.
+        """Return the register, synced.
 
         Raises:
-            ReplicaNotAvailableError: it was restored from a copy.
-            CommitLogError, OSError: the root does not answer, or the record is damaged.
+            ReplicaNotAvailableError: the root is a restored copy.
         """
         stored = self._journal.newest()
         if stored is None:
@@ -84,9 +71,9 @@ class Acceptor:
         return _register(stored)
 
     def held(self) -> tuple[Register, bytes]:
-        """Return the register and the file of its entry, as one record has them.
+        """Return register and entry's file from one record, unsynced.
 
-        Not synced: callers put the entry elsewhere, and count nothing by this register.
+        The register must not count.
         """
         stored = self._journal.newest()
         if stored is None:
@@ -94,29 +81,24 @@ class Acceptor:
         return _register(stored), self._journal.inline(stored.entry)
 
     def promise(self, ballot: Ballot) -> Register:
-        """Promise to accept nothing below a ballot; return the register as it is then.
+        """Promise nothing below a ballot; return the register.
 
         Raises:
             RefusedBallotError: one as high was promised.
-            CommitLogError, OSError: it may have promised or not.
+            CommitLogError, OSError: unknown outcome.
         """
         return self._change("promise", lambda register: ballots.promise(register, ballot), None)
 
     def accept(
         self, ballot: Ballot, value: Value, data: bytes, *, ahead: Ballot = NO_BALLOT, ended: bool = False
     ) -> Register:
-        """Accept an entry; return the register as it is then.
+        """Accept an entry, and promise ``ahead``; return the register.
 
-        Args:
-            ballot: under which.
-            value: the entry.
-            data: its file.
-            ahead: the ballot that is promised with it, if any.
-            ended: whether it is the last one that this set decides.
+        ``ended``: this set decides nothing after it.
 
         Raises:
             RefusedBallotError: a higher ballot was promised.
-            CommitLogError, OSError: it may have accepted or not.
+            CommitLogError, OSError: unknown outcome.
         """
         return self._change(
             "accept", lambda register: ballots.accept(register, ballot, value, ahead=ahead, ended=ended), data
@@ -153,7 +135,6 @@ class Acceptor:
         return found.result
 
     def _check(self) -> None:
-        """Refuse an empty register where no root is mounted, or a copy is: it would forget what it accepted."""
         check_identity(self._storage, Address(self.root, self._storage.url))
         self._births.refuse_copy()
 

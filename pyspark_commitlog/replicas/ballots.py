@@ -1,7 +1,6 @@
-"""Ballots: what an acceptor may promise and accept, and what several registers show to be decided; pure.
+"""Ballots of acceptors, and what several registers prove decided; pure.
 
-CASPaxos: a register holds the newest decided entry, or one that is being decided, and each change of it is a round of
-Paxos. docs/explanation/design/replication.md has the rules, and which interleaving forces each.
+CASPaxos: each change of a register is a round of Paxos (docs/explanation/design/replication.md).
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import NamedTuple
 
 
 class Ballot(NamedTuple):
-    """A ballot: a number, and the id of the attempt that it stands for. It carries one value."""
+    """A ballot: number and id of the attempt. It carries one value."""
 
     number: int
     id: str
@@ -23,7 +22,7 @@ NO_BALLOT = Ballot(0, "")
 
 
 class Value(NamedTuple):
-    """An entry, by its number and write id; 0 and "" for none."""
+    """Number and write id of an entry; 0 and "" for none."""
 
     number: int
     write_id: str
@@ -34,10 +33,7 @@ NO_VALUE = Value(0, "")
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """What an acceptor holds: the highest ballot that it has promised, the one it has accepted, and its value.
-
-    ``ended``: the value is the last one of its set of metadata roots. It may be decided again, and nothing after it.
-    """
+    """State of an acceptor; ``ended``: nothing follows the value in this set."""
 
     promised: Ballot = NO_BALLOT
     accepted: Ballot = NO_BALLOT
@@ -46,31 +42,34 @@ class Register:
 
 
 def promise(register: Register, ballot: Ballot) -> Register | None:
-    """Return the register that has promised a ballot; None where one as high was promised."""
+    """Return the register with a ballot promised, if that is highest."""
     return replace(register, promised=ballot) if ballot > register.promised else None
 
 
 def accept(
     register: Register, ballot: Ballot, value: Value, *, ahead: Ballot = NO_BALLOT, ended: bool = False
 ) -> Register | None:
-    """Return the register that has accepted a value, and promised ``ahead``; None where a higher one was promised."""
+    """Return the register with a value accepted and ``ahead`` promised.
+
+    None if a higher ballot was promised.
+    """
     return Register(max(ballot, ahead), ballot, value, ended) if ballot >= register.promised else None
 
 
 def majority(many: int) -> int:
-    """Return how many of so many acceptors are a majority."""
+    """Return the size of a majority."""
     return many // 2 + 1
 
 
 def highest(registers: Iterable[Register]) -> Register:
-    """Return the register with the highest accepted ballot: a proposer that was promised by these takes its value."""
+    """Return the register whose value a proposer takes."""
     return max(registers, key=lambda register: register.accepted)
 
 
 def decided(registers: Sequence[Register], many: int) -> Register | None:
-    """Return a register whose value is decided: a majority of ``many`` acceptors shows it under one ballot.
+    """Return a register that a majority of ``many`` shows under one ballot.
 
-    The same value under two ballots proves nothing: a third acceptor's ballot between them wins.
+    Under two ballots a value may still lose to one between them.
     """
     for register in registers:
         if sum(other.accepted == register.accepted for other in registers) >= majority(many):
@@ -79,10 +78,10 @@ def decided(registers: Sequence[Register], many: int) -> Register | None:
 
 
 def following(ballot: Ballot, attempt: str) -> Ballot:
-    """Return the ballot of an attempt that follows another ballot: its accepts promise it."""
+    """Return an attempt's ballot to promise ahead."""
     return Ballot(ballot.number + 1, attempt)
 
 
 def ballot_above(registers: Iterable[Register], attempt: str) -> Ballot:
-    """Return a ballot of an attempt above all that these have promised."""
+    """Return an attempt's ballot above all promised ones."""
     return Ballot(1 + max((register.promised.number for register in registers), default=0), attempt)

@@ -1,8 +1,8 @@
-"""Births: a metadata root notes each register that begins there, so that a copy of the root is recognised.
+"""Births: a metadata root's journal of the registers begun there.
 
-An empty register looks the same at a root that has voted for nothing, and at a copy of before it voted. So a birth is
-put before a register's first record; it names the file of the birth before it, by what storage says of that. A copy of
-the root has other files, and one that was restored in place lacks the newest birth, and has an older one as a new file.
+An empty register looks alike at a root that never voted and at an older copy. So a birth precedes a register's first
+record, and names the identity of the previous birth's file: a copy has other files, and one restored in place lacks the
+newest birth.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from pyspark_commitlog.storage import Storage
 
 
 class _BirthShape(Shape):
-    """What a birth holds beyond its envelope."""
-
     before: Annotated[str, Meta(max_length=1000)]
 
 
@@ -31,7 +29,7 @@ def _check_birth(body: Json, where: str) -> None:
 
 
 class Births:
-    """The births at a metadata root. Not safe for use by several threads at once."""
+    """Births at a metadata root. Not thread-safe."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -39,29 +37,27 @@ class Births:
         self._journal.is_patient = False
 
     def refuse_copy(self) -> None:
-        """Refuse a root that is a copy of the one that it was.
+        """Refuse a restored copy: what it lacks proves nothing.
 
         Raises:
-            ReplicaNotAvailableError: it is; what it lacks says nothing.
-            CommitLogError, OSError: it does not answer, or a birth is damaged.
+            ReplicaNotAvailableError: it is one.
         """
         checked = _checked.get(self._storage)
         if checked is not None:
             self._journal.go_on_from(checked)
         stored = self._journal.newest()
         if stored is None or (checked is not None and stored == checked.anchor):
-            return  # roots that an earlier release made have none until a register begins
+            return  # roots made by an earlier release have none until a register begins
         refuse_copy(self._storage, self._journal, paths.BIRTHS, stored)
         state = self._journal.reader_state()
         if state is not None and state.anchor == stored:
             _checked[self._storage] = state
 
     def put(self) -> None:
-        """Put a birth, two where there is none: the second one names the first.
+        """Put a birth, the first time two: the second names the first.
 
         Raises:
             ReplicaNotAvailableError: the root is a copy.
-            CommitLogError, OSError: it does not answer, or is not known to have put it.
         """
         self._storage.make_directory(paths.BIRTHS)
         for _ in range(2 if self._journal.newest() is None else 1):
@@ -76,20 +72,20 @@ class Births:
         return Draft("birth", "", {"before": identity(self._storage, paths.BIRTHS, base.sequence)}, result=None)
 
 
-#: The newest birth of each root that was checked last, as that very file: the one before it is not looked at again.
+#: The newest birth checked at each root, as that very file: the one before it is not looked at again.
 _checked: WeakKeyDictionary[Storage, ReaderState] = WeakKeyDictionary()
 
 
 def identity(storage: Storage, directory: str, sequence: int) -> str:
-    """Return storage's identity of a record's file."""
+    """Return the storage's identity of a record's file."""
     return str(storage.info(f"{directory}/{paths.entry_name(sequence)}").identity)
 
 
 def refuse_copy(storage: Storage, journal: Journal, directory: str, stored: Stored) -> None:
-    """Refuse a root where a record names another file before it than is there.
+    """Refuse a root whose record names another predecessor than is there.
 
     Raises:
-        ReplicaNotAvailableError: it was restored from a copy.
+        ReplicaNotAvailableError: it is a restored copy.
     """
     before = stored.entry.body["before"]
     if not before:
@@ -97,7 +93,7 @@ def refuse_copy(storage: Storage, journal: Journal, directory: str, stored: Stor
     try:
         found = identity(storage, directory, stored.sequence - 1)
     except FileNotFoundError:
-        if journal.newest() != stored:  # others went on, and trimmed
+        if journal.newest() != stored:  # another process went on, and trimmed
             return
         found = "nothing"
     if found != before:

@@ -1,7 +1,7 @@
-"""Catch up: have a root begin at a later entry, with the segments of another, where what it lacks is gone (rule 7).
+"""Catch up: begin a root later, with another's segments (rule 7).
 
-It copies what another root in sync has settled, up to an entry that readers of that see, puts that entry, and learns
-from there on. A root that learned some before ends below that entry: nothing that was seen of it is taken back.
+It copies what an in-sync root has settled, up to a visible entry, puts that, and learns on. What it learned before ends
+below, so nothing seen of it is taken back.
 """
 
 from __future__ import annotations
@@ -29,60 +29,44 @@ from pyspark_commitlog.storage import Storage
 
 logger = logging.getLogger("pyspark_commitlog.replicas")
 
-#: How often what it needs next is collected while it copies: each time there is less to copy.
+#: Attempts while its next entry is collected as it copies: each time less is left.
 _TRIES = 5
 
 
 class SettledLog(Protocol):
-    """Log that a root has settled, up to an entry."""
+    """Log that a root has settled up to an entry."""
 
     @property
     def sequence(self) -> int:
-        """Return the entry's number."""
+        """The entry's number."""
 
     @property
     def write_id(self) -> str:
-        """Return its write id."""
+        """The entry's write id."""
 
 
 class SegmentCopier(Protocol):
-    """Copies a root's settled log to another root; the log's knowledge."""
+    """Copies a settled log to another root."""
 
     def settled(self, donor: Storage) -> SettledLog:
-        """Settle at a root all that its readers see, and return that.
-
-        Raises:
-            CommitLogError, OSError: it fails, or can't settle all of it.
-        """
+        """Settle all that a root's readers see; return that."""
 
     def copy(self, donor: Storage, target: Storage, there: Any, moved: Callable[[Any], None]) -> tuple[int, str]:
-        """Have a root hold what another has settled (``there``), checked and durable; return the entry's number and id.
+        """Copy a settled log, checked and durable; return number and id.
 
-        ``moved`` is called with what is copied in its place, each time before that begins: the other root goes on.
-
-        Raises:
-            CommitLogError, OSError: nothing counts, or all.
+        ``moved`` gets the later log copied instead, as the donor goes on. On errors nothing counts, or all.
         """
 
 
 def learn_or_catch_up(
     places: Places, root: str, segments: SegmentCopier | None, newest: Stored, allowed: Allowance
 ) -> int:
-    """Have a root that is not in sync learn up to an entry; where what it needs is collected, from segments first.
+    """Bring an out-of-sync root up to an entry; return the number learned.
 
-    Args:
-        places: where the unit is.
-        root: that learns.
-        segments: of the unit; None: it has none.
-        newest: the newest decided entry.
-        allowed: how long it may learn; segments are copied whole, unless it is stopped.
-
-    Returns:
-        The number that it has learned.
+    ``allowed`` bounds learning; segments are copied whole, unless it is stopped.
 
     Raises:
-        ReplicaNotAvailableError: no root in sync can give what it lacks.
-        CommitLogError, OSError: what it has learned by then stays.
+        ReplicaNotAvailableError: no in-sync root can give what it lacks.
     """
     state = state_of(newest.entry)
     for _ in range(_TRIES):
@@ -108,20 +92,15 @@ def learn_or_catch_up(
 def catch_up(
     places: Places, root: str, segments: SegmentCopier, newest: Stored, stopped: Callable[[], bool] = lambda: False
 ) -> None:
-    """Have a root begin at an entry up to which another root in sync has settled all.
+    """Begin a root at an entry that an in-sync root has settled.
 
-    Args:
-        places: where the unit is.
-        root: that begins.
-        segments: of the unit.
-        newest: the newest decided entry.
-        stopped: whether to ask no other root when one could not give it.
+    ``stopped``: ask no further root.
 
     Raises:
-        ReplicaNotAvailableError: no other root can give it, or it was stopped.
+        ReplicaNotAvailableError: no other root can give it.
     """
     state, failures = state_of(newest.entry), []
-    if root in state.set.roots:  # what it has learned is what the others are decided on
+    if root in state.set.roots:  # its journal is the base of decisions
         raise ReplicaNotAvailableError(f"root {root} decides what comes next: it can't begin later than it did")
     for other in dict.fromkeys((state.leader, *state.isr)):
         try:
@@ -143,14 +122,7 @@ def catch_up(
 
 
 def _drop_late(target: Replica) -> bool:
-    """Delete what was put late at a root that has not begun, by processes that wrote to the one before it there.
-
-    It has not where it lacks the beginning, and has settled nothing. What has it begin meanwhile, by another process,
-    is above what is deleted.
-
-    Returns:
-        Whether that is so.
-    """
+    """Delete late writers' entries if a root has not begun; return that."""
     target.journal.forget()
     late, sequences = target.journal.newest(), target.journal.sequences()
     if late is None or not target.journal.read(sequences[0]).entry.prev:
@@ -158,7 +130,7 @@ def _drop_late(target: Replica) -> bool:
     if target.unit.files.settled(target.storage, late.entry.topic_id):
         return False
     for sequence in sequences:
-        if sequence <= late.sequence:
+        if sequence <= late.sequence:  # a concurrent beginning is above
             target.journal.delete(sequence)
     target.journal.forget()
     return True
@@ -174,15 +146,15 @@ def _begin(places: Places, donor: Replica, target: Replica, segments: SegmentCop
             f"root {donor.id} at {donor.storage.url} has settled up to entry {there.sequence}, root {target.id} has "
             f"learned {last.sequence}: `commitlog maintain` settles more"
         )
-    _bring_tables(places, donor, target, stored)  # while its entry names them
+    _bring_tables(places, donor, target, stored)  # while an entry names them
 
     def moved(later: SettledLog) -> None:
         nonlocal stored, data
-        stored, data = _decided(places, donor, later.sequence)  # copying may take longer than it is kept
+        stored, data = _decided(places, donor, later.sequence)  # it may be collected during the copy
         _bring_tables(places, donor, target, stored)
 
     through, write_id = segments.copy(donor.storage, target.storage, there, moved)
-    if (through, write_id) != (stored.sequence, stored.entry.write_id):  # it was begun before, further on
+    if (through, write_id) != (stored.sequence, stored.entry.write_id):  # an earlier run began further on
         stored, data = _decided(places, donor, through)
     _bring_tables(places, donor, target, stored)
     put_bytes(target, places.unit, stored.entry, data)
@@ -192,7 +164,6 @@ def _begin(places: Places, donor: Replica, target: Replica, segments: SegmentCop
 
 
 def _decided(places: Places, donor: Replica, sequence: int) -> tuple[Stored, bytes]:
-    """Return an entry that a root has, and its bytes; raises as ``_check_decided``."""
     stored = donor.journal.read(sequence)
     _check_decided(places.decider(), donor, stored)
     return stored, donor.journal.bytes_of(stored.entry)
@@ -204,11 +175,6 @@ def _bring_tables(places: Places, donor: Replica, target: Replica, stored: Store
 
 
 def _check_decided(decider: Replica, donor: Replica, stored: Stored) -> None:
-    """Refuse an entry that is not the one that was decided; where that is collected, the one after it says.
-
-    Raises:
-        ReplicaNotAvailableError: it is another one, or nobody can say.
-    """
     try:
         decided = decider.journal.read(stored.sequence).entry.write_id
     except FileNotFoundError:
@@ -226,10 +192,7 @@ def _check_decided(decider: Replica, donor: Replica, stored: Stored) -> None:
 
 
 def _let_go(target: Replica, below: int) -> None:
-    """Delete the entries of before, ascending: a process that stands on one would never find what follows the gap.
-
-    Where looks are requests those of the last moments stay, for the collector.
-    """
+    # a process anchored on an older entry would never find those beyond the gap
     journal, storage = target.journal, target.storage
     oldest = below if storage.can_append else journal.older_than(storage.now_ms() - stays_ms())
     for sequence in journal.sequences():

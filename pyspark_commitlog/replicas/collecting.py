@@ -1,4 +1,4 @@
-"""How far a root may delete what it has settled: others may need it yet (rule 7)."""
+"""Bound on a root's deletes: others may need it (rule 7)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,10 @@ from pyspark_commitlog.replicas.replica_journals import Places
 
 
 def collectable(places: Places, head: Stored, older: Callable[[], int]) -> int:
-    """Return the highest number that a root may delete that has learned ``head``, and settled what it deletes.
+    """Return the highest number that a root that settled it may delete.
 
-    Entries say what a root in sync was seen to have learned. Where that is below the high watermark, it is asked: that
-    goes along with entries that append nothing, and stays in an unclean election. One that joins is asked, too. What
-    they lack stays. One that is out of sync may come back for a while: then it lags too far.
-
-    Args:
-        places: where the unit is; the metadata root is not asked.
-        head: the newest entry that the root has learned.
-        older: returns the newest entry that a root that is out of sync is not waited for any longer.
+    Joining roots are asked, and in-sync roots if entries show them below the high watermark, which passes entries
+    without appends and stays in an unclean election. Out-of-sync roots are waited for up to entry ``older()``.
     """
     state = state_of(head.entry)
     learned = {**dict.fromkeys(state.set.roots, head.sequence), **state.learned}
@@ -33,7 +27,6 @@ def collectable(places: Places, head: Stored, older: Callable[[], int]) -> int:
 
 
 def _learned(places: Places, root: str) -> int:
-    """Return the newest entry that a root has learned; 0 where it has none, or does not answer."""
     try:
         newest = places.at(root).learned()
     except (CommitLogError, OSError):

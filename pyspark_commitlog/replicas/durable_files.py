@@ -1,6 +1,6 @@
-"""Chunks and side files that this process has made durable: what counts them syncs them once, not at each step.
+"""Chunks and side files that this process has synced, once each.
 
-Only on local disks: elsewhere a sync is nothing, or a look is a request.
+Local disks only: elsewhere a sync is free, or a look is a request.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from threading import Lock
 from pyspark_commitlog.storage import FileInfo, Storage
 from pyspark_commitlog.storage.process import after_fork
 
-#: Files that are remembered, the newest ones: a commit's, until its entry is learned. To forget one costs a sync.
+#: Files remembered, the newest ones: a commit's until its entry is learned. A forgotten one costs a sync.
 _MOST = 4096
 
 
 def add(root: Storage, path: str) -> None:
-    """Remember a file whose bytes and name were synced by this process, as the very file that is there now."""
+    """Remember a synced file by its identity."""
     if not root.can_append:
         return
     identity = root.info(path).identity
@@ -27,7 +27,7 @@ def add(root: Storage, path: str) -> None:
 
 
 def has(root: Storage, path: str, found: FileInfo) -> bool:
-    """Return whether this process has synced a file that it sees: another one of that name is one of a copy."""
+    """Return whether this process has synced this very file."""
     with _lock:
         return _known.get((root.url, path)) == found.identity
 
@@ -37,9 +37,8 @@ _lock = Lock()
 
 
 def _begin_again() -> None:
-    """In a forked child nobody lets go of a lock that another thread held."""
     global _lock
     _lock = Lock()
 
 
-after_fork(_begin_again)
+after_fork(_begin_again)  # another thread may have held the lock

@@ -1,4 +1,4 @@
-"""The leader: found, or elected from the ISR by any process that notices that it is gone."""
+"""Leaders: found, or elected by any process that misses one."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ logger = logging.getLogger("pyspark_commitlog.replicas")
 
 
 class Elections:
-    """Finds the leader of a unit, and elects another."""
+    """Finds and elects the leader of a unit."""
 
     def __init__(self, places: Places, pusher: Pusher) -> None:
         self._places, self._pusher, self._unit = places, pusher, places.unit
 
     def leader(self, newest: Stored | None = None) -> Storage:
-        """Return the leader's root; one that does not answer is replaced by an election.
+        """Return the leader's root; elect another if it does not answer.
 
-        ``newest`` is the newest decided entry, for a caller that has just read it.
+        ``newest``: the newest decided entry, if just read.
 
         Raises:
             NotLeaderError: nobody of the ISR can lead.
-            ReplicaNotAvailableError: the metadata root does not answer.
         """
         state = state_of((newest or self._places.newest()).entry)
         if self._places.roots.answers(state.leader):
@@ -40,12 +39,12 @@ class Elections:
         return self._places.at(self.elect(gone=state.leader, why="the leader's root does not answer")).storage
 
     def nearest(self, state: ReplicaState, *, here: bool = True) -> Storage:
-        """Return a root that the unit is read from: the one that was opened, else the first replica that answers.
+        """Return the opened root if ``here``, else the first that answers.
 
-        ``here``: whether that one has learned anything of it.
+        ``here``: whether the opened one has learned any of the unit.
 
         Raises:
-            ReplicaNotAvailableError: none does.
+            ReplicaNotAvailableError: none answers.
         """
         own = self._places.roots.own_id()
         if own in state.replicas and here:
@@ -69,18 +68,17 @@ class Elections:
         self, leader: str | None = None, *, gone: str | None = None, why: str, unclean: bool = False,
         preferred: Collection[str] = (),
     ) -> str:  # fmt: skip
-        """Elect another leader from the ISR; return the root id of the one that leads then.
+        """Elect another leader from the ISR; return the leader's root id.
 
         Args:
-            leader: the one to be; None for the one of the ISR, but for the present leader, that has learned most.
-            gone: the leader that does not answer: if another leads by now, that is enough.
+            leader: the next one; None for the one that has learned most.
+            gone: the lost leader; nothing is done if another leads.
             why: the reason, for ``describe``.
-            unclean: where nobody of the ISR can lead, elect another replica; else ``unclean.leader.election.enable``
-                says so.
-            preferred: roots of which one is to be, if any of them can lead.
+            unclean: as ``unclean.leader.election.enable``.
+            preferred: roots to prefer.
 
         Raises:
-            NotLeaderError: nobody of the ISR can lead: nothing was changed.
+            NotLeaderError: nobody can lead: nothing was changed.
         """
         lost, is_all_shown = list[int](), False
 
@@ -101,7 +99,7 @@ class Elections:
                 return with_state(Draft(UNCLEAN, base.entry.topic_id, body, result=chosen), after)
             return self._draft_clean_election(base, slot, chosen, learned, why)
 
-        self._pusher.push()  # what the next leader learns before is not lost
+        self._pusher.push()  # what the next leader learns first is not lost
         stored, chosen = self._places.decide(plan)
         if stored is None:
             return chosen
@@ -112,7 +110,7 @@ class Elections:
                 "read; their offsets are passed over", self._unit.directory, chosen, len(lost),
             )  # fmt: skip
         self._pusher.push()
-        if not is_all_shown or stored.entry.kind == UNCLEAN:  # else readers see all there is: the next entry states it
+        if not is_all_shown or stored.entry.kind == UNCLEAN:  # else all is visible, and the next entry states it
             self._pusher.raise_hw(self._places.newest())
         return chosen
 

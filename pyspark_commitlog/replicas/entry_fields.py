@@ -1,4 +1,4 @@
-"""What entries and drafts of a unit with replicas say of them."""
+"""State of replicas in entries and drafts."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from pyspark_commitlog.journal import Draft, Stored
 from pyspark_commitlog.journal.entries import Result
 from pyspark_commitlog.replicas.replica_state import ReplicaState
 
-#: The kind of an entry that states a high watermark.
+#: Kind of an entry that states a high watermark.
 HW = "hw"
-#: How many states are kept that were read last: each step of a commit asks for the same entries.
+#: Parsed states that are cached: each step of a commit asks for the same entries.
 _MOST_READ = 16
 _read: dict[int, tuple[object, ReplicaState]] = {}
 
 
 class NotReplicatedError(ReplicaNotAvailableError):
-    """A unit is on one root alone."""
+    """The unit is on one root alone."""
 
 
 def state_of(entry: Entry) -> ReplicaState:
     """Return the state of replicas in an entry.
 
     Raises:
-        NotReplicatedError: nothing: the unit is on one root alone.
+        NotReplicatedError: the unit is on one root alone.
     """
     if not entry.features:
         raise NotReplicatedError(f"entry {entry.sequence}: it has no replicas: it is on the root that decides alone")
@@ -36,22 +36,22 @@ def state_of(entry: Entry) -> ReplicaState:
     state = ReplicaState.from_json(said)
     if len(_read) >= _MOST_READ:
         _read.clear()
-    _read[id(said)] = said, state  # what it was read from is kept, so no other has its id
+    _read[id(said)] = said, state  # keeping the source keeps its id unique
     return state
 
 
 def with_state(draft: Draft[Result], state: ReplicaState) -> Draft[Result]:
-    """Return a draft that says this of replicas."""
+    """Return a draft with this state of replicas."""
     said = {**draft.body["state"], "replicas": state.to_json(), "leaderEpoch": state.leader_epoch}
     return replace(draft, body={**draft.body, "state": said}, features=(REPLICAS,))
 
 
 def without_append(kind: str, base: Stored, state: ReplicaState, result: Result) -> Draft[Result]:
-    """Return an entry that changes nothing but what is said of replicas."""
+    """Return a draft that changes only the state of replicas."""
     body = {"state": base.entry.body["state"]}
     return with_state(Draft(kind, base.entry.topic_id, body, result=result), state)
 
 
 def states_hw_alone(entry: Entry) -> bool:
-    """Return whether an entry says nothing but that all of the ISR have learned the one before it."""
+    """Return whether an entry only states ``hw`` over its base."""
     return entry.kind == HW and state_of(entry).hw == entry.sequence - 1

@@ -1,7 +1,7 @@
-"""Fetch entries of a unit from other roots, many at a time: those that are damaged at one, or missing.
+"""Fetch a unit's damaged or missing entries from other roots.
 
-They are read, and what they need is brought, by several threads where that takes requests. They are put by one, in
-order, and each after all that it needs: with an entry the root counts as one that has both.
+They are put in order, each after all that it needs: an entry proves its files. Threads read ahead if roots bill
+requests.
 """
 
 from __future__ import annotations
@@ -23,17 +23,14 @@ from pyspark_commitlog.storage.process import results_of
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-#: Threads of a repair, where a root bills requests: fewer than the calls that another root takes at a time.
+#: Threads of a repair if a root bills requests: fewer than the parallel calls that a root takes.
 THREADS = 6
-#: Entries that are read at other roots, and held, before they are put.
+#: Entries read ahead at other roots before they are put.
 _HELD = 32
 
 
 class EntryRange(NamedTuple):
-    """Range of entries that a root lacks, below ``stop``.
-
-    ``fault`` is that of the first one, if that is there.
-    """
+    """Entries that a root lacks, below ``stop``; ``fault`` of the first."""
 
     start: int
     stop: int
@@ -41,10 +38,7 @@ class EntryRange(NamedTuple):
 
 
 class _EntryCopy(NamedTuple):
-    """Entry at another root, and its file.
-
-    ``by`` is the number of the fetched entry that links it, if any.
-    """
+    """Another root's entry, linked ``by`` a fetched one."""
 
     entry: Entry
     data: bytes
@@ -52,12 +46,11 @@ class _EntryCopy(NamedTuple):
 
 
 def damaged(looked: Mapping[int, int | str | None], first: int | None) -> list[EntryRange]:
-    """Return which entries are damaged, or missing between others (pure).
+    """Return the damaged entries, and those missing between others (pure).
 
     Args:
-        looked: by the number of each entry that was listed: the number that follows it, what is wrong with it, or None
-            where it was gone when it was read.
-        first: the first number that is listed after that: what is gone before it was collected.
+        looked: for each number the one after it, its damage, or None if it was gone.
+        first: the first number listed afterwards; those below were collected.
     """
     numbers, runs = sorted(looked), list[EntryRange]()
     following = numbers[0] if numbers else 0
@@ -74,7 +67,7 @@ def damaged(looked: Mapping[int, int | str | None], first: int | None) -> list[E
 
 
 def is_linked(entry: Entry, before: Entry | None, after: Entry | None) -> bool:
-    """Return whether an entry stands between those that a root has: one proves it, none contradicts it (pure)."""
+    """Return whether a neighbour links an entry, none contradicting (pure)."""
     links = []
     if before is not None and before.following == entry.sequence:
         links.append(entry.prev == before.write_id)
@@ -84,10 +77,7 @@ def is_linked(entry: Entry, before: Entry | None, after: Entry | None) -> bool:
 
 
 def read_undamaged(own: Replica, sequence: int) -> Entry:
-    """Return an entry, checked as by ``JournalReader.read_whole``.
-
-    A sector that can't be read is damage.
-    """
+    """Read an entry whole; a bad sector is damage."""
     try:
         return own.journal.read_whole(sequence)[0]
     except OSError as error:
@@ -99,33 +89,26 @@ def read_undamaged(own: Replica, sequence: int) -> Entry:
 def by_threads(
     act: Callable[[_Item], _Result], items: Sequence[_Item], own: Replica, others: Sequence[Replica]
 ) -> list[_Result]:
-    """Return the results of ``act`` for each item, in their order.
-
-    Several threads run it if roots bill requests.
-    """
+    """Return the results of ``act``, threaded if roots bill requests."""
     bills = any(root.storage.bills_requests for root in (own, *others))
     return results_of(act, items, THREADS if bills else 1)
 
 
 def donors_of(others: Sequence[Replica]) -> list[Storage]:
-    """Return whom to ask for files: those that hold the records first."""
+    """Return the donors of files, roots with records first."""
     return [other.storage for other in sorted(others, key=lambda other: not other.data)]
 
 
 class Fetching:
     """Fetches entries for a root.
 
-    Args:
-        places: where the unit is.
-        own: the root.
-        others: those that may have them, the likeliest first.
-        there: the numbers of entries that are whole at the root.
+    ``others`` have the likeliest root first; ``there`` are the numbers of its whole entries.
     """
 
     def __init__(self, places: Places, own: Replica, others: Sequence[Replica], there: Collection[int]) -> None:
         self._places, self._own, self._others = places, own, others
         self._there = there
-        #: By the number of each entry that was fetched: the number that follows it.
+        #: Fetched entries: number -> the number that follows.
         self.fetched: dict[int, int] = {}
 
     def has(self, run: EntryRange) -> bool:
@@ -136,18 +119,13 @@ class Fetching:
         return number >= run.stop
 
     def path(self, sequence: int) -> str:
-        """Return the path of an entry, below the root."""
+        """Return the path of an entry."""
         return f"{self._places.unit.directory}/{paths.entry_name(sequence)}"
 
     def fetch(self, runs: Sequence[EntryRange], *, descending: bool = False) -> None:
-        """Fetch what others have of some runs, as far as it is linked to what is there.
+        """Fetch the entries of runs that link to what is there.
 
-        Args:
-            runs: in their order.
-            descending: from the last number to the first: each is linked by the one after it.
-
-        Raises:
-            CommitLogError, OSError: this root can't be written to.
+        ``descending``: from the last down, each linked by its successor.
         """
         listed = self._listed() if runs else []
         wanted = [
@@ -158,7 +136,6 @@ class Fetching:
             self._fetch(wanted[at : at + _HELD])
 
     def _listed(self) -> list[int]:
-        """Return the numbers of all entries at the others that answer."""
         numbers = set[int]()
         for other in self._others:
             with suppress(CommitLogError, OSError):
@@ -183,7 +160,6 @@ class Fetching:
                 lacking.add(number)
 
     def _first_copy(self, sequence: int) -> tuple[_EntryCopy | None, Iterator[_EntryCopy]]:
-        """Return an entry as the first root has it that has it whole; and as those after it have it."""
         copies = self._copies(sequence)
         return next(copies, None), copies
 
@@ -193,7 +169,6 @@ class Fetching:
                 yield _EntryCopy(*other.journal.read_whole(sequence))
 
     def _linked(self, copies: Sequence[tuple[_EntryCopy | None, Iterator[_EntryCopy]]]) -> list[_EntryCopy]:
-        """Return those entries that are linked to what is there, or to the one before them in the list."""
         linked = list[_EntryCopy]()
         for copy, more in copies:
             while copy is not None:
@@ -208,10 +183,6 @@ class Fetching:
         return linked
 
     def _neighbour(self, sequence: int, last: Entry | None) -> tuple[Entry | None, bool]:
-        """Return the entry at a number, and whether it is ``last``.
-
-        None if the root lacks it.
-        """
         if last is not None and last.sequence == sequence:
             return last, True
         if sequence in self._there or sequence in self.fetched:
@@ -220,14 +191,12 @@ class Fetching:
         return None, False
 
     def _newest(self) -> Entry | None:
-        """Return the newest decided entry, which says what is void; None where nobody answers that decides."""
         try:
             return self._places.newest().entry
         except (CommitLogError, OSError):
             return None
 
     def _bring(self, entry: Entry, newest: Entry, settled: int) -> bool:
-        """Bring what an entry needs that is to be put here; return whether all of it is here then."""
         files, donors = self._places.unit.files, donors_of(self._others)
         try:
             for needed in files.tables(entry):

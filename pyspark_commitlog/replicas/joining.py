@@ -1,7 +1,7 @@
-"""Roots that are added to others, or to one that stood alone; topics that get replicas, or have fewer (rule 12).
+"""Add roots and replicas, also to a root alone (rule 12).
 
-A root that stands alone decides for itself: its journals are what others learn. Others list it, and it them, before its
-marker says that it is one of several; so whatever is cut off, the next run goes on.
+A root alone decides alone, and others learn its journals. New roots list it, then it lists them, then its marker says
+so: after an interruption the next run goes on.
 """
 
 from __future__ import annotations
@@ -41,14 +41,13 @@ def add_roots(own: Storage, listed: Listed | None, new: Sequence[Storage], make:
     """Have new roots and others list one another; return the list.
 
     Args:
-        own: the root that was opened.
-        listed: the roots that belong together; None: it stands alone.
-        new: empty places, or what an earlier call that was cut off made of them.
-        make: puts the marker of a new root, if it is not there.
+        own: the opened root.
+        listed: None if it stands alone.
+        new: empty places, or roots of an interrupted call.
+        make: puts a root's marker, if absent.
 
     Raises:
-        UsageError: a place is not empty, is named twice, or there are too many; nothing was changed.
-        CommitLogError, OSError: a root does not answer; run it again.
+        UsageError: a place is not empty, named twice, or one too many; nothing was changed.
     """
     before = listed or Listed((Address(root_id(own), own.url),), (Address(root_id(own), own.url),), version=0)
     fresh = [storage for storage in new if all(each.url != storage.url for each in before.data)]
@@ -71,15 +70,11 @@ def add_roots(own: Storage, listed: Listed | None, new: Sequence[Storage], make:
 
 
 def remove_root(roots: Roots, root: str) -> None:
-    """Have no root list another any more, which holds no replica; itself too, if it answers.
-
-    Raises:
-        CommitLogError, OSError: one of those that stay does not answer; run it again.
-    """
+    """Take a root without replicas out of all lists."""
     listed = roots.listed()
     after = listed.followed_by((each for each in listed.data if each.id != root), listed.metadata)
     own = roots.own_id()
-    with suppress(CommitLogError, OSError):  # it may be gone; once this root's list has changed it is not opened
+    with suppress(CommitLogError, OSError):  # it may be gone; it can't be opened once this root's list has changed
         roots.open(root)
     for address in sorted(listed.deciding_first(), key=lambda each: each.id == root):
         try:
@@ -113,12 +108,12 @@ def refuse_same_place(storage: Storage, others: Sequence[Storage]) -> None:
 
 
 def begun_at(storage: Storage, before: Listed) -> list[Listed]:
-    """Return the list that an earlier call, which was cut off before all had it, left at a place.
+    """Return an interrupted call's list at a place, if any.
 
-    One that was emptied may have entries again, of a process that did not know.
+    A late process may have put entries at an emptied root.
 
     Raises:
-        UsageError: there is another root, or what is none.
+        UsageError: there is another root, or other files.
     """
     is_filled = bool(storage.names(paths.TOPICS) or storage.names(paths.GROUPS))
     if not storage.exists(paths.ROOT_MARKER):
@@ -140,16 +135,9 @@ def begun_at(storage: Storage, before: Listed) -> list[Listed]:
 
 
 def give_default(order: Order) -> dict[str, str]:
-    """Have a unit live on as many roots as if it were made now: one of which nobody says on how many, a group.
+    """Give a group as many replicas as a new one.
 
-    It may have been made when its root stood alone, or when there were fewer. They are not in sync yet, as by
-    ``add_replicas``. A root that is not listed any more is taken out: it got a replica while it was.
-
-    Returns:
-        The roots that could not be taken, and why, where there are too few others.
-
-    Raises:
-        ReplicaNotAvailableError: the metadata root does not answer; or nobody else in sync can lead.
+    Return failures by root. Replicas at unlisted roots are taken out.
     """
     held, free = held_and_free(order.places)
     if _take_out_unlisted(order, held):
@@ -162,24 +150,21 @@ def give_default(order: Order) -> dict[str, str]:
 
 
 def _take_out_unlisted(order: Order, held: Sequence[str]) -> bool:
-    """Take the replicas out whose root is not listed any more; return whether there are any."""
     roots = order.places.roots
     if all(roots.listed().address(root) for root in held):
         return False
-    roots.compare(again=True)  # what this process has read may be older than what lists it
+    roots.compare(again=True)  # the list in memory may be older than the root's
     gone = [root for root in held if roots.listed().address(root) is None]
     for root in gone:
         try:
             remove_replica(order, root)
-        except NotLeaderError as error:  # it leads, and nobody else answers: for the caller they are away
+        except NotLeaderError as error:  # it leads, and nobody else answers
             raise ReplicaNotAvailableError(str(error)) from error
     return bool(gone)
 
 
 def add_replicas(order: Order, roots: Sequence[str]) -> None:
-    """Have roots be replicas of a unit; one that lived on its root alone is replicated from then on.
-
-    They are not in sync yet: ``replicate`` has them learn, and join.
+    """Add replicas, perhaps the first ones, not in sync yet.
 
     Raises:
         UsageError: its root holds no data.
@@ -212,13 +197,12 @@ def _holds_data(order: Order, root: str) -> bool:
 
 
 def replace_replica(order: Order, root: str, by: str | None, leaving: Container[str] = ()) -> str | None:
-    """Return the root that gets a replica in the place of another's; None where no other one can.
+    """Add a replica in another's place, perhaps ``by``; return its root.
 
-    ``by`` may have one already that is not in sync, of an earlier call that was cut off. None that is ``leaving`` does.
+    An interrupted call may have added it. Roots that are ``leaving`` get none.
 
     Raises:
-        UsageError, ReplicaNotAvailableError: ``by``, or each that could be, has something else by that name or does not
-            answer.
+        UsageError, ReplicaNotAvailableError: the candidates hold something else, or do not answer.
     """
     newest = order.places.newest()
     state = state_of(newest.entry) if newest.entry.features else None
@@ -236,11 +220,10 @@ def replace_replica(order: Order, root: str, by: str | None, leaving: Container[
 
 
 def have_fewer(order: Order, factor: int) -> None:
-    """Take replicas out of a unit until so many are left; a leader that does not answer is replaced first.
+    """Take out replicas down to ``factor``, after replacing a lost leader.
 
     Raises:
         NotLeaderError: nobody in sync can lead: nothing was changed; or another leads meanwhile: run it again.
-        ReplicaNotAvailableError: the metadata root does not answer.
     """
     order.elections.leader()
     state = state_of(order.places.newest().entry)
@@ -250,17 +233,12 @@ def have_fewer(order: Order, factor: int) -> None:
 
 
 def remove_replica(order: Order, root: str, may_go: Callable[[ReplicaState], bool] = lambda now: True) -> None:
-    """Take a replica out of a unit; one that leads hands over first.
+    """Take a replica out of a unit; a leader hands over first.
 
-    Its files stay, and what it learns last says that it is no replica any more.
-
-    Args:
-        order: of the unit.
-        root: the one that goes.
-        may_go: whether it may, by the state that it is taken out of.
+    Its files stay; its last entry says that it is no replica. ``may_go`` judges the base's state.
 
     Raises:
-        NotLeaderError: it leads, and nobody else in sync answers, or it may not go; nothing was changed.
+        NotLeaderError: it leads and nobody else in sync answers, or it may not go; nothing was changed.
         UsageError: it is the last one.
     """
     places = order.places

@@ -1,7 +1,7 @@
-"""Learn: put what was decided into the journal of another root, when all that it needs is there.
+"""Learn: put decided entries into the journal of another root.
 
-An entry is put with the very same bytes and number, after the one before it, and only when its side files and chunks
-lie there whole and durable. So each root's journal is a beginning of the one order of decisions.
+In order, with the same bytes and number, once their files are whole and durable there. So each root's journal is a
+prefix of the decided log.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from pyspark_commitlog.replicas.roots import Address, check_identity
 from pyspark_commitlog.replicas.unit import NeededFile, Unit
 from pyspark_commitlog.storage import Clock, FileInfo, NotPutError, Storage
 
-#: Bytes that are copied at a time.
+#: Bytes copied at a time.
 _PIECE_BYTES = 8 * 2**20
 _TRIES = 5
 
 
 class Allowance:
-    """How long a root may learn: for so many seconds, and until that is stopped."""
+    """Deadline of a learning root, and a stop signal."""
 
     def __init__(self, clock: Clock, seconds: float = math.inf, stopped: Callable[[], bool] = lambda: False) -> None:
         self._clock, self._seconds, self._stopped = clock, seconds, stopped
         self.renew()
 
     def renew(self) -> None:
-        """Begin again: segments were copied, which takes as long as it takes."""
+        """Restart the deadline, after segments were copied."""
         self._until = self._clock.monotonic() + self._seconds
 
     def is_over(self) -> bool:
@@ -53,15 +53,15 @@ class Allowance:
         return self.is_stopped() or self._clock.monotonic() >= self._until
 
     def is_stopped(self) -> bool:
-        """Return whether it was stopped, whatever time there is left."""
+        """Return whether it was stopped."""
         return self._stopped()
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A unit at one root: the root's id and storage, the unit, and its journal there.
+    """A unit at one root.
 
-    ``data``: it holds the records, too, so what it has collected, or begins after, it has settled.
+    ``data``: with records, so it has settled what it collected or begins after.
     """
 
     id: str
@@ -78,14 +78,12 @@ class Replica:
         return cls(root, storage, unit, Journal(storage, unit.directory, unit.kind, unit.sides, check), data)
 
     def learned(self, decided: Entry | None = None) -> Stored | None:
-        """Return the newest entry that this root has learned, made safe from power loss: what counts it has to.
+        """Return the newest entry learned here, made durable.
 
-        Args:
-            decided: what is to be learned; where only that is lacking, nothing is read.
+        ``decided``: the next one to learn; nothing is read if only that is lacking.
 
         Raises:
-            ReplicaNotAvailableError: it lacks entries before that one.
-            CommitLogError, OSError: the root does not answer, or the entry is damaged.
+            ReplicaNotAvailableError: it has a gap.
         """
         newest = (decided and self.journal.stands_before(decided)) or self.journal.newest()
         if newest is None:  # a disk that is not mounted is an empty directory
@@ -96,7 +94,6 @@ class Replica:
         return newest
 
     def _refuse_gap(self, newest: Stored) -> None:
-        """Refuse a root that lacks what it has not settled: a process put an entry there while it was restored."""
         missing = None if self.unit.whole else self.journal.missing(before=self.data)
         if missing is None:
             return
@@ -111,11 +108,7 @@ class Replica:
         )
 
     def check(self) -> None:
-        """Refuse what is not the root that it was.
-
-        Raises:
-            ReplicaNotAvailableError: it does not answer, or another root is there.
-        """
+        """Refuse another root than this one."""
         check_identity(self.storage, Address(self.id, self.storage.url))
 
 
@@ -128,21 +121,22 @@ def learn(
     least: int = 0,
     allowed: Allowance | None = None,
 ) -> int:
-    """Have ``target`` learn all up to an entry that is known to be decided; return the number that it has learned.
+    """Bring ``target`` up to a decided entry; return the number learned.
+
+    What was learned before an error stays.
 
     Args:
-        source: where the entries are decided.
+        source: where entries are decided.
         target: the root that learns.
-        unit: what is learned.
-        donors: roots that may have chunks and side files, the likeliest first.
-        newest: the entry; what it calls void needs no chunk.
-        least: what entries say that the target has learned already.
-        allowed: how long that may take; None: as long as it takes. One entry at least is learned.
+        unit: the unit.
+        donors: for files, the likeliest first.
+        newest: the decided entry; what it voids needs no chunk.
+        least: the number that the target is known to have learned.
+        allowed: deadline; one entry is learned at least.
 
     Raises:
-        ReplicaNotAvailableError: an entry that it lacks is collected already, or what it has is of another history; or
-            it was restored from a copy; or the source was.
-        CommitLogError, OSError: what it has learned by then stays.
+        ReplicaNotAvailableError: a missing entry is collected, the target has another history, or one is a restored
+            copy.
     """
     last, seen = target.learned(newest.entry), Moment.of(target.storage.clock)
     learned = 0 if last is None else last.sequence
@@ -167,11 +161,11 @@ def learn(
     for stored in following(source, last if oldest is None else None, newest, oldest):
         _provide(source, target, unit, donors, stored.entry, newest.entry)
         ours = _put(target, unit, stored.entry, source.journal.bytes_of(stored.entry))
-        put = stored.entry if ours else None  # another process is at work there, too, and may be ahead
+        put = stored.entry if ours else None  # else another process works there too, and may be ahead
         learned = stored.sequence
         if allowed is not None and allowed.is_over():
             break
-    if put is not None:  # once for all: it takes a look
+    if put is not None:  # once for all entries: it takes a look
         _remember(target, put)
     if oldest is not None:
         drop_below(oldest, target)
@@ -183,16 +177,15 @@ def learn(
 
 
 def _begins(source: Replica, last: Stored | None) -> int | None:
-    """Return the oldest entry that is left, where those are collected that a root would learn next; else None."""
     sequences = source.journal.sequences()
     first = 1 if last is None else last.entry.following
     return sequences[0] if sequences and sequences[0] > first else None
 
 
 def drop_below(oldest: int, target: Replica) -> None:
-    """Delete, ascending, what a root had before what it went on with: readers that go by one look again.
+    """Delete, ascending, all entries below a root's new beginning.
 
-    What is put first is whole; where this is cut off, the older ones are collected as all are.
+    Readers anchored there look again; what is left is collected.
     """
     for sequence in target.journal.sequences():
         if sequence < oldest:
@@ -200,12 +193,11 @@ def drop_below(oldest: int, target: Replica) -> None:
 
 
 def generation(stored: Stored) -> int:
-    """Return which set of metadata roots decides after an entry: one of before is not gone on from."""
-    return state_of(stored.entry).set.generation if stored.entry.features else 0  # it has got replicas since
+    """Return the generation of the next deciding set."""
+    return state_of(stored.entry).set.generation if stored.entry.features else 0  # 0: before it had replicas
 
 
 def _refuse_older(target: Replica, last: Stored, newest: Stored) -> None:
-    """Refuse to go on with a history that was given up where the target has learned so."""
     if generation(last) > generation(newest):
         raise SupersededError(
             f"root {target.id} at {target.storage.url} says that other roots decide since entry {last.sequence}: those "
@@ -216,10 +208,7 @@ def _refuse_older(target: Replica, last: Stored, newest: Stored) -> None:
 def _complete(
     source: Replica, target: Replica, unit: Unit, donors: Iterable[Storage], last: Stored, newest: Stored
 ) -> None:
-    """Have the target's own appends whole that live by the newest entry.
-
-    It may have learned them as void, so without their chunks, by an election that was given up with the metadata.
-    """
+    """Bring chunks of appends learned as void, by an abandoned election."""
     settled = state_of(last.entry).hw if last.entry.features else last.sequence
     for number in target.journal.sequences():
         with suppress(FileNotFoundError):  # collected
@@ -228,18 +217,16 @@ def _complete(
                 try:
                     bring(needed, target.storage, donors)
                 except NowhereError:
-                    if number > settled:  # below it is in segments
+                    if number > settled:  # settled ones are in segments
                         raise
 
 
 def _check_decided(source: Replica, target: Replica, last: Stored) -> None:
-    """Refuse a metadata root that lacks what others have learned; else the entry was decided a moment ago.
-
-    One of several may lack it and be whole: most of the others have decided it since. ``Places.has_decided`` asks them.
-    """
+    """Refuse a metadata root that lacks what others have learned."""
     try:
         decided = source.journal.read(last.sequence).entry
     except FileNotFoundError as error:
+        # one of several may lack a new entry and be whole: callers ask `Places.has_decided`
         raise BehindError(
             f"the metadata root {source.storage.url} has no entry {last.sequence}, which root {target.id} at "
             f"{target.storage.url} has learned: it was restored from a copy. Restore a newer one",
@@ -258,7 +245,7 @@ def _check_same(there: Entry, decided: Entry, target: Replica) -> None:
 
 
 def following(source: Replica, last: Stored | None, newest: Stored, oldest: int | None) -> Iterator[Stored]:
-    """Yield the entries after ``last``, or from ``oldest`` on, up to ``newest``, each linked to the one before it."""
+    """Yield linked entries after ``last``, or from ``oldest``, to ``newest``."""
     before, number = (None, oldest or _first(source)) if last is None else (last.entry, last.entry.following)
     while number <= newest.sequence:
         try:
@@ -277,11 +264,6 @@ def following(source: Replica, last: Stored | None, newest: Stored, oldest: int 
 
 
 def _first(source: Replica) -> int:
-    """Return the number of the first entry, which nothing follows: a root begins with it.
-
-    Raises:
-        ReplicaNotAvailableError: it is collected.
-    """
     sequences = source.journal.sequences()
     if not sequences or source.journal.read(sequences[0]).entry.prev:
         raise CollectedError(
@@ -293,7 +275,6 @@ def _first(source: Replica) -> int:
 def _provide(
     source: Replica, target: Replica, unit: Unit, donors: Iterable[Storage], entry: Entry, newest: Entry
 ) -> None:
-    """Have all that an entry needs at the target, durable."""
     unit.files.prepare(target.storage, entry)
     for needed in unit.files.tables(entry):
         bring(needed, target.storage, chain([source.storage], donors))
@@ -306,17 +287,14 @@ def _provide(
 
 
 def bring(needed: NeededFile, target: Storage, donors: Iterable[Storage]) -> None:
-    """Have a file at a root, durable, copied from the first of others that has it whole.
+    """Make a file durable at a root, copied if need be.
 
     Raises:
-        NowhereError: none has it.
-        CommitLogError, OSError: it can't be written.
+        NowhereError: no donor has it.
     """
     found = _matching_info(needed, target)
     if found is not None:
-        if not durable_files.has(
-            target, needed.path, found
-        ):  # the process that put it may have been killed before it could
+        if not durable_files.has(target, needed.path, found):  # whoever put it may have been killed before the sync
             target.sync_file(needed.path)
             target.sync_directory(needed.path.rpartition("/")[0], fresh=True)
             durable_files.add(target, needed.path)
@@ -325,7 +303,7 @@ def bring(needed: NeededFile, target: Storage, donors: Iterable[Storage]) -> Non
 
 
 def replace(needed: NeededFile, target: Storage, donors: Iterable[Storage]) -> None:
-    """Copy a file to a root from the first of others that has it whole, whatever is there; raises as ``bring``."""
+    """Copy a file over what a root has. Raise as ``bring``."""
     failures = []
     for donor in donors:
         if donor is target:
@@ -343,15 +321,15 @@ def replace(needed: NeededFile, target: Storage, donors: Iterable[Storage]) -> N
 
 
 class SupersededError(ReplicaNotAvailableError):
-    """The metadata roots that were asked were given up: a root has learned of others."""
+    """The metadata roots asked were given up."""
 
 
 class RestoredError(ReplicaNotAvailableError):
-    """The root that was to learn was restored from a copy: nothing of it counts."""
+    """The learning root is a restored copy: nothing of it counts."""
 
 
 class BehindError(ReplicaNotAvailableError):
-    """The metadata root that is read lacks an entry, ``number``, that another root has learned."""
+    """The metadata root lacks entry ``number``, learned elsewhere."""
 
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)
@@ -359,19 +337,19 @@ class BehindError(ReplicaNotAvailableError):
 
 
 class CollectedError(ReplicaNotAvailableError):
-    """What a root has to learn next is collected."""
+    """The next entry to learn is collected."""
 
 
 class NowhereError(ReplicaNotAvailableError):
-    """No root has a file that another one needs."""
+    """No root has a needed file."""
 
 
 class _DonorError(Exception):
-    """A root has no such file, or does not answer."""
+    """A donor lacks a file, or does not answer."""
 
 
 def is_there(needed: NeededFile, storage: Storage) -> bool:
-    """Return whether a root has a file in the length that was named."""
+    """Return whether a root has a file, by its length."""
     return _matching_info(needed, storage) is not None
 
 
@@ -384,11 +362,7 @@ def _matching_info(needed: NeededFile, storage: Storage) -> FileInfo | None:
 
 
 def is_whole(needed: NeededFile, storage: Storage) -> bool:
-    """Return whether a root has a file whole, by its CRC.
-
-    Raises:
-        ReplicaNotAvailableError: the root does not answer.
-    """
+    """Return whether a root has a file, by its CRC."""
     if not is_there(needed, storage):
         return False
     try:
@@ -402,12 +376,6 @@ def is_whole(needed: NeededFile, storage: Storage) -> bool:
 
 
 def _copy(needed: NeededFile, donor: Storage, target: Storage) -> None:
-    """Copy a file; it appears when it is whole.
-
-    Raises:
-        _DonorError: the donor does not have it, or does not answer.
-        CorruptionError: the donor's bytes are not what was named.
-    """
     pieces = _pieces(needed, donor)
     first = next(pieces, b"")  # before anything is made
     output = target.create(needed.path)
@@ -422,13 +390,10 @@ def _copy(needed: NeededFile, donor: Storage, target: Storage) -> None:
 
 
 def _pieces(needed: NeededFile, donor: Storage) -> Iterator[bytes]:
-    """Yield a file's bytes; raises as ``_copy`` does, at the end for bytes that are not what was named.
-
-    They are not mapped: a bad sector would be a SIGBUS.
-    """
     position, crc, checked = 0, 0, needed.checked
     while position < checked.length:
         try:
+            # not mapped: a bad sector would be a SIGBUS
             piece = donor.read(needed.path, position, min(_PIECE_BYTES, checked.length - position))
         except (OSError, StorageError) as error:
             raise _DonorError(f"{donor.url}: {error}") from error
@@ -447,26 +412,23 @@ def _pieces(needed: NeededFile, donor: Storage) -> Iterator[bytes]:
 
 
 def put_bytes(target: Replica, unit: Unit, entry: Entry, data: bytes) -> None:
-    """Put the very bytes of a decided entry at the target, until the outcome is certain.
+    """Put a decided entry's bytes, until the outcome is certain.
 
     Raises:
         ReplicaNotAvailableError: another entry has its number there.
-        CommitLogError, OSError: it may be there or not.
     """
     if _put(target, unit, entry, data):
         _remember(target, entry)
 
 
 def _remember(target: Replica, entry: Entry) -> None:
-    """Remember an entry as the newest there, which was just put; it counts without that, too."""
     try:
         target.journal.learned(entry)
-    except OSError:  # collected, or the root does not answer: the next look says which
+    except OSError:  # collected, or away: the next look says which
         target.journal.forget()
 
 
 def _put(target: Replica, unit: Unit, entry: Entry, data: bytes) -> bool:
-    """Put the bytes of a decided entry; return whether it was not there; raises as ``put_bytes``."""
     path = f"{unit.directory}/{paths.entry_name(entry.sequence)}"
     tries = 0
     while True:
@@ -475,7 +437,7 @@ def _put(target: Replica, unit: Unit, entry: Entry, data: bytes) -> bool:
             target.storage.put_if_absent(path, data)
             return True
         except FileExistsError:
-            with suppress(FileNotFoundError):  # learned by another, settled and collected
+            with suppress(FileNotFoundError):  # another process learned, settled and collected it
                 _check_same(target.journal.read(entry.sequence).entry, entry, target)
             target.storage.sync_directory(unit.directory, fresh=True)
             return False

@@ -1,12 +1,8 @@
-"""Mend: fetch from other roots what is damaged or missing at one: entries of a unit, and the files that they need.
+"""Mend: fetch a root's damaged or missing entries, chunks and tables.
 
-An entry is the same at every root, and is replaced whole, so readers see the damaged one or the right one. It is taken
-only where the entries beside it link to it. Chunks and tables are named with length and CRC-32C.
-
-The interleavings that it has to survive: an entry or chunk is collected meanwhile (it is not needed any more); two mend
-at once (both put the same bytes); it is killed at any point (what is mended stays); the other root has another history,
-or damage of its own (it is not taken from there). A sector that can't be read (EIO) is damage as any other: if all of
-the root is gone, nothing can be put there either.
+Entries count if their neighbours link to them, files by length and CRC-32C. It survives: collection meanwhile (no
+longer needed); two mends at once (same bytes); a kill (what is mended stays); damage or another history elsewhere (not
+taken). A bad sector (EIO) is damage: if the whole root is gone, puts fail too.
 """
 
 from __future__ import annotations
@@ -29,9 +25,12 @@ from pyspark_commitlog.storage.os_errors import is_eio
 
 @dataclass(frozen=True, slots=True)
 class MendedFiles:
-    """Files below the root that were fetched from others, and what is damaged still, and why.
+    """Outcome of a mend.
 
-    ``lost`` are the numbers of entries whose chunks no root has as files.
+    Attributes:
+        files: fetched, below the root.
+        left: remaining damage, and why.
+        lost: entries whose chunks no root has as files.
     """
 
     files: tuple[str, ...] = ()
@@ -43,7 +42,7 @@ class MendedFiles:
 
     @classmethod
     def all(cls, parts: Sequence[MendedFiles]) -> MendedFiles:
-        """Return the sum of several mends, in their order."""
+        """Return the sum of several mends, in order."""
         return cls(
             tuple(file for each in parts for file in each.files),
             tuple(fault for each in parts for fault in each.left),
@@ -52,11 +51,7 @@ class MendedFiles:
 
 
 def mend_journal(places: Places) -> MendedFiles:
-    """Fetch the entries of a unit that are damaged, or missing between others, at the root that is asked.
-
-    Raises:
-        CommitLogError, OSError: this root does not answer, or can't be written to.
-    """
+    """Fetch damaged or missing entries for the opened root."""
     own, others = places.at(places.roots.own_id()), other_places(places)[0]
     sequences = own.journal.sequences()
     looked = dict(zip(sequences, by_threads(partial(_looked, own), sequences, own, others), strict=True))
@@ -81,14 +76,12 @@ def mend_journal(places: Places) -> MendedFiles:
 
 
 def _unfetched_ranges(own: Replica, fetching: Fetching, runs: Sequence[EntryRange]) -> list[EntryRange]:
-    """Return the ranges that no other root has, without collected ones."""
     unfetched = [run for run in runs if not fetching.has(run)]
     first = next(iter(own.journal.sequences()), None) if unfetched else None
     return [run for run in unfetched if first is not None and first <= run.start]
 
 
 def _looked(own: Replica, sequence: int) -> int | str | None:
-    """Return the number that follows an entry; what is wrong with it, or None where it is gone."""
     try:
         return read_undamaged(own, sequence).following
     except FileNotFoundError:
@@ -98,7 +91,6 @@ def _looked(own: Replica, sequence: int) -> int | str | None:
 
 
 def _below(own: Replica) -> EntryRange | None:
-    """Return the numbers below its first entry that a root needs: a process deleted them while it was restored."""
     own.journal.forget()
     try:
         newest, sequences = own.journal.newest(), own.journal.sequences()
@@ -106,22 +98,18 @@ def _below(own: Replica) -> EntryRange | None:
             return None
         if not read_undamaged(own, sequences[0]).prev:  # the first of all, which a copied topic has at any number
             return None
-    except (CorruptionError, FileNotFoundError):  # it is named already, or was collected: then all below is settled
+    except (CorruptionError, FileNotFoundError):  # reported already, or collected: then all below is settled
         return None
     files, entry = own.unit.files, newest.entry
+    # a process deleted them during a restore
     start = max(files.settled(own.storage, entry.topic_id) + 1, files.begins(entry))
     return EntryRange(start, sequences[0]) if start < sequences[0] else None
 
 
 def mend_named(places: Places, settled: int) -> MendedFiles:
-    """Fetch the tables and chunks that entries name and that are damaged, or missing, at the root that is asked.
+    """Fetch damaged or missing tables and chunks for the opened root.
 
-    Args:
-        places: where the unit is; its entries here are whole, or count as lost.
-        settled: the number of the entry up to which this root has settled all: it needs no chunks up to there.
-
-    Raises:
-        CommitLogError, OSError: this root does not answer, or can't be written to.
+    Entries up to ``settled`` need no chunks; damaged ones count as lost.
     """
     own, (others, _) = places.at(places.roots.own_id()), other_places(places)
     files, donors = places.unit.files, donors_of(others)
@@ -139,7 +127,7 @@ def mend_named(places: Places, settled: int) -> MendedFiles:
                 done += replace(mended, lost=(sequence,) if mended.left else ())
         if done.left and not own.storage.exists(
             f"{places.unit.directory}/{paths.entry_name(sequence)}"
-        ):  # collected meanwhile, with all that it named
+        ):  # collected meanwhile, with its files
             return MendedFiles(done.files)
         return done
 
@@ -147,8 +135,8 @@ def mend_named(places: Places, settled: int) -> MendedFiles:
 
 
 def other_places(places: Places) -> tuple[list[Replica], list[str]]:
-    """Return the unit at the other roots that answer, those that decide first; and why others do not."""
-    places.roots.compare()  # a root that was set back lists those of before
+    """Return the unit at other roots, deciding ones first; and errors."""
+    places.roots.compare()  # a root that was set back has an old list
     listed = places.roots.listed()
     found, away = [], []
     for root in dict.fromkeys((*(each.id for each in listed.metadata), *(each.id for each in listed.data))):

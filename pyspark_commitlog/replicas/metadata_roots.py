@@ -1,4 +1,4 @@
-"""Several metadata roots, for what is used at all of them: consumer groups, and their members' signs of life."""
+"""Several metadata roots, for groups and their members' heartbeats."""
 
 from __future__ import annotations
 
@@ -12,57 +12,38 @@ from pyspark_commitlog.storage import Storage
 
 
 class Deciders:
-    """The metadata roots of a log that has three or five.
-
-    Args:
-        roots: those that belong together.
-    """
+    """Three or five metadata roots."""
 
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
 
     @property
     def majority(self) -> int:
-        """How many of them have to answer."""
+        """Number of them that must answer."""
         return majority(len(self._roots.listed().metadata))
 
     def reachable_roots(self) -> list[Storage]:
-        """Return the roots that answered once, in their order.
-
-        They may have gone away since.
-        """
+        """Return the roots that have answered once, in order."""
         found = list[Storage]()
         for address in self._roots.listed().metadata:
             try:
                 found.append(self._roots.open(address.id))
-            except (CommitLogError, OSError):  # the others are enough
+            except (CommitLogError, OSError):  # the others suffice
                 continue
         return found
 
     def names(self, directory: str) -> list[str]:
-        """Return the names in a directory at any of them, sorted.
-
-        What was ever decided is at each majority.
-
-        Raises:
-            ReplicaNotAvailableError: no majority answers.
-        """
+        """Return the names in a directory at any of them, sorted."""
         return names_at(self._roots, self._roots.listed().deciding(), directory)
 
 
 def names_at(roots: Roots, ids: Sequence[str], directory: str) -> list[str]:
-    """Return the names in a directory at any of several metadata roots.
-
-    They are sorted.
-
-    Raises:
-        ReplicaNotAvailableError: no majority of them answers.
-    """
+    """Return the names in a directory at any metadata root, sorted."""
     found, failures, answered = set[str](), list[str](), 0
     for root in ids:
         try:
             storage = roots.open(root)
-            check_identity(storage, Address(root, storage.url))  # one that is not mounted has no names, and no marker
+            check_identity(storage, Address(root, storage.url))  # an unmounted one has no marker
             if len(ids) > 1:
                 Births(storage).refuse_copy()
             found.update(storage.names(directory))

@@ -1,8 +1,6 @@
-"""One order of decisions for a unit: entries are decided on the metadata root, and the replicas learn them.
+"""Decided log of a unit: metadata roots decide, replicas learn.
 
-docs/explanation/design/replication.md has the protocol, ``rules`` what may follow what. One metadata root's journal is
-the order, or a ``Quorum`` of several decides it. Any process that uses the log moves it on: the writer stages and
-pushes, states the high watermark, and takes out roots that do not answer.
+Any process moves it on: the writer stages, pushes, states HW, and takes out roots that do not answer.
 """
 
 from __future__ import annotations
@@ -37,16 +35,14 @@ from pyspark_commitlog.replicas.unit import ReplicationLimits, Unit
 
 logger = logging.getLogger("pyspark_commitlog.replicas")
 
-#: Seconds between two looks of a process that waits for a replica: doubled from the first up to the last.
+#: Backoff while waiting for a replica, seconds: doubled from the first up to the last.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
-#: How often what an election made void is appended again.
+#: Appends again after elections that voided them.
 _TRIES = 20
 
 
 @dataclass
 class _Attempt:
-    """What the last plan of an append came to."""
-
     number: int = 0
     epoch: int = 0
     acks_all: bool = False
@@ -57,16 +53,7 @@ class _Attempt:
 
 
 class Order:
-    """Decides the entries of one unit.
-
-    Args:
-        roots: those that belong together.
-        unit: what is decided.
-        check: see ``Journal``.
-        reader_states: see ``Places``.
-
-    Not safe for use by several threads at once.
-    """
+    """Decides the entries of one unit. Not thread-safe."""
 
     def __init__(
         self, roots: Roots, unit: Unit, check: Check, reader_states: Mapping[str, ReaderState] | None = None
@@ -77,28 +64,27 @@ class Order:
         self.elections = Elections(self.places, self.pusher)
 
     def exists(self) -> bool:
-        """Return whether the unit is there, by the metadata root."""
+        """Return whether the unit exists, by the metadata root."""
         return self.places.decided() is not None
 
     def create(self, plan: Plan[Result], factor: int | None, ordinal: int) -> Appended[Result]:
-        """Put the first entry of a unit, or of its next life, with its replicas.
+        """Put the first entry of a unit's incarnation, with its replicas.
 
-        Of a topic that is made again those that it did not have before are not in sync yet, as by
-        ``joining.add_replicas``.
+        A recreated topic's new replicas are not in sync yet.
 
         Args:
             plan: makes the entry.
-            factor: how many replicas; None for three, or as many as there are roots, or as it had before.
-            ordinal: of the unit among all: leaders go round the roots by it.
+            factor: None for as many replicas as before, else three or all roots.
+            ordinal: of the unit; leaders go round robin by it.
 
         Raises:
-            UsageError, ReplicaNotAvailableError: there are fewer roots, or fewer answer: nothing was put.
-            NotLeaderError: it is to have fewer replicas than before, of which none in sync answers: nothing was put.
-            ConflictError: others have changed its replicas meanwhile: nothing was put.
+            UsageError, ReplicaNotAvailableError: too few roots, or too few answer: nothing was put.
+            NotLeaderError: none in sync answers, to have fewer replicas: nothing was put.
+            ConflictError: others changed its replicas: nothing was put.
         """
         decider, listed = self.places.decider(), self.places.roots.listed()
         how_many(self.places, factor)
-        before = self.places.decided()  # raises where the root is not the one that it was
+        before = self.places.decided()  # raises if it is not the same root any more
         is_new = before is None or not before.entry.features
         chosen, others = assigned(self.places, factor, ordinal) if is_new else ((), ())
         answering, free = ((), ()) if before is None or is_new else self._resizing(before, factor)
@@ -111,7 +97,7 @@ class Order:
             if base is not None and base.entry.features:
                 state = self._resized(state_of(base.entry), factor, answering, free)
                 return with_state(answer, rules.made_again(state, slot.sequence))
-            if base is not None:  # that root alone has what was before
+            if base is not None:  # that root alone has the earlier entries
                 return with_state(answer, rules.made_where_it_was(of, decider.id, (*chosen, *others), slot.sequence))
             return with_state(answer, rules.created(of, chosen, chosen[0], slot.sequence, others))
 
@@ -122,17 +108,11 @@ class Order:
         if before is not None and not is_new and factor is not None:
             try:
                 self._tell_those_gone(before)
-            except (CommitLogError, OSError) as error:  # it is made
+            except (CommitLogError, OSError) as error:  # the unit is created all the same
                 logger.warning("%s: former replicas don't know yet that they are none: %s", self._unit.directory, error)
         return appended
 
     def _resizing(self, before: Stored, factor: int | None) -> tuple[Sequence[str], Sequence[str]]:
-        """Return the replicas that answer, of a unit that is to have fewer; and further roots, of one that gets more.
-
-        Raises:
-            NotLeaderError: nobody of those in sync answers.
-            UsageError, ReplicaNotAvailableError: too few roots may have a replica.
-        """
         held = state_of(before.entry).replicas
         if factor is None or factor == len(held):
             return (), ()
@@ -144,11 +124,6 @@ class Order:
     def _resized(
         self, state: ReplicaState, factor: int | None, answering: Sequence[str], free: Sequence[str]
     ) -> ReplicaState:
-        """Return the state with as many replicas as were asked for.
-
-        Raises:
-            ConflictError: others have changed its replicas meanwhile.
-        """
         if factor is None:
             return state
         after = resized(state, factor, answering, free)
@@ -157,7 +132,6 @@ class Order:
         return after
 
     def _tell_those_gone(self, before: Stored) -> None:
-        """Have the roots that were replicas, and are none any more, learn that."""
         after = state_of(self.places.newest().entry).replicas
         for root in state_of(before.entry).replicas:
             if root not in after:
@@ -166,7 +140,7 @@ class Order:
     # --- appending ---------------------------------------------------------------------------------------
 
     def append(self, plan: Plan[Result], *, repeatable: bool = False) -> Appended[Result]:
-        """Put one entry that ``plan`` makes on the newest decided one; see ``ReplicatedJournal.append``."""
+        """Put one entry; see ``ReplicatedJournal.append``."""
         for _ in range(_TRIES):
             attempt = _Attempt()
             appended = self._decide(plan, attempt, repeatable)
@@ -177,7 +151,6 @@ class Order:
         )
 
     def _decide(self, plan: Plan[Result], attempt: _Attempt, repeatable: bool) -> Appended[Result]:
-        """Have it decided; a root that keeps an append waiting is taken out in time."""
         pause = _FIRST_PAUSE
         while True:
             try:
@@ -191,12 +164,7 @@ class Order:
                 pause = min(pause * 2, _LONGEST_PAUSE)
 
     def _waits_for_roots(self, error: _LackingError) -> bool:
-        """Return True while a root that fails has not done so for long; False where the append is tried again at once.
-
-        Raises:
-            NotEnoughReplicasError, NotLeaderError: time does not mend it; or nobody else can lead.
-            CommitLogError, OSError: the metadata root does not answer.
-        """
+        """Return whether to wait for failing roots, or try at once."""
         leader = error.state.leader
         if error.reason is Reason.TOO_MANY_ABOVE_HW:
             return not self._raises_hw(error.state.hw)
@@ -217,11 +185,7 @@ class Order:
         return not overdue
 
     def _raises_hw(self, above: int) -> bool:
-        """Have the replicas learn what is decided, replace those that don't; return whether the high watermark rose.
-
-        Else that is done after an append was decided, and here none is.
-        """
-        pushed = self._push()
+        pushed = self._push()  # usually after an append, but none is decided here
         head = self.pusher.raise_hw(self.places.newest())
         for root in self.pusher.overdue(pushed.failed, head):
             self.pusher.shrink(root, str(pushed.failed[root]))
@@ -229,19 +193,15 @@ class Order:
         return state_of(self.places.newest().entry).hw > above
 
     def _waits_for_home(self, error: _HomeError) -> bool:
-        """Return True while a leader that answers, and takes nothing, has not done so for long; then another leads.
+        """Return whether to wait for the leader's root, which takes nothing.
 
-        Also where it has learned what others have decided since this began.
-
-        Raises:
-            NotLeaderError: another root leads: what was staged is committed there.
-            CommitLogError, OSError: the root does not answer, nobody else can lead, or it was given up.
+        Overdue, another is elected. True also if the metadata root was behind.
         """
         cause, leader = error.cause, state_of(error.base.entry).leader
         if isinstance(cause, BehindError) and self.places.has_decided(cause.number):
             return True
         of_home = isinstance(cause, OSError) and not isinstance(cause, ReplicaNotAvailableError)
-        of_home = of_home or isinstance(cause, RestoredError)  # else the metadata root may be, and decides nothing then
+        of_home = of_home or isinstance(cause, RestoredError)  # else the metadata root may be, and decides nothing
         if not of_home or not self.places.roots.answers(error.home):
             raise cause
         if error.home == leader:
@@ -271,8 +231,7 @@ class Order:
         return decided
 
     def _catch_up_home(self, state: ReplicaState, base: Stored) -> None:
-        """Have the root that is asked learn the base: a plan reads its side files there, but those of groups."""
-        if self._unit.whole:  # they are read where it is decided
+        if self._unit.whole:  # read at the metadata root
             return
         home = self.places.roots.own_id()
         if home in state.replicas and home not in state.set.roots:
@@ -287,11 +246,10 @@ class Order:
     def _with_replicas(
         self, base: Stored, state: ReplicaState, slot: Slot, draft: Draft[Result], attempt: _Attempt
     ) -> Draft[Result]:
-        """Return a draft with what it says of replicas, or refuse it (rules 2 and 3)."""
         may = rules.hw_may_rise_to(state, base.sequence, self.pusher.learned)
         attempt.number, attempt.epoch, attempt.hw_later = slot.sequence, state.leader_epoch, draft.hw_later
         attempt.appends, attempt.acks_all = draft.kind == "append", draft.acks_all and draft.kind == "append"
-        if attempt.appends:  # what it states counts no more among those above the high watermark
+        if attempt.appends:  # those at or below the hw that it states do not count above it
             after = self._appended(base, rules.with_hw(state, may), slot, draft, attempt)
             attempt.on_all = set(state.isr) <= set(after.on[slot.sequence])
         else:
@@ -313,7 +271,7 @@ class Order:
                 on.append(root)
                 if needed:
                     self.pusher.took_chunks(root)
-            except NowhereError as error:  # not this root's doing
+            except NowhereError as error:  # not this root's fault
                 failed[root] = error
             except (CommitLogError, OSError) as error:
                 failed[root] = error
@@ -327,12 +285,7 @@ class Order:
     # --- after it was decided ----------------------------------------------------------------------------
 
     def _spread(self, stored: Stored | None, attempt: _Attempt) -> bool:
-        """Have the replicas learn what was decided, and wait as long as ``acks`` asks; False where it became void.
-
-        Raises:
-            NotEnoughReplicasAfterAppendError: fewer than ``min.insync.replicas`` are in sync by then.
-            OutcomeUnknownError: the metadata root does not answer any more.
-        """
+        """Push what was decided and await ``acks``; return False if void."""
         pause, just_put = _FIRST_PAUSE, stored
         while True:
             try:
@@ -366,15 +319,9 @@ class Order:
         return verdict is Ack.YES
 
     def state_hw(self) -> bool:
-        """Have the replicas learn what is decided, and state the high watermark that they have reached.
+        """Push what is decided, and state HW; return whether it covers all.
 
-        One in sync that has not learned for ``replica.lag.time.max.ms`` is taken out.
-
-        Returns:
-            Whether it is stated over all that was decided: not while a root in sync is away.
-
-        Raises:
-            CommitLogError, OSError: the metadata root does not answer.
+        In-sync roots overdue by ``replica.lag.time.max.ms`` are taken out.
         """
         pushed = self.pusher.push()
         head = self.pusher.raise_hw(self.places.newest())
@@ -387,20 +334,14 @@ class Order:
         return newest.entry.kind != "append" and state_of(newest.entry).hw >= newest.sequence - 1
 
     def _push(self, just_put: Stored | None = None) -> Pushed:
-        """Have the replicas learn what is decided; see ``Pusher.push``.
-
-        Raises:
-            SupersededError: a root says that others decide by now: what was decided here is of no history that goes on.
-        """
         pushed = self.pusher.push(just_put)
         for error in pushed.failed.values():
-            if isinstance(error, SupersededError):
+            if isinstance(error, SupersededError):  # what was decided here is of an abandoned history
                 self.places.roots.compare(again=True)
                 raise error
         return pushed
 
     def _replace_leader(self, pushed: Pushed, head: Stored) -> None:
-        """Elect another leader where this one keeps an append waiting: it is gone, or takes nothing."""
         leader = state_of(head.entry).leader
         if leader not in pushed.failed:
             return
@@ -431,16 +372,12 @@ class Order:
 
 
 class _HomeError(Exception):
-    """The root that is asked has not learned the base."""
-
     def __init__(self, home: str, base: Stored, cause: CommitLogError | OSError) -> None:
         super().__init__(str(cause))
         self.home, self.base, self.cause = home, base, cause
 
 
 class _LackingError(Exception):
-    """Rule 2 refuses an append on this base."""
-
     def __init__(
         self, unit: str, reason: Reason, state: ReplicaState, base: Stored, on: Sequence[str],
         failed: Mapping[str, Exception], limits: ReplicationLimits,
@@ -451,9 +388,9 @@ class _LackingError(Exception):
 
     @property
     def heirs(self) -> tuple[str, ...]:
-        """Return the roots in sync that have the chunks which the leader does not take: one may lead in its place.
+        """In-sync roots with the chunks that the leader does not take.
 
-        None where that is of no use: the leader decides alone, or no root has the chunks whole.
+        None if the leader decides alone, or no root has them whole.
         """
         leader = self.state.leader
         if self.reason is not Reason.NOT_ON_LEADER or leader in self.state.set.roots:
@@ -464,12 +401,10 @@ class _LackingError(Exception):
 
     @property
     def waits(self) -> bool:
-        """Whether time may mend it: a root that does not answer is taken out in the end."""
         mended = any(not isinstance(error, NowhereError) for error in self.roots.values())
         return self.reason is Reason.NOT_ON_ISR and mended
 
     def as_user_sees(self) -> CommitLogError:
-        """Return the error for the caller."""
         if self.reason in (Reason.NOT_ON_LEADER, Reason.NOT_ON_METADATA):
             return NotLeaderError(
                 f"{self.unit}: NOT_LEADER_OR_FOLLOWER: nothing was written: {self}. Run the write again; if the "

@@ -1,4 +1,4 @@
-"""Which roots get a replica of a unit, and which give theirs up."""
+"""Placement: which roots get a unit's replicas, and which give theirs up."""
 
 from __future__ import annotations
 
@@ -10,23 +10,18 @@ from pyspark_commitlog.replicas.entry_fields import state_of
 from pyspark_commitlog.replicas.replica_journals import Places
 from pyspark_commitlog.replicas.replica_state import ReplicaState
 
-#: Replicas of a unit, where nobody says how many.
+#: Default replication factor.
 DEFAULT_FACTOR = 3
 
 
 def assigned(places: Places, factor: int | None, ordinal: int) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the replicas of a unit that is new: those that begin in sync, the leader first; and others.
+    """Return a new unit's replicas: in sync, leader first; and others.
 
-    Only roots that answer begin in sync: any other one would keep each writer waiting, or lead and be away.
-
-    Args:
-        places: of the unit.
-        factor: as of ``how_many``; where nobody says how many, some may not answer.
-        ordinal: of the unit among all: leaders go round the roots by it.
+    Roots that do not answer are not in sync, or they would hold up writers. Leaders go round robin by ``ordinal``.
 
     Raises:
         UsageError: there are fewer roots.
-        ReplicaNotAvailableError: fewer answer, or none does.
+        ReplicaNotAvailableError: fewer answer than ``factor``, or none.
     """
     data, many = places.roots.listed().data, how_many(places, factor)
     away = [address for address in data if not places.roots.answers(address.id)]
@@ -43,7 +38,7 @@ def assigned(places: Places, factor: int | None, ordinal: int) -> tuple[Sequence
 
 
 def how_many(places: Places, factor: int | None) -> int:
-    """Return how many replicas a unit that is made has; None for three, or as many as there are roots.
+    """Return a new unit's replication factor, by default three or all roots.
 
     Raises:
         UsageError: there are fewer roots.
@@ -56,19 +51,18 @@ def how_many(places: Places, factor: int | None) -> int:
 
 
 def held_and_free(places: Places) -> tuple[Sequence[str], list[str]]:
-    """Return the roots that hold a unit, and those for data that do not."""
+    """Return the roots with a replica, and the data roots without."""
     newest, deciding = places.newest(), places.deciding()
     held = state_of(newest.entry).replicas if newest.entry.features else deciding
-    taken = (*held, *deciding)  # the journals of those that decide have it already, without the records
+    taken = (*held, *deciding)  # metadata roots have the journal already, without records
     return held, [address.id for address in places.roots.listed().data if address.id not in taken]
 
 
 def candidates(places: Places, many: int) -> list[str]:
-    """Return so many roots that hold no replica of a unit yet, and may.
+    """Return ``many`` roots that may get a replica of a unit.
 
     Raises:
-        UsageError: there are fewer, or too many have something else by that name.
-        ReplicaNotAvailableError: too many do not answer.
+        UsageError: there are fewer, or others hold something else by that name.
     """
     held, free = held_and_free(places)
     if len(free) < many:
@@ -80,7 +74,7 @@ def candidates(places: Places, many: int) -> list[str]:
 
 
 def so_many_free(places: Places, free: Sequence[str], many: int) -> list[str]:
-    """Return the first of some roots that may hold a unit; raises as ``candidates`` where these are too few."""
+    """Return ``many`` free roots that may hold a unit; raise as ``candidates``."""
     chosen, failed = first_free(places, free, many)
     if len(chosen) < many:
         is_wrong = all(isinstance(error, UsageError) for error in failed.values())
@@ -89,7 +83,10 @@ def so_many_free(places: Places, free: Sequence[str], many: int) -> list[str]:
 
 
 def first_free(places: Places, free: Sequence[str], many: int) -> tuple[list[str], dict[str, Exception]]:
-    """Return the first of some roots that may hold a unit, at most so many; and why those before them may not."""
+    """Return up to ``many`` free roots that may hold a unit.
+
+    And errors.
+    """
     chosen, failed = list[str](), dict[str, Exception]()
     for root in free:
         if len(chosen) >= many:
@@ -104,14 +101,13 @@ def first_free(places: Places, free: Sequence[str], many: int) -> tuple[list[str
 
 
 def check_free(places: Places, root: str) -> None:
-    """Refuse a root that has something else by the name of the unit.
+    """Refuse a root that holds something else by the unit's name.
 
     Raises:
         UsageError: it has another history of that name.
-        CommitLogError, OSError: it does not answer.
     """
     replica = places.at(root)
-    theirs = replica.journal.newest()  # what it lacks before that does not matter: it starts over
+    theirs = replica.journal.newest()  # earlier gaps do not matter: it starts over
     if theirs is None:
         replica.check()
         return
@@ -131,9 +127,9 @@ def check_free(places: Places, root: str) -> None:
 
 
 def leaving(state: ReplicaState, answering: Container[str], many: int) -> list[str]:
-    """Return so many replicas that go, never the leader (pure).
+    """Return the ``many`` replicas to drop, never the leader (pure).
 
-    Those that do not answer go first, then those out of sync, then the last assigned.
+    First those away, then those out of sync, then the last assigned.
     """
     others = [root for root in reversed(state.replicas) if root != state.leader]
     return sorted(others, key=lambda root: (root in answering, root in state.isr))[: max(many, 0)]
@@ -142,14 +138,13 @@ def leaving(state: ReplicaState, answering: Container[str], many: int) -> list[s
 def lags_behind(
     state: ReplicaState, root: str, chosen: str | None, answers: Callable[[str], bool], leaving: Container[str] = ()
 ) -> str | None:
-    """Return the root that has to be in sync before another gives up its replica, and is not; None where none has to.
+    """Return the root that must sync before another goes, if any.
+
+    A root that is away or out of sync may go.
 
     Args:
-        state: as it is.
-        root: the one that goes.
-        chosen: the one that comes in its place; None: there is none, so all have to be that answer.
-        answers: whether a root does. One that does not, or is itself out of sync, helps nobody: it is not kept.
-        leaving: roots that go, too.
+        chosen: its replacement; None: all other replicas that answer must be in sync.
+        leaving: roots that go too.
     """
     if root not in state.isr or not answers(root):
         return None
@@ -160,12 +155,7 @@ def lags_behind(
 
 
 def resized(state: ReplicaState, factor: int, answering: Container[str], free: Iterable[str]) -> ReplicaState:
-    """Return the state in which so many replicas are left, or further ones are added, as far as there are any (pure).
-
-    Args:
-        answering: the replicas that answer.
-        free: roots that may be replicas; they are not in sync yet.
-    """
+    """Return the state with ``factor`` replicas, as far as possible (pure)."""
     for root in leaving(state, answering, len(state.replicas) - factor):
         state = rules.without_replica(state, root)
     for root in free:

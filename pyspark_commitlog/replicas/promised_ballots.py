@@ -1,6 +1,6 @@
-"""Ballots that metadata roots have promised ahead, as they accepted an entry: for whatever handle of this process.
+"""Ballots that metadata roots promised ahead, for all of the process.
 
-A ballot carries one value: it is taken once, by one thread, and a forked child has none.
+A ballot carries one value: one thread takes it, once, and no forked child.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from threading import Lock
 from pyspark_commitlog.replicas.ballots import Ballot, Register, Value
 from pyspark_commitlog.storage.process import after_fork
 
-#: Those that are kept, the newest ones: one for each unit that was written last. To forget one costs a round.
+#: Units whose ballot is kept, those written last. A lost ballot costs a round.
 _MOST = 1024
 
 #: A unit's register at a set of metadata roots: its directory, and the ids and URLs of the roots.
@@ -22,10 +22,7 @@ RegisterKey = tuple[str, frozenset[tuple[str, str]]]
 
 @dataclass(frozen=True, slots=True)
 class PromisedBallot:
-    """Ballot that all of a set promised as they accepted ``value``.
-
-    ``promised`` has their registers then.
-    """
+    """Ballot that all of a set promised as they accepted ``value``."""
 
     ballot: Ballot
     value: Value
@@ -50,14 +47,14 @@ def keep(key: RegisterKey, promised: PromisedBallot) -> None:
 
 
 def take(key: RegisterKey, base: Value) -> PromisedBallot | None:
-    """Return the ballot for what follows an entry; None where there is none. It is gone then."""
+    """Take the ballot for what follows an entry, if any."""
     with _cache.lock:
         found = _cache.of.pop(key, None)
     return found if found is not None and found.value == base else None
 
 
 def forget() -> None:
-    """Forget all of them, as a forked child has to, with the lock that another thread may hold."""
+    """Forget all ballots, and the lock, in a forked child."""
     global _cache
     _cache = _BallotCache()
 

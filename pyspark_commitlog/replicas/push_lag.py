@@ -1,6 +1,6 @@
-"""Since when pushes to a root fail, by this process' own monotonic clock: nobody else's word counts.
+"""How long pushes to a root have failed, by this process's clock.
 
-Chunks have a time of their own: a disk that is full for them may have room for an entry.
+Chunks are timed apart: a disk too full for them may have room for an entry.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from threading import Lock
 
 from pyspark_commitlog.storage.process import after_fork
 
-#: Units that are remembered, those used last.
+#: Units remembered, those used last.
 _MOST = 1024
-#: After so long a failed chunk says nothing of one that fails now: longer than a try to write it may take.
+#: Age after which a failed chunk is forgotten: longer than an attempt to write it may take.
 _FORGOTTEN_SECONDS = 120.0
 
 
 class Lag:
-    """Since when roots have not answered about one unit. Safe for several threads."""
+    """Failing roots of one unit, and since when. Thread-safe."""
 
     def __init__(self) -> None:
         self._since: dict[tuple[str, bool], float] = {}
@@ -25,7 +25,7 @@ class Lag:
 
     @classmethod
     def of(cls, unit: str) -> Lag:
-        """Return the lag of a unit, as this process knows it."""
+        """Return the process-wide lag of a unit."""
         with _lock:
             found = _known.setdefault(unit, cls())
             _known.move_to_end(unit)
@@ -34,9 +34,9 @@ class Lag:
             return found
 
     def failed(self, root: str, now: float, *, chunks: bool = False) -> None:
-        """Remember that a push, or a chunk, failed at a time, in seconds.
+        """Record a failed push, or chunk, at a monotonic time.
 
-        Few appends have chunks for a root: one that failed long before, and was not tried again, says nothing of now.
+        Chunks are rare: an old failure without retry says nothing.
         """
         with _lock:
             if chunks:
@@ -46,14 +46,14 @@ class Lag:
             self._since.setdefault((root, chunks), now)
 
     def answered(self, root: str, *, chunks: bool = False) -> None:
-        """Forget it: the root has learned all, or has the chunks."""
+        """Forget a root's failures, of pushes or chunks."""
         with _lock:
             self._since.pop((root, chunks), None)
             if chunks:
                 self._chunk_failed.pop(root, None)
 
     def seconds(self, root: str, now: float, *, chunks: bool = False) -> float:
-        """Return for how long all pushes to a root have failed, or all chunks."""
+        """Return for how many seconds all pushes, or chunks, have failed."""
         with _lock:
             return now - self._since.get((root, chunks), now)
 
@@ -63,9 +63,8 @@ _lock = Lock()
 
 
 def _begin_again() -> None:
-    """In a forked child nobody lets go of a lock that another thread held."""
     global _lock
     _lock = Lock()
 
 
-after_fork(_begin_again)
+after_fork(_begin_again)  # another thread may have held the lock

@@ -1,4 +1,4 @@
-"""Have the replicas learn what is decided, state how far they have (HW), and which are in sync (ISR)."""
+"""Push decided entries to the replicas; state HW and ISR."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from pyspark_commitlog.storage.limited import begun
 
 logger = logging.getLogger("pyspark_commitlog.replicas")
 
-#: How often a root that joins may lag because others appended meanwhile.
+#: Attempts to join while others append.
 _TRIES = 20
-#: How long a root may take to learn that it is no replica any more.
+#: Time for a root to learn that it is no replica any more.
 _TELLING_SECONDS = 10
 
 
 @dataclass
 class Pushed:
-    """What roots have learned, and why others have not."""
+    """Numbers learned, and errors, by root."""
 
     learned: dict[str, int] = field(default_factory=dict)
     failed: dict[str, Exception] = field(default_factory=dict)
 
 
 class Pusher:
-    """Pushes what is decided about a unit to its replicas.
+    """Pushes decided entries to a unit's replicas.
 
-    ``learned`` has what they were last seen to have learned, synced.
+    ``learned`` has the number last seen at each, synced.
     """
 
     def __init__(self, places: Places) -> None:
@@ -47,18 +47,18 @@ class Pusher:
         self.learned: dict[str, int] = {}
 
     def failed(self, root: str, *, chunks: bool = False) -> None:
-        """Remember that a root did not take what was sent to it."""
+        """Record a root's failure."""
         self._places.forget(root)
         self._lag.failed(root, self._places.monotonic(), chunks=chunks)
 
     def took_chunks(self, root: str) -> None:
-        """Remember that a root has the chunks of an append."""
+        """Record that a root took chunks."""
         self._lag.answered(root, chunks=True)
 
     def push(self, newest: Stored | None = None) -> Pushed:
-        """Have all that are in sync, or join, learn what is decided by now.
+        """Have in-sync and joining roots learn all decided entries.
 
-        ``newest``: the entry that was, a moment ago; None: it is asked for.
+        ``newest``: the newest one, if known.
         """
         pushed = self._push(newest or self._places.newest())
         ahead = [error.number for error in pushed.failed.values() if isinstance(error, BehindError)]
@@ -69,7 +69,7 @@ class Pusher:
     def _push(self, newest: Stored) -> Pushed:
         state, decider = state_of(newest.entry), self._places.decider()
         pushed, donors = Pushed(), self._places.donors(state)
-        decider.journal.assure(newest)  # its writer may have been killed before it could: what others learn stays
+        decider.journal.assure(newest)  # its writer may have been killed before the sync: learned entries must stay
         for root in state.set.roots:
             pushed.learned[root] = newest.sequence  # learns by the put
 
@@ -88,7 +88,6 @@ class Pusher:
     def _learning(
         self, root: str, decider: Replica, donors: Iterable[Storage], newest: Stored, least: int
     ) -> Callable[[], int]:
-        """Have a root begin to learn; return a function that waits."""
         try:
             target = self._places.at(root)
             act = partial(learn, decider, target, self._unit, donors, newest, least)
@@ -97,7 +96,7 @@ class Pusher:
             return partial(_raise, error)
 
     def raise_hw(self, head: Stored) -> Stored:
-        """State the high watermark that the replicas have reached, if it is above the head's; return the head then."""
+        """State the high watermark, if it rose; return the head then."""
 
         def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
             base = self._places.standing(base)
@@ -116,13 +115,13 @@ class Pusher:
         return self._places.newest()
 
     def overdue(self, failed: Mapping[str, Exception], at: Stored, *, chunks: bool = False) -> list[str]:
-        """Return the roots that have lagged for ``replica.lag.time.max.ms`` and can be taken out; see ``lags``."""
+        """Return the roots that ``lags`` and that can be taken out."""
         state = state_of(at.entry)
         out = [root for root in failed if root != state.leader and root in (*state.isr, *state.joining)]
         return [root for root in out if self.lags(root, at, chunks=chunks)]
 
     def lags(self, root: str, at: Stored, *, chunks: bool = False) -> bool:
-        """Return whether all pushes to a root have failed for ``replica.lag.time.max.ms``; or all ``chunks``."""
+        """Return whether pushes, or ``chunks``, failed for ``replica.lag.time.max.ms``."""
         lag_ms, now = self._unit.files.limits(at.entry).lag_ms, self._places.monotonic()
         seconds = [self._lag.seconds(root, now, chunks=each) for each in (False, chunks)]
         return max(seconds) * 1000 >= lag_ms
@@ -133,11 +132,7 @@ class Pusher:
         logger.warning("%s: root %s is out of the ISR: %s", self._unit.directory, root, why)
 
     def join(self, root: str) -> bool:
-        """Have a replica that is out of sync catch up and join the ISR; return whether it did.
-
-        Raises:
-            CommitLogError, OSError: it does not answer, or what it lacks is collected.
-        """
+        """Bring an out-of-sync replica into the ISR; return success."""
         if root not in state_of(self._places.newest().entry).joining:
             self.change("joining", lambda state, base: rules.joining(state, root))
         for _ in range(_TRIES):
@@ -156,10 +151,7 @@ class Pusher:
         return False
 
     def tell(self, root: str) -> None:
-        """Have a root learn that it is no replica any more, if it answers: its readers go elsewhere.
-
-        It is not waited for until it has all that it lacks.
-        """
+        """Let a former replica learn that it is none: readers move."""
         places, newest = self._places, self._places.newest()
         donors = places.donors(state_of(newest.entry))
         try:
@@ -171,7 +163,7 @@ class Pusher:
             logger.warning("%s: root %s does not know yet that it is no replica: %s", where, root, error)
 
     def change(self, kind: str, change: Callable[[ReplicaState, Stored], ReplicaState]) -> bool:
-        """Put an entry that changes what is said of replicas; False where that may not be (any more)."""
+        """Put an entry that changes the state of replicas; False if refused."""
 
         def plan(base: Stored | None, slot: Slot) -> Draft[bool] | Unchanged[bool]:
             base = self._places.standing(base)

@@ -1,8 +1,7 @@
-"""A quorum: three or five metadata roots decide what the next entry of a unit is, by majority.
+"""Quorum: three or five metadata roots decide a unit's entries, by majority.
 
-To its callers it is the unit's journal at the metadata roots: ``newest`` is the newest decided entry, ``append`` has
-one decided. What is decided is put into ``journal/`` of each metadata root; an acceptor takes the next entry only when
-that of its own root has the one before it, so no entry is ever in a register alone that goes on.
+Decided entries go into ``journal/`` of each. An acceptor takes an entry only after its own root's journal has the one
+before, so no entry is only in a register that goes on.
 """
 
 from __future__ import annotations
@@ -31,24 +30,20 @@ from pyspark_commitlog.replicas.unit import Unit
 from pyspark_commitlog.storage.process import share_out
 
 _TRIES = 200
-#: How often what is decided may be collected while it is read.
+#: Attempts while decided entries are collected as they are read.
 _LOOKS = 5
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.5
-#: How often seats may fail to accept what a majority promised, while nobody else decides, before that is an error.
+#: Rounds in a row in which seats that promised may fail to accept, while nobody else decides.
 _FRUITLESS = 10
 
 
-#: What was sent and may be decided yet: number -> write id -> what it comes to.
+#: Entries sent that may still be decided: number -> write id -> result.
 Sent = dict[int, dict[str, Result]]
 
 
 @contextmanager
 def certain(directory: str, own: Mapping[int, object]) -> Iterator[None]:
-    """Have what fails say that the outcome is unknown, where something was sent.
-
-    Raises:
-        OutcomeUnknownError: that is so.
-    """
+    """Raise ``OutcomeUnknownError`` on failure after a send."""
     try:
         yield
     except (OutcomeUnknownError, MovedError):
@@ -63,18 +58,17 @@ def certain(directory: str, own: Mapping[int, object]) -> Iterator[None]:
 
 
 class Quorum(SeatedJournal):
-    """The journal of a unit, decided by a majority of seats.
+    """Journal of a unit, decided by a majority of seats. Not thread-safe.
+
+    Entries are read by number at the first seat.
 
     Args:
-        seats: those that answer to their names, a majority at least.
-        many: how many belong to the set.
-        unit: what is decided.
+        seats: the roots that answer, at least a majority.
+        many: size of the set.
+        unit: the unit.
         check: see ``Journal``.
-        former: the same of the set before this one, while it may have units left; see ``newest``.
-        is_last: whether no other set follows this one by now. What it has decided first of a unit, or that there is no
-            such unit, counts only where that is so afterwards.
-
-    What is read by number is read at the first seat. Not safe for use by several threads at once.
+        former: returns the former set's quorum, while it may decide units.
+        is_last: whether no set follows; asked after finding a unit's first entry, or none.
     """
 
     def __init__(
@@ -93,24 +87,22 @@ class Quorum(SeatedJournal):
     # --- the head ----------------------------------------------------------------------------------------
 
     def newest(self) -> Stored | None:
-        """Return the newest decided entry; None where there is none. The first seat has learned it then.
+        """Return the newest decided entry, learned by the first seat, if any.
 
-        What the set before has decided last is the first that this one decides.
+        The former set's last is this one's first.
 
         Raises:
-            ReplicaNotAvailableError: no majority answers.
             MovedError: others decide.
         """
         for _ in range(_LOOKS):
             value = self._head()
             try:
                 return None if value == NO_VALUE else self._learned(value)
-            except FileNotFoundError:  # others went on meanwhile, and collected it
+            except FileNotFoundError:  # others went on, and collected it
                 self.forget()
         raise ConflictError(f"{self._directory}: what is decided is collected before it is read; try again")
 
     def _head(self) -> Value:
-        """Return the newest decided value; see ``newest``."""
         pause = _FIRST_PAUSE
         for _ in range(_TRIES):
             found = self._settled()
@@ -129,12 +121,9 @@ class Quorum(SeatedJournal):
         )
 
     def _settled(self, *, end: bool = False) -> Register:
-        """Return the decided register.
+        """Return the decided register: read from a majority, or decided anew.
 
-        It is what a majority shows under one ballot, read after this began; else a round of Paxos decides.
-
-        Args:
-            end: have it be the last that is decided here, if it is anything.
+        ``end``: decide nothing after its value.
         """
         pause, fruitless = _FIRST_PAUSE, 0
         for _ in range(_TRIES):
@@ -156,11 +145,6 @@ class Quorum(SeatedJournal):
         raise ConflictError(f"{self._directory}: others decide all the time; try again later")
 
     def _fruitless_rounds(self, before: int, value: Value) -> int:
-        """Return how many rounds in a row a root failed to take what another has accepted.
-
-        Raises:
-            ReplicaNotAvailableError: that is not going to end.
-        """
         times = before + 1 if self._failed else 0
         if times >= _FRUITLESS:
             raise ReplicaNotAvailableError(
@@ -173,14 +157,13 @@ class Quorum(SeatedJournal):
     # --- sets that follow one another --------------------------------------------------------------------
 
     def end(self) -> tuple[Value, bytes] | None:
-        """Have nothing more be decided here; return the last entry and its file, None where there is none."""
+        """Decide nothing more here; return the last entry and file, if any."""
         last = self._settled(end=True).value
         if last == NO_VALUE:
             return None
         return last, self._copy_of(last)[1]
 
     def _begin(self, value: Value, data: bytes) -> bool:
-        """Have an entry of the set before be decided here, or what one has accepted here; return whether it is."""
         ballot, promised = self._prepared()
         if promised is None:
             return False
@@ -190,12 +173,7 @@ class Quorum(SeatedJournal):
         return self._accepted(ballot, value, data, promised)
 
     def teach(self, replica: Replica, newest: Stored) -> None:
-        """Have a root that is no seat learn all up to a decided entry.
-
-        Raises:
-            ReplicaNotAvailableError: it holds something else, or what it lacks is nowhere.
-            CommitLogError, OSError: it does not answer.
-        """
+        """Bring a root that is no seat up to a decided entry."""
         self._catch_up(replica, newest.entry.write_id, until=newest.sequence + 1)
 
     def _pause(self, seconds: float) -> float:
@@ -203,7 +181,6 @@ class Quorum(SeatedJournal):
         return min(seconds * 2, _LONGEST_PAUSE)
 
     def _promised(self, ballot: Ballot) -> dict[str, Register] | None:
-        """Return the registers of those that have promised a ballot; None where they are no majority."""
         shown = self._ask(lambda seat: seat.acceptor.promise(ballot))
         return shown if len(shown) >= ballots.majority(self._many) else None
 
@@ -217,12 +194,9 @@ class Quorum(SeatedJournal):
         ahead: Ballot = NO_BALLOT,
         ended: bool = False,
     ) -> bool:
-        """Have those that promised accept an entry; return whether they are a majority: it is decided then.
+        """Accept an entry at all that promised; return whether a majority did.
 
-        Each has learned the entry before it first: what its register held is in its ``journal/``.
-
-        Args:
-            ahead: a ballot that they promise with it. It is kept for the next entry where all seats have.
+        Each first learns the entry before, which its register held. A ballot ``ahead`` is kept only if all accepted.
         """
         entry = self._decoded(data, value)
 
@@ -240,13 +214,9 @@ class Quorum(SeatedJournal):
     def _ask(
         self, act: Callable[[Seat], Register], *, of: dict[str, Register] | None = None, least: int | None = None
     ) -> dict[str, Register]:
-        """Ask all seats, or some; return the registers of those that agreed.
+        """Ask seats; return the registers of those that agreed.
 
-        Args:
-            least: how many have to answer, be it that they refuse; None for a majority.
-
-        Raises:
-            ReplicaNotAvailableError: they do not.
+        ``least``: answers needed, refusals included; None for a majority.
         """
         shown, refused, failed = dict[str, Register](), set[str](), list[Exception]()
 
@@ -268,13 +238,6 @@ class Quorum(SeatedJournal):
         return shown
 
     def _accept_again(self, ballot: Ballot, register: Register, promised: dict[str, Register]) -> bool:
-        """Have a promised register's entry accepted again; return whether it was.
-
-        It is not if those that had it have gone on.
-
-        Raises:
-            CommitLogError, OSError: one that had it does not answer any more.
-        """
         failures = list[Exception]()
         self._failed = []
         for seat in self.seats:
@@ -282,23 +245,21 @@ class Quorum(SeatedJournal):
                 continue
             try:
                 now, data = seat.acceptor.held()
-            except (CommitLogError, OSError) as error:  # another may have it
+            except (CommitLogError, OSError) as error:  # another seat may have it
                 failures.append(error)
                 continue
             if now.value == register.value:
                 return self._accepted(ballot, register.value, data, promised, ended=register.ended)
-        if failures:
+        if failures:  # else those that had it have gone on
             raise failures[0]
         return False
 
     # --- learning ----------------------------------------------------------------------------------------
 
     def _learned(self, value: Value, following: tuple[Entry, bytes] | None = None) -> Stored:
-        """Have the seats learn what is decided; return it as the first that can has it, which is first from now on.
+        """Teach the seats a decided entry; the first that can becomes first.
 
-        Args:
-            following: the entry, and its file, where it was decided just now: seats that lack it alone learn it at the
-                same time.
+        Seats that lack only ``following``, just decided, learn it in parallel.
         """
         learned, failed = self._learning(*following) if following is not None else (set[str](), dict[str, str]())
         there, failures = list[Seat](), list(failed.values())
@@ -320,7 +281,6 @@ class Quorum(SeatedJournal):
         return self.read(value.number)
 
     def _learning(self, entry: Entry, data: bytes) -> tuple[set[str], dict[str, str]]:
-        """Have the seats learn an entry, those that lack it alone; return which have, and why which failed."""
         learned, failed = set[str](), dict[str, str]()
 
         def learn(seat: Seat) -> None:
@@ -334,26 +294,26 @@ class Quorum(SeatedJournal):
         return learned, failed
 
     def trim(self) -> None:
-        """Remove all entries but the newest two at each root that answers, of a unit whose entries say all there is."""
+        """Keep only the newest two entries, if each is complete."""
         for seat in self.seats if self._unit.whole else ():
-            with suppress(CommitLogError, OSError):  # they go with the next change
+            with suppress(CommitLogError, OSError):  # the next change trims them
                 seat.replica.journal.trim()
 
     # --- deciding ----------------------------------------------------------------------------------------
 
     def append(self, plan: Plan[Result], *, repeatable: bool = False) -> Appended[Result]:
-        """Have one entry decided that ``plan`` makes on the newest one; see ``Journal.append``.
+        """Decide an entry made by ``plan``; see ``Journal.append``.
 
         Raises:
-            OutcomeUnknownError: it was sent to a metadata root, and nobody knows what comes of it.
-            ReplicaNotAvailableError: certainly not decided: no majority answers.
+            OutcomeUnknownError: it was sent to a metadata root.
+            ReplicaNotAvailableError: certainly not decided.
         """
         own: Sent[Result] = {}
         with certain(self._directory, own):
             return self.planned(plan, own)
 
     def planned(self, plan: Plan[Result], own: Sent[Result]) -> Appended[Result]:
-        """Do as ``append``; ``own`` gets what was sent, and may have what was sent to the set before.
+        """Append; ``own`` collects what was sent, also to the former set.
 
         Raises:
             MovedError: others decide.
@@ -387,17 +347,16 @@ class Quorum(SeatedJournal):
         raise ConflictError(f"{self._directory}: lost {_TRIES} races for the next entry; try again later")
 
     def _decide(self, base: Stored | None, entry: Entry, data: bytes, own: Sent[Result], result: Result) -> bool:
-        """Return whether an entry was decided on its base, by a ballot of its own.
+        """Decide an entry on its base, by a ballot of its own.
 
-        One that goes on from there and that an acceptor took alone, as its writer died, is decided first: while
-        that acceptor answers nothing else may be.
+        Another that an acceptor alone took, as its writer died, goes first.
         """
         expected = NO_VALUE if base is None else Value(base.sequence, base.entry.write_id)
         ballot, promised = self._take_ballot(expected) or self._prepared()
         if promised is None:
             return False
         highest = ballots.highest(promised.values())
-        if highest.value != expected or highest.ended:  # nothing follows here what has ended this set
+        if highest.value != expected or highest.ended:  # nothing follows the end of a set
             if highest.value.number > expected.number or highest.ended:
                 self._accept_again(ballot, highest, promised)
             return False
@@ -406,29 +365,20 @@ class Quorum(SeatedJournal):
         return self._accepted(ballot, Value(entry.sequence, entry.write_id), data, promised, ahead=ahead)
 
     def _prepared(self) -> tuple[Ballot, dict[str, Register] | None]:
-        """Return a ballot above all that seats have promised, and those that promise it; see ``_promised``."""
         shown = self._ask(lambda seat: seat.acceptor.read())
         ballot = ballots.ballot_above(shown.values(), self._storage.new_id())
         return ballot, self._promised(ballot)
 
     def _take_ballot(self, base: Value) -> tuple[Ballot, dict[str, Register]] | None:
-        """Take the ballot that all seats promised as they accepted a base.
-
-        None if there is none, or it was taken.
-        """
         found = take(self._register(), base)
         return None if found is None else (found.ballot, dict(found.promised))
 
     def _register(self) -> RegisterKey:
-        """Return the key of the register, for all handles of this process."""
         seats = frozenset((seat.acceptor.root, seat.replica.storage.url) for seat in self.seats)
         return self.seats[0].acceptor.directory, seats
 
     def _landed_of(self, own: Sent[Result], base: Stored | None) -> Appended[Result] | None:
-        """Return the own entry that was decided, if any; forget lost ones.
-
-        One is lost if another entry has its number.
-        """
+        """Return the own entry that was decided; forget lost ones."""
         for number in [number for number in own if base is not None and number <= base.sequence]:
             stored = self.read(number)
             if stored.entry.write_id in own[number]:

@@ -1,8 +1,7 @@
-"""Sets of metadata roots that follow one another, when one of several is replaced; the page on replication has why.
+"""Successive metadata sets, when one of several roots is replaced.
 
-A set decides which one follows it: one entry, in a journal of its own (``paths.after_set``), by the same majority as
-all else. From then on it decides nothing first. Of each unit it ends its register, and the next set goes on with the
-entry that was the last: any process that finds a unit that has not moved moves it.
+A set decides its successor by one entry of its own journal (``paths.after_set``); then it decides nothing first. It
+ends each unit's register, and the next set goes on with the last entry. The page on replication has why.
 """
 
 from __future__ import annotations
@@ -28,18 +27,7 @@ Check = Callable[[Json, str], object]
 
 
 def quorum_of(roots: Roots, listed: Listed, unit: Unit, check: Check, at: Callable[[str], Replica]) -> Quorum:
-    """Return the quorum of a unit, of the metadata roots that a list has.
-
-    Args:
-        roots: those that belong together.
-        listed: their list.
-        unit: what is decided.
-        check: see ``Journal``.
-        at: returns the unit at a root.
-
-    Raises:
-        ReplicaNotAvailableError: no majority answers.
-    """
+    """Return a unit's quorum of the listed metadata roots."""
 
     def former_quorum() -> Quorum:
         seats = _seated(unit, [each.id for each in listed.former], listed.generation - 1, at)
@@ -53,7 +41,6 @@ def quorum_of(roots: Roots, listed: Listed, unit: Unit, check: Check, at: Callab
 
 
 def _seated(unit: Unit, ids: Sequence[str], generation: int, at: Callable[[str], Replica]) -> list[Seat]:
-    """Return those of a set that answer."""
     seats, failures = list[Seat](), list[str]()
     for root in ids:
         try:
@@ -83,22 +70,13 @@ def _after(roots: Roots, listed: Listed) -> Quorum:
 
 
 def next_of(roots: Roots, listed: Listed) -> Listed | None:
-    """Return the list that a set has decided to follow its own, asked now; None where it is the last.
-
-    Raises:
-        ReplicaNotAvailableError: no majority answers.
-    """
+    """Ask a set for its successor's list, if any."""
     stored = _after(roots, listed).newest()
     return None if stored is None else Listed.from_json(stored.entry.body)
 
 
 def decide_next(roots: Roots, listed: Listed, after: Listed) -> Listed:
-    """Have a set decide which list follows its own; return the one that it has decided: another one may be first.
-
-    Raises:
-        ReplicaNotAvailableError: no majority answers; nothing was decided.
-        OutcomeUnknownError: run it again.
-    """
+    """Decide the next set's list; return it, or another decided before."""
 
     def plan(base: Stored | None, slot: Slot) -> Draft[Listed] | Unchanged[Listed]:
         if base is not None:
@@ -109,21 +87,17 @@ def decide_next(roots: Roots, listed: Listed, after: Listed) -> Listed:
 
 
 def follow(roots: Roots) -> None:
-    """Go by the set that follows, if there is one, and have all list it: the process that decided it may be gone.
-
-    Raises:
-        ReplicaNotAvailableError: no majority answers of those that decide.
-    """
+    """Take the next set, if any, and tell all roots."""
     after = next_of(roots, roots.listed())
     if after is not None:
         tell(roots, after)
 
 
 def tell(roots: Roots, after: Listed) -> None:
-    """Have all roots list these metadata roots, as far as they answer; those that are away hear it from the others.
+    """Have all roots that answer list these metadata roots.
 
     Raises:
-        ReplicaNotAvailableError: no majority of those that decide from now on took it: run it again.
+        ReplicaNotAvailableError: no majority of the new set took it: run it again.
     """
     roots.know(after)
     lists, failures = set[str](), list[str]()

@@ -1,4 +1,4 @@
-"""The seats of a quorum: metadata roots that decide together, and how each of them learns what is decided."""
+"""Seats of a quorum, and how each learns what is decided."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from pyspark_commitlog.storage import Storage
 
 
 class MovedError(Exception):
-    """These metadata roots decide no more: one of them was replaced. Caught where the others are found (``Places``)."""
+    """Other metadata roots decide now; ``Places`` finds them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A metadata root: its acceptor, and its journal of what is decided."""
+    """Metadata root: acceptor, and journal of decided entries."""
 
     acceptor: Acceptor
     replica: Replica
 
 
 class SeatedJournal(Journal):
-    """The journal of a unit at several seats; see ``Quorum``."""
+    """Journal of a unit at several seats; see ``Quorum``."""
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class SeatedJournal(Journal):
 
     @property
     def first(self) -> Replica:
-        """The metadata root that is read by number."""
+        """Metadata root that is read by number."""
         return self.seats[0].replica
 
     def assure(self, stored: Stored) -> None:
-        """Make an entry durable at the root that is read; see ``Journal.assure``. What it has learned is so."""
+        """Make an entry durable at the first seat."""
         self.first.journal.assure(stored)
 
     def _check_last(self) -> None:
@@ -59,12 +59,7 @@ class SeatedJournal(Journal):
             raise MovedError
 
     def _catch_up(self, replica: Replica, write_id: str, *, until: int) -> None:
-        """Have a root's ``journal/`` hold all below a number, of which the last is a decided entry.
-
-        Raises:
-            ReplicaNotAvailableError: it holds something else, or what it lacks is nowhere.
-            CommitLogError, OSError: it does not answer.
-        """
+        """Fill a root's ``journal/`` below ``until``, the last a decided entry."""
         last = self._last_of(replica)
         if last is None:
             replica.storage.make_directory(self._directory)
@@ -85,11 +80,7 @@ class SeatedJournal(Journal):
             )
 
     def _takes(self, replica: Replica, entry: Entry, data: bytes) -> bool:
-        """Have a root learn a decided entry, where it has all before it; return whether it had.
-
-        Raises:
-            CommitLogError, OSError: it does not answer, or holds something else.
-        """
+        """Teach a decided entry to a root that lacks only that."""
         last = replica.learned()
         if last is None or (last.entry.following, last.entry.write_id) != (entry.sequence, entry.prev):
             return False
@@ -98,15 +89,13 @@ class SeatedJournal(Journal):
         return True
 
     def _bring_tables(self, entry: Entry, replica: Replica) -> None:
-        """Have a root have the tables that an entry names, from whichever seat has them."""
         for needed in self._unit.files.tables(entry):
             bring(needed, replica.storage, self._storages())
 
     def _last_of(self, replica: Replica) -> Stored | None:
-        """Return the entry after which a root goes on: the newest that it has learned, or the last before a gap.
+        """Return a root's newest entry, or the last before a gap.
 
-        A process that was stopped may have put that one where it was collected, or others: what a root lacks is put, or
-        goes on further on.
+        Stopped processes may put entries at collected numbers.
         """
         try:
             return replica.learned()
@@ -118,15 +107,9 @@ class SeatedJournal(Journal):
             return before
 
     def _following(self, last: Stored | None, write_id: str) -> tuple[Entry, bytes] | None:
-        """Return the entry that follows one, from a seat that has learned it; a decided one also from a register.
+        """Return the entry after ``last``; None if no seat has its number.
 
-        None: none of those that answer has one of its number.
-
-        Args:
-            write_id: of the entry that is known to be decided: what else a register holds may never be.
-
-        Raises:
-            ReplicaNotAvailableError: what they have there follows another.
+        Of registers only the decided ``write_id`` counts.
         """
         number, prev = (1, "") if last is None else (last.entry.following, last.entry.write_id)
         found = list(self._held(number, write_id))
@@ -136,18 +119,10 @@ class SeatedJournal(Journal):
         return linked
 
     def _resume_entry(self, replica: Replica, following: int, value: Value) -> tuple[Entry, bytes]:
-        """Return the entry to resume with, as the next one is collected.
+        """Return the entry to go on with beyond collected ones.
 
-        It is the oldest that another seat has of those that lead to a decided one, number by number. None is above
-        ``hw``: what roots in sync lack is there. What they, or those that join, lack is collected nowhere.
-
-        Args:
-            replica: the seat.
-            following: the number that it would learn next.
-            value: an entry that is known to be decided. Where each entry of a unit says all there is, it is that one.
-
-        Raises:
-            ReplicaNotAvailableError: nobody that answers has what is left.
+        The oldest at another seat that links to the decided ``value``, number by number, and not above ``hw``: in-sync
+        roots may lack what is above. What they or joining roots lack is collected nowhere.
         """
         newest = self._copy_of(value)
         if self._unit.whole:
@@ -164,18 +139,12 @@ class SeatedJournal(Journal):
         return newest if oldest is newest[0] else self._copy_of(Value(oldest.sequence, oldest.write_id))
 
     def _copy_of(self, value: Value) -> tuple[Entry, bytes]:
-        """Return an entry, and its file, as the first seat has it that does.
-
-        Raises:
-            ReplicaNotAvailableError: none that answers has it.
-        """
         for found in self._held(*value):
             if found[0].write_id == value.write_id:
                 return found
         raise ReplicaNotAvailableError(f"{self._directory}: no metadata root that answers has entry {value.number}")
 
     def _held(self, number: int, write_id: str) -> Iterator[tuple[Entry, bytes]]:
-        """Yield what the seats have as an entry of a number: in their journals, or as decided in their registers."""
         for seat in self.seats:
             with suppress(CommitLogError, OSError):
                 journal = seat.replica.journal
@@ -187,7 +156,7 @@ class SeatedJournal(Journal):
                     if register.value != Value(number, write_id):
                         continue
                     entry = self._decoded(data, register.value)
-                    if not entry.prev:  # no base says that these decide it
+                    if not entry.prev:  # a first entry has no base that says who decides
                         self._check_last()
                 yield entry, data
 
@@ -199,7 +168,7 @@ class SeatedJournal(Journal):
         return entry
 
     def write_sides(self, slot: Slot, draft: Draft[object]) -> None:
-        """Write what an entry names to the first seat that takes it: the others get it as they accept the entry."""
+        """Write side files to the first seat; others get them to accept."""
         failures = list[Exception]()
         for seat in self.seats:
             try:
@@ -215,10 +184,9 @@ class SeatedJournal(Journal):
 
 
 def _oldest(replica: Replica, newest: Entry) -> Entry | None:
-    """Return the oldest entry that a root has, with its tables, of those that lead to a decided one, number by number.
+    """Return a root's oldest entry that links to a decided one.
 
-    None where it lacks the one before that, or an entry can't be read: what it has older ones of is not known then.
-    One without its tables was collected, and put again by a process that had been stopped.
+    None if that chain is broken. Entries without tables were collected, and put again by a stopped process.
     """
     if not newest.prev:
         return newest
@@ -236,7 +204,7 @@ def _oldest(replica: Replica, newest: Entry) -> Entry | None:
 
 
 def leading_to(number: int, sequences: Sequence[int]) -> range:
-    """Return the numbers without a gap that end below one, of those that a root has, ascending (pure)."""
+    """Return the numbers without gap that end below one (pure)."""
     below = bisect_left(sequences, number)
     first = number
     while below and sequences[below - 1] == first - 1:

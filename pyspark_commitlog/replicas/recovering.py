@@ -1,11 +1,8 @@
-"""Recover: go on without metadata that is lost for good. By hand only; docs/explanation/design/replication.md, rule 10.
+"""Recover from metadata lost for good, by hand only (rule 10).
 
-Of each unit the longest journal that is left is taken. An entry ``recover`` follows it, put if absent as any other: it
-names the next metadata root, and that journal's root alone as in sync. What was decided and learned by none of the
-roots that are left is gone, and nobody can say what it was. The lists of the roots are changed last: until then
-nothing can be decided, and all of it can be run again.
-
-What is damaged at a root concerns one unit: another root is taken, which has as much, or that unit alone stays.
+The longest journal left of a unit gets a ``recover`` entry, put if absent, which names the next metadata root and that
+journal's root alone as in sync. What no root left has learned is lost, and unknown. Lists change last: until then
+nothing can be decided, and all can be run again. Damage at a root concerns one unit.
 """
 
 from __future__ import annotations
@@ -53,13 +50,13 @@ _REMEDY_OF_SETTINGS = (
     "Nobody can change them until then: restore the file at one of these roots, and run this again, or `commitlog "
     "replicate`"
 )
-#: How often entries may be collected while they are copied.
+#: Attempts while entries are collected as they are copied.
 _TRIES = 5
 
 
 @dataclass
 class SurvivingRoots:
-    """Surviving roots with data, and the root that decides from now on."""
+    """Surviving roots with data; next metadata root."""
 
     roots: Roots
     data: tuple[Address, ...]
@@ -67,19 +64,23 @@ class SurvivingRoots:
     metadata: Address | None = None
 
     def given_up(self, state: ReplicaState) -> tuple[str, ...]:
-        """Return the replicas that are not left: of a unit that went on already when they were given up, too."""
+        """Return the lost replicas."""
         ids = [address.id for address in self.data]
         return tuple(root for root in state.replicas if root not in ids)
 
 
 @dataclass
 class UnitRecovery:
-    """Surviving part of a unit, and its next root; roots by ids.
+    """Surviving part of a unit; roots by id.
 
-    ``ends`` has the number of the newest entry that each root has learned; ``root`` the one that is taken. ``in_sync``:
-    it was in sync by what it has learned. ``gone`` has the offsets whose records it lacks: (partition, start, end).
-    ``fault`` says why nothing can be taken. ``done``: it is recovered already; ``goes_on``: the next metadata root has
-    that, and maybe more than any other has learned. ``damaged`` has the roots that are left out, and why.
+    Attributes:
+        ends: the number learned by each root.
+        root: the one to go on with.
+        gone: offsets whose records it lacks: (partition, start, end).
+        fault: why none can be taken.
+        done: the unit is recovered already.
+        goes_on: the next metadata root has all.
+        damaged: roots left out, and why.
     """
 
     ends: dict[str, int] = field(default_factory=dict)
@@ -93,15 +94,10 @@ class UnitRecovery:
 
 
 def surviving_roots(roots: Roots, metadata: Storage, lost: Sequence[str]) -> SurvivingRoots:
-    """Return the surviving roots.
-
-    Args:
-        roots: as the root that was opened lists them.
-        metadata: where it shall be decided.
-        lost: ids or URLs of roots that are given up.
+    """Return the roots but for ``lost`` ids or URLs.
 
     Raises:
-        UsageError: one that is given up answers, or one that is not does not; or the metadata is not lost.
+        UsageError: a lost root answers, another does not, or the metadata is not lost.
     """
     listed = roots.listed()
     given_up = tuple(_lost_addresses(listed, lost, begun=any(each.url == metadata.url for each in listed.metadata)))
@@ -129,15 +125,11 @@ def surviving_roots(roots: Roots, metadata: Storage, lost: Sequence[str]) -> Sur
 
 
 def _lost_addresses(listed: Listed, lost: Sequence[str], *, begun: bool) -> Iterator[Address]:
-    """Yield the roots that are given up.
-
-    If an earlier run has changed the lists already, some are out of them.
-    """
     for named in lost:
         found = next((each for each in listed.every() if named.rstrip("/") in (each.id, each.url)), None)
         if found is not None:
             yield found
-        elif not begun:
+        elif not begun:  # else an earlier run may have changed the lists
             raise UsageError(
                 f"{named} is none of the roots that belong together: {', '.join(map(str, listed.every()))}"
             )
@@ -147,19 +139,14 @@ def _lost_addresses(listed: Listed, lost: Sequence[str], *, begun: bool) -> Iter
 
 
 class _Damage(NamedTuple):
-    """The number of the newest entry of a root that can't go on with a unit, as it is named; and why."""
-
     number: int
     why: str
 
 
 def look_at(survivors: SurvivingRoots, order: Order) -> UnitRecovery | None:
-    """Return the recovery of a unit; None if it has no replicas.
+    """Return the recovery of a unit; None without replicas.
 
-    A root where something of it is damaged is left out, where another one has as much.
-
-    Raises:
-        CommitLogError, OSError: a root that is left does not answer.
+    Damaged roots are left out if another has as much.
     """
     heads, damaged = _heads(survivors, order.places)
     if _goes_on(survivors, order.places, heads, damaged):
@@ -181,12 +168,15 @@ def look_at(survivors: SurvivingRoots, order: Order) -> UnitRecovery | None:
 
 
 class _DamagedError(Exception):
-    """One unit alone can't go on: what was put of it is lost, changed or can't be read."""
+    """Some of a unit is lost, changed or unreadable."""
 
 
 @contextmanager
 def _report_damage() -> Iterator[None]:
-    """Raise ``_DamagedError`` for damage; a root that does not answer may have more than others, and keeps all."""
+    """Raise ``_DamagedError`` for damage.
+
+    A root that is away may have more than others, and stops all.
+    """
     try:
         yield
     except (CommitLogError, OSError) as error:
@@ -196,7 +186,6 @@ def _report_damage() -> Iterator[None]:
 
 
 def _heads(survivors: SurvivingRoots, places: Places) -> tuple[dict[str, Stored], dict[str, _Damage]]:
-    """Return the newest entry at each root that has learned any, and where that one is damaged."""
     heads, damaged = dict[str, Stored](), dict[str, _Damage]()
     for address in survivors.data:
         check_identity(survivors.roots.open(address.id), address)
@@ -216,7 +205,6 @@ def _heads(survivors: SurvivingRoots, places: Places) -> tuple[dict[str, Stored]
 def _goes_on(
     survivors: SurvivingRoots, places: Places, heads: Mapping[str, Stored], damaged: Mapping[str, _Damage]
 ) -> bool:
-    """Return whether an earlier run ended, and the next metadata root has decided all that roots have learned."""
     if survivors.metadata is None:
         return False
     journal = _next_at(survivors, places).journal
@@ -237,7 +225,7 @@ def _choose_root(
 ) -> UnitRecovery | None:
     """Choose the root to go on with, by its newest entry (pure).
 
-    What is damaged counts by its number: where that is the highest, nobody can say what would be given up.
+    Damage at the highest number hides what would be given up.
     """
     newest = max(heads.values(), key=_rank, default=None)
     if not damaged and (newest is None or not newest.entry.features):
@@ -261,36 +249,30 @@ def _choose_root(
 
 
 def _lost_offsets(replica: Replica, places: Places, head: Stored) -> tuple[tuple[int, int, int], ...]:
-    """Return the offsets whose records a root lacks: (partition, start, end)."""
     files, journal, has = places.unit.files, replica.journal, _has(replica, places, head)
     voids = [number for number in sorted(state_of(head.entry).on) if number not in has]
     return tuple(extent for number in voids for extent in files.offsets(journal.read(number).entry, journal.side))
 
 
 def _rank(head: Stored) -> tuple[int, int]:
-    """Return a sort key, greatest for the journal to go on with.
-
-    A late learner may put more on one that was given up.
-    """
-    return generation(head), head.sequence
+    return generation(head), head.sequence  # a late learner may lengthen an abandoned journal
 
 
 def _longest(heads: Mapping[str, Stored], newest: ReplicaState) -> str | None:
-    """Return the replica with the longest journal; of equal ones one in sync, the leader first."""
     there = [root for root in newest.replicas if root in heads]
     order = {root: (*_rank(heads[root]), root in newest.isr, root == newest.leader) for root in there}
     return max(there, key=lambda root: order[root], default=None)
 
 
 def _has(replica: Replica, places: Places, base: Stored) -> set[int]:
-    """Return the living appends above the high watermark whose files a root has, whatever it has learned.
+    """Return the living appends above HW whose files a root has.
 
-    What is settled there needs none: a root that began with the segments of another has no entry of that, either.
+    Settled ones need none.
     """
     files, side, found = places.unit.files, replica.journal.side, set[int]()
     settled = _settled(replica, places, base)
     for number in state_of(base.entry).on:
-        if number <= settled:
+        if number <= settled:  # a root begun with another's segments lacks the entry
             found.add(number)
             continue
         entry = replica.journal.read(number).entry
@@ -300,20 +282,16 @@ def _has(replica: Replica, places: Places, base: Stored) -> set[int]:
 
 
 def _settled(replica: Replica, places: Places, base: Stored) -> int:
-    """Return up to which entry a root has settled all; 0 where that is damaged: chunks are needed then."""
     with suppress(_DamagedError), _report_damage():
         return places.unit.files.settled(replica.storage, base.entry.topic_id)
-    return 0
+    return 0  # damaged: chunks are needed
 
 
 # --- Going on ----------------------------------------------------------------------------------------------------
 
 
 def begin(survivors: SurvivingRoots, make: Callable[[Storage], None]) -> dict[str, str]:
-    """Make the root where it is decided from now on, where it is not one of those that are left.
-
-    Returns:
-        Which settings no root that is left has whole, and why.
+    """Create the next metadata root, if need be; return ``damaged_settings``.
 
     Raises:
         UsageError: something else is there.
@@ -337,14 +315,13 @@ def begin(survivors: SurvivingRoots, make: Callable[[Storage], None]) -> dict[st
 
 
 def damaged_settings(survivors: SurvivingRoots) -> dict[str, str]:
-    """Return which settings no root that is left has whole, and why."""
+    """Return the settings that no surviving root has whole, and why."""
     sources = [survivors.roots.open(address.id) for address in survivors.data]
     found = {name: damage_of(sources, settings) for settings, name in JOURNALS.items()}
     return {name: f"{why}. {_REMEDY_OF_SETTINGS}" for name, why in found.items() if why is not None}
 
 
 def _after(survivors: SurvivingRoots) -> Listed:
-    """Return the list of the roots that are left; it follows all that they have."""
     assert survivors.metadata is not None
     there = [
         list_at(storage) for storage in (*(survivors.roots.open(each.id) for each in survivors.data), survivors.storage)
@@ -354,13 +331,9 @@ def _after(survivors: SurvivingRoots) -> Listed:
 
 
 def recover(survivors: SurvivingRoots, order: Order) -> UnitRecovery | None:
-    """Have a unit go on at the next metadata root.
+    """Let a unit go on at the next metadata root.
 
-    Returns:
-        The recovery, as ``look_at`` gives it.
-
-    Raises:
-        CommitLogError, OSError: a root does not answer; running it again is safe.
+    It can be run again.
     """
     found, places = look_at(survivors, order), order.places
     if found is None or found.goes_on or (found.fault is not None and not found.damaged):
@@ -372,7 +345,7 @@ def recover(survivors: SurvivingRoots, order: Order) -> UnitRecovery | None:
     if heads := heads or _below_damage(survivors, places):
         source = places.at(max(heads, key=lambda root: _rank(heads[root])))
         with _of_next(survivors, found), _of_this_unit(found, source.storage):
-            # what can't go on yet, too: it would be begun there as new
+            # also a unit that can't go on yet: it would be created there as new
             _bring(survivors, places, source, heads[source.id])
     if found.fault is not None and not _next_at(survivors, places).journal.sequences():
         raise ReplicaNotAvailableError(f"{survivors.storage.url} has nothing of {places.unit.directory}: {found.fault}")
@@ -380,7 +353,6 @@ def recover(survivors: SurvivingRoots, order: Order) -> UnitRecovery | None:
 
 
 def _below_damage(survivors: SurvivingRoots, places: Places) -> dict[str, Stored]:
-    """Return the newest entry at each root that is whole: what the next metadata root begins with that has nothing."""
     found = dict[str, Stored]()
     if _next_at(survivors, places).journal.sequences():
         return found
@@ -394,7 +366,6 @@ def _below_damage(survivors: SurvivingRoots, places: Places) -> dict[str, Stored
 
 @contextmanager
 def _of_this_unit(found: UnitRecovery, at: Storage) -> Iterator[None]:
-    """Have damage at a root be the fault of a unit, which keeps no other one."""
     try:
         with _report_damage():
             yield
@@ -403,12 +374,11 @@ def _of_this_unit(found: UnitRecovery, at: Storage) -> Iterator[None]:
 
 
 class _AtNextError(Exception):
-    """What is damaged is so at the next metadata root, not at the one that is copied from."""
+    """Damage is at the next metadata root, not the source."""
 
 
 @contextmanager
 def _next_touched() -> Iterator[None]:
-    """Tell damage at the next metadata root from that of others."""
     try:
         with _report_damage():
             yield
@@ -420,7 +390,10 @@ def _next_touched() -> Iterator[None]:
 
 @contextmanager
 def _of_next(survivors: SurvivingRoots, found: UnitRecovery) -> Iterator[None]:
-    """Have damage at the next metadata root keep one unit where it has data; else it is no place to decide at."""
+    """Record damage at a next metadata root as a unit's fault.
+
+    A root without data can't decide then: raise.
+    """
     try:
         yield
     except _AtNextError as error:
@@ -431,7 +404,6 @@ def _of_next(survivors: SurvivingRoots, found: UnitRecovery) -> Iterator[None]:
 
 
 def _put(survivors: SurvivingRoots, order: Order, root: str) -> None:
-    """Put the entry on the longest journal, until it is there; a late learner may be first: it is judged again then."""
     places, files = order.places, order.places.unit.files
     assert survivors.metadata is not None
     replica, metadata = places.at(root), survivors.metadata
@@ -448,7 +420,7 @@ def _put(survivors: SurvivingRoots, order: Order, root: str) -> None:
         )  # fmt: skip
         for root in survivors.given_up(state):
             after = rules.without_replica(after, root)
-        # readers may have seen more than this journal says, and acks=all may have been acknowledged
+        # readers may have seen more than this journal says, and acks=all may have acknowledged it
         election = unclean_election_of(after, slot.sequence)
         body = files.elected(base.entry, state.hw, sorted(state.on), voids, replica.journal, election)
         return with_state(Draft("recover", base.entry.topic_id, body, result=True), after)
@@ -458,7 +430,6 @@ def _put(survivors: SurvivingRoots, order: Order, root: str) -> None:
 
 
 def _bring(survivors: SurvivingRoots, places: Places, source: Replica, newest: Stored) -> None:
-    """Have the next metadata root learn the unit: nothing is decided there before that."""
     target = _next_at(survivors, places)
     if target.id == source.id:
         return
@@ -486,20 +457,12 @@ def _bring(survivors: SurvivingRoots, places: Places, source: Replica, newest: S
 
 
 def _next_at(survivors: SurvivingRoots, places: Places) -> Replica:
-    """Return the unit at the next metadata root."""
     assert survivors.metadata is not None
     return places.unlisted_replica(survivors.metadata.id, survivors.storage)
 
 
 def _copy(source: Replica, target: Replica, donors: Sequence[Storage], newest: Stored) -> None:
-    """Have a root that is no replica have all entries that another has, without a gap.
-
-    Collectors may be at work there: where an entry is gone that comes next, it begins again with what is left.
-
-    Raises:
-        ReplicaNotAvailableError: it has another history, or they collect all the time.
-        CommitLogError, OSError: what was copied by then stays.
-    """
+    """Copy all entries, without a gap, to a root without replica."""
     for _ in range(_TRIES):
         with _next_touched():
             last = target.journal.before_gap() or target.journal.newest()
@@ -524,11 +487,7 @@ def _copy_from(
     newest: Stored,
     oldest: int | None,
 ) -> None:
-    """Copy the entries that follow ``last``; without that, those from ``oldest`` on, in the place of all before it.
-
-    Raises:
-        CollectedError: the next one is gone by now.
-    """
+    """Copy the entries after ``last``, or from ``oldest``, dropping older ones."""
     for stored in following(source, last, newest, oldest):
         try:
             data = source.journal.bytes_of(stored.entry)
@@ -546,11 +505,7 @@ def _copy_from(
 
 
 def finish(survivors: SurvivingRoots) -> None:
-    """Have all roots that are left list one another, and the next metadata root: from now on it decides.
-
-    Raises:
-        CommitLogError, OSError: one of them does not answer; run it again.
-    """
+    """Have the surviving roots list the next metadata root."""
     listed = _after(survivors)
     for address in sorted(survivors.data, key=lambda each: each != survivors.metadata):
         Roots.of(survivors.roots.open(address.id)).change(listed)

@@ -1,8 +1,7 @@
-"""Replace a metadata root, of three or five: the page on replication has the protocol, and what it has to survive.
+"""Replace one of three or five metadata roots.
 
-All of it may be cut off, and run again: an empty place is made, learns what is decided, is decided to be of the next
-set (``sets``), and all units are moved to that. Nobody waits for it: a process that meets a unit that has not moved
-moves it.
+An empty root learns what is decided, is decided into the next set, and all units move to that. Each step can be run
+again, and nobody waits. The page on replication has the protocol.
 """
 
 from __future__ import annotations
@@ -29,16 +28,15 @@ Units = Callable[[Sequence[str]], Iterable[Places]]
 
 
 def replaced_by(listed: Listed, old: str, new: Storage, peer: Callable[[str], Storage]) -> Address | None:
-    """Return the metadata root that is to be replaced; None where it has been, by this very place.
+    """Return the metadata root to replace; None if ``new`` has replaced it.
 
     Args:
-        listed: the roots that belong together.
-        old: the root's id, directory or URL.
-        new: what takes its place; the same directory where that is empty now.
+        old: id, directory or URL.
+        new: the same directory, if that is empty now, or another.
         peer: opens a root.
 
     Raises:
-        UsageError: one root alone decides, ``old`` is none of those that do, or ``new`` is another root of these.
+        UsageError: one root decides alone, ``old`` decides nothing, or ``new`` is another of these roots.
     """
     if len(listed.metadata) == 1:
         raise UsageError(
@@ -61,7 +59,7 @@ def _is(storage: Storage, address: Address) -> bool:
 
 
 def begin(roots: Roots, old: Address, new: Storage, make: Callable[[Storage], None]) -> Address:
-    """Make the root that takes another's place; return where it is. It decides nothing yet.
+    """Create the replacing root, which decides nothing yet.
 
     Raises:
         UsageError: the place is not empty, or another root's; nothing was changed.
@@ -76,28 +74,24 @@ def begin(roots: Roots, old: Address, new: Storage, make: Callable[[Storage], No
     begun_at(new, listed)
     make(new)
     Births(new).put()
-    Roots.of(new).change(listed)  # run again, this one is recognized
+    Roots.of(new).change(listed)  # so that a second run recognizes it
     return Address(root_id(new), new.url)
 
 
 def teach(new: Address, at: Storage, units: Iterable[Places]) -> None:
-    """Have the new root learn all that is decided, before it has a vote: what follows is little then.
-
-    Raises:
-        CommitLogError, OSError: it can't; nothing was changed that counts.
-    """
+    """Bring the new root up to date before it votes."""
     _raise_failed(of_each(lambda places: places.teach(places.unlisted_replica(new.id, at)), units))
 
 
 def move(roots: Roots, old: Address, new: Address) -> None:
-    """Have it decided that the next set has one root in the place of another.
+    """Decide the next set, with one root in another's place.
 
     Raises:
         ConflictError: another replacement was decided first.
-        ReplicaNotAvailableError, OutcomeUnknownError: run it again.
+        OutcomeUnknownError: run it again.
     """
     listed = roots.listed()
-    if listed.former or old not in listed.metadata:  # a unit may be left that the set before this one decides
+    if listed.former or old not in listed.metadata:  # the former set may still decide a unit
         raise ConflictError(f"another metadata root is being replaced ({_metadata_text(listed)} decide): run it again")
     metadata = tuple(new if each.id == old.id else each for each in listed.metadata)
     after = replace(listed, metadata=metadata, generation=listed.generation + 1, former=listed.metadata)
@@ -112,13 +106,9 @@ def _metadata_text(listed: Listed) -> str:
 
 
 def finish(roots: Roots, units: Units) -> None:
-    """Have all units be moved, and the root that is new learn them; then the set before is asked no more.
+    """Move all units, teach the new root, and drop the former set.
 
-    What it has decided is named at each of its majorities: no unit is missing. What it decides first from now on counts
-    nowhere.
-
-    Raises:
-        CommitLogError, OSError: something has not moved, or the new root lacks it; run it again.
+    Each majority of that names all that it decided. What it decides first from now on counts nowhere.
     """
     listed = roots.listed()
     if not listed.former:
@@ -143,7 +133,7 @@ def _raise_failed(found: Sequence[object]) -> None:
 
 
 def settings_of(roots: Roots) -> Iterator[Places]:
-    """Yield where settings are decided; what their entries say does not matter where they are moved."""
+    """Yield the places of all settings, with unchecked bodies."""
     for directory in JOURNALS:
         kind = directory.partition("/")[0]
         yield Places(roots, Unit(directory, kind, no_sides, NoAppends(), whole=True), _any_body)

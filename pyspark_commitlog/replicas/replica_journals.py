@@ -1,4 +1,4 @@
-"""Where a unit is: its journals at the roots that belong together, the one that decides among them."""
+"""Places of a unit: its journals at all roots, and the decider."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pyspark_commitlog.replicas.roots import Address, Listed, Roots, check_ident
 from pyspark_commitlog.replicas.unit import Unit
 from pyspark_commitlog.storage import Storage
 
-#: How often the metadata roots may be replaced while something is decided.
+#: Replacements of metadata roots to survive in one call.
 _TRIES = 20
 
 _Found = TypeVar("_Found")
 
 
 class Donors:
-    """Roots that may have files. They are asked whether they answer when a file is looked for: mostly none is."""
+    """Roots that may have files, opened on demand."""
 
     def __init__(self, places: Places, roots: Sequence[str]) -> None:
         self._places, self._roots = places, roots
@@ -41,15 +41,9 @@ class Donors:
 
 
 class Places:
-    """A unit at all its roots.
+    """A unit at all its roots. Not thread-safe, except ``at``.
 
-    Args:
-        roots: those that belong together.
-        unit: what is there.
-        check: see ``Journal``.
-        reader_states: what other handles of this process know of its journals, by the URLs of their roots.
-
-    Not safe for use by several threads at once, but for ``at``.
+    ``reader_states``: of other handles of this process, by root URL.
     """
 
     def __init__(
@@ -66,44 +60,34 @@ class Places:
         self._quorum_of: Listed | None = None
 
     def at(self, root: str) -> Replica:
-        """Return the unit at a root.
-
-        Raises:
-            ReplicaNotAvailableError: it does not answer, or is another root now.
-        """
+        """Return the unit at a root."""
         if root not in self._at:
             data = any(address.id == root for address in self.roots.listed().data)
             made = Replica.at(root, self.roots.open(root), self.unit, self._check, data=data)
-            state = self._reader_states.pop(made.storage.url, None)  # once: a root that is opened again is asked again
+            state = self._reader_states.pop(made.storage.url, None)  # once: a reopened root is asked again
             if state is not None:
                 made.journal.go_on_from(state)
             self._at[root] = made
         return self._at[root]
 
     def reader_states(self) -> dict[str, ReaderState]:
-        """Return the reader states of the unit's journals, by root URL."""
+        """Return the journals' reader states by root URL."""
         found = {replica.storage.url: replica.journal.reader_state() for replica in self._at.values()}
         return {**self._reader_states, **{url: state for url, state in found.items() if state is not None}}
 
     def decider(self) -> Replica:
-        """Return the unit at the metadata root.
-
-        Raises:
-            UnsupportedError: there are several.
-            ReplicaNotAvailableError: it does not answer: nothing can be decided.
-        """
+        """Return the unit at the metadata root, or a majority of several."""
         self.roots.compare()
         listed = self.roots.listed()
         return self._by_majority(listed) if len(listed.metadata) > 1 else self.at(listed.metadata[0].id)
 
     def make_directory(self) -> None:
-        """Make a new unit's directory at the metadata root; several make it as they accept the first entry."""
+        """Make a new unit's directory at a single metadata root."""
         decider = self.decider()
         if not isinstance(decider.journal, Quorum):
             decider.storage.make_directory(self.unit.directory)
 
     def _by_majority(self, listed: Listed) -> Replica:
-        """Return the unit at several metadata roots, of which a majority answers."""
         if self._quorum_of is None or listed.decided_by(self._quorum_of) != listed:
             self._quorum = None
         if self._quorum is None or len(self._quorum.seats) < len(listed.metadata):
@@ -118,22 +102,14 @@ class Places:
         return self.roots.listed().deciding()
 
     def metadata(self) -> list[Replica]:
-        """Return the unit at the metadata roots that answer; none while one of them is being replaced.
-
-        Raises:
-            ReplicaNotAvailableError: the metadata root does not answer, or most of several.
-        """
+        """Return the answering metadata roots; none during a replacement."""
         decider, listed = self.decider(), self.roots.listed()
         if self._quorum is None or len(listed.metadata) == 1:
             return [decider]
         return [] if listed.former else [seat.replica for seat in self._quorum.seats]
 
     def decide(self, plan: Plan[Result], *, repeatable: bool = False) -> Appended[Result]:
-        """Put one entry, at the metadata root that the newest entry names; see ``Journal.append``.
-
-        Raises:
-            ReplicaNotAvailableError: it does not answer, or is not the one that decides.
-        """
+        """Put one entry where the newest says; see ``Journal.append``."""
         own: Sent[Result] = {}
 
         def append() -> Appended[Result]:
@@ -145,7 +121,7 @@ class Places:
                 return journal.append(planned, repeatable=repeatable)
             try:
                 return journal.planned(planned, own)
-            except ReplicaNotAvailableError as error:  # one of those that are there may have been replaced
+            except ReplicaNotAvailableError as error:  # one of the seats may have been replaced
                 if self.roots.compare(again=True):
                     raise MovedError from error
                 raise
@@ -154,7 +130,6 @@ class Places:
             return self._where_decided(append)
 
     def _where_decided(self, act: Callable[[], _Found]) -> _Found:
-        """Do something at the metadata roots; at those that follow, where one of them was replaced."""
         for _ in range(_TRIES):
             try:
                 return act()
@@ -164,11 +139,7 @@ class Places:
         raise ConflictError(f"{self.unit.directory}: metadata roots are replaced all the time; try again later")
 
     def teach(self, target: Replica) -> Stored | None:
-        """Have a root learn all that is decided that is to decide with others; return the newest entry, if any.
-
-        Raises:
-            CommitLogError, OSError: it can't.
-        """
+        """Bring a future metadata root up to the newest entry; return it."""
 
         def act() -> Stored | None:
             newest = self.decided()
@@ -179,9 +150,9 @@ class Places:
         return self._where_decided(act)
 
     def _by_base(self, decider: Replica, plan: Plan[Result]) -> Plan[Result]:
-        """Return a plan that is refused where the newest entry says that others decide.
+        """Return a plan, refused if the base says that others decide.
 
-        Of several its register says so, where one was replaced: then the next entry names those of now.
+        After a replacement the register says who; the next entry names them.
         """
         by, of = decider.journal, self._quorum_of
         moved = of if of is not None and isinstance(by, Quorum) else None
@@ -204,15 +175,13 @@ class Places:
         return planned
 
     def decided(self) -> Stored | None:
-        """Return the newest decided entry; None where there is no such unit.
+        """Return the newest decided entry; None if there is no such unit.
 
-        Raises:
-            ReplicaNotAvailableError: the metadata root does not answer. Without its marker it is not the one that it
-                was: an empty mount point has no entries either, and nothing may be decided there.
+        Without its marker the metadata root is an empty mount point.
         """
         try:
             return self._where_decided(self._decided)
-        except (CommitLogError, OSError):  # another one may be named by now
+        except (CommitLogError, OSError):  # another root may decide by now
             if not self.roots.compare(again=True) and self._quorum is None:
                 raise
             self._quorum = None
@@ -229,13 +198,7 @@ class Places:
         return stored
 
     def has_decided(self, number: int) -> bool:
-        """Return whether an entry is decided by now that the metadata root lacked: others may not have reached it.
-
-        It has learned it then; of several another one may be read from now on.
-
-        Raises:
-            ReplicaNotAvailableError: the metadata root does not answer, or most of several.
-        """
+        """Return whether an entry that the decider lacked is decided now."""
         newest = self.decided()
         return newest is not None and newest.sequence >= number
 
@@ -243,7 +206,7 @@ class Places:
         """Return the newest decided entry.
 
         Raises:
-            ReplicaNotAvailableError: the metadata root does not answer, or lacks the unit.
+            ReplicaNotAvailableError: the metadata root lacks the unit.
         """
         stored = self.decided()
         if stored is None:
@@ -253,10 +216,10 @@ class Places:
         return stored
 
     def standing(self, base: Stored | None) -> Stored:
-        """Return the base of a plan for a unit that is there: the newest entry was read before.
+        """Return the base of a plan for an existing unit.
 
         Raises:
-            ReplicaNotAvailableError: the metadata root is away since then, or was for a moment.
+            ReplicaNotAvailableError: the metadata root was away.
         """
         if base is None:
             self.newest()  # raises while the root is away
@@ -264,16 +227,10 @@ class Places:
         return base
 
     def newest_known(self) -> Stored | None:
-        """Return the newest decided entry, where the metadata root does not answer the first that is found learned.
-
-        None: there is no such unit.
-
-        Raises:
-            ReplicaNotAvailableError: the metadata root does not answer, and no root that has it either.
-        """
+        """Return the newest decided entry, else the first found learned."""
         try:
             return self.decided()
-        except (CommitLogError, OSError):  # reading does not need it
+        except (CommitLogError, OSError):  # reads do not need the metadata root
             return self._learned_anywhere()
 
     def _learned_anywhere(self) -> Stored:
@@ -292,19 +249,19 @@ class Places:
         )
 
     def unlisted_replica(self, root: str, storage: Storage) -> Replica:
-        """Return the unit at a root that is not listed (yet)."""
+        """Return the unit at an unlisted root."""
         return Replica.at(root, storage, self.unit, self._check)
 
     def forget(self, root: str) -> None:
-        """Open a root again when it is asked next: it did not answer."""
+        """Reopen a root the next time, as it did not answer."""
         self._at.pop(root, None)
 
     def donors(self, state: ReplicaState) -> Donors:
-        """Return the roots that may have files, the leader first; those that answer."""
+        """Return the answering roots that may have files, leader first."""
         return Donors(self, tuple(dict.fromkeys((state.leader, *state.isr, *state.replicas))))
 
     def staged_at(self) -> list[Storage]:
-        """Return the roots where acks=all stages: all that are in sync or join, the leader first; those that answer."""
+        """Return the answering roots where acks=all stages, leader first."""
         state, found = state_of(self.newest().entry), []
         for root in dict.fromkeys((state.leader, *state.isr, *state.joining)):
             try:
@@ -319,9 +276,9 @@ class Places:
         return [listed.address(root) or Address(root, "a root that is not listed") for root in state.replicas]
 
     def monotonic(self) -> float:
-        """Return this process' monotonic time, seconds."""
+        """Return monotonic time, in seconds."""
         return self.decider().storage.clock.monotonic()
 
     def pause(self, seconds: float) -> None:
-        """Wait."""
+        """Sleep."""
         self.decider().storage.clock.sleep(seconds)

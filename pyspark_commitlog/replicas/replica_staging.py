@@ -1,4 +1,4 @@
-"""Stage a chunk at several roots at once, as acks=all asks: nothing has to be copied when it is committed."""
+"""Stage a chunk at several roots for acks=all, so commits copy nothing."""
 
 from __future__ import annotations
 
@@ -16,11 +16,7 @@ logger = logging.getLogger("pyspark_commitlog.replicas")
 
 
 class StagedOutput:
-    """A new file at several roots. One that fails is left out while there is another: the commit sees where it is.
-
-    Args:
-        path: below each root.
-        storages: the roots.
+    """New file at several roots; one that fails is dropped.
 
     Raises:
         OSError: all of them fail.
@@ -75,13 +71,12 @@ class StagedOutput:
             durable_files.add(self._storages[url], self._path)
 
     def discard(self) -> None:
-        """Give up at each root."""
+        """Discard the file at each root."""
         for output in self._outputs.values():
             _give_up(output)
         self._outputs.clear()
 
 
 def _give_up(output: OutputFile) -> None:
-    """Discard a file, if its root lets it be: one that hangs, or is read-only, stops no other."""
-    with suppress(OSError):
+    with suppress(OSError):  # a root that hangs, or is read-only, stops no other
         output.discard()

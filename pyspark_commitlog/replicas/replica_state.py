@@ -1,7 +1,6 @@
-"""What an entry says of a topic's replicas: which roots hold it, which are in sync, which one leads. No I/O.
+"""State of a topic's replicas after an entry, complete in each.
 
-docs/explanation/design/replication.md has the protocol. Roots are named by their ids. As the rest of a topic's state it
-is complete in each entry, so the newest entry alone is enough.
+No I/O. Roots are named by id. Protocol: docs/explanation/design/replication.md.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from pyspark_commitlog.format.shape import Id, OrNone, Shape, Whole, check, dama
 
 #: Replicas of a topic, and roots of a metadata set, at most.
 MAX_ROOTS = 16
-#: Living appends above the high watermark at most: with their roots they stand in every entry.
+#: Living appends above the high watermark at most: every entry lists them with their roots.
 MAX_ABOVE_HW = 4096
-#: Rows that these take at most (``on_rows``): their text stays below a third of what an entry's line may have.
+#: Rows that these take at most (``on_rows``): less than a third of an entry's line.
 MAX_ON_ROWS = 1024
-#: Elections above the high watermark that made something void, at most.
+#: Elections above the high watermark that voided appends, at most.
 MAX_PENDING = 16
 #: Characters of the reason of an election at most.
 MAX_WHY = 200
@@ -30,9 +29,9 @@ MAX_WHY = 200
 
 @dataclass(frozen=True, slots=True)
 class MetadataSet:
-    """The roots that decide what the next entry is: one, or three or five by majority.
+    """Roots that decide the next entry: one, three or five.
 
-    ``generation`` counts the sets of a topic, ``id`` is random: two processes that make the same generation differ.
+    ``generation`` counts a topic's sets; the random ``id`` tells apart two of one generation.
     """
 
     generation: int
@@ -42,15 +41,17 @@ class MetadataSet:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """Where a topic lives after an entry. The words are Kafka's.
+    """State of a topic's replicas after an entry, in Kafka's words.
 
-    ``replicas`` are in order of assignment, the preferred leader first; ``isr`` and ``joining`` are in that order.
-    ``begins`` has the number at which a root's journal begins, where that is not the topic's first. ``hw`` is the
-    number of the entry up to which all of ``isr`` have learned. ``on`` has the roots that had the chunks and files of
-    each LIVING append above ``hw`` when it was decided. ``pending_voids`` has the elections above ``hw`` that made
-    something void: the first void number, and the election's. ``learned`` has the number that entries say a root of
-    ``isr`` has learned: one whose journal ends below it was restored from a copy. ``elected_ms`` (by the storage's
-    clock, -1 for never) and ``why`` describe the last election.
+    Attributes:
+        replicas: in order of assignment, the preferred leader first.
+        isr, joining: in that order.
+        begins: where a root's journal begins, if not at the topic's first entry.
+        hw: the entry up to which all of ``isr`` have learned.
+        on: the roots that had the files of each LIVING append above ``hw`` when it was decided.
+        pending_voids: elections above ``hw`` that voided appends: (first void number, election's number).
+        elected_ms: last election by the storage's clock; -1 for never.
+        learned: known progress of ``isr``; a root that ends below is a restored copy.
     """
 
     set: MetadataSet
@@ -68,7 +69,7 @@ class ReplicaState:
     learned: Mapping[str, int] = field(default_factory=dict)
 
     def ordered(self, roots: Iterable[str]) -> tuple[str, ...]:
-        """Return these roots in the order of ``replicas``, each once; what is no replica is left out."""
+        """Return these roots in the order of ``replicas``, others dropped."""
         wanted = frozenset(roots)
         return tuple(root for root in self.replicas if root in wanted)
 
@@ -92,7 +93,7 @@ class ReplicaState:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ReplicaState:
-        """Return the value of the JSON form, which was checked (``check_replicas``)."""
+        """Return the value of a JSON form checked by ``check_replicas``."""
         of, replicas = data["set"], tuple(data["replicas"])
         return cls(
             set=MetadataSet(of["generation"], of["id"], tuple(of["roots"])),
@@ -112,9 +113,9 @@ class ReplicaState:
 
 
 def on_rows(on: Mapping[int, tuple[str, ...]], replicas: Sequence[str]) -> list[list[int]]:
-    """Return rows of appends that are on the same roots: a bit for each root, the first number, steps to the next.
+    """Return ``on`` as rows of appends on the same roots.
 
-    An append takes two bytes so, instead of an id of 36 characters for each root.
+    A row is a bit mask of roots, the first number, and steps.
     """
     bit = {root: 1 << place for place, root in enumerate(replicas)}
     masks = [(number, sum(bit[root] for root in roots)) for number, roots in sorted(on.items())]
@@ -134,7 +135,7 @@ def _read_on(rows: Iterable[Sequence[int]], replicas: Sequence[str]) -> dict[int
     return found
 
 
-# --- What it may be ------------------------------------------------------------------------------------------------
+# --- Validation ----------------------------------------------------------------------------------------------------
 
 RootId = Annotated[Id, Meta(min_length=1)]
 Roots = Annotated[tuple[RootId, ...], Meta(max_length=MAX_ROOTS)]
@@ -144,7 +145,7 @@ OnRow = Annotated[tuple[Whole, ...], Meta(min_length=2, max_length=MAX_ABOVE_HW 
 
 
 class SetShape(Shape):
-    """``set`` of the state of replicas."""
+    """Shape of the metadata set."""
 
     generation: Whole
     id: RootId
@@ -152,7 +153,7 @@ class SetShape(Shape):
 
 
 class ReplicasShape(Shape):
-    """The state of replicas in an entry."""
+    """Shape of the state of replicas."""
 
     set: SetShape
     replicas: Annotated[tuple[RootId, ...], Meta(min_length=1, max_length=MAX_ROOTS)]
@@ -170,13 +171,7 @@ class ReplicasShape(Shape):
 
 
 def check_replicated(data: object, body: Json, where: str) -> None:
-    """Check the state of replicas in an entry, which is there exactly if its features say so; see ``check_replicas``.
-
-    Args:
-        data: ``state.replicas``; None if there is none.
-        body: the entry's, its envelope checked.
-        where: the entry's file, for the error.
-    """
+    """Check the state of replicas, there exactly if features say so."""
     if (REPLICAS in body["readFeatures"]) != (data is not None):
         expected = "what readFeatures names" if data is None else "none, as readFeatures names none"
         raise damage(where, "state.replicas", data, expected)
@@ -185,16 +180,10 @@ def check_replicated(data: object, body: Json, where: str) -> None:
 
 
 def check_replicas(data: object, number: int, where: str, field: str = "state.replication") -> None:
-    """Check the state of replicas in an entry.
-
-    Args:
-        data: its JSON, decoded.
-        number: the entry's own.
-        where: the entry's file, for the error.
-        field: where in the entry it stands, for the error.
+    """Check the state of replicas in entry ``number``; ``field`` is its place.
 
     Raises:
-        CorruptionError: names the field, what was found and what was expected.
+        CorruptionError: names field, value and expectation.
     """
     found = check(data, ReplicasShape, where)
     _check_roots(found, where, field)

@@ -1,4 +1,7 @@
-"""Replicate: do for a unit what no writer waits for, and hand its lead over."""
+"""Replicate a unit.
+
+Push, take back, elect and state HW, apart from writers.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +29,16 @@ _Result = TypeVar("_Result")
 
 logger = logging.getLogger("pyspark_commitlog.replicas")
 
-#: Units of which something is done at a time: what takes long is to wait for disks.
+#: Units in parallel: most time is spent waiting for disks.
 AT_ONCE = 4
-#: A root is near that has learned all within so many seconds, or lacks so few entries; and how often it tries to be.
+#: A root is near if it learns all within these seconds, or lacks at most these entries; and its attempts.
 _NEAR_SECONDS, _NEAR_ENTRIES, _ROUNDS = 2.0, 16, 10
-#: Seconds that a root which lags learns for while other units wait for their turn; and after all had theirs.
+#: Seconds for a lagging root to learn while other units wait for their turn; and after all had theirs.
 _TURN_SECONDS, _LATE_SECONDS = 10.0, 60.0
 
 
 class LaggingError(ReplicaNotAvailableError):
-    """A root has not learned all in the time that it was given: it lacks so many ``entries``."""
+    """A root still lacks ``entries`` after its time."""
 
     def __init__(self, message: str, entries: int) -> None:
         super().__init__(message)
@@ -44,10 +47,11 @@ class LaggingError(ReplicaNotAvailableError):
 
 @dataclass
 class Outcome:
-    """What was done for a unit; roots by their ids.
+    """Outcome of a unit's replication; roots by id.
 
-    ``failed`` has the roots that have not learned all that is decided, and why; ``lagging`` those of them that learn
-    more when they are given more time, or segments, and how many entries each lacks.
+    Attributes:
+        failed: roots that have not learned all, and why.
+        lagging: those that need more time, or segments; entries that each lacks.
     """
 
     state: ReplicaState
@@ -59,7 +63,7 @@ class Outcome:
     lagging: dict[str, int] = field(default_factory=dict)
 
     def after(self, before: Outcome) -> Outcome:
-        """Return the sum of both outcomes; ``lagging`` only if one came nearer."""
+        """Return both outcomes; ``lagging`` only if one came nearer."""
         return Outcome(
             self.state,
             self.elected or before.elected,
@@ -72,9 +76,9 @@ class Outcome:
 
 
 def is_nearer(lagging: Mapping[str, int], before: Mapping[str, int]) -> bool:
-    """Return whether a root lacks fewer entries than before (pure): more time helps. Others write meanwhile.
+    """Return whether a root lacks fewer entries than before (pure).
 
-    One that did not lag before, or was given up, waits for the next run: two that take turns to lag would never end.
+    New ones wait for the next run: two that lag by turns would never end.
     """
     return any(lacks < before.get(root, 0) for root, lacks in lagging.items())
 
@@ -85,21 +89,16 @@ def replicate(
     seconds: float = math.inf,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Outcome:
-    """Have all replicas learn what is decided; take back those that catch up; state the high watermark.
+    """Push decided entries, take back and take out roots, and state HW.
 
-    A leader that does not answer is replaced. A root in sync that this process has not reached for
-    ``replica.lag.time.max.ms`` is taken out. A root that is out of sync learns first, and joins then: one that can't
-    learn holds up no writer. One that lags too far is given the ``segments`` of another first. A group that has fewer
-    replicas than one that is made now gets more.
+    Lost leaders are replaced; in-sync roots overdue by ``replica.lag.time.max.ms`` are taken out. Out-of-sync roots
+    learn before they join, so they hold up no writer. Groups get missing replicas.
 
     Args:
         order: of the unit.
-        segments: of the unit; None: a root that lacks what is collected still lags.
-        seconds: that a root out of sync may take to learn; of a group, which is little, as many as it needs.
-        stopped: is asked after each entry that such a root has learned whether to leave the rest.
-
-    Raises:
-        ReplicaNotAvailableError: the metadata root does not answer.
+        segments: for roots that lack collected entries; None: they keep lagging.
+        seconds: to learn, for each out-of-sync root; unbounded for a small group.
+        stopped: asked after each entry.
     """
     places, pusher = order.places, order.pusher
     lacking = give_default(order) if places.unit.whole else {}
@@ -125,25 +124,20 @@ def replicate(
 
 
 def take_turn(order: Order, *, learns: bool = True) -> Outcome:
-    """Replicate a unit where others wait: a root that lags far learns for a while, and from no segments.
+    """Replicate a unit while others wait: 10 s a root, no segments.
 
-    Args:
-        order: of the unit.
-        learns: False: one entry at most, as it is learning all the same, in another thread.
+    ``learns``: False for one entry at most, as another thread teaches it.
     """
     return replicate(order, seconds=_TURN_SECONDS if learns else 0.0)
 
 
 def replicate_late(order: Order, segments: SegmentCopier, stopped: Callable[[], bool] = lambda: False) -> Outcome:
-    """Replicate a unit of which a root still lags after its turn, when all others had theirs."""
+    """Replicate a unit that lags after all had their turn."""
     return replicate(order, segments, _LATE_SECONDS, stopped)
 
 
 def replicate_first(order: Order, *, learns: bool = True) -> dict[str, int]:
-    """Replicate a unit, if it is there, before something else is done with it; what fails is logged.
-
-    Args:
-        order, learns: as of ``take_turn``.
+    """Replicate an existing unit before another operation; log failures.
 
     Returns:
         The roots that still lag, for ``catch_up``.
@@ -162,10 +156,10 @@ def replicate_first(order: Order, *, learns: bool = True) -> dict[str, int]:
 def catch_up(
     order: Order, segments: SegmentCopier, lagging: dict[str, int], stopped: Callable[[], bool]
 ) -> dict[str, int]:
-    """Have the roots catch up that lag; what fails is logged.
+    """Let lagging roots catch up; log failures.
 
     Returns:
-        Those that still lag; none where none has come nearer.
+        Roots that still lag; none if no root came nearer.
     """
     try:
         done = replicate_late(order, segments, stopped)
@@ -177,17 +171,11 @@ def catch_up(
 
 
 def have_new_ones_join(order: Order, before: Stored, segments: SegmentCopier) -> None:
-    """Have the roots catch up that a unit which is made again did not live on; what fails is logged.
-
-    Args:
-        order: of the unit.
-        before: its newest entry, before it was made again.
-        segments: of the unit.
-    """
+    """Let a recreated unit's new replicas catch up; log failures."""
     held = state_of(before.entry).replicas if before.entry.features else order.places.deciding()
     try:
         replicas = state_of(order.places.newest().entry).replicas
-    except (CommitLogError, OSError) as error:  # it is made: `replicate` goes on
+    except (CommitLogError, OSError) as error:  # it is created: `replicate` goes on
         logger.warning("%s: it is not known which replicas catch up: %s", order.places.unit.directory, error)
         return
     if set(replicas) - {*held}:
@@ -203,7 +191,6 @@ def _logged(order: Order, done: Outcome) -> Outcome:
 def _take_back(
     order: Order, newest: Stored, done: Outcome, segments: SegmentCopier | None, allowed: Callable[[Clock], Allowance]
 ) -> None:
-    """Have each root that is out of sync, and answers, catch up and join."""
     state, places = state_of(newest.entry), order.places
     for root in state.replicas:
         if root in state.isr or root in done.failed:
@@ -224,13 +211,7 @@ def _take_back(
 def _come_near(
     order: Order, root: str, newest: Stored, segments: SegmentCopier | None, allowed: Callable[[Clock], Allowance]
 ) -> None:
-    """Have a root learn until it soon learns what is left: once it joins, each writer waits for it.
-
-    Raises:
-        LaggingError: it learned for as long as it was allowed to, and lacks more than a few entries.
-        ReplicaNotAvailableError: others write as fast as it learns, or it can't.
-        CommitLogError, OSError: it does not answer.
-    """
+    """Let a root learn until little is left: joined, it delays writers."""
     places, clock = order.places, order.places.at(root).storage.clock
     time = allowed(clock)
     for _ in range(_ROUNDS):
@@ -255,10 +236,7 @@ def _come_near(
 
 
 def of_each(act: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result | CommitLogError | OSError]:
-    """Return the result of ``act``, or its error, for each unit.
-
-    In their order; ``AT_ONCE`` at a time.
-    """
+    """Return results or errors of ``act`` in order, ``AT_ONCE`` in parallel."""
     found = dict[int, _Result | CommitLogError | OSError]()
 
     def act_on(numbered: tuple[int, _Item]) -> None:
@@ -273,16 +251,12 @@ def of_each(act: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Re
 
 
 def hand_over(order: Order, to: str | None, why: str, *, unclean: bool = False) -> ReplicaState:
-    """Elect a root of the ISR: the one that is named, else of those that do not lead the one that has learned most.
+    """Elect ``to``, or the non-leader of the ISR that learned most.
 
-    All that can learn does so first: what only the leader has (acks=1) would be void. A root that leads already stays.
-
-    Returns:
-        The state after it.
+    All learn first: what only the leader has (acks=1) would be void. A root that leads stays.
 
     Raises:
         NotLeaderError: it is not in sync, does not answer, or nobody else can lead: nothing was changed.
-        ReplicaNotAvailableError: the metadata root does not answer.
     """
     order.elections.elect(to, why=why, unclean=unclean)
     return state_of(order.places.newest().entry)

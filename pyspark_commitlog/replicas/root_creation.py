@@ -1,4 +1,4 @@
-"""Make roots that belong together: a marker in each, and in each the list of all."""
+"""Create roots that belong together: markers, and lists of all."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ logger = logging.getLogger("pyspark_commitlog.replicas")
 
 
 def make_roots(data: Sequence[Storage], metadata: Sequence[Storage], make: Callable[[Storage], None]) -> Storage:
-    """Make roots that list one another; return the first that holds data.
+    """Create roots that list one another; return the first data root.
 
     Args:
         data: roots that hold topics.
-        metadata: the root that decides, which may be one of ``data``; or three or five, which may not.
-        make: puts the marker of a root, if it is not there.
+        metadata: one, perhaps of ``data``; or three or five others.
+        make: puts a root's marker, if absent.
 
     Raises:
-        UsageError: see ``CommitLog.create_root``; roots that are alone are left as they are.
+        UsageError: see ``CommitLog.create_root``; roots that stand alone stay as they are.
     """
     _check_numbers(data, metadata)
     every = [*data, *(storage for storage in metadata if all(storage.url != other.url for other in data))]
@@ -69,7 +69,7 @@ def _check_names(every: Sequence[Storage], data: Sequence[str]) -> None:
 
 
 def _refuse_alone(storage: Storage) -> None:
-    """Refuse a root that is there, unless an earlier call was cut off before it could list the others."""
+    """Refuse an existing root, unless an interrupted call made it."""
     if storage.exists(paths.ROOT_MARKER) and (
         storage.names(paths.TOPICS) or storage.names(paths.REPLICAS_JOURNAL) or storage.names(paths.GROUPS)
     ):

@@ -1,11 +1,8 @@
-"""The roots that belong together: every root has a journal ``replicas/journal`` that lists them all, with their URLs.
+"""Roots that belong together: each lists all in ``replicas/journal``.
 
-A root is known by the id in its marker. What a URL leads to counts only while its marker has that id: a directory that
-was emptied, or mounted somewhere else, is not the replica that it was (DESIGN 7, rule 11).
-
-Which of two lists is the newer one they say themselves (``Listed.order``): a root's journal of them begins when it is
-added, and goes back with a copy. A list counts when the first metadata root has taken it: that is asked before the
-others, but for roots that are added, and refuses a list that does not follow its own.
+A root is known by the id in its marker, not its URL (rule 11). Lists order themselves (``Listed.order``), since a copy
+sets a root's journal back. A list counts once the first metadata root has taken it, which is asked before all but added
+roots, and refuses a list that does not follow its own.
 """
 
 from __future__ import annotations
@@ -35,15 +32,15 @@ from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.limited import limited
 from pyspark_commitlog.storage.process import after_fork
 
-#: Roots that may belong together.
+#: Roots that belong together, at most.
 MAX_ROOTS = 16
-#: Between two questions to others whether they list a root that is not known here.
+#: Between two requests to others for an unknown root.
 _ASKED_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A root: its id, and where it is."""
+    """Id and URL of a root."""
 
     id: str
     url: str
@@ -54,11 +51,14 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The roots that belong together: those that hold data, in the order given, and those that decide.
+    """Roots that belong together.
 
-    ``recoveries`` counts what ``recover`` gave up, ``version`` the lists since then; one may be left out.
-    ``generation`` counts the sets of roots that decide. ``former`` is the set before, while units may be
-    left that it decides: none, once all are moved.
+    Attributes:
+        metadata: roots that decide.
+        generation: counts the metadata sets.
+        former: the set before, while it may decide units.
+        recoveries: counts runs of ``recover``.
+        version: counts lists since then; may skip one.
     """
 
     data: tuple[Address, ...]
@@ -70,12 +70,12 @@ class Listed:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Return a sort key, higher if roots with data were made later."""
+        """Sort key, higher for a later list of data roots."""
         return self.recoveries, self.version
 
     @property
     def rank(self) -> tuple[int, int, bool]:
-        """Return a sort key, higher if the metadata set is newer."""
+        """Sort key, higher for a newer metadata set."""
         return self.recoveries, self.generation, not self.former
 
     def followed_by(
@@ -86,12 +86,9 @@ class Listed:
         *,
         recovers: bool = False,
     ) -> Listed:
-        """Return the next list, with these roots; one that has just them already stays as it is.
+        """Return the next list, with these roots; itself if nothing changes.
 
-        Args:
-            data, metadata: as of a list.
-            seen: lists at other roots, which it has to follow as well: an earlier run was cut off there.
-            recovers: the roots that decided are given up, whatever they have listed.
+        ``seen``: lists of an interrupted run, to follow too. ``recovers``: the metadata roots are given up.
         """
         every = (self, *seen)
         newest = max(every, key=lambda each: each.order)
@@ -104,19 +101,19 @@ class Listed:
         return replace(after, version=newest.version + 1)
 
     def deciding(self) -> tuple[str, ...]:
-        """Return the ids of the roots that decide."""
+        """Return the ids of the metadata roots."""
         return tuple(each.id for each in self.metadata)
 
     def decided_by(self, other: Listed) -> Listed:
-        """Return the same roots with data, and those that decide from another list."""
+        """Return this list with another's metadata roots."""
         return replace(self, metadata=other.metadata, generation=other.generation, former=other.former)
 
     def held_by(self, other: Listed) -> Listed:
-        """Return the same roots that decide, and those with data from another list."""
+        """Return this list with another's data roots."""
         return replace(self, data=other.data, recoveries=other.recoveries, version=other.version)
 
     def address(self, root: str) -> Address | None:
-        """Return the address of a root id."""
+        """Return the address of a root id, if listed."""
         return next((each for each in (*self.data, *self.metadata, *self.former) if each.id == root), None)
 
     def every(self) -> tuple[Address, ...]:
@@ -124,11 +121,11 @@ class Listed:
         return tuple({each.id: each for each in (*self.data, *self.metadata)}.values())
 
     def deciding_first(self) -> tuple[Address, ...]:
-        """Return all roots, each once, in the order in which they take another list."""
+        """Return all roots once, in the order to change lists."""
         return tuple({each.id: each for each in (*self.metadata, *self.data)}.values())
 
     def urls(self) -> list[str]:
-        """Return where all roots are."""
+        """Return all URLs."""
         return [each.url for each in self.every()]
 
     def to_json(self) -> Json:
@@ -144,14 +141,12 @@ class Listed:
 
     @classmethod
     def from_json(cls, body: Json) -> Listed:
-        """Return the value of the JSON form."""
+        """Return the list of a JSON form."""
         data, metadata, former = (tuple(Address(*row) for row in body[name]) for name in ("data", "metadata", "former"))
         return cls(data, metadata, body["generation"], former, body["recoveries"], body["version"])
 
 
 class _RootsEntry(Shape):
-    """What an entry holds beyond its envelope."""
-
     data: Annotated[tuple[tuple[Id, Text], ...], Meta(min_length=1, max_length=MAX_ROOTS)]
     metadata: Annotated[tuple[tuple[Id, Text], ...], Meta(min_length=1, max_length=MAX_ROOTS)]
     generation: Whole
@@ -161,7 +156,7 @@ class _RootsEntry(Shape):
 
 
 def check_list(body: Json, where: str) -> None:
-    """Check what an entry that lists roots holds beyond its envelope; see ``Journal``."""
+    """Check the body of an entry that lists roots."""
     found = check(body, _RootsEntry, where)
     for name, rows in (("data", found.data), ("metadata", found.metadata)):
         if len({row[0] for row in rows}) < len(rows):
@@ -169,7 +164,7 @@ def check_list(body: Json, where: str) -> None:
 
 
 class Roots:
-    """The roots that the root ``storage`` lists. Safe for several threads; opens each root once."""
+    """Roots that a root lists; opens each once. Thread-safe."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -184,17 +179,17 @@ class Roots:
 
     @classmethod
     def of(cls, storage: Storage) -> Roots:
-        """Return the roots that belong to a root, as this process knows them."""
+        """Return a root's ``Roots``, one per process."""
         with _lock:
             if not isinstance(storage.together, cls):
                 storage.together = cls(storage)
             return storage.together
 
     def listed(self) -> Listed:
-        """Return the roots that belong together.
+        """Return the list.
 
         Raises:
-            CorruptionError: this root should list them, and does not, or its list is damaged.
+            CorruptionError: it is missing or damaged.
         """
         with self._lock:
             if self._listed is None:
@@ -208,12 +203,10 @@ class Roots:
             return self._listed
 
     def compare(self, *, again: bool = False) -> bool:
-        """Look whether another root lists others by now: once, or again; return whether that is so.
-
-        A root that was given up lists those of its time when it comes back.
+        """Take a newer list from other roots; return whether there was one.
 
         Raises:
-            ReplicaNotAvailableError: this root was given up.
+            ReplicaNotAvailableError: this root was given up, and has an old list.
         """
         if self._compared and not again:
             return False
@@ -223,7 +216,7 @@ class Roots:
                 continue
             try:
                 theirs = list_at(limited(self._storage.peer(address.url)))
-            except (CommitLogError, OSError):  # it is asked for what it has when that is needed
+            except (CommitLogError, OSError):  # it is asked again when it is needed
                 continue
             if theirs is not None:
                 newest = self._newer(newest, theirs)
@@ -233,16 +226,11 @@ class Roots:
         return newest != listed
 
     def _newer(self, known: Listed, theirs: Listed) -> Listed:
-        """Return a list with what is newer of two: the roots with data, and those that decide."""
         after = known.held_by(theirs) if self._follows(theirs, known) else known
         return after.decided_by(theirs) if theirs.rank > known.rank else after
 
     def _follows(self, theirs: Listed, known: Listed) -> bool:
-        """Return whether another root's list of those with data is of after one that is known here.
-
-        Of two that follow the same one the metadata root has taken that of the others: they don't ask a root that it
-        does not list.
-        """
+        # of two successors of one list the metadata root took theirs: others ask no root that it does not list
         if theirs.order == known.order and theirs.data != known.data:
             return not self._is_in(theirs)
         return theirs.order > known.order
@@ -257,7 +245,7 @@ class Roots:
             self._listed = listed
 
     def _is_in(self, listed: Listed) -> bool:
-        """Return whether a list has this root; of one that does not answer nothing else is known."""
+        """Return whether a list has this root; True if it is away."""
         ids = [each.id for each in listed.every()]
         with suppress(CommitLogError, OSError):
             if self.own_id() not in ids:
@@ -266,10 +254,10 @@ class Roots:
         return True
 
     def change(self, listed: Listed) -> None:
-        """Have this root list other roots from now on, if it does not yet.
+        """Put a new list at this root, if it differs.
 
         Raises:
-            ConflictError: its list does not come before this one: nothing was changed here.
+            ConflictError: its list does not precede this one: nothing was changed here.
         """
         self._storage.make_directory(paths.REPLICAS_JOURNAL)
 
@@ -291,7 +279,7 @@ class Roots:
             self._listed = after
 
     def go_by(self, after: Listed) -> None:
-        """Have this root list the metadata roots of another list from now on, if it lists none that are newer."""
+        """Put another list's metadata roots at this root, if newer."""
         self._storage.make_directory(paths.REPLICAS_JOURNAL)
 
         def plan(base: Stored | None, slot: Slot) -> Draft[Listed] | Unchanged[Listed]:
@@ -306,14 +294,14 @@ class Roots:
             self._listed = now
 
     def know(self, after: Listed) -> None:
-        """Go by the metadata roots of another list in this process, if they are newer."""
+        """Take another list's metadata roots in this process, if newer."""
         listed = self.listed()
         with self._lock:
             if after.rank > listed.rank:
                 self._listed = listed.decided_by(after)
 
     def write(self, listed: Listed) -> None:
-        """Write the list at this root, for the first time."""
+        """Put the first list at this root."""
         self._storage.make_directory(paths.REPLICAS_JOURNAL)
 
         def plan(base: Stored | None, slot: Slot) -> Draft[None]:
@@ -326,16 +314,16 @@ class Roots:
             self._listed = listed
 
     def own_id(self) -> str:
-        """Return the id of this root."""
+        """Return this root's id."""
         if self._own is None:
             self._own = root_id(self._storage)
         return self._own
 
     def open(self, root: str) -> Storage:
-        """Return the storage of a root, whose marker has that id.
+        """Return the storage of a root, checked by its marker.
 
         Raises:
-            ReplicaNotAvailableError: it does not answer, is not listed, or another root is there.
+            ReplicaNotAvailableError: it is away, unlisted, or another root.
         """
         with self._lock:
             found = self._opened.get(root)
@@ -351,11 +339,6 @@ class Roots:
             return self._opened.setdefault(root, storage)
 
     def _address(self, root: str) -> Address | None:
-        """Return where a root is: one that is not known may have been added since the list was read.
-
-        Raises:
-            ReplicaNotAvailableError: this root was given up.
-        """
         found = self.listed().address(root)
         if found is None:
             with suppress(CommitLogError, OSError):  # this root may be away
@@ -366,7 +349,6 @@ class Roots:
         return found
 
     def _others_list_more(self) -> bool:
-        """Return whether others list roots that were not known here; not asked again for a while where they did not."""
         now = self._storage.clock.monotonic()
         if now - self._asked < _ASKED_SECONDS:
             return False
@@ -376,7 +358,6 @@ class Roots:
         return found
 
     def _read_again(self) -> None:
-        """Go by what this root lists by now, if that is newer."""
         with self._lock:
             stored = self._journal.newest()
             here = None if stored is None else Listed.from_json(stored.entry.body)
@@ -385,7 +366,7 @@ class Roots:
             self._listed = here or self._listed
 
     def names(self, addresses: Sequence[Address], directory: str) -> set[str]:
-        """Return the names in a directory at the roots that answer."""
+        """Return the names in a directory at answering roots."""
         found = set[str]()
         for address in addresses:
             try:
@@ -395,7 +376,7 @@ class Roots:
         return found
 
     def answers(self, root: str) -> bool:
-        """Return whether a root is there now, as the one that it was."""
+        """Return whether a root answers under its id."""
         try:
             address = self._address(root)
             if address is None:
@@ -407,21 +388,13 @@ class Roots:
 
 
 def list_at(storage: Storage) -> Listed | None:
-    """Return the list of a root; None where it has none.
-
-    Raises:
-        CommitLogError, OSError: it does not answer, or its list is damaged.
-    """
+    """Return the list of a root, or None."""
     stored = Journal(storage, paths.REPLICAS_JOURNAL, "replicas", no_sides, check_list).newest()
     return None if stored is None else Listed.from_json(stored.entry.body)
 
 
 def check_identity(storage: Storage, address: Address) -> None:
-    """Refuse what is not the root that it was.
-
-    Raises:
-        ReplicaNotAvailableError: it does not answer, or another root is there.
-    """
+    """Refuse another root at an address."""
     try:
         found = root_id(storage)
     except (CommitLogError, OSError) as error:
@@ -434,11 +407,11 @@ def check_identity(storage: Storage, address: Address) -> None:
 
 
 def root_id(storage: Storage) -> str:
-    """Return the id in a root's marker, and note at its door whether that says that one process alone may write.
+    """Return the id in a root's marker; set ``single_writer`` by it too.
 
     Raises:
         FileNotFoundError: there is no root.
-        CorruptionError, UnsupportedError: the marker is damaged, or of another format version.
+        CorruptionError, UnsupportedError: the marker is damaged, or of another version.
     """
     data = storage.read(paths.ROOT_MARKER, 0, MARKER_BYTES)
     marker = decode_marker(data, f"{storage.url}/{paths.ROOT_MARKER}")
@@ -464,10 +437,9 @@ _every: WeakSet[Roots] = WeakSet()
 
 
 def _begin_again() -> None:
-    """In a forked child nobody lets go of a lock that another thread held: that of a Roots is held while it reads."""
     global _lock
     _lock = Lock()
-    for roots in list(_every):
+    for roots in list(_every):  # another thread may have held a lock
         roots._lock = Lock()
 
 

@@ -1,9 +1,8 @@
-"""What an entry may say of a topic's replicas, given its base; pure. docs/explanation/design/replication.md has why.
+"""Rules for an entry's state of replicas, given its base; pure.
 
-The base is the newest entry, whose state and number are given: a process that loses the number asks again.
-An entry's state of replicas is made of one change, then ``after_other`` (or ``after_append``), then ``with_hw`` where
-it states a high watermark as well. ``learned`` has the newest entry that a root's journal holds, for the roots that
-were asked and answered; its directory was synced before it was counted.
+Reasons: docs/explanation/design/replication.md. A process that loses ``number`` asks again. A state is made by one
+change, then ``after_other`` or ``after_append``, then perhaps ``with_hw``. ``learned`` has the newest entry in the
+journal of each root that answered, synced first.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from pyspark_commitlog.replicas.replica_state import (
     on_rows,
 )
 
-#: What nobody has seen of a root: it has learned nothing.
+#: The number learned by a root of which nothing is known.
 _NOTHING = -1
 
 
 class Reason(StrEnum):
-    """Why an entry may not follow its base."""
+    """Reason why an entry may not follow its base."""
 
     NOT_ON_LEADER = "the chunks are not on the leader"
     NOT_ON_ISR = "the chunks are not on all roots in sync"
@@ -51,7 +50,7 @@ class Reason(StrEnum):
 
 
 class RefusedError(Exception):
-    """An entry may not follow its base. ``reason`` is for the caller, which knows what the user did."""
+    """An entry may not follow its base."""
 
     def __init__(self, reason: Reason, detail: str = "") -> None:
         super().__init__(f"{reason}{detail and f': {detail}'}")
@@ -59,7 +58,7 @@ class RefusedError(Exception):
 
 
 class Ack(StrEnum):
-    """What a writer with acks=all makes of what it sees."""
+    """Verdict on an append with acks=all."""
 
     YES = "acknowledge"
     WAIT = "wait"
@@ -73,13 +72,11 @@ class Ack(StrEnum):
 def created(
     of: MetadataSet, replicas: Sequence[str], leader: str, number: int, others: Iterable[str] = ()
 ) -> ReplicaState:
-    """Return the state after the entry that makes a topic, or that brings replicas to one that has none.
+    """Return the state that a topic is created or first replicated with.
 
     Args:
-        replicas: in order of assignment; all are in sync. Of a topic that is there already its own root alone, which
-            has all of it: others are added, and join.
-        number: the entry's own.
-        others: replicas that are not in sync yet.
+        replicas: in order of assignment, all in sync; of an existing topic its own root alone.
+        others: not in sync yet.
     """
     if len(replicas) > MAX_ROOTS:
         raise RefusedError(Reason.TOO_MANY_ROOTS, f"{len(replicas)} of at most {MAX_ROOTS}")
@@ -93,23 +90,19 @@ def created(
 
 
 def made_again(base: ReplicaState, number: int) -> ReplicaState:
-    """Return the state after the entry that makes a topic again which was deleted; its replicas stay.
+    """Return the state after a deleted topic is recreated. Its replicas stay.
 
-    Readers see it at once, as one that is made for the first time: there is nothing in it that a root could lack (a
-    group's entries are all so). No append of the deleted one lives: an election has nothing of it to make void.
+    The entry is visible at once, as it holds nothing that a root could lack. No append of the deleted topic lives, so
+    elections void none.
     """
     return with_hw(base, number, seen=False)
 
 
 def made_where_it_was(of: MetadataSet, root: str, replicas: Sequence[str], number: int) -> ReplicaState:
-    """Return the state after the entry that makes a topic again which lived on one root alone.
+    """Return the state after a topic of one root is recreated.
 
-    That one leads, alone in sync: others have to learn what was before, or to begin later, where that is collected.
-
-    Args:
-        of, number: as of ``created``.
-        root: where it was.
-        replicas: those that it would have if it were new; as many it gets.
+    That root leads, alone in sync: others have to learn earlier entries, or begin later. It gets as many ``replicas``
+    as a new topic.
     """
     others = [each for each in replicas if each != root][: len(replicas) - 1]
     return created(of, (root,), root, number, others)
@@ -120,10 +113,7 @@ def after_append(
 ) -> ReplicaState:
     """Return the state after an append (rule 2).
 
-    Args:
-        number: the entry's own.
-        on: the roots where its chunks and files were seen, on this attempt.
-        min_insync: ``min.insync.replicas``, which counts for acks=all.
+    ``on``: roots where its chunks and files were seen, on this attempt.
 
     Raises:
         RefusedError: nothing may be put.
@@ -144,10 +134,9 @@ def after_append(
 
 
 def after_other(state: ReplicaState, base_number: int, number: int) -> ReplicaState:
-    """Return the state of an entry without append: where nothing is to be copied, the high watermark goes along.
+    """Return the state after an entry without append.
 
-    Args:
-        state: the base's, with the entry's one change.
+    If all is at the high watermark, so is the entry: there is nothing to copy.
     """
     return with_hw(state, number, seen=False) if state.hw == base_number else state
 
@@ -156,12 +145,10 @@ def after_other(state: ReplicaState, base_number: int, number: int) -> ReplicaSt
 
 
 def hw_may_rise_to(state: ReplicaState, base_number: int, learned: Mapping[str, int]) -> int:
-    """Return the highest number that an entry on this base may state as ``hw``; the base's own where it may not rise.
+    """Return the highest ``hw`` that an entry on this base may state.
 
-    All of the ISR have learned it, and no election after it made something at or below it void.
-
-    Args:
-        state: the base's, with the entry's one change: an entry that takes a root out counts the rest.
+    All of the ISR have learned it, and no later election voided anything up to it. If ``state`` takes a root out, the
+    rest counts.
     """
     if lost_roots(state, learned):
         return state.hw
@@ -173,11 +160,9 @@ def hw_may_rise_to(state: ReplicaState, base_number: int, learned: Mapping[str, 
 
 
 def with_hw(state: ReplicaState, number: int, *, seen: bool = True) -> ReplicaState:
-    """Return the state that states this high watermark, without what is needed above it only.
+    """Return the state with a high watermark, pruned up to it.
 
-    Args:
-        number: what ``hw_may_rise_to`` allows; a lower one than the state's changes nothing.
-        seen: whether all of the ISR were seen to have learned it.
+    Lower numbers change nothing. ``seen``: all of the ISR were seen to have learned it.
     """
     if number <= state.hw:
         return state
@@ -192,7 +177,7 @@ def with_hw(state: ReplicaState, number: int, *, seen: bool = True) -> ReplicaSt
 
 
 def visible(state: ReplicaState) -> int:
-    """Return the number of the last entry whose records readers of a root see that has learned this state."""
+    """Return the last entry that a root with this state shows."""
     return state.hw
 
 
@@ -200,10 +185,9 @@ def visible(state: ReplicaState) -> int:
 
 
 def added(base: ReplicaState, root: str, begins: int | None = None) -> ReplicaState:
-    """Return the state in which a root is a replica, in sync when it has joined.
+    """Return the state with another replica, not in sync yet.
 
-    Args:
-        begins: the number at which its journal begins, where that is not the topic's first.
+    ``begins``: where its journal begins, if not at the topic's first entry.
     """
     if root in base.replicas:
         raise RefusedError(Reason.IS_REPLICA, root)
@@ -214,7 +198,7 @@ def added(base: ReplicaState, root: str, begins: int | None = None) -> ReplicaSt
 
 
 def without_replica(base: ReplicaState, root: str) -> ReplicaState:
-    """Return the state without a root as replica; the leader stays."""
+    """Return the state without a replica; the leader stays."""
     if root not in base.replicas:
         raise RefusedError(Reason.NO_REPLICA, root)
     state = shrunk(base, root) if root in (*base.isr, *base.joining) else base
@@ -227,7 +211,7 @@ def without_replica(base: ReplicaState, root: str) -> ReplicaState:
 
 
 def joining(base: ReplicaState, root: str) -> ReplicaState:
-    """Return the state in which writers stage and push to a replica that is not in sync, if they can."""
+    """Return the state with a joining replica: writers stage there and push."""
     if root not in base.replicas:
         raise RefusedError(Reason.NO_REPLICA, root)
     if root in base.isr:
@@ -238,9 +222,9 @@ def joining(base: ReplicaState, root: str) -> ReplicaState:
 
 
 def joined(base: ReplicaState, base_number: int, root: str, learned: int) -> ReplicaState:
-    """Return the state in which a root that has learned the base is in sync.
+    """Return the state in which a joining root is in sync.
 
-    Up to ``hw`` is not enough: what acks=all returned above that would be void if the root were elected.
+    It has learned the base: below, its election would void what acks=all acknowledged.
     """
     if root not in base.joining:
         raise RefusedError(Reason.NOT_JOINING, root)
@@ -255,7 +239,7 @@ def joined(base: ReplicaState, base_number: int, root: str, learned: int) -> Rep
 
 
 def shrunk(base: ReplicaState, root: str) -> ReplicaState:
-    """Return the state in which a root is neither in sync nor joining; never the leader, so never the last."""
+    """Return the state with a root, not the leader, out of sync."""
     if root == base.leader:
         raise RefusedError(Reason.IS_LEADER, root)
     if root not in (*base.isr, *base.joining):
@@ -279,14 +263,14 @@ def elected(
     at_ms: int = -1,
     why: str = "",
 ) -> tuple[ReplicaState, tuple[int, ...]]:
-    """Return the state after another root of the ISR is elected, and the appends that become void by that.
+    """Return the state after a clean election, and the appends voided.
 
-    Void becomes exactly what stands above ``hw``, lives, and is neither on the new leader nor learned by it.
+    These are the living appends above ``hw`` that the new leader neither holds nor has learned.
 
     Args:
-        learned: the newest entry that the new leader has learned, read AFTER the base was.
-        gone: the leader that is gone: it leaves the ISR. None where it hands over.
-        at_ms: the time by the new leader's storage clock.
+        learned: of the new leader, read AFTER the base.
+        gone: the lost leader, which leaves the ISR; None if it hands over.
+        at_ms: by the new leader's storage clock.
 
     Raises:
         RefusedError: this root may not lead.
@@ -315,13 +299,13 @@ def elected_uncleanly(
     at_ms: int = -1,
     why: str = "",
 ) -> tuple[ReplicaState, tuple[int, ...]]:
-    """Return the state after a root is elected that is not in sync, and the appends that become void by that (rule 8).
+    """Return the state after an unclean election, and the appends voided.
 
-    All that it lacks is void, also what was read. It alone is in sync.
+    Rule 8: all that the leader, alone in sync, lacks is void, even if it was read.
 
     Args:
-        living: the numbers of all living appends that may be needed yet; those above ``hw`` are known.
-        has: the numbers of the appends that the new leader can hand out, whether it has learned them or not.
+        living: appends that may be needed; those above ``hw`` are known.
+        has: appends that the new leader can serve, learned or not.
     """
     if leader in base.isr:
         raise RefusedError(Reason.IN_SYNC, leader)
@@ -343,15 +327,15 @@ def recovered(
     at_ms: int = -1,
     why: str = "",
 ) -> tuple[ReplicaState, tuple[int, ...]]:
-    """Return the state after metadata that was lost for good is given up, by hand, and what is void by that (rule 10).
+    """Return the state after metadata is given up, and the appends voided.
 
-    Void becomes what the root has no files of, whatever it has learned: it may have learned an append as void, of an
-    election that is given up with the metadata. It alone is in sync.
+    Rule 10: void is what the root, alone in sync, has no files of, even if it learned it as void by an election that is
+    given up too.
 
     Args:
-        base: the newest state of the longest journal that is left; ``root`` has that journal.
-        has: the numbers of the appends whose files the root has.
-        of: the new set.
+        base: newest state of the longest journal left, that of ``root``.
+        has: appends whose files the root has.
+        of: the new metadata set.
     """
     if root not in base.replicas:
         raise RefusedError(Reason.NO_REPLICA, root)
@@ -367,7 +351,7 @@ def _led(
 ) -> ReplicaState:
     pending = base.pending_voids
     if voids:
-        last = pending[MAX_PENDING - 1 :]  # the bound is reached: one that covers both keeps hw lower than it may be
+        last = pending[MAX_PENDING - 1 :]  # at the bound one pair covers both: hw stays lower than it may be
         pending = (*pending[: MAX_PENDING - 1], (min([voids[0], *(first for first, _ in last)]), number))
     state = replace(
         base,
@@ -382,9 +366,9 @@ def _led(
 
 
 def moved(base: ReplicaState, base_number: int, of: MetadataSet, learned: Mapping[str, int]) -> ReplicaState:
-    """Return the state of the last entry of a metadata set, which names the next one (rule 10).
+    """Return the state that ends a metadata set and names the next.
 
-    A majority of the next set has learned the base: what was decided does not go with the old set.
+    Rule 10: a majority of the next set has learned the base.
     """
     _check_next(base, of)
     have = sum(learned.get(root, _NOTHING) >= base_number for root in of.roots)
@@ -410,16 +394,15 @@ def may_return(
     is_void: bool,
     min_insync: int,
 ) -> Ack:
-    """Return whether acks=all may be acknowledged for the append at a number.
+    """Return whether an append with acks=all may be acknowledged.
 
-    All of the newest ISR have learned it. Where its chunks were not on all of its base's ISR, it is at ``hw`` as well:
-    an election that is being decided on this very head may make it void.
+    All of the newest ISR have learned it. If its chunks were not on all of its base's ISR, it is at ``hw`` too, as an
+    election on this head may void it.
 
     Args:
-        head: the newest state, read AFTER ``learned`` was.
-        own_on_all_isr: whether the append's ``on`` had all of the ISR of its base.
-        is_void: whether the head says that the append is void.
-        min_insync: ``min.insync.replicas``; too few is said when all of the ISR have it, as Kafka does.
+        head: the newest state, read AFTER ``learned``.
+        own_on_all_isr: whether its ``on`` had all of its base's ISR.
+        min_insync: ``min.insync.replicas``; reported once all of the ISR have it, as in Kafka.
     """
     if is_void:
         return Ack.VOID
@@ -437,9 +420,9 @@ def roots_below_hw(state: ReplicaState) -> tuple[str, ...]:
 
 
 def collectable(base: ReplicaState, learned: Mapping[str, int]) -> int:
-    """Return the highest number that a root which has settled it may delete: none where that is no entry.
+    """Return the highest number that a root that settled it may delete.
 
-    It is below ``hw``, and learned by all of the ISR, all that join, and a majority of the metadata roots.
+    It is below ``hw``, and learned by ISR, joining roots and a majority of metadata roots.
     """
     deciding = sorted((learned.get(root, _NOTHING) for root in base.set.roots), reverse=True)
     by_majority = deciding[len(deciding) // 2]
@@ -447,12 +430,15 @@ def collectable(base: ReplicaState, learned: Mapping[str, int]) -> int:
 
 
 def is_restored(state: ReplicaState, root: str, learned: int) -> bool:
-    """Return whether a root ends below what entries say that it has learned: it was restored from a copy."""
+    """Return whether a root is a copy.
+
+    It ends below what it had learned.
+    """
     return learned < state.learned.get(root, _NOTHING)
 
 
 def lost_roots(state: ReplicaState, learned: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the replicas that were restored, of those that answered; nothing that they show counts."""
+    """Return the restored replicas among those that answered."""
     return tuple(root for root in state.replicas if root in learned and is_restored(state, root, learned[root]))
 
 
@@ -462,12 +448,8 @@ def lost_roots(state: ReplicaState, learned: Mapping[str, int]) -> tuple[str, ..
 def assign(leading: Mapping[str, int], roots: Sequence[str], factor: int) -> tuple[str, ...]:
     """Return the replicas of a new topic, its leader first.
 
-    The root that leads least leads, the first of those that are equal. Followers go round robin from the next one, as
-    Kafka's ``AdminUtils`` does without racks: the gap from leader to first follower grows with each round of leaders.
-
-    Args:
-        leading: how many topics a root leads.
-        factor: how many replicas.
+    The first root that leads fewest topics leads; followers go round robin, as by Kafka's ``AdminUtils`` without racks:
+    the gap to the first follower grows with each round of leaders.
     """
     if not 1 <= factor <= min(len(roots), MAX_ROOTS):
         raise RefusedError(Reason.TOO_MANY_ROOTS, f"{factor} replicas on {len(roots)} roots, at most {MAX_ROOTS}")

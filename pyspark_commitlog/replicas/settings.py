@@ -1,7 +1,7 @@
-"""Settings of a log on several roots (defaults, access rules): decided at the metadata roots, copied to all others.
+"""Settings (defaults, access rules): decided at metadata roots, copied to others.
 
-Each entry has all of them, so the newest alone is copied, from a root that has it whole; where it is damaged it is
-replaced, at a metadata root too. A root that is away then gets it with the next change, or by ``replicate``.
+Only the newest entry, which is complete, is copied, from a root where it is whole, also over a damaged one. A root that
+is away gets it with the next change, or by ``replicate``.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ from pyspark_commitlog.storage.os_errors import is_eio
 
 logger = logging.getLogger("pyspark_commitlog.replicas")
 
-#: The journals of settings, and what they are called where they can't be copied.
+#: The settings journals, and their names in messages.
 JOURNALS = {paths.CONFIG_JOURNAL: "root-wide defaults", paths.ACCESS_JOURNAL: "access rules"}
 
 
 class _Entry(NamedTuple):
-    """An entry of a journal of settings: its number and file, and a root that has it whole."""
-
     directory: str
     number: int
     data: bytes
@@ -35,10 +33,9 @@ class _Entry(NamedTuple):
 
 
 def spread(roots: Roots, directory: str) -> None:
-    """Copy the newest entry of a journal of settings from the metadata roots, where it is decided, to all others.
+    """Copy the newest settings entry from the metadata roots to the others.
 
     Raises:
-        ReplicaNotAvailableError: no metadata root answers.
         CorruptionError: no root has it whole; nothing was copied.
     """
     listed = roots.listed()
@@ -58,10 +55,10 @@ def spread(roots: Roots, directory: str) -> None:
 
 
 def copy_newest(sources: Sequence[Storage], directory: str, target: Storage) -> None:
-    """Copy the newest entry of a journal of settings that some roots have, if any, to another root.
+    """Copy the newest settings entry, if any, to another root.
 
     Raises:
-        CorruptionError: none has it whole.
+        CorruptionError: it is whole at no source.
     """
     number = max((_newest(source, directory) for source in sources), default=0)
     if number:
@@ -69,7 +66,7 @@ def copy_newest(sources: Sequence[Storage], directory: str, target: Storage) -> 
 
 
 def damage_of(sources: Sequence[Storage], directory: str) -> str | None:
-    """Return why the newest entry of a journal of settings that some roots have is whole at none; None where it is."""
+    """Return why no source has the newest entry whole, or None."""
     number = max((_newest(source, directory) for source in sources), default=0)
     try:
         if number:
@@ -80,16 +77,16 @@ def damage_of(sources: Sequence[Storage], directory: str) -> str | None:
 
 
 def copy_damaged(sources: Sequence[Storage], directory: str, target: Storage) -> None:
-    """Have another root know that there is a newest entry that none has whole; it is replaced where one has it later.
+    """Put the newest entry, whole at no source, at another root.
 
-    Without any rules everybody could change them.
+    Without access rules everybody could change them.
     """
     path = f"{directory}/{paths.entry_name(max(_newest(source, directory) for source in sources))}"
     for source in sources:
         try:
             data = source.read(path)
             break
-        except (CommitLogError, OSError):  # it is on a bad sector there, or was collected
+        except (CommitLogError, OSError):  # a bad sector, or collected
             continue
     else:
         data = b""
@@ -97,7 +94,6 @@ def copy_damaged(sources: Sequence[Storage], directory: str, target: Storage) ->
 
 
 def _answering(roots: Roots, addresses: Sequence[Address], directory: str) -> dict[Address, tuple[Storage, int]]:
-    """Return the roots that answer now, of which one has to, with the number of the newest entry of each."""
     found, failure = dict[Address, tuple[Storage, int]](), None
     for address in addresses:
         try:
@@ -112,19 +108,16 @@ def _answering(roots: Roots, addresses: Sequence[Address], directory: str) -> di
 
 
 def _those_that_answer(roots: Roots, addresses: Sequence[Address]) -> Iterator[Storage]:
-    """Yield the roots that answer; each is asked when it is its turn."""
     for address in addresses:
         if roots.answers(address.id):
             yield roots.open(address.id)
 
 
 def _newest(source: Storage, directory: str) -> int:
-    """Return the number of the newest entry that a root has, 0 for none."""
     return max(_journal(source, directory).sequences(), default=0)
 
 
 def _first_whole_entry(sources: Iterable[Storage], directory: str, number: int) -> _Entry:
-    """Return an entry from the first root that has it whole."""
     failures = []
     for source in sources:
         try:
@@ -141,11 +134,14 @@ def _journal(storage: Storage, directory: str) -> Journal:
 
 
 def _any_body(body: Json, where: str) -> None:
-    """Take whatever an entry says: its CRC says that it is what was put."""
+    """Accept any body: the CRC suffices."""
 
 
 def _copy(entry: _Entry, target: Storage, *, puts: bool = True) -> None:
-    """Have a root have an entry whole; one that learns what is decided otherwise only in the place of a damaged one."""
+    """Make an entry whole at a root.
+
+    Without ``puts`` only a damaged one.
+    """
     path = f"{entry.directory}/{paths.entry_name(entry.number)}"
     try:
         _journal(target, entry.directory).read_whole(entry.number)

@@ -1,7 +1,7 @@
-"""Elect a root that is not in sync, because none that is can lead (rule 8): what it lacks is void, below HW too.
+"""Unclean election: a root out of sync leads (rule 8).
 
-Only where ``unclean.leader.election.enable`` says so, or an operator. Records that were acknowledged, and read, are
-gone; their offsets stay a gap: none ever means another record.
+Only by ``unclean.leader.election.enable``, or an operator. What it lacks is void, even if acknowledged and read;
+offsets are never reused.
 """
 
 from __future__ import annotations
@@ -25,10 +25,7 @@ UNCLEAN = "unclean"
 
 @dataclass(frozen=True, slots=True)
 class _UncleanCandidate:
-    """Replica that is not in sync, as candidate of an unclean election.
-
-    It has the number of the newest entry it has learned, the living appends after that, and those it has whole.
-    """
+    """Out-of-sync replica, living appends after ``learned``, ``whole`` ones."""
 
     replica: Replica
     learned: int
@@ -39,12 +36,7 @@ class _UncleanCandidate:
 def draft_unclean_election(
     places: Places, base: Stored, number: int, wanted: str | None, why: str
 ) -> tuple[str, Json, ReplicaState, tuple[int, ...]]:
-    """Return the next leader, the entry's body and state, and voided appends.
-
-    Args:
-        base: the newest entry.
-        number: the entry's own.
-        wanted: the root to elect; None for the one that has learned most.
+    """Return the next leader, the entry's body and state, voided appends.
 
     Raises:
         NotLeaderError: none can lead, or the leader answers.
@@ -72,18 +64,12 @@ def draft_unclean_election(
 
 
 def unclean_election_of(after: ReplicaState, number: int) -> UncleanElection:
-    """Return the record of an unclean election.
-
-    Args:
-        after: the state of replicas in it.
-        number: its own.
-    """
+    """Return the record of an unclean election."""
     return UncleanElection(number, after.leader_epoch, after.elected_ms, after.leader)
 
 
 def _start(there: list[int], chosen: _UncleanCandidate, state: ReplicaState) -> int:
-    """Return the entry from which on writers' rows are followed: one that the root has learned, at or below HW."""
-    return max(there[0], min(state.hw, chosen.learned))
+    return max(there[0], min(state.hw, chosen.learned))  # writers' rows are replayed from here
 
 
 def _candidate(places: Places, base: Stored, wanted: str | None) -> _UncleanCandidate:
@@ -101,11 +87,6 @@ def _candidate(places: Places, base: Stored, wanted: str | None) -> _UncleanCand
 
 
 def _looked_at(places: Places, base: Stored, root: str) -> _UncleanCandidate:
-    """Return a root as candidate.
-
-    Raises:
-        NotLeaderError: it lags beyond what is kept, so it could never learn; or it has another history.
-    """
     replica, source, files = places.at(root), places.decider().journal, places.unit.files
     last = replica.learned()
     if last is not None and _retained_entry(source, last.sequence, root).write_id != last.entry.write_id:

@@ -1,4 +1,4 @@
-"""What is replicated as one: a journal, and the files that its entries need on a root that learns them."""
+"""Unit of replication: a journal, and the files that its entries need."""
 
 from __future__ import annotations
 
@@ -31,10 +31,7 @@ class ReplicationLimits(NamedTuple):
 
 
 class UncleanElection(NamedTuple):
-    """Entry that may void records that were read.
-
-    It has the number, the leader epoch, the time, and the root that leads.
-    """
+    """Entry that may void records that were read; ``root`` leads."""
 
     entry: int
     epoch: int
@@ -43,16 +40,16 @@ class UncleanElection(NamedTuple):
 
 
 class UnitFiles(Protocol):
-    """What entries of a unit need on a root, and what they mean to it; the log's knowledge."""
+    """Meaning of a unit's entries, and files that they need."""
 
     def limits(self, entry: Entry) -> ReplicationLimits:
-        """Return the configs that go with an entry."""
+        """Return an entry's configs."""
 
     def drafted(self, draft: Draft[Any]) -> Sequence[NeededFile]:
-        """Return the chunks that an append is to name."""
+        """Return the chunks that a draft names."""
 
     def is_void(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
-        """Return whether ``newest`` calls an append void."""
+        """Return whether an entry is an append that ``newest`` voids."""
 
     def elected(
         self,
@@ -63,19 +60,19 @@ class UnitFiles(Protocol):
         journal: Journal,
         election: UncleanElection | None = None,
     ) -> Json:
-        """Return the body of the entry that makes appends void: their offsets, and what is remembered of writers.
+        """Return the body of an election's entry: void offsets, writers' rows.
 
         Args:
             base: the newest entry.
-            hw: the number at the high watermark.
-            above: the numbers of the living appends above it.
-            voids: those of them that become void.
-            journal: where the entries are.
-            election: the entry itself, where what it makes void may have been read, or was promised.
+            hw: number at the high watermark.
+            above: living appends above it.
+            voids: those that become void.
+            journal: the unit's.
+            election: the entry itself, if it voids what was read or promised.
         """
 
     def is_living(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
-        """Return whether an entry is an append that ``newest`` does not call void."""
+        """Return whether an entry is an append that ``newest`` does not void."""
 
     def offsets(self, entry: Entry, side: ReadSide) -> Sequence[tuple[int, int, int]]:
         """Return the offsets of an append: (partition, start, end)."""
@@ -84,58 +81,58 @@ class UnitFiles(Protocol):
         """Return the side files that an entry names."""
 
     def chunks(self, entry: Entry, newest: Entry, side: ReadSide) -> Sequence[NeededFile]:
-        """Return the chunks of an entry that are needed by ``newest``: that is not void; ``side`` reads its tables."""
+        """Return an entry's chunks, none if ``newest`` voids it."""
 
     def settled(self, storage: Storage, topic_id: str) -> int:
-        """Return the number of the entry below which a root has settled all, which readers may see; 0 for none."""
+        """Return the number up to which a root has settled, or 0."""
 
     def begins(self, newest: Entry) -> int:
-        """Return the number of the first entry that a root needs: none of a life of before, nor of what is deleted."""
+        """Return the first entry number needed, after earlier incarnations and deletion."""
 
     def prepare(self, storage: Storage, entry: Entry) -> None:
-        """Make what a root has to have before it learns an entry: the directories of a topic that is created."""
+        """Make what an entry needs first, such as directories."""
 
 
 class NoAppends:
-    """What a unit says that has no appends, and no files but those that its entries name: settings, a group."""
+    """``UnitFiles`` without appends or files: settings, a group."""
 
     def limits(self, entry: Entry) -> ReplicationLimits:
         """Return the built-in configs."""
         return ReplicationLimits(1, TopicConfig({}).number("replica.lag.time.max.ms"))
 
     def tables(self, entry: Entry) -> Sequence[NeededFile]:
-        """Return nothing: all stands in the entry."""
+        """Return nothing."""
         return []
 
     def offsets(self, entry: Entry, side: ReadSide) -> Sequence[tuple[int, int, int]]:
-        """Return nothing, as ``chunks``."""
+        """Return nothing."""
         return []
 
     def chunks(self, entry: Entry, newest: Entry, side: ReadSide) -> Sequence[NeededFile]:
-        """Return nothing: there are no appends."""
+        """Return nothing."""
         return []
 
     def drafted(self, draft: Draft[Any]) -> Sequence[NeededFile]:
-        """Return nothing, as ``chunks``."""
+        """Return nothing."""
         return []
 
     def settled(self, storage: Storage, topic_id: str) -> int:
-        """Return 0: nothing is settled."""
+        """Return 0."""
         return 0
 
     def begins(self, newest: Entry) -> int:
-        """Return the newest entry's number: it says all there is."""
+        """Return the newest number: each entry is complete."""
         return newest.sequence
 
     def prepare(self, storage: Storage, entry: Entry) -> None:
-        """Make nothing."""
+        """Do nothing."""
 
     def is_living(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
-        """Return False: there are no appends."""
+        """Return False."""
         return False
 
     def is_void(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
-        """Return False: an election makes nothing void."""
+        """Return False."""
         return False
 
     def elected(
@@ -147,16 +144,16 @@ class NoAppends:
         journal: Journal,
         election: UncleanElection | None = None,
     ) -> Json:
-        """Return the body of an entry that names another leader: all as it was."""
+        """Return the unchanged state."""
         return {"state": base.body["state"]}
 
 
 class Unit(NamedTuple):
-    """A journal by its directory and kind, where its side files are (see ``Journal``), and its files."""
+    """Replicated journal; ``sides`` as of ``Journal``."""
 
     directory: str
     kind: str
     sides: Callable[[str, str], str]
     files: UnitFiles
-    #: Whether each entry says all there is: a root that lags beyond what is kept goes on with what is left.
+    #: Whether each entry is complete: a root that lacks collected entries goes on with the oldest one that is left.
     whole: bool = False

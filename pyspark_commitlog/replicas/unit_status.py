@@ -1,4 +1,4 @@
-"""Look, for operators: which roots answer, and how far each replica of a unit has learned. Changes nothing."""
+"""Status of a unit: roots that answer, progress of replicas. Read-only."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from pyspark_commitlog.replicas.rules import visible
 from pyspark_commitlog.replicas.unit import Unit
 from pyspark_commitlog.storage.process import share_out
 
-#: So many entries that a root lacks are read: of more, the bytes are estimated by these.
+#: Missing entries that are read at most; the bytes of more are estimated by these.
 _READ = 64
 #: Roots that are asked at a time.
 _AT_ONCE = 4
-#: How often the newest entry may move on while the one at its high watermark is read.
+#: Retries while the newest entry moves on before the one at its high watermark is read.
 _TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """What a root has not learned: entries, their bytes with chunks and tables, and the age (ms) of the first one.
+    """Entries that a root has not learned; None if they are collected.
 
-    None where the first entries are collected already.
+    Attributes:
+        size_bytes: with chunks and tables.
+        age_ms: of the first one.
     """
 
     entries: int = 0
@@ -39,9 +41,10 @@ class Lacking:
 class ReplicaStatus:
     """Status of a replica.
 
-    It has the newest entry it has learned, the one that its readers see, and what it lacks.
-
-    ``fault`` says why it does not answer; then nothing is known of it. An empty root has learned no entry.
+    Attributes:
+        head: the newest entry learned; None at an empty root.
+        visible: the newest entry that readers see.
+        fault: why it does not answer; nothing else is known then.
     """
 
     address: Address
@@ -55,9 +58,10 @@ class ReplicaStatus:
 class UnitStatus:
     """Status of a unit at all its roots.
 
-    Its replicas come in their order, the metadata roots each with why it does not answer.
-
-    ``state`` is of the newest entry that a root that answers has: of the metadata root, where that does.
+    Attributes:
+        state: of the newest entry at a root that answers.
+        replicas: in order of assignment.
+        metadata: roots, each with why it does not answer.
     """
 
     state: ReplicaState
@@ -67,7 +71,7 @@ class UnitStatus:
 
 
 def fault_at(roots: Roots, address: Address) -> str | None:
-    """Return why a root does not answer as the one that it was; None where it does."""
+    """Return why a root does not answer under its id, or None."""
     try:
         check_identity(roots.open(address.id), address)
     except (CommitLogError, OSError) as error:
@@ -76,7 +80,7 @@ def fault_at(roots: Roots, address: Address) -> str | None:
 
 
 def look(places: Places) -> UnitStatus:
-    """Look at a unit at all its roots, by the newest decided entry; without the metadata by the newest that is learned.
+    """Return a unit's status, by the newest entry at any root.
 
     Raises:
         ReplicaNotAvailableError: no root that has the unit answers.
@@ -85,7 +89,7 @@ def look(places: Places) -> UnitStatus:
     heads, faults = _heads(places, [*listed.data, *listed.metadata])
     if not heads:
         raise ReplicaNotAvailableError(f"{places.unit.directory}: no root answers: {'; '.join(faults.values())}")
-    source = max(heads, key=lambda root: heads[root].sequence)  # each journal is a beginning of one order
+    source = max(heads, key=lambda root: heads[root].sequence)  # each journal is a prefix of the decided log
     newest = heads[source]
     state = state_of(newest.entry)
     replicas = [_replica(places, address, heads, faults, source) for address in places.addresses(state)]
@@ -95,7 +99,6 @@ def look(places: Places) -> UnitStatus:
 
 
 def _heads(places: Places, addresses: list[Address]) -> tuple[dict[str, Stored], dict[str, str]]:
-    """Return the newest entry at each root that has one, and why roots do not answer."""
     heads, faults = dict[str, Stored](), dict[str, str]()
 
     def read_head(address: Address) -> None:
@@ -125,15 +128,14 @@ def _replica(
 
 
 def _head_and_visible(unit: Unit, replica: Replica, head: Stored | None) -> tuple[Stored | None, Stored | None]:
-    """Return the newest entry at a root, and the newest visible one."""
     for _ in range(_TRIES):
-        if head is None or not head.entry.features:  # of when the unit was on one root: all of it was seen there
+        if head is None or not head.entry.features:  # written before the unit had replicas: all of it is visible
             return head, head
         if (until := visible(state_of(head.entry))) >= head.sequence:
             return head, head
         try:
             return head, replica.journal.read(until)
-        except FileNotFoundError:  # it began later, or that is collected: there is a newer one
+        except FileNotFoundError:  # the journal begins later, or it is collected: there is a newer head
             settled = unit.files.settled(replica.storage, head.entry.topic_id)
             if until < settled <= head.sequence:
                 return head, replica.journal.read(settled)
@@ -142,7 +144,6 @@ def _head_and_visible(unit: Unit, replica: Replica, head: Stored | None) -> tupl
 
 
 def _lacking(source: Replica, unit: Unit, newest: Stored, head: Stored | None) -> Lacking:
-    """Return the entries that a root lacks that has learned ``head``."""
     before = head.sequence if head is not None else source.journal.sequences()[0] - 1
     entries = newest.sequence - before
     if entries <= 0:
