@@ -1,7 +1,7 @@
 """Acceptor: a unit's register at one metadata root, as a journal.
 
-Each promise or accept is put on the newest record, a compare-and-set; the accepted entry is inline. A record names the
-identity of the file before, which shows a restored copy; for the first ``births`` do.
+Each promise or accept is a compare-and-set of the newest record. A record names the identity of the file before, which
+shows a restored copy; for the first ``births`` do.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Acceptor:
         return _register(stored)
 
     def held(self) -> tuple[Register, bytes]:
-        """Return register and entry's file from one record, unsynced.
+        """Return register and entry's file from one record, not synced.
 
         The register must not count.
         """

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Ballot(NamedTuple):
-    """A ballot: number and id of the attempt. It carries one value."""
+    """Number and id of an attempt, for one value."""
 
     number: int
     id: str
@@ -22,7 +22,7 @@ NO_BALLOT = Ballot(0, "")
 
 
 class Value(NamedTuple):
-    """Number and write id of an entry; 0 and "" for none."""
+    """Number and write id of an entry, if any."""
 
     number: int
     write_id: str
@@ -42,7 +42,7 @@ class Register:
 
 
 def promise(register: Register, ballot: Ballot) -> Register | None:
-    """Return the register with a ballot promised, if that is highest."""
+    """Return the register with a ballot promised, if highest."""
     return replace(register, promised=ballot) if ballot > register.promised else None
 
 
@@ -69,7 +69,7 @@ def highest(registers: Iterable[Register]) -> Register:
 def decided(registers: Sequence[Register], many: int) -> Register | None:
     """Return a register that a majority of ``many`` shows under one ballot.
 
-    Under two ballots a value may still lose to one between them.
+    Under two ballots a value is not decided: a ballot between them may win.
     """
     for register in registers:
         if sum(other.accepted == register.accepted for other in registers) >= majority(many):

@@ -1,8 +1,7 @@
 """Births: a metadata root's journal of the registers begun there.
 
-An empty register looks alike at a root that never voted and at an older copy. So a birth precedes a register's first
-record, and names the identity of the previous birth's file: a copy has other files, and one restored in place lacks the
-newest birth.
+An empty register looks alike at a root that never voted and at an older copy. So a birth, which names the identity of
+the previous one's file, precedes a register's first record: a copy has other files, or lacks the newest birth.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Births:
             _checked[self._storage] = state
 
     def put(self) -> None:
-        """Put a birth, the first time two: the second names the first.
+        """Put a birth; at first two, the second naming the first.
 
         Raises:
             ReplicaNotAvailableError: the root is a copy.
@@ -82,7 +81,7 @@ def identity(storage: Storage, directory: str, sequence: int) -> str:
 
 
 def refuse_copy(storage: Storage, journal: Journal, directory: str, stored: Stored) -> None:
-    """Refuse a root whose record names another predecessor than is there.
+    """Refuse a root whose record names another predecessor.
 
     Raises:
         ReplicaNotAvailableError: it is a restored copy.

@@ -1,7 +1,7 @@
 """Catch up: begin a root later, with another's segments (rule 7).
 
-It copies what an in-sync root has settled, up to a visible entry, puts that, and learns on. What it learned before ends
-below, so nothing seen of it is taken back.
+The segments go up to a visible entry, which is put, and learning goes on. What the root learned before ends below, so
+nothing seen of it is taken back.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TRIES = 5
 
 
 class SettledLog(Protocol):
-    """Log that a root has settled up to an entry."""
+    """Log settled up to an entry."""
 
     @property
     def sequence(self) -> int:
@@ -49,7 +49,7 @@ class SegmentCopier(Protocol):
     """Copies a settled log to another root."""
 
     def settled(self, donor: Storage) -> SettledLog:
-        """Settle all that a root's readers see; return that."""
+        """Settle all that readers see; return that."""
 
     def copy(self, donor: Storage, target: Storage, there: Any, moved: Callable[[Any], None]) -> tuple[int, str]:
         """Copy a settled log, checked and durable; return number and id.
@@ -61,7 +61,7 @@ class SegmentCopier(Protocol):
 def learn_or_catch_up(
     places: Places, root: str, segments: SegmentCopier | None, newest: Stored, allowed: Allowance
 ) -> int:
-    """Bring an out-of-sync root up to an entry; return the number learned.
+    """Bring an out-of-sync root up to an entry; return the number.
 
     ``allowed`` bounds learning; segments are copied whole, unless it is stopped.
 
@@ -94,10 +94,7 @@ def catch_up(
 ) -> None:
     """Begin a root at an entry that an in-sync root has settled.
 
-    ``stopped``: ask no further root.
-
-    Raises:
-        ReplicaNotAvailableError: no other root can give it.
+    ``stopped``: asked after a failure whether to give up.
     """
     state, failures = state_of(newest.entry), []
     if root in state.set.roots:  # its journal is the base of decisions
@@ -122,7 +119,7 @@ def catch_up(
 
 
 def _drop_late(target: Replica) -> bool:
-    """Delete late writers' entries if a root has not begun; return that."""
+    """Delete late writers' entries unless a root has begun."""
     target.journal.forget()
     late, sequences = target.journal.newest(), target.journal.sequences()
     if late is None or not target.journal.read(sequences[0]).entry.prev:

@@ -14,8 +14,8 @@ from pyspark_commitlog.replicas.replica_journals import Places
 def collectable(places: Places, head: Stored, older: Callable[[], int]) -> int:
     """Return the highest number that a root that settled it may delete.
 
-    Joining roots are asked, and in-sync roots if entries show them below the high watermark, which passes entries
-    without appends and stays in an unclean election. Out-of-sync roots are waited for up to entry ``older()``.
+    Joining roots are asked; in-sync roots if entries show them below the high watermark, which passes entries without
+    appends and stays in an unclean election. Out-of-sync roots are waited for up to ``older()``.
     """
     state = state_of(head.entry)
     learned = {**dict.fromkeys(state.set.roots, head.sequence), **state.learned}

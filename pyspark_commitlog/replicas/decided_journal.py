@@ -1,12 +1,8 @@
 """Journal of several metadata roots, read through their majority.
 
-So it works while a minority is away, and finds all that was acknowledged before. It survives:
-
-1. A metadata root returns with an old journal: it learns before it counts.
-2. The root that is read goes away: the next look asks others.
-3. A process dies before anybody learned its commit: the next look finds it, or has it decided again.
-4. A metadata root lacks collected entries: it goes on with the newest, which is complete. Older ones are deleted,
-   ascending, or a reader would stand on one.
+It survives: a root that returns with an old journal learns before it counts; the root that is read goes away; a process
+dies before anybody learned its commit, which the next look finds or has decided again; a root that lacks collected
+entries goes on with the newest, a complete one, and deletes older ones, ascending, as readers would stand on them.
 """
 
 from __future__ import annotations

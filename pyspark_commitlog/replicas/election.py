@@ -20,13 +20,13 @@ logger = logging.getLogger("pyspark_commitlog.replicas")
 
 
 class Elections:
-    """Finds and elects the leader of a unit."""
+    """Leader of a unit, found or elected."""
 
     def __init__(self, places: Places, pusher: Pusher) -> None:
         self._places, self._pusher, self._unit = places, pusher, places.unit
 
     def leader(self, newest: Stored | None = None) -> Storage:
-        """Return the leader's root; elect another if it does not answer.
+        """Return the leader's root; elect another if it is away.
 
         ``newest``: the newest decided entry, if just read.
 
@@ -39,7 +39,7 @@ class Elections:
         return self._places.at(self.elect(gone=state.leader, why="the leader's root does not answer")).storage
 
     def nearest(self, state: ReplicaState, *, here: bool = True) -> Storage:
-        """Return the opened root if ``here``, else the first that answers.
+        """Return the opened root if a replica, else the first that answers.
 
         ``here``: whether the opened one has learned any of the unit.
 
@@ -57,7 +57,7 @@ class Elections:
         )
 
     def fallback_root(self, away: Storage) -> Storage:
-        """Return another replica's root that answers; raise as ``nearest``."""
+        """Return another replica's root that answers."""
         state = state_of(self._places.newest().entry)
         for root in dict.fromkeys((state.leader, *state.isr, *state.replicas)):
             if self._places.roots.answers(root) and self._places.at(root).storage is not away:
@@ -68,10 +68,10 @@ class Elections:
         self, leader: str | None = None, *, gone: str | None = None, why: str, unclean: bool = False,
         preferred: Collection[str] = (),
     ) -> str:  # fmt: skip
-        """Elect another leader from the ISR; return the leader's root id.
+        """Elect another leader; return the leader's root id.
 
         Args:
-            leader: the next one; None for the one that has learned most.
+            leader: the next one; None for the one of the ISR that has learned most.
             gone: the lost leader; nothing is done if another leads.
             why: the reason, for ``describe``.
             unclean: as ``unclean.leader.election.enable``.

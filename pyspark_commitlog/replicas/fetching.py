@@ -1,7 +1,6 @@
 """Fetch a unit's damaged or missing entries from other roots.
 
-They are put in order, each after all that it needs: an entry proves its files. Threads read ahead if roots bill
-requests.
+They are put in order, each after all that it needs: an entry proves its files.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class _EntryCopy(NamedTuple):
 
 
 def damaged(looked: Mapping[int, int | str | None], first: int | None) -> list[EntryRange]:
-    """Return the damaged entries, and those missing between others (pure).
+    """Return the entries that are damaged, or missing in between (pure).
 
     Args:
         looked: for each number the one after it, its damage, or None if it was gone.
@@ -67,7 +66,7 @@ def damaged(looked: Mapping[int, int | str | None], first: int | None) -> list[E
 
 
 def is_linked(entry: Entry, before: Entry | None, after: Entry | None) -> bool:
-    """Return whether a neighbour links an entry, none contradicting (pure)."""
+    """Return whether neighbours link an entry (pure)."""
     links = []
     if before is not None and before.following == entry.sequence:
         links.append(entry.prev == before.write_id)
@@ -89,13 +88,13 @@ def read_undamaged(own: Replica, sequence: int) -> Entry:
 def by_threads(
     act: Callable[[_Item], _Result], items: Sequence[_Item], own: Replica, others: Sequence[Replica]
 ) -> list[_Result]:
-    """Return the results of ``act``, threaded if roots bill requests."""
+    """Return results in order, threaded if roots bill requests."""
     bills = any(root.storage.bills_requests for root in (own, *others))
     return results_of(act, items, THREADS if bills else 1)
 
 
 def donors_of(others: Sequence[Replica]) -> list[Storage]:
-    """Return the donors of files, roots with records first."""
+    """Return the donors, roots with records first."""
     return [other.storage for other in sorted(others, key=lambda other: not other.data)]
 
 
@@ -112,7 +111,7 @@ class Fetching:
         self.fetched: dict[int, int] = {}
 
     def has(self, run: EntryRange) -> bool:
-        """Return whether all entries of a run were fetched."""
+        """Return whether all of a run was fetched."""
         number = run.start
         while number < run.stop and number in self.fetched:
             number = self.fetched[number]
@@ -123,7 +122,7 @@ class Fetching:
         return f"{self._places.unit.directory}/{paths.entry_name(sequence)}"
 
     def fetch(self, runs: Sequence[EntryRange], *, descending: bool = False) -> None:
-        """Fetch the entries of runs that link to what is there.
+        """Fetch the entries of runs that link to stored ones.
 
         ``descending``: from the last down, each linked by its successor.
         """

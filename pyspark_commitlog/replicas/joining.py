@@ -1,7 +1,6 @@
 """Add roots and replicas, also to a root alone (rule 12).
 
-A root alone decides alone, and others learn its journals. New roots list it, then it lists them, then its marker says
-so: after an interruption the next run goes on.
+New roots list it, then it lists them, then its marker says so: after an interruption the next run goes on.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ logger = logging.getLogger("pyspark_commitlog.replicas")
 
 
 def add_roots(own: Storage, listed: Listed | None, new: Sequence[Storage], make: Callable[[Storage], None]) -> Listed:
-    """Have new roots and others list one another; return the list.
+    """List new roots and others at each other; return the list.
 
     Args:
         own: the opened root.
@@ -164,7 +163,7 @@ def _take_out_unlisted(order: Order, held: Sequence[str]) -> bool:
 
 
 def add_replicas(order: Order, roots: Sequence[str]) -> None:
-    """Add replicas, perhaps the first ones, not in sync yet.
+    """Add replicas, perhaps the first ones, out of sync.
 
     Raises:
         UsageError: its root holds no data.
@@ -220,7 +219,7 @@ def replace_replica(order: Order, root: str, by: str | None, leaving: Container[
 
 
 def have_fewer(order: Order, factor: int) -> None:
-    """Take out replicas down to ``factor``, after replacing a lost leader.
+    """Take out replicas down to ``factor``; replace a lost leader first.
 
     Raises:
         NotLeaderError: nobody in sync can lead: nothing was changed; or another leads meanwhile: run it again.
@@ -233,7 +232,7 @@ def have_fewer(order: Order, factor: int) -> None:
 
 
 def remove_replica(order: Order, root: str, may_go: Callable[[ReplicaState], bool] = lambda now: True) -> None:
-    """Take a replica out of a unit; a leader hands over first.
+    """Take a replica out; a leader hands over first.
 
     Its files stay; its last entry says that it is no replica. ``may_go`` judges the base's state.
 

@@ -58,7 +58,7 @@ class ReplicatedJournal(Journal):
     # --- reading -----------------------------------------------------------------------------------------
 
     def newest(self) -> Stored | None:
-        """Return the newest visible entry: with replicas, at the high watermark."""
+        """Return the newest visible entry, at the high watermark."""
         for _ in range(_TRIES):
             head = super().newest()
             shown = self._visible(head)
@@ -91,7 +91,7 @@ class ReplicatedJournal(Journal):
         return bool(self._anchor.entry.features) or (self._order is not None and not self._decides_alone())
 
     def head(self) -> Stored | None:
-        """Return the newest entry learned; its log ends are the LEO."""
+        """Return the newest entry learned (LEO)."""
         return super().newest()
 
     def is_followed(self, stored: Stored) -> bool:
@@ -181,7 +181,7 @@ class ReplicatedJournal(Journal):
     def metadata(self) -> list[Storage]:
         """Return the metadata roots that answer and lack nothing.
 
-        None if one has a replica, or is being replaced.
+        Empty if one has a replica, or is being replaced.
         """
         if not self.is_replicated:
             return []
@@ -222,7 +222,7 @@ class ReplicatedJournal(Journal):
         return roots.own_id() in [address.id for address in roots.listed().metadata]
 
     def leader(self) -> Storage:
-        """Return the leader's root; this one if there is no such topic.
+        """Return the leader's root; this one without such a topic.
 
         Raises:
             NotLeaderError: nobody of the ISR can lead.
@@ -239,9 +239,7 @@ class ReplicatedJournal(Journal):
         return self._storage if decider.id == own else decider.storage
 
     def nearest(self) -> Storage:
-        """Return the root to read from.
-
-        This one, if it holds a replica.
+        """Return the root to read: this one, if it holds a replica.
 
         Raises:
             ReplicaNotAvailableError: no replica answers.
@@ -257,7 +255,7 @@ class ReplicatedJournal(Journal):
         return order.elections.nearest(state_of(head.entry), here=here)
 
     def fallback_root(self) -> Storage:
-        """Return the root to read from while this one does not answer."""
+        """Return the root to read while this one is away."""
         storage = first_that_answers(self._storage) if self._storage.others else None
         if storage is not None:
             return ReplicatedJournal(storage, self._unit, self._check).nearest()

@@ -1,7 +1,7 @@
 """Learn: put decided entries into the journal of another root.
 
-In order, with the same bytes and number, once their files are whole and durable there. So each root's journal is a
-prefix of the decided log.
+In order, with the same bytes and number, once their files are whole and durable there: each journal is a prefix of the
+decided log.
 """
 
 from __future__ import annotations
@@ -135,8 +135,7 @@ def learn(
         allowed: deadline; one entry is learned at least.
 
     Raises:
-        ReplicaNotAvailableError: a missing entry is collected, the target has another history, or one is a restored
-            copy.
+        ReplicaNotAvailableError: an entry is collected; the target has another history; one is a restored copy.
     """
     last, seen = target.learned(newest.entry), Moment.of(target.storage.clock)
     learned = 0 if last is None else last.sequence
@@ -208,7 +207,7 @@ def _refuse_older(target: Replica, last: Stored, newest: Stored) -> None:
 def _complete(
     source: Replica, target: Replica, unit: Unit, donors: Iterable[Storage], last: Stored, newest: Stored
 ) -> None:
-    """Bring chunks of appends learned as void, by an abandoned election."""
+    """Bring chunks of appends learned as void by an abandoned election."""
     settled = state_of(last.entry).hw if last.entry.features else last.sequence
     for number in target.journal.sequences():
         with suppress(FileNotFoundError):  # collected
@@ -222,7 +221,7 @@ def _complete(
 
 
 def _check_decided(source: Replica, target: Replica, last: Stored) -> None:
-    """Refuse a metadata root that lacks what others have learned."""
+    """Refuse a metadata root that is behind."""
     try:
         decided = source.journal.read(last.sequence).entry
     except FileNotFoundError as error:
@@ -287,14 +286,14 @@ def _provide(
 
 
 def bring(needed: NeededFile, target: Storage, donors: Iterable[Storage]) -> None:
-    """Make a file durable at a root, copied if need be.
+    """Make a file durable at a root, if need be a copy.
 
     Raises:
         NowhereError: no donor has it.
     """
     found = _matching_info(needed, target)
     if found is not None:
-        if not durable_files.has(target, needed.path, found):  # whoever put it may have been killed before the sync
+        if not durable_files.has(target, needed.path, found):  # its writer may have been killed before the sync
             target.sync_file(needed.path)
             target.sync_directory(needed.path.rpartition("/")[0], fresh=True)
             durable_files.add(target, needed.path)
@@ -303,7 +302,7 @@ def bring(needed: NeededFile, target: Storage, donors: Iterable[Storage]) -> Non
 
 
 def replace(needed: NeededFile, target: Storage, donors: Iterable[Storage]) -> None:
-    """Copy a file over what a root has. Raise as ``bring``."""
+    """Copy a file to a root; raise as ``bring``."""
     failures = []
     for donor in donors:
         if donor is target:
@@ -325,7 +324,7 @@ class SupersededError(ReplicaNotAvailableError):
 
 
 class RestoredError(ReplicaNotAvailableError):
-    """The learning root is a restored copy: nothing of it counts."""
+    """The learning root is a restored copy."""
 
 
 class BehindError(ReplicaNotAvailableError):
@@ -412,7 +411,7 @@ def _pieces(needed: NeededFile, donor: Storage) -> Iterator[bytes]:
 
 
 def put_bytes(target: Replica, unit: Unit, entry: Entry, data: bytes) -> None:
-    """Put a decided entry's bytes, until the outcome is certain.
+    """Put a decided entry's bytes, until that is certain.
 
     Raises:
         ReplicaNotAvailableError: another entry has its number there.

@@ -1,8 +1,7 @@
 """Mend: fetch a root's damaged or missing entries, chunks and tables.
 
-Entries count if their neighbours link to them, files by length and CRC-32C. It survives: collection meanwhile (no
-longer needed); two mends at once (same bytes); a kill (what is mended stays); damage or another history elsewhere (not
-taken). A bad sector (EIO) is damage: if the whole root is gone, puts fail too.
+Entries count if their neighbours link to them, files by length and CRC-32C. It survives collection meanwhile, two mends
+at once (same bytes), a kill, and damage or another history elsewhere (not taken). A bad sector (EIO) is damage.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class MendedFiles:
 
 
 def mend_journal(places: Places) -> MendedFiles:
-    """Fetch damaged or missing entries for the opened root."""
+    """Fetch the opened root's damaged or missing entries."""
     own, others = places.at(places.roots.own_id()), other_places(places)[0]
     sequences = own.journal.sequences()
     looked = dict(zip(sequences, by_threads(partial(_looked, own), sequences, own, others), strict=True))
@@ -107,7 +106,7 @@ def _below(own: Replica) -> EntryRange | None:
 
 
 def mend_named(places: Places, settled: int) -> MendedFiles:
-    """Fetch damaged or missing tables and chunks for the opened root.
+    """Fetch the opened root's damaged or missing tables and chunks.
 
     Entries up to ``settled`` need no chunks; damaged ones count as lost.
     """

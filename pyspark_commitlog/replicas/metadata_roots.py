@@ -33,12 +33,12 @@ class Deciders:
         return found
 
     def names(self, directory: str) -> list[str]:
-        """Return the names in a directory at any of them, sorted."""
+        """Return the names in a directory at any of them."""
         return names_at(self._roots, self._roots.listed().deciding(), directory)
 
 
 def names_at(roots: Roots, ids: Sequence[str], directory: str) -> list[str]:
-    """Return the names in a directory at any metadata root, sorted."""
+    """Return the names in a directory at any metadata root."""
     found, failures, answered = set[str](), list[str](), 0
     for root in ids:
         try:

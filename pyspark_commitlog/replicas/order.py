@@ -64,7 +64,7 @@ class Order:
         self.elections = Elections(self.places, self.pusher)
 
     def exists(self) -> bool:
-        """Return whether the unit exists, by the metadata root."""
+        """Return whether the unit was decided to exist."""
         return self.places.decided() is not None
 
     def create(self, plan: Plan[Result], factor: int | None, ordinal: int) -> Appended[Result]:
@@ -79,7 +79,7 @@ class Order:
 
         Raises:
             UsageError, ReplicaNotAvailableError: too few roots, or too few answer: nothing was put.
-            NotLeaderError: none in sync answers, to have fewer replicas: nothing was put.
+            NotLeaderError: it is to have fewer replicas, and none in sync answers: nothing was put.
             ConflictError: others changed its replicas: nothing was put.
         """
         decider, listed = self.places.decider(), self.places.roots.listed()
@@ -164,7 +164,7 @@ class Order:
                 pause = min(pause * 2, _LONGEST_PAUSE)
 
     def _waits_for_roots(self, error: _LackingError) -> bool:
-        """Return whether to wait for failing roots, or try at once."""
+        """Return whether to wait before the next try."""
         leader = error.state.leader
         if error.reason is Reason.TOO_MANY_ABOVE_HW:
             return not self._raises_hw(error.state.hw)
@@ -195,7 +195,7 @@ class Order:
     def _waits_for_home(self, error: _HomeError) -> bool:
         """Return whether to wait for the leader's root, which takes nothing.
 
-        Overdue, another is elected. True also if the metadata root was behind.
+        Once overdue, another is elected. True also if the metadata root was behind.
         """
         cause, leader = error.cause, state_of(error.base.entry).leader
         if isinstance(cause, BehindError) and self.places.has_decided(cause.number):
@@ -285,7 +285,7 @@ class Order:
     # --- after it was decided ----------------------------------------------------------------------------
 
     def _spread(self, stored: Stored | None, attempt: _Attempt) -> bool:
-        """Push what was decided and await ``acks``; return False if void."""
+        """Push what was decided, await ``acks``; return False if void."""
         pause, just_put = _FIRST_PAUSE, stored
         while True:
             try:
@@ -390,7 +390,7 @@ class _LackingError(Exception):
     def heirs(self) -> tuple[str, ...]:
         """In-sync roots with the chunks that the leader does not take.
 
-        None if the leader decides alone, or no root has them whole.
+        Empty if the leader decides alone, or no root has them whole.
         """
         leader = self.state.leader
         if self.reason is not Reason.NOT_ON_LEADER or leader in self.state.set.roots:

@@ -51,7 +51,7 @@ def how_many(places: Places, factor: int | None) -> int:
 
 
 def held_and_free(places: Places) -> tuple[Sequence[str], list[str]]:
-    """Return the roots with a replica, and the data roots without."""
+    """Return the roots with a replica, and data roots without."""
     newest, deciding = places.newest(), places.deciding()
     held = state_of(newest.entry).replicas if newest.entry.features else deciding
     taken = (*held, *deciding)  # metadata roots have the journal already, without records
@@ -59,7 +59,7 @@ def held_and_free(places: Places) -> tuple[Sequence[str], list[str]]:
 
 
 def candidates(places: Places, many: int) -> list[str]:
-    """Return ``many`` roots that may get a replica of a unit.
+    """Return ``many`` roots that may get a replica.
 
     Raises:
         UsageError: there are fewer, or others hold something else by that name.
@@ -74,7 +74,7 @@ def candidates(places: Places, many: int) -> list[str]:
 
 
 def so_many_free(places: Places, free: Sequence[str], many: int) -> list[str]:
-    """Return ``many`` free roots that may hold a unit; raise as ``candidates``."""
+    """Return ``many`` free roots; raise as ``candidates``."""
     chosen, failed = first_free(places, free, many)
     if len(chosen) < many:
         is_wrong = all(isinstance(error, UsageError) for error in failed.values())
@@ -83,10 +83,7 @@ def so_many_free(places: Places, free: Sequence[str], many: int) -> list[str]:
 
 
 def first_free(places: Places, free: Sequence[str], many: int) -> tuple[list[str], dict[str, Exception]]:
-    """Return up to ``many`` free roots that may hold a unit.
-
-    And errors.
-    """
+    """Return up to ``many`` usable free roots; and errors of others."""
     chosen, failed = list[str](), dict[str, Exception]()
     for root in free:
         if len(chosen) >= many:
@@ -155,7 +152,7 @@ def lags_behind(
 
 
 def resized(state: ReplicaState, factor: int, answering: Container[str], free: Iterable[str]) -> ReplicaState:
-    """Return the state with ``factor`` replicas, as far as possible (pure)."""
+    """Return the state with ``factor`` replicas, if possible (pure)."""
     for root in leaving(state, answering, len(state.replicas) - factor):
         state = rules.without_replica(state, root)
     for root in free:

@@ -1,4 +1,4 @@
-"""Ballots that metadata roots promised ahead, for all of the process.
+"""Ballots that metadata roots promised ahead, for the whole process.
 
 A ballot carries one value: one thread takes it, once, and no forked child.
 """
@@ -22,7 +22,7 @@ RegisterKey = tuple[str, frozenset[tuple[str, str]]]
 
 @dataclass(frozen=True, slots=True)
 class PromisedBallot:
-    """Ballot that all of a set promised as they accepted ``value``."""
+    """Ballot promised by all of a set with ``value``."""
 
     ballot: Ballot
     value: Value
@@ -47,7 +47,7 @@ def keep(key: RegisterKey, promised: PromisedBallot) -> None:
 
 
 def take(key: RegisterKey, base: Value) -> PromisedBallot | None:
-    """Take the ballot for what follows an entry, if any."""
+    """Take the ballot after an entry, if any."""
     with _cache.lock:
         found = _cache.of.pop(key, None)
     return found if found is not None and found.value == base else None

@@ -53,7 +53,7 @@ class Lag:
                 self._chunk_failed.pop(root, None)
 
     def seconds(self, root: str, now: float, *, chunks: bool = False) -> float:
-        """Return for how many seconds all pushes, or chunks, have failed."""
+        """Return for how long pushes, or chunks, have failed."""
         with _lock:
             return now - self._since.get((root, chunks), now)
 

@@ -56,9 +56,9 @@ class Pusher:
         self._lag.answered(root, chunks=True)
 
     def push(self, newest: Stored | None = None) -> Pushed:
-        """Have in-sync and joining roots learn all decided entries.
+        """Have in-sync and joining roots learn what is decided.
 
-        ``newest``: the newest one, if known.
+        ``newest``: the newest entry, if known.
         """
         pushed = self._push(newest or self._places.newest())
         ahead = [error.number for error in pushed.failed.values() if isinstance(error, BehindError)]
@@ -96,7 +96,7 @@ class Pusher:
             return partial(_raise, error)
 
     def raise_hw(self, head: Stored) -> Stored:
-        """State the high watermark, if it rose; return the head then."""
+        """Raise the high watermark, if possible; return the head."""
 
         def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
             base = self._places.standing(base)
@@ -115,7 +115,7 @@ class Pusher:
         return self._places.newest()
 
     def overdue(self, failed: Mapping[str, Exception], at: Stored, *, chunks: bool = False) -> list[str]:
-        """Return the roots that ``lags`` and that can be taken out."""
+        """Return the roots that ``lags`` and may be taken out."""
         state = state_of(at.entry)
         out = [root for root in failed if root != state.leader and root in (*state.isr, *state.joining)]
         return [root for root in out if self.lags(root, at, chunks=chunks)]
@@ -151,7 +151,7 @@ class Pusher:
         return False
 
     def tell(self, root: str) -> None:
-        """Let a former replica learn that it is none: readers move."""
+        """Let a former replica learn that it is none."""
         places, newest = self._places, self._places.newest()
         donors = places.donors(state_of(newest.entry))
         try:
@@ -163,7 +163,7 @@ class Pusher:
             logger.warning("%s: root %s does not know yet that it is no replica: %s", where, root, error)
 
     def change(self, kind: str, change: Callable[[ReplicaState, Stored], ReplicaState]) -> bool:
-        """Put an entry that changes the state of replicas; False if refused."""
+        """Put a change of the state of replicas; False if refused."""
 
         def plan(base: Stored | None, slot: Slot) -> Draft[bool] | Unchanged[bool]:
             base = self._places.standing(base)

@@ -1,7 +1,7 @@
 """Quorum: three or five metadata roots decide a unit's entries, by majority.
 
-Decided entries go into ``journal/`` of each. An acceptor takes an entry only after its own root's journal has the one
-before, so no entry is only in a register that goes on.
+An acceptor takes an entry only after its own root's ``journal/`` has the one before, so no entry is only in a register
+that goes on.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Quorum(SeatedJournal):
     # --- the head ----------------------------------------------------------------------------------------
 
     def newest(self) -> Stored | None:
-        """Return the newest decided entry, learned by the first seat, if any.
+        """Return the newest decided entry, if any, read at the first seat.
 
         The former set's last is this one's first.
 
@@ -121,7 +121,7 @@ class Quorum(SeatedJournal):
         )
 
     def _settled(self, *, end: bool = False) -> Register:
-        """Return the decided register: read from a majority, or decided anew.
+        """Return the decided register: a majority's, else after a round of Paxos.
 
         ``end``: decide nothing after its value.
         """
@@ -157,7 +157,7 @@ class Quorum(SeatedJournal):
     # --- sets that follow one another --------------------------------------------------------------------
 
     def end(self) -> tuple[Value, bytes] | None:
-        """Decide nothing more here; return the last entry and file, if any."""
+        """End the set; return its last entry and file, if any."""
         last = self._settled(end=True).value
         if last == NO_VALUE:
             return None
@@ -173,7 +173,7 @@ class Quorum(SeatedJournal):
         return self._accepted(ballot, value, data, promised)
 
     def teach(self, replica: Replica, newest: Stored) -> None:
-        """Bring a root that is no seat up to a decided entry."""
+        """Bring a root without seat up to a decided entry."""
         self._catch_up(replica, newest.entry.write_id, until=newest.sequence + 1)
 
     def _pause(self, seconds: float) -> float:
@@ -196,7 +196,7 @@ class Quorum(SeatedJournal):
     ) -> bool:
         """Accept an entry at all that promised; return whether a majority did.
 
-        Each first learns the entry before, which its register held. A ballot ``ahead`` is kept only if all accepted.
+        Each first learns the entry before, which its register held.
         """
         entry = self._decoded(data, value)
 
@@ -207,7 +207,7 @@ class Quorum(SeatedJournal):
             return seat.acceptor.accept(ballot, value, data, ahead=ahead, ended=ended)
 
         shown = self._ask(accept, of=promised, least=0)
-        if ahead > ballot and len(shown) == self._many:
+        if ahead > ballot and len(shown) == self._many:  # else the next entry is prepared first
             keep(self._register(), PromisedBallot(ahead, value, shown))
         return len(shown) >= ballots.majority(self._many)
 
@@ -216,7 +216,7 @@ class Quorum(SeatedJournal):
     ) -> dict[str, Register]:
         """Ask seats; return the registers of those that agreed.
 
-        ``least``: answers needed, refusals included; None for a majority.
+        ``least``: answers needed, refusals included.
         """
         shown, refused, failed = dict[str, Register](), set[str](), list[Exception]()
 
@@ -347,9 +347,9 @@ class Quorum(SeatedJournal):
         raise ConflictError(f"{self._directory}: lost {_TRIES} races for the next entry; try again later")
 
     def _decide(self, base: Stored | None, entry: Entry, data: bytes, own: Sent[Result], result: Result) -> bool:
-        """Decide an entry on its base, by a ballot of its own.
+        """Decide an entry on its base, by its own ballot.
 
-        Another that an acceptor alone took, as its writer died, goes first.
+        If an acceptor alone took another, as its writer died, that is decided first.
         """
         expected = NO_VALUE if base is None else Value(base.sequence, base.entry.write_id)
         ballot, promised = self._take_ballot(expected) or self._prepared()

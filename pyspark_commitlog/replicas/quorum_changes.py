@@ -1,7 +1,7 @@
 """Successive metadata sets, when one of several roots is replaced.
 
-A set decides its successor by one entry of its own journal (``paths.after_set``); then it decides nothing first. It
-ends each unit's register, and the next set goes on with the last entry. The page on replication has why.
+A set decides its successor in a journal of its own (``paths.after_set``), then decides nothing first. It ends each
+unit's register, and the next set goes on with the last entry.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Check = Callable[[Json, str], object]
 
 
 def quorum_of(roots: Roots, listed: Listed, unit: Unit, check: Check, at: Callable[[str], Replica]) -> Quorum:
-    """Return a unit's quorum of the listed metadata roots."""
+    """Return a unit's quorum of listed metadata roots."""
 
     def former_quorum() -> Quorum:
         seats = _seated(unit, [each.id for each in listed.former], listed.generation - 1, at)
@@ -76,7 +76,7 @@ def next_of(roots: Roots, listed: Listed) -> Listed | None:
 
 
 def decide_next(roots: Roots, listed: Listed, after: Listed) -> Listed:
-    """Decide the next set's list; return it, or another decided before."""
+    """Decide the next set's list; return the decided one."""
 
     def plan(base: Stored | None, slot: Slot) -> Draft[Listed] | Unchanged[Listed]:
         if base is not None:
@@ -94,7 +94,7 @@ def follow(roots: Roots) -> None:
 
 
 def tell(roots: Roots, after: Listed) -> None:
-    """Have all roots that answer list these metadata roots.
+    """Have the roots that answer list these metadata roots.
 
     Raises:
         ReplicaNotAvailableError: no majority of the new set took it: run it again.

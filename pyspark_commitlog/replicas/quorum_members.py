@@ -59,7 +59,7 @@ class SeatedJournal(Journal):
             raise MovedError
 
     def _catch_up(self, replica: Replica, write_id: str, *, until: int) -> None:
-        """Fill a root's ``journal/`` below ``until``, the last a decided entry."""
+        """Fill a root's ``journal/`` below ``until``."""
         last = self._last_of(replica)
         if last is None:
             replica.storage.make_directory(self._directory)
@@ -121,8 +121,8 @@ class SeatedJournal(Journal):
     def _resume_entry(self, replica: Replica, following: int, value: Value) -> tuple[Entry, bytes]:
         """Return the entry to go on with beyond collected ones.
 
-        The oldest at another seat that links to the decided ``value``, number by number, and not above ``hw``: in-sync
-        roots may lack what is above. What they or joining roots lack is collected nowhere.
+        The oldest elsewhere that links to the decided ``value``, number by number, and not above ``hw``: in-sync roots
+        may lack what is above. What they or joining roots lack is collected nowhere.
         """
         newest = self._copy_of(value)
         if self._unit.whole:
@@ -156,7 +156,7 @@ class SeatedJournal(Journal):
                     if register.value != Value(number, write_id):
                         continue
                     entry = self._decoded(data, register.value)
-                    if not entry.prev:  # a first entry has no base that says who decides
+                    if not entry.prev:  # a first entry has no base that names its deciders
                         self._check_last()
                 yield entry, data
 
@@ -168,7 +168,7 @@ class SeatedJournal(Journal):
         return entry
 
     def write_sides(self, slot: Slot, draft: Draft[object]) -> None:
-        """Write side files to the first seat; others get them to accept."""
+        """Write side files to one seat, from which others copy."""
         failures = list[Exception]()
         for seat in self.seats:
             try:
@@ -204,7 +204,7 @@ def _oldest(replica: Replica, newest: Entry) -> Entry | None:
 
 
 def leading_to(number: int, sequences: Sequence[int]) -> range:
-    """Return the numbers without gap that end below one (pure)."""
+    """Return the consecutive numbers that end below one (pure)."""
     below = bisect_left(sequences, number)
     first = number
     while below and sequences[below - 1] == first - 1:

@@ -1,8 +1,8 @@
 """Recover from metadata lost for good, by hand only (rule 10).
 
-The longest journal left of a unit gets a ``recover`` entry, put if absent, which names the next metadata root and that
-journal's root alone as in sync. What no root left has learned is lost, and unknown. Lists change last: until then
-nothing can be decided, and all can be run again. Damage at a root concerns one unit.
+A ``recover`` entry on the longest journal left of a unit names the next metadata root, and that journal's root alone as
+in sync; what no root left has learned is lost. Lists change last: until then nothing can be decided, and all can be run
+again.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class UnitRecovery:
         root: the one to go on with.
         gone: offsets whose records it lacks: (partition, start, end).
         fault: why none can be taken.
-        done: the unit is recovered already.
+        done: recovered already.
         goes_on: the next metadata root has all.
         damaged: roots left out, and why.
     """
@@ -223,7 +223,7 @@ def _goes_on(
 def _choose_root(
     metadata: Address | None, heads: Mapping[str, Stored], damaged: Mapping[str, _Damage]
 ) -> UnitRecovery | None:
-    """Choose the root to go on with, by its newest entry (pure).
+    """Choose the root to go on with (pure).
 
     Damage at the highest number hides what would be given up.
     """
@@ -315,7 +315,7 @@ def begin(survivors: SurvivingRoots, make: Callable[[Storage], None]) -> dict[st
 
 
 def damaged_settings(survivors: SurvivingRoots) -> dict[str, str]:
-    """Return the settings that no surviving root has whole, and why."""
+    """Return the settings that no survivor has whole, and why."""
     sources = [survivors.roots.open(address.id) for address in survivors.data]
     found = {name: damage_of(sources, settings) for settings, name in JOURNALS.items()}
     return {name: f"{why}. {_REMEDY_OF_SETTINGS}" for name, why in found.items() if why is not None}
@@ -331,10 +331,7 @@ def _after(survivors: SurvivingRoots) -> Listed:
 
 
 def recover(survivors: SurvivingRoots, order: Order) -> UnitRecovery | None:
-    """Let a unit go on at the next metadata root.
-
-    It can be run again.
-    """
+    """Let a unit go on at the next metadata root."""
     found, places = look_at(survivors, order), order.places
     if found is None or found.goes_on or (found.fault is not None and not found.damaged):
         return found
@@ -374,7 +371,7 @@ def _of_this_unit(found: UnitRecovery, at: Storage) -> Iterator[None]:
 
 
 class _AtNextError(Exception):
-    """Damage is at the next metadata root, not the source."""
+    """Damage is at the next metadata root."""
 
 
 @contextmanager
@@ -392,7 +389,7 @@ def _next_touched() -> Iterator[None]:
 def _of_next(survivors: SurvivingRoots, found: UnitRecovery) -> Iterator[None]:
     """Record damage at a next metadata root as a unit's fault.
 
-    A root without data can't decide then: raise.
+    Without data it can't decide then: raise.
     """
     try:
         yield

@@ -1,7 +1,7 @@
 """Replace one of three or five metadata roots.
 
 An empty root learns what is decided, is decided into the next set, and all units move to that. Each step can be run
-again, and nobody waits. The page on replication has the protocol.
+again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def replaced_by(listed: Listed, old: str, new: Storage, peer: Callable[[str], St
 
     Args:
         old: id, directory or URL.
-        new: the same directory, if that is empty now, or another.
+        new: another place, or the same, emptied.
         peer: opens a root.
 
     Raises:
@@ -84,7 +84,7 @@ def teach(new: Address, at: Storage, units: Iterable[Places]) -> None:
 
 
 def move(roots: Roots, old: Address, new: Address) -> None:
-    """Decide the next set, with one root in another's place.
+    """Decide the next set.
 
     Raises:
         ConflictError: another replacement was decided first.
@@ -133,7 +133,7 @@ def _raise_failed(found: Sequence[object]) -> None:
 
 
 def settings_of(roots: Roots) -> Iterator[Places]:
-    """Yield the places of all settings, with unchecked bodies."""
+    """Yield the places of all settings."""
     for directory in JOURNALS:
         kind = directory.partition("/")[0]
         yield Places(roots, Unit(directory, kind, no_sides, NoAppends(), whole=True), _any_body)

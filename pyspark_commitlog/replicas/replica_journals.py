@@ -76,13 +76,13 @@ class Places:
         return {**self._reader_states, **{url: state for url, state in found.items() if state is not None}}
 
     def decider(self) -> Replica:
-        """Return the unit at the metadata root, or a majority of several."""
+        """Return the unit at the metadata root, or a majority."""
         self.roots.compare()
         listed = self.roots.listed()
         return self._by_majority(listed) if len(listed.metadata) > 1 else self.at(listed.metadata[0].id)
 
     def make_directory(self) -> None:
-        """Make a new unit's directory at a single metadata root."""
+        """Make a unit's directory at a single metadata root."""
         decider = self.decider()
         if not isinstance(decider.journal, Quorum):
             decider.storage.make_directory(self.unit.directory)
@@ -139,7 +139,7 @@ class Places:
         raise ConflictError(f"{self.unit.directory}: metadata roots are replaced all the time; try again later")
 
     def teach(self, target: Replica) -> Stored | None:
-        """Bring a future metadata root up to the newest entry; return it."""
+        """Bring a future metadata root up to date; return the newest entry."""
 
         def act() -> Stored | None:
             newest = self.decided()
@@ -152,7 +152,7 @@ class Places:
     def _by_base(self, decider: Replica, plan: Plan[Result]) -> Plan[Result]:
         """Return a plan, refused if the base says that others decide.
 
-        After a replacement the register says who; the next entry names them.
+        After a replacement the register says so; the next entry names the new set.
         """
         by, of = decider.journal, self._quorum_of
         moved = of if of is not None and isinstance(by, Quorum) else None
@@ -175,7 +175,7 @@ class Places:
         return planned
 
     def decided(self) -> Stored | None:
-        """Return the newest decided entry; None if there is no such unit.
+        """Return the newest decided entry, if any.
 
         Without its marker the metadata root is an empty mount point.
         """
@@ -198,7 +198,7 @@ class Places:
         return stored
 
     def has_decided(self, number: int) -> bool:
-        """Return whether an entry that the decider lacked is decided now."""
+        """Return whether an entry that the decider lacked is decided."""
         newest = self.decided()
         return newest is not None and newest.sequence >= number
 
@@ -227,7 +227,7 @@ class Places:
         return base
 
     def newest_known(self) -> Stored | None:
-        """Return the newest decided entry, else the first found learned."""
+        """Return the newest decided entry, else one found learned."""
         try:
             return self.decided()
         except (CommitLogError, OSError):  # reads do not need the metadata root
@@ -253,15 +253,15 @@ class Places:
         return Replica.at(root, storage, self.unit, self._check)
 
     def forget(self, root: str) -> None:
-        """Reopen a root the next time, as it did not answer."""
+        """Reopen a root the next time."""
         self._at.pop(root, None)
 
     def donors(self, state: ReplicaState) -> Donors:
-        """Return the answering roots that may have files, leader first."""
+        """Return the answering roots with files, leader first."""
         return Donors(self, tuple(dict.fromkeys((state.leader, *state.isr, *state.replicas))))
 
     def staged_at(self) -> list[Storage]:
-        """Return the answering roots where acks=all stages, leader first."""
+        """Return the answering roots for acks=all, leader first."""
         state, found = state_of(self.newest().entry), []
         for root in dict.fromkeys((state.leader, *state.isr, *state.joining)):
             try:

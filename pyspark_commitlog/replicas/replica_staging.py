@@ -1,4 +1,4 @@
-"""Stage a chunk at several roots for acks=all, so commits copy nothing."""
+"""Staging of a chunk at several roots for acks=all."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class StagedOutput:
         self._check()
 
     def close(self, *, durable: bool = True) -> tuple[int, int]:
-        """Make the file visible at each root; return (length in bytes, CRC-32C)."""
+        """Make the file visible; return (length in bytes, CRC-32C)."""
         closed: list[tuple[int, int]] = []
 
         def close(url: str) -> None:

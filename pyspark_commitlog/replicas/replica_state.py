@@ -31,7 +31,7 @@ MAX_WHY = 200
 class MetadataSet:
     """Roots that decide the next entry: one, three or five.
 
-    ``generation`` counts a topic's sets; the random ``id`` tells apart two of one generation.
+    ``generation`` counts a topic's sets; the random ``id`` separates two of one generation.
     """
 
     generation: int
@@ -69,7 +69,7 @@ class ReplicaState:
     learned: Mapping[str, int] = field(default_factory=dict)
 
     def ordered(self, roots: Iterable[str]) -> tuple[str, ...]:
-        """Return these roots in the order of ``replicas``, others dropped."""
+        """Return these roots in the order of ``replicas``."""
         wanted = frozenset(roots)
         return tuple(root for root in self.replicas if root in wanted)
 
@@ -93,7 +93,7 @@ class ReplicaState:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ReplicaState:
-        """Return the value of a JSON form checked by ``check_replicas``."""
+        """Return the state of a JSON form that was checked."""
         of, replicas = data["set"], tuple(data["replicas"])
         return cls(
             set=MetadataSet(of["generation"], of["id"], tuple(of["roots"])),
@@ -171,7 +171,7 @@ class ReplicasShape(Shape):
 
 
 def check_replicated(data: object, body: Json, where: str) -> None:
-    """Check the state of replicas, there exactly if features say so."""
+    """Check the state of replicas, present exactly if features say so."""
     if (REPLICAS in body["readFeatures"]) != (data is not None):
         expected = "what readFeatures names" if data is None else "none, as readFeatures names none"
         raise damage(where, "state.replicas", data, expected)
@@ -180,7 +180,7 @@ def check_replicated(data: object, body: Json, where: str) -> None:
 
 
 def check_replicas(data: object, number: int, where: str, field: str = "state.replication") -> None:
-    """Check the state of replicas in entry ``number``; ``field`` is its place.
+    """Check the state of replicas in entry ``number``.
 
     Raises:
         CorruptionError: names field, value and expectation.

@@ -1,7 +1,4 @@
-"""Replicate a unit.
-
-Push, take back, elect and state HW, apart from writers.
-"""
+"""Replicate a unit: push, take back, elect, state HW."""
 
 from __future__ import annotations
 
@@ -76,7 +73,7 @@ class Outcome:
 
 
 def is_nearer(lagging: Mapping[str, int], before: Mapping[str, int]) -> bool:
-    """Return whether a root lacks fewer entries than before (pure).
+    """Return whether a root lacks less than before (pure).
 
     New ones wait for the next run: two that lag by turns would never end.
     """
@@ -137,7 +134,7 @@ def replicate_late(order: Order, segments: SegmentCopier, stopped: Callable[[], 
 
 
 def replicate_first(order: Order, *, learns: bool = True) -> dict[str, int]:
-    """Replicate an existing unit before another operation; log failures.
+    """Replicate an existing unit; log failures.
 
     Returns:
         The roots that still lag, for ``catch_up``.
@@ -159,7 +156,7 @@ def catch_up(
     """Let lagging roots catch up; log failures.
 
     Returns:
-        Roots that still lag; none if no root came nearer.
+        Roots that still lag; none without progress.
     """
     try:
         done = replicate_late(order, segments, stopped)
@@ -236,7 +233,7 @@ def _come_near(
 
 
 def of_each(act: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result | CommitLogError | OSError]:
-    """Return results or errors of ``act`` in order, ``AT_ONCE`` in parallel."""
+    """Return results or errors in order, ``AT_ONCE`` in parallel."""
     found = dict[int, _Result | CommitLogError | OSError]()
 
     def act_on(numbered: tuple[int, _Item]) -> None:

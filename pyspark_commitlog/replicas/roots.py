@@ -1,8 +1,7 @@
 """Roots that belong together: each lists all in ``replicas/journal``.
 
-A root is known by the id in its marker, not its URL (rule 11). Lists order themselves (``Listed.order``), since a copy
-sets a root's journal back. A list counts once the first metadata root has taken it, which is asked before all but added
-roots, and refuses a list that does not follow its own.
+A root is known by the id in its marker, not its URL (rule 11). Lists order themselves (``Listed.order``), as a copy
+sets a journal back; one counts once the first metadata root, asked before all but added roots, has taken it.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ class Listed:
         *,
         recovers: bool = False,
     ) -> Listed:
-        """Return the next list, with these roots; itself if nothing changes.
+        """Return the next list, with these roots, if they differ.
 
         ``seen``: lists of an interrupted run, to follow too. ``recovers``: the metadata roots are given up.
         """
@@ -113,11 +112,11 @@ class Listed:
         return replace(self, data=other.data, recoveries=other.recoveries, version=other.version)
 
     def address(self, root: str) -> Address | None:
-        """Return the address of a root id, if listed."""
+        """Return a root's address, if listed."""
         return next((each for each in (*self.data, *self.metadata, *self.former) if each.id == root), None)
 
     def every(self) -> tuple[Address, ...]:
-        """Return all roots, each once."""
+        """Return all roots once."""
         return tuple({each.id: each for each in (*self.data, *self.metadata)}.values())
 
     def deciding_first(self) -> tuple[Address, ...]:
@@ -203,7 +202,7 @@ class Roots:
             return self._listed
 
     def compare(self, *, again: bool = False) -> bool:
-        """Take a newer list from other roots; return whether there was one.
+        """Take a newer list from others; return whether there was one.
 
         Raises:
             ReplicaNotAvailableError: this root was given up, and has an old list.
@@ -245,7 +244,7 @@ class Roots:
             self._listed = listed
 
     def _is_in(self, listed: Listed) -> bool:
-        """Return whether a list has this root; True if it is away."""
+        """Return whether a list has this root, or it is away."""
         ids = [each.id for each in listed.every()]
         with suppress(CommitLogError, OSError):
             if self.own_id() not in ids:
@@ -279,7 +278,7 @@ class Roots:
             self._listed = after
 
     def go_by(self, after: Listed) -> None:
-        """Put another list's metadata roots at this root, if newer."""
+        """Put newer metadata roots of another list at this root."""
         self._storage.make_directory(paths.REPLICAS_JOURNAL)
 
         def plan(base: Stored | None, slot: Slot) -> Draft[Listed] | Unchanged[Listed]:
@@ -294,7 +293,7 @@ class Roots:
             self._listed = now
 
     def know(self, after: Listed) -> None:
-        """Take another list's metadata roots in this process, if newer."""
+        """Take newer metadata roots of another list in this process."""
         listed = self.listed()
         with self._lock:
             if after.rank > listed.rank:
@@ -320,7 +319,7 @@ class Roots:
         return self._own
 
     def open(self, root: str) -> Storage:
-        """Return the storage of a root, checked by its marker.
+        """Return a root's storage, checked by its marker.
 
         Raises:
             ReplicaNotAvailableError: it is away, unlisted, or another root.

@@ -1,8 +1,7 @@
 """Rules for an entry's state of replicas, given its base; pure.
 
-Reasons: docs/explanation/design/replication.md. A process that loses ``number`` asks again. A state is made by one
-change, then ``after_other`` or ``after_append``, then perhaps ``with_hw``. ``learned`` has the newest entry in the
-journal of each root that answered, synced first.
+A state is made by one change, then ``after_other`` or ``after_append``, then perhaps ``with_hw``. ``learned`` has the
+synced newest entry of each root that answered. Reasons: docs/explanation/design/replication.md.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def created(
 
     Args:
         replicas: in order of assignment, all in sync; of an existing topic its own root alone.
-        others: not in sync yet.
+        others: out of sync.
     """
     if len(replicas) > MAX_ROOTS:
         raise RefusedError(Reason.TOO_MANY_ROOTS, f"{len(replicas)} of at most {MAX_ROOTS}")
@@ -92,8 +91,7 @@ def created(
 def made_again(base: ReplicaState, number: int) -> ReplicaState:
     """Return the state after a deleted topic is recreated. Its replicas stay.
 
-    The entry is visible at once, as it holds nothing that a root could lack. No append of the deleted topic lives, so
-    elections void none.
+    The entry is visible at once, as no root can lack anything. No append of the deleted topic lives to be voided.
     """
     return with_hw(base, number, seen=False)
 
@@ -101,8 +99,8 @@ def made_again(base: ReplicaState, number: int) -> ReplicaState:
 def made_where_it_was(of: MetadataSet, root: str, replicas: Sequence[str], number: int) -> ReplicaState:
     """Return the state after a topic of one root is recreated.
 
-    That root leads, alone in sync: others have to learn earlier entries, or begin later. It gets as many ``replicas``
-    as a new topic.
+    That root leads, alone in sync: others learn earlier entries, or begin later. It gets as many ``replicas`` as a new
+    topic.
     """
     others = [each for each in replicas if each != root][: len(replicas) - 1]
     return created(of, (root,), root, number, others)
@@ -162,7 +160,7 @@ def hw_may_rise_to(state: ReplicaState, base_number: int, learned: Mapping[str, 
 def with_hw(state: ReplicaState, number: int, *, seen: bool = True) -> ReplicaState:
     """Return the state with a high watermark, pruned up to it.
 
-    Lower numbers change nothing. ``seen``: all of the ISR were seen to have learned it.
+    ``seen``: all of the ISR were seen to have learned it.
     """
     if number <= state.hw:
         return state
@@ -177,7 +175,7 @@ def with_hw(state: ReplicaState, number: int, *, seen: bool = True) -> ReplicaSt
 
 
 def visible(state: ReplicaState) -> int:
-    """Return the last entry that a root with this state shows."""
+    """Return the last entry that readers see."""
     return state.hw
 
 
@@ -211,7 +209,7 @@ def without_replica(base: ReplicaState, root: str) -> ReplicaState:
 
 
 def joining(base: ReplicaState, root: str) -> ReplicaState:
-    """Return the state with a joining replica: writers stage there and push."""
+    """Return the state with a joining replica: writers push to it."""
     if root not in base.replicas:
         raise RefusedError(Reason.NO_REPLICA, root)
     if root in base.isr:
@@ -366,9 +364,9 @@ def _led(
 
 
 def moved(base: ReplicaState, base_number: int, of: MetadataSet, learned: Mapping[str, int]) -> ReplicaState:
-    """Return the state that ends a metadata set and names the next.
+    """Return the state that ends a metadata set.
 
-    Rule 10: a majority of the next set has learned the base.
+    Rule 10: a majority of the next one has learned the base.
     """
     _check_next(base, of)
     have = sum(learned.get(root, _NOTHING) >= base_number for root in of.roots)
@@ -415,7 +413,7 @@ def may_return(
 
 
 def roots_below_hw(state: ReplicaState) -> tuple[str, ...]:
-    """Return in-sync roots not known to have learned all below ``hw``."""
+    """Return in-sync roots not known to have reached ``hw`` - 1."""
     return tuple(root for root in state.isr if state.learned.get(root, _NOTHING) < state.hw - 1)
 
 

@@ -1,7 +1,7 @@
 """Settings (defaults, access rules): decided at metadata roots, copied to others.
 
-Only the newest entry, which is complete, is copied, from a root where it is whole, also over a damaged one. A root that
-is away gets it with the next change, or by ``replicate``.
+The newest entry, which is complete, is copied, also over a damaged one. A root that is away gets it with the next
+change, or by ``replicate``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Entry(NamedTuple):
 
 
 def spread(roots: Roots, directory: str) -> None:
-    """Copy the newest settings entry from the metadata roots to the others.
+    """Copy the newest settings entry to all roots.
 
     Raises:
         CorruptionError: no root has it whole; nothing was copied.
@@ -66,7 +66,7 @@ def copy_newest(sources: Sequence[Storage], directory: str, target: Storage) -> 
 
 
 def damage_of(sources: Sequence[Storage], directory: str) -> str | None:
-    """Return why no source has the newest entry whole, or None."""
+    """Return why the newest entry is whole nowhere, or None."""
     number = max((_newest(source, directory) for source in sources), default=0)
     try:
         if number:
@@ -77,7 +77,7 @@ def damage_of(sources: Sequence[Storage], directory: str) -> str | None:
 
 
 def copy_damaged(sources: Sequence[Storage], directory: str, target: Storage) -> None:
-    """Put the newest entry, whole at no source, at another root.
+    """Put the newest entry, whole nowhere, at another root.
 
     Without access rules everybody could change them.
     """
@@ -140,7 +140,7 @@ def _any_body(body: Json, where: str) -> None:
 def _copy(entry: _Entry, target: Storage, *, puts: bool = True) -> None:
     """Make an entry whole at a root.
 
-    Without ``puts`` only a damaged one.
+    Without ``puts`` replace only a damaged one.
     """
     path = f"{entry.directory}/{paths.entry_name(entry.number)}"
     try:

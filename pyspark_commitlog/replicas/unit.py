@@ -1,4 +1,4 @@
-"""Unit of replication: a journal, and the files that its entries need."""
+"""Unit of replication: a journal and its files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark_commitlog.storage import Storage
 
 
 class NeededFile(NamedTuple):
-    """File that an entry names, with its length and CRC-32C."""
+    """File that an entry names."""
 
     path: str
     checked: Checked
@@ -31,7 +31,7 @@ class ReplicationLimits(NamedTuple):
 
 
 class UncleanElection(NamedTuple):
-    """Entry that may void records that were read; ``root`` leads."""
+    """Entry that may void read records; ``root`` leads."""
 
     entry: int
     epoch: int
@@ -40,7 +40,7 @@ class UncleanElection(NamedTuple):
 
 
 class UnitFiles(Protocol):
-    """Meaning of a unit's entries, and files that they need."""
+    """Meaning and files of a unit's entries."""
 
     def limits(self, entry: Entry) -> ReplicationLimits:
         """Return an entry's configs."""
@@ -49,7 +49,7 @@ class UnitFiles(Protocol):
         """Return the chunks that a draft names."""
 
     def is_void(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
-        """Return whether an entry is an append that ``newest`` voids."""
+        """Return whether ``newest`` voids an append."""
 
     def elected(
         self,
@@ -62,20 +62,15 @@ class UnitFiles(Protocol):
     ) -> Json:
         """Return the body of an election's entry: void offsets, writers' rows.
 
-        Args:
-            base: the newest entry.
-            hw: number at the high watermark.
-            above: living appends above it.
-            voids: those that become void.
-            journal: the unit's.
-            election: the entry itself, if it voids what was read or promised.
+        Of the living appends ``above`` the high watermark ``hw`` the ``voids`` become void. ``election`` is the entry
+        itself, if it voids what was read or promised.
         """
 
     def is_living(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
-        """Return whether an entry is an append that ``newest`` does not void."""
+        """Return whether an entry is a living append, by ``newest``."""
 
     def offsets(self, entry: Entry, side: ReadSide) -> Sequence[tuple[int, int, int]]:
-        """Return the offsets of an append: (partition, start, end)."""
+        """Return an append's offsets: (partition, start, end)."""
 
     def tables(self, entry: Entry) -> Sequence[NeededFile]:
         """Return the side files that an entry names."""
@@ -84,10 +79,10 @@ class UnitFiles(Protocol):
         """Return an entry's chunks, none if ``newest`` voids it."""
 
     def settled(self, storage: Storage, topic_id: str) -> int:
-        """Return the number up to which a root has settled, or 0."""
+        """Return the number that a root has settled up to, or 0."""
 
     def begins(self, newest: Entry) -> int:
-        """Return the first entry number needed, after earlier incarnations and deletion."""
+        """Return the first entry number needed, after deleted incarnations."""
 
     def prepare(self, storage: Storage, entry: Entry) -> None:
         """Make what an entry needs first, such as directories."""

@@ -25,11 +25,11 @@ _TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """Entries that a root has not learned; None if they are collected.
+    """Entries that a root has not learned.
 
     Attributes:
-        size_bytes: with chunks and tables.
-        age_ms: of the first one.
+        size_bytes: with chunks and tables; None if collected.
+        age_ms: of the first one; None if collected.
     """
 
     entries: int = 0
@@ -56,12 +56,9 @@ class ReplicaStatus:
 
 @dataclass(frozen=True, slots=True)
 class UnitStatus:
-    """Status of a unit at all its roots.
+    """Status of a unit at all its roots, by the newest entry.
 
-    Attributes:
-        state: of the newest entry at a root that answers.
-        replicas: in order of assignment.
-        metadata: roots, each with why it does not answer.
+    ``replicas`` are in order of assignment; ``metadata`` has why each root does not answer.
     """
 
     state: ReplicaState
@@ -71,7 +68,7 @@ class UnitStatus:
 
 
 def fault_at(roots: Roots, address: Address) -> str | None:
-    """Return why a root does not answer under its id, or None."""
+    """Return why a root does not answer, or None."""
     try:
         check_identity(roots.open(address.id), address)
     except (CommitLogError, OSError) as error:
