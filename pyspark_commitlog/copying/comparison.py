@@ -42,9 +42,7 @@ class Compared:
 def compare_topic(source: TopicLog, destination: TopicLog, progress: Progress = silent) -> Compared:
     """Compare a topic as far as the destination has it.
 
-    Args:
-        source, destination: handles of the topic.
-        progress: gets a title, and offsets done and in all; may raise to stop.
+    ``progress`` gets a title, and offsets done and in all; it may raise to stop.
 
     Raises:
         UnknownTopicError: one has no such topic.
@@ -72,7 +70,6 @@ class _Comparison:
         self.faults: list[str] = []
 
     def partition(self, number: int) -> None:
-        """Compare one partition, from the higher log start offset on."""
         first = max(self._there.log_start[number], *self._here.log_start[number : number + 1])
         end, beyond = self._there.log_end[number], self._here.log_end[number : number + 1]
         if not beyond or end > beyond[0]:
@@ -98,7 +95,6 @@ class _Comparison:
             self._progress("verify", self._done, self._total)
 
     def _log_start(self, number: int) -> int:
-        """Return a partition's higher log start offset by now."""
         ends = ((self._source, self._here), (self._destination, self._there))
         return max(topic.newest(state.topic_id)[1].log_start[number] for topic, state in ends)
 

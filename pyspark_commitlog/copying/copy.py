@@ -47,9 +47,9 @@ def copy_topics(
     """Copy topics to another root, or bring copies up to date.
 
     Ids, offsets, timestamps and histories are the source's. It may be interrupted and called again, or run several
-    times at once, beside readers, writers and maintenance of the source. Readers of the destination see the source as
-    of some commit, of all partitions at once. The first entry that anybody else puts there (a commit, a changed config)
-    makes it a topic of its own, and further copies are refused.
+    times at once, beside readers, writers and maintenance of the source. The destination always shows the source as of
+    some commit, of all partitions at once. The first entry that anybody else puts there (a commit, a changed config)
+    makes the topic independent, and further copies are refused.
 
     Args:
         source: the root, opened, or its directory or URL.
@@ -70,7 +70,7 @@ def copy_topics(
         AccessDeniedError: reading at the source, or creating topics at the destination, is not allowed.
         CorruptionError: the source is damaged.
         OutcomeUnknownError: run it again.
-        ExceptionGroup: several topics or groups failed; all others were copied, as its note says.
+        ExceptionGroup: several topics or groups failed; its note names what was copied all the same.
     """
     copied, failures = copy_what_can_be(source, destination, topics, groups=groups, progress=progress)
     if failures:
@@ -142,8 +142,7 @@ def compare_topics(
     """Compare all records of copied topics at both ends; read-only.
 
     Args:
-        source: the root that was copied from.
-        destination: the root that was copied to; it is compared as far as it goes.
+        source, destination: the roots; compared as far as the second goes.
         topics: names; None for all of the source. A warning names those that can't be seen.
         progress: gets a title, and the amount done and in all; may raise to stop.
 
@@ -160,10 +159,6 @@ def compare_topics(
 
 
 def _every_topic(source: CommitLog) -> list[str]:
-    """Return the names of all topics.
-
-    Warn of those that can't be seen.
-    """
     names = source.topics()
     unseen = source.unseen_topics(names)
     if unseen:
@@ -175,7 +170,6 @@ def _every_topic(source: CommitLog) -> list[str]:
 
 
 def _check_two(source: CommitLog, destination: CommitLog) -> None:
-    """Refuse one root under two names, as by a symbolic link."""
     if root_id(source.storage) == root_id(destination.storage):
         raise UsageError(
             f"{source.url} and {destination.url} are one root, or one was made of the other's files: a root can't be "
@@ -194,7 +188,6 @@ def _titled(progress: Progress, title: str) -> Progress:
 
 
 def _copy_rules(source: Access, destination: Access) -> tuple[Rule, ...]:
-    """Add the source's access rules, before topics are seen there."""
     new = missing_rules(source.rules(), destination.rules())
     if new:
         destination.add(new)

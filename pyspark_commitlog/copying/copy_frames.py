@@ -35,8 +35,8 @@ class CopyFrameSink(Protocol):
 class FrameMaker:
     """Makes frames of one partition, up to offset ``covered`` so far.
 
-    A frame also covers the offsets before it without records (compacted, voided, deleted); one without rows covers the
-    last. ``otherwise_ms`` returns its timestamp if no record came before.
+    A frame also covers the offsets before it without records; one without rows covers the last. ``otherwise_ms``
+    returns its timestamp if no record came before.
     """
 
     sink: CopyFrameSink
@@ -84,10 +84,6 @@ class FrameMaker:
         )
 
     def _flush(self, up_to: int) -> None:
-        """Write the held records as a frame.
-
-        At the end it covers offsets up to ``up_to``.
-        """
         if not self._held:
             return
         held, self._held = self._held, []
@@ -110,7 +106,6 @@ class FrameMaker:
         self._add(data, base, end)
 
     def _add(self, data: bytes, base: int, end: int) -> None:
-        """Write a frame, stamped from offset 0 of its extent."""
         head, rest = codec.stamp(codec.parse_encoded(data), self.covered - base, 0)
         self.sink.add(head + rest.to_pybytes(), self.covered, end - self.covered)
         self.covered = end

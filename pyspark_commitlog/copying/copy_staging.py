@@ -1,7 +1,7 @@
 """Stage a copy: chunks with the source's records, each noted when whole.
 
-A note (``copied/<chunk>.json``) has a chunk's offsets, and the history they were read under, for a copy that is begun
-again. Notes are checked hints: without them the records are read again.
+A note (``copied/<chunk>.json``) has a chunk's offsets and their history, for a copy that is begun again. Notes are
+checked hints: without them the records are read again.
 """
 
 from __future__ import annotations
@@ -36,10 +36,7 @@ _Extent = Annotated[tuple[Whole, Whole, Whole, Whole, Whole], Meta()]
 
 
 class _Note(Shape):
-    """Shape of a note.
-
-    An extent is partition, position, length, rows, base offset.
-    """
+    """Shape of a note; rows of ``Extent``: partition, position, length, rows, base."""
 
     topic_id: Id
     sequence: Whole
@@ -93,10 +90,7 @@ class ChunkWriter:
             self.close(noted=True)
 
     def close(self, *, noted: bool) -> None:
-        """Make the chunk durable.
-
-        Note it if more is to come before the commit.
-        """
+        """Make the chunk durable; ``noted`` if more comes before the commit."""
         if self._output is None:
             return
         chunk = ChunkRef(self._name, *self._output.close())
@@ -154,8 +148,8 @@ def remove_notes(storage: Storage, paths: TopicPaths) -> None:
 class Stage:
     """Staging of the source's records from ``start`` on.
 
-    ``progress`` gets the number of offsets staged. ``latest_ms`` returns a partition's largest timestamp at the
-    destination, in ms.
+    ``progress`` gets the number of offsets staged; ``latest_ms`` returns a partition's largest timestamp at the
+    destination.
     """
 
     source: TopicLog
@@ -169,9 +163,7 @@ class Stage:
     def run(self, known: Mapping[int, Mapping[int, Piece]], partitions: Collection[int] | None = None) -> list[Piece]:
         """Stage what ``known`` lacks; return all pieces, by partition and offset.
 
-        Args:
-            known: as of ``noted_pieces``.
-            partitions: only these, all noted, as another process commits; None for all.
+        ``partitions``: only these, all noted, as another process commits.
 
         Raises:
             OffsetOutOfRangeError: retention was faster; look at the source again.

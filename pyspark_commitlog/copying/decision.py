@@ -1,7 +1,4 @@
-"""Decisions of a copy.
-
-What it may do at its destination, and which entry is next. Pure.
-"""
+"""Checks of a copy's destination, and a copy's next entry. Pure."""
 
 from __future__ import annotations
 
@@ -43,11 +40,7 @@ class Piece:
 def check_destination(head: DestinationHead | None, source: TopicState, topic: str, where: str) -> None:
     """Refuse a destination that is not just a copy of the source.
 
-    Args:
-        head: its newest entry, read before ``source``; None for none.
-        source: the source's newest state.
-        topic: its name.
-        where: the destination, for messages.
+    ``head`` was read before ``source``; ``where`` is for messages.
 
     Raises:
         TopicExistsError: another topic has, or had, the name there.
@@ -91,16 +84,14 @@ def check_destination(head: DestinationHead | None, source: TopicState, topic: s
 def starts(begun: Sequence[int], head: DestinationHead | None, source: TopicState) -> tuple[int, ...]:
     """Return the first offset of each partition that is not copied yet.
 
-    ``begun``: where a topic that is not there yet begins. Partitions that were added since begin at 0.
+    ``begun``: where a topic that is not there yet begins. Partitions added since begin at 0.
     """
     there = begun if head is None or head.state.deleted else head.state.log_end
     return tuple(there[p] if p < len(there) else 0 for p in range(source.partitions))
 
 
 def check_starts(start: Sequence[int], source: TopicState, topic: str, where: str) -> None:
-    """Refuse to go on above the source's ends.
-
-    An earlier copy began there.
+    """Refuse to begin above the source's ends, as an earlier copy did.
 
     Raises:
         LogTruncationError: the source was restored from something older.
@@ -114,16 +105,16 @@ def check_starts(start: Sequence[int], source: TopicState, topic: str, where: st
 
 
 def looked_ms(head: DestinationHead | None, pieces: Sequence[Piece], began_ms: int) -> int:
-    """Return the storage time since when a copy's records are read.
+    """Return the storage time of a copy's first read; 0 if unknown.
 
-    0 if unknown. What the source deleted since may have been compacted before it was read, tombstone and all.
+    What the source deleted since may have been compacted unread, tombstone and all.
     """
     before = 0 if head is None or head.state.deleted else head.stored.info.modified_ms
     return min((ms for ms in (before, began_ms, *(each.staged_ms for each in pieces)) if ms > 0), default=0)
 
 
 def chained(start: int, end: int, by_start: Mapping[int, Piece]) -> list[Piece]:
-    """Return the consecutive pieces from ``start`` on, up to ``end`` at most."""
+    """Return the consecutive pieces from ``start`` on, up to ``end``."""
     pieces = []
     while start < end and (piece := by_start.get(start)) is not None and piece.extent.end_offset <= end:
         pieces.append(piece)
@@ -141,7 +132,7 @@ def numbered(pieces: Sequence[Piece]) -> tuple[list[ChunkRef], list[Extent]]:
 def created_at(head: DestinationHead | None, slot: Slot) -> int:
     """Return ``created`` of a copy's entry: records are looked for after it.
 
-    After an entry that leaves out numbers, nothing is looked for in between.
+    Numbers that an entry leaves out are not looked up.
     """
     if head is None or head.state.deleted or head.stored.entry.next is not None:
         return slot.sequence - 1
@@ -149,10 +140,7 @@ def created_at(head: DestinationHead | None, slot: Slot) -> int:
 
 
 def on_the_way(head: DestinationHead, source: TopicState, slot: Slot) -> tuple[TopicState, Lineage]:
-    """Return state and lineage of an entry without change.
-
-    The copy's numbers catch up with the source's.
-    """
+    """Return state and lineage of an entry that only catches up."""
     state = replace(head.state, created=created_at(head, slot), copied=slot.sequence)
     return state, Lineage.of_copied_entry(slot.sequence, source.lineage, head.state.lineage, slot.write_id)
 
@@ -186,7 +174,7 @@ def copied_state(
 ) -> TopicState:
     """Return the state with the records.
 
-    The source's, but for the root's own. Its log starts are not below ``begun``, where there is nothing.
+    The source's, but for the root's part. Its log starts are not below ``begun``.
     """
     before = begun if head is None or head.state.deleted else head.state.log_start
     former = head.state.former_ids if head else ()
@@ -219,8 +207,8 @@ def effective(
 
     Args:
         config: set for the topic at the source.
-        stored: the same, with the defaults of the source's root.
-        resolved: the same, with the built-in ones.
+        stored: with the source root's defaults.
+        resolved: with the built-in ones.
         defaults: of the destination's root.
     """
     given = {name: value for name, value in stored.items() if name in config or defaults.get(name) != value}
@@ -231,10 +219,7 @@ def effective(
 def differing(there: Mapping[str, str], config: Mapping[str, str], defaults: Mapping[str, str]) -> list[str]:
     """Return in words the configs of a copy that differ in effect.
 
-    Args:
-        there: set for the topic at the destination.
-        config: what is to be set there.
-        defaults: of the destination's root.
+    ``defaults`` are of the destination's root, where ``config`` is to be set.
     """
     own, wanted = (_working({**defaults, **given}) for given in (there, config))
     return [f"{name} is {value}, at the source {wanted[name]}" for name, value in own.items() if wanted[name] != value]

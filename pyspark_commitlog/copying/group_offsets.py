@@ -26,10 +26,7 @@ class KeptOffset:
 
 @dataclass(frozen=True, slots=True)
 class CopiedGroup:
-    """Outcome of a group's copy.
-
-    Partitions that got an offset, and kept ones.
-    """
+    """Outcome of a group's copy: partitions ``moved``, offsets ``kept``."""
 
     group: str
     moved: int
@@ -52,7 +49,7 @@ def read_offsets(source: Groups, topics: Mapping[str, TopicLog]) -> tuple[list[S
     """Return all groups' offsets of some topics, and errors of unreadable groups.
 
     Read them before the topics, so that none is beyond the copy's end. Offsets of earlier incarnations are left out,
-    and those of before a restore cut back.
+    and those from before a restore cut back.
     """
     groups, failures = list[tuple[GroupLog, GroupState]](), list[Exception]()
     for name in source.list():
@@ -73,13 +70,9 @@ def read_offsets(source: Groups, topics: Mapping[str, TopicLog]) -> tuple[list[S
 
 
 def _states(topics: Mapping[str, TopicLog]) -> dict[str, TopicState]:
-    """Return the newest states of topics.
-
-    One that is gone or damaged fails when copied.
-    """
     states = {}
     for name, topic in topics.items():
-        with suppress(CommitLogError, OSError):
+        with suppress(CommitLogError, OSError):  # one that is gone, or damaged, fails when it is copied
             states[name] = topic.newest_durable()[1]
     return states
 

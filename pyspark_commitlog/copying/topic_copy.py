@@ -66,10 +66,7 @@ _STAY = "delete.retention.ms"
 class CopiedTopic:
     """Outcome of a topic's copy.
 
-    Attributes:
-        copied: offsets copied.
-        sequence: the source's entry that the destination is a copy of.
-        log_end: by partition.
+    Offsets ``copied``, up to the source's entry ``sequence``.
     """
 
     topic: str
@@ -86,8 +83,6 @@ class _PutOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Source's newest state, all writers' rows, and the copy's configs."""
-
     state: TopicState
     writers: Writers
     config: Mapping[str, str] = field(default_factory=dict)
@@ -105,7 +100,7 @@ def copy_topic(source: TopicLog, destination: TopicLog, progress: Progress = sil
         UnknownTopicError, TopicChangedError: the source is missing, or was deleted meanwhile.
         ConfigError: the destination's storage does not allow the configs.
         KafkaStorageError: a partition is damaged at the destination.
-        UsageError: a new topic at a destination that belongs together with other roots.
+        UsageError: a new topic at one of several roots.
         CorruptionError: the source is damaged; what was staged stays.
         OutcomeUnknownError: run it again: it copies once.
     """
@@ -125,7 +120,7 @@ def stage_ahead(
 ) -> None:
     """Stage some partitions for a later ``copy_topic``, to share its work.
 
-    Raises as that. Nothing is visible yet; what retention overtakes is left to that.
+    Nothing is visible yet; what retention overtakes is left to that.
     """
     _CopyRound(source, destination, progress).stage_ahead(partitions)
 
@@ -162,7 +157,7 @@ class _CopyRound:
         return self._to.config(TopicState("", False, {}, (0,), (0,), 0)).stored
 
     def run(self) -> CopiedTopic | None:
-        """Copy; None to look at the source again, as somebody was faster."""
+        """Copy; None to look again, as somebody was faster."""
         state, start = self._source.state, self._start()
         self._warn_of_configs()
         began_ms = self._to.storage.now_ms() if self._is_compacted else 0
@@ -179,7 +174,6 @@ class _CopyRound:
         self._stage(self._start(), partitions)
 
     def _start(self) -> tuple[int, ...]:
-        """Return the first offsets to copy, after making the topic's directories."""
         state = self._source.state
         check_destination(self._before, state, self._from.name, self._to.storage.url)
         if self._before is None or self._before.state.deleted:
@@ -191,7 +185,6 @@ class _CopyRound:
         return start
 
     def _look_after(self, begun: Sequence[int]) -> TopicState:
-        """Look again if another copy begins above the known ends."""
         if any(first > end for first, end in zip(begun, self._source.state.log_end, strict=False)):
             self._source = self._look()
         return self._source.state
@@ -218,10 +211,7 @@ class _CopyRound:
             return None
 
     def _warn_of_configs(self) -> None:
-        """Warn of configs that differ at the source's newest entry.
-
-        Defaults have changed since.
-        """
+        # defaults have changed without an entry
         before = self._before
         if before is None or before.state.deleted or before.stored.sequence != self._source.state.lineage.sequence:
             return
@@ -237,7 +227,6 @@ class _CopyRound:
         return self._from.config(self._source.state).has_policy("compact")
 
     def _warn_of_tombstones(self, start: Sequence[int], pieces: Sequence[Piece], began_ms: int) -> None:
-        """Warn of the source's deleted keys that may live on here."""
         state, storage = self._source.state, self._to.storage
         if not self._is_compacted or tuple(start) == state.log_end:
             return
@@ -253,7 +242,6 @@ class _CopyRound:
         )  # fmt: skip
 
     def _latest_ms(self, partition: int) -> int:
-        """Return a partition's largest timestamp at the destination, else the time."""
         state = self._source.state
         _, settled = self._to.settled(state.topic_id)
         row = settled.partition(partition)
@@ -296,7 +284,6 @@ class _CopyRound:
         return _draft(state, slot, lineage=lineage)
 
     def _final_draft(self, head: DestinationHead | None, slot: Slot, pieces: Sequence[Piece]) -> Draft[_PutOutcome]:
-        """Return the entry with the records and the source's whole state."""
         source = self._source
         writers, sides = _place_writers(source.writers, slot)
         state = copied_state(head, source.state, self._begun, writers, source.config, slot)
@@ -320,7 +307,6 @@ def _draft(state: TopicState, slot: Slot, *, lineage: Lineage, leap: int | None 
 
 
 def _place_writers(writers: Writers, slot: Slot) -> tuple[Writers, dict[str, bytes]]:
-    """Return a writers' table, inline or in a side file."""
     rows = {name: row.to_json() for name, row in writers.rows.items()}
     if len(rows) <= WRITER_ROWS and len(to_json_bytes(rows)) <= TABLE_BYTES:
         return writers, {}
@@ -332,7 +318,7 @@ def _place_writers(writers: Writers, slot: Slot) -> tuple[Writers, dict[str, byt
 def check_stands_alone(destination: Storage, topics: Sequence[str]) -> None:
     """Refuse to begin copies at one of several roots.
 
-    Entries there name replicas.
+    Entries name replicas there.
 
     Raises:
         UsageError: it is one; nothing was made.
@@ -347,7 +333,7 @@ def check_stands_alone(destination: Storage, topics: Sequence[str]) -> None:
 def make_home(destination: TopicLog, source: TopicState) -> tuple[int, ...]:
     """Make a topic id's directories and first settle entry; return first offsets.
 
-    The entry says for all copies where this one begins.
+    All copies begin there.
     """
     home, storage = destination.paths(source.topic_id), destination.storage
     for directory in (home.settle, home.staged, home.side, home.manifests, home.copied, names.journal(home.name)):
@@ -365,10 +351,7 @@ def make_home(destination: TopicLog, source: TopicState) -> tuple[int, ...]:
 
 
 def _settle(destination: TopicLog, progress: Progress) -> None:
-    """Settle what was copied.
-
-    A failure is a warning, and maintenance tries again.
-    """
+    """Settle what was copied; failures are warnings, for maintenance."""
     _, state = destination.newest()
     total, moved = sum(state.log_end), 0
     while True:
