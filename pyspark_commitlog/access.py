@@ -1,8 +1,7 @@
-"""Access rules.
+"""Access rules of principals for topics, as Kafka's ACLs.
 
-Which principal may do what with which topic, as Kafka's ACLs. A root has them in a journal, allow rules only, and every
-client checks them. They prevent honest mistakes, and are no security boundary: principals are not authenticated
-(docs/how-to/access.md).
+They are allow rules in a root's journal that each client checks: no security boundary, as principals are not
+authenticated (docs/how-to/access.md).
 """
 
 from __future__ import annotations
@@ -89,20 +88,20 @@ class Access:
         self.principal = principal if principal is not None else environment(PRINCIPAL_VARIABLE)
 
     def rules(self) -> tuple[Rule, ...]:
-        """Return all rules, sorted; without any, everybody may do everything.
+        """Return all rules, sorted; without any, everything is allowed.
 
         Raises:
-            CorruptionError: the newest entry is damaged, which allows nothing.
+            CorruptionError: the newest entry is damaged; that allows nothing.
         """
         return _rules(self._journal().newest())
 
     def permitted_topics(self, operation: Operation, topics: Iterable[str]) -> list[str]:
-        """Return the topics on which the principal may do an operation."""
+        """Return the topics on which the operation is allowed."""
         rules = self.rules()
         return [topic for topic in topics if allows(rules, self.principal, operation, topic)]
 
     def check(self, operation: Operation, *topics: str) -> None:
-        """Refuse an operation that the principal may not do.
+        """Refuse an operation that is not allowed.
 
         Raises:
             AccessDeniedError: names principal, operation and topic.
@@ -112,12 +111,10 @@ class Access:
             self._check(rules, operation, topic)
 
     def allow(self, principal: str, operation: str, topic: str = ALL) -> None:
-        """Add a rule; only an admin of all topics may.
-
-        The first rule must make somebody such an admin.
+        """Add a rule; the first must make somebody admin of all topics.
 
         Args:
-            principal: the one that may; ``*`` for everybody.
+            principal: ``*`` for everybody.
             operation: ``read``, ``write``, or ``admin``: both, and to create, alter and delete the topic.
             topic: a name, a prefix as in ``orders-*``, or ``*`` for all.
 
@@ -152,7 +149,7 @@ class Access:
         self._change(remove_rule)
 
     def clear(self) -> None:
-        """Remove all rules: from then on everybody may do everything.
+        """Remove all rules, so that everything is allowed.
 
         Raises:
             AccessDeniedError: the caller is no admin of all topics.

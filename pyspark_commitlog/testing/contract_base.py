@@ -36,7 +36,7 @@ class StorageCase(ABC):
     def raw_names(self, storage: Storage, directory: str) -> list[str]:
         """Return all names in a directory, temporary ones too.
 
-        None if it is missing.
+        Empty if it is missing.
         """
 
     @abstractmethod

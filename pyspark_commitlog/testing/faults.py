@@ -1,7 +1,4 @@
-"""Storage that fails on purpose.
-
-Before or after an operation, or by SIGKILL.
-"""
+"""Storage that fails before or after an operation, or by SIGKILL."""
 
 from __future__ import annotations
 
