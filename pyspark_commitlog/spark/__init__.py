@@ -1,1 +1,1 @@
-"""The Spark skin: options, source and sink. It translates; everything it knows about the log it asks ``log``."""
+"""Spark's data source: options, source and sink over ``log``."""

@@ -1,8 +1,7 @@
-"""Compaction as a Spark job, for partitions that one process does not get through: the same plan, over segments.
+"""Compaction as a Spark job, for partitions too large for one process.
 
-The driver plans and publishes (``log.maintain.compact``), on local disks under the settlers' lock. Executors read keys,
-find what is superseded by a shuffle, which spills to disk where memory ends, and write segments; they must see the root
-under the same path or URL, and have the credentials for it in their environment.
+The driver plans and publishes (``log.maintain.compact``), on local disks under the settlers' lock. Executors need the
+root under the same path or URL, and its credentials in their environment.
 """
 
 from __future__ import annotations
@@ -36,27 +35,27 @@ _TASK_SEGMENTS = 4
 
 
 def compact(spark: SparkSession, root: str, topic: str, principal: str | None = None) -> list[Compacted]:
-    """Compact what is due of a topic with Spark's executors. Settle it before (``maintain``) if writers don't.
+    """Compact the due partitions of a topic with Spark's executors.
+
+    Settle the topic before (``maintain``) if writers don't.
 
     Args:
-        spark: the session, not a Connect one. Its shuffle partitions share the keys.
-        root: of the commit log, under a path that all executors see.
-        topic: its name; ``cleanup.policy`` must name compact, or nothing is due.
-        principal: of the job, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
+        spark: a session, not of Spark Connect.
+        root: path of the root that all executors see.
+        topic: topic name; needs compact in ``cleanup.policy``.
+        principal: for access rules; None takes ``COMMITLOG_PRINCIPAL``.
 
     Raises:
-        UnknownTopicError: there is no such topic.
+        UnknownTopicError: no such topic.
         AccessDeniedError: the principal is no admin of the topic.
-        PySparkException: a task failed, for example at a damaged frame; nothing of that partition was swapped, the
-            others were compacted.
-        ExceptionGroup: the tasks of several partitions failed.
+        PySparkException: a task failed; its partition is unchanged.
+        ExceptionGroup: tasks of several partitions failed.
     """
     log = CommitLog(root, principal=principal).topic(topic, Operation.ADMIN)
     return compact_topic(log, log.newest()[1].topic_id, partial(_work, spark, principal))
 
 
 def _work(spark: SparkSession, principal: str | None, job: CompactionJob) -> tuple[list[Replacement], int]:
-    """Do one round (a ``log.maintain.compact.Worker``)."""
     segments = job.cleanable.segments
     gone, keyless = _superseded(_keys(spark, principal, job), job.cleanable.dirty[0].base_offset)
     cuts = np.searchsorted(gone, [segments[0].base_offset, *(segment.end_offset for segment in segments)])
@@ -73,7 +72,7 @@ def _work(spark: SparkSession, principal: str | None, job: CompactionJob) -> tup
 
 
 def _keys(spark: SparkSession, principal: str | None, job: CompactionJob) -> DataFrame:
-    """Return (offset, key) of the job's records, neighbouring segments in one read: as many reads as cores."""
+    """Return offset and key of the records, one read per core."""
     _, state = job.topic.newest(job.topic_id)
     bounds = [max(segment.base_offset, state.log_start[job.partition]) for segment in job.cleanable.segments]
     step = -(-len(bounds) // spark.sparkContext.defaultParallelism)
@@ -93,9 +92,9 @@ def _keys(spark: SparkSession, principal: str | None, job: CompactionJob) -> Dat
 
 
 def _superseded(keys: DataFrame, first_dirty: int) -> tuple[Ints, int]:
-    """Return the offsets that need not stay, ascending, and how many of them had no key (``log.maintain.keymap``).
+    """Return superseded offsets, ascending, and the number of keyless ones.
 
-    They come to the driver as bitmaps: a bit for each offset of the round.
+    They come to the driver as bitmaps (``log.maintain.keymap``).
     """
     last = sf.max(sf.when(sf.col("offset") >= first_dirty, sf.col("offset"))).over(Window.partitionBy("key"))
     keyless = sf.expr(f"key IS NULL AND offset >= {first_dirty}")
@@ -127,7 +126,10 @@ class _Task:
     latest_ms: int
 
     def run(self) -> Replacement:
-        """Rewrite; without a ``number`` what is made is named for the newest settle entry now (rule O1)."""
+        """Rewrite the segments; without ``number``, name them for the newest settle entry.
+
+        Rule O1.
+        """
         storage = open_storage(self.root)
         number = self.number
         if number is None:

@@ -1,8 +1,7 @@
-"""``format("commitlog")``: the data source that Spark finds.
+"""Data source ``format("commitlog")``.
 
-Spark starts a Python process to look for sources, one to create this and to check its options, one to plan, and those
-of the tasks; a query waits for each. So all is imported where it is asked for: the first two need no Arrow, and nothing
-that reads or writes.
+Imports are local: a query waits for each Python process, and those that find the source and check options need no
+Arrow.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class DefaultSource(DataSource):
-    """The ``commitlog`` data source. Spark finds it by the package's name; nothing needs to be registered."""
+    """The ``commitlog`` data source, found by the package's name."""
 
     @classmethod
     def name(cls) -> str:
@@ -30,13 +29,13 @@ class DefaultSource(DataSource):
         return "commitlog"
 
     def open_log(self, path: str, storage: Mapping[str, str]) -> Root:
-        """Return a root; tests override it to inject faults."""
+        """Open a root; tests override it to inject faults."""
         from pyspark_commitlog.root import Root
 
         return Root(path, storage)
 
     def schema(self) -> Schema:
-        """Return the columns of Spark's Kafka source (``headers`` with includeHeaders), or those in ``columns``."""
+        """Return the source's columns, as the options choose them."""
         return of_engine(chosen(source_options(self.options)))
 
     def reader(self, schema: Schema) -> CommitLogReader:

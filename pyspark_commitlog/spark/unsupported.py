@@ -14,12 +14,12 @@ NEEDED = (4, 2)
 
 
 def is_outdated(version: str) -> bool:
-    """Return whether a PySpark lacks what the source is built on (admission control for Python sources: 4.2)."""
+    """Return whether a PySpark lacks admission control for Python sources (4.2)."""
     return tuple(int(part) for part in version.split(".")[:2]) < NEEDED
 
 
 class DefaultSource(DataSource):
-    """Found by name, and refuses to be made."""
+    """Source that refuses to be created."""
 
     def __init__(self, options: MutableMapping[str, str]) -> NoReturn:
         raise UnsupportedError(

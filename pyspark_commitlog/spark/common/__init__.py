@@ -1,1 +1,1 @@
-"""Parts that source and sink share: options, roots, the start of a task."""
+"""Parts that source and sink share."""

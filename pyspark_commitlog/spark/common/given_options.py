@@ -1,8 +1,4 @@
-"""Options of Spark as a job gives them: looked up without regard to case, and checked one at a time.
-
-An unknown option, a value out of range, or two options that exclude each other is an error that names the option, the
-value and what is allowed.
-"""
+"""Case-insensitive lookup and checks of Spark options."""
 
 from __future__ import annotations
 
@@ -21,12 +17,12 @@ log = logging.getLogger("pyspark_commitlog.spark")
 #: Suffixes of a duration, and their milliseconds (Spark: ``JavaUtils.timeStringAsMs``).
 _UNITS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1}
 _STORAGE = "storage."
-#: Before a topic's config, in options that make a topic.
+#: Prefix of topic configs among the options that create a topic.
 TOPIC_PREFIX = "topic."
-#: Options of a query that Spark hands to a source too.
+#: Options of the query that Spark hands to a source too.
 PASSED = ("checkpointlocation", "queryname")
 _KAFKA_PREFIXES = ("kafka.", "kafkaconsumer.", "fetchoffset.")
-#: What Spark adds where it asks for the columns of a SQL table: the table's properties, and its options once more.
+#: Properties that Spark adds when it asks for the columns of a SQL table; it repeats the table's options with a prefix.
 _TABLE = ("location", "owner", "provider", "comment", "collation", "external", "is_managed_location", "table_type")
 _TABLE_OPTION = "option."
 #: Spark hands a table's own OPTIONS to no Python source.
@@ -34,7 +30,7 @@ _IN_SQL = " (in SQL: FROM t WITH (path = '…', subscribe = '…'), INSERT INTO 
 PATH_ADVICE = (
     "give the root of the commit log, for example .option('path', '/data/commitlog') or .load('/data/commitlog')"
 )
-#: What to do in place of the output modes that no Python sink has.
+#: Advice for the output modes that no Python sink has.
 UPDATE_ADVICE = (
     "outputMode('update') with foreachBatch, which writes each batch's rows: rows.write.format('commitlog')"
     ".mode('append').option('txnAppId', <query id>).option('txnVersion', <batch id>) "
@@ -43,16 +39,16 @@ UPDATE_ADVICE = (
 
 
 class GivenOptions:
-    """The options of a source or sink.
+    """Options of a source or sink.
 
     Args:
-        options: as the job gives them.
-        known: the options that there are.
+        options: options as the job gives them.
+        known: names of the supported options.
         what: "source" or "sink", for errors.
-        passed: options of the query, in lower case: Spark passes them on, and nothing here reads them.
+        passed: lower-case options of the query, ignored.
 
     Raises:
-        OptionError: there is an option that is not known.
+        OptionError: an option is unknown.
     """
 
     def __init__(
@@ -65,11 +61,9 @@ class GivenOptions:
         self._check(known, what, passed)
 
     def _select_prefixed(self, prefix: str) -> dict[str, str]:
-        """Return the options whose names start with a prefix, without it."""
         return {self._names[n][len(prefix) :]: v for n, v in self._values.items() if n.startswith(prefix)}
 
     def _check(self, known: tuple[str, ...], what: str, passed: tuple[str, ...]) -> None:
-        """Refuse what is not known; of what only a Kafka client would know, warn."""
         taken = {*(name.lower() for name in known), *passed}
         others = [name for name in self._values if name not in taken and not self._has_prefix(name)]
         of_kafka = [name for name in others if _is_of_kafka(name)]
@@ -81,42 +75,40 @@ class GivenOptions:
             log.warning("options for Kafka clients do nothing here: %s", ", ".join(sorted(ignored)))
 
     def _has_prefix(self, name: str) -> bool:
-        """Return whether it is one of storage, or a config of a topic that is made."""
         return name.startswith(_STORAGE) or (bool(self.topic) and name.startswith(TOPIC_PREFIX))
 
     def _is_of_table(self, name: str) -> bool:
         return "provider" in self._values and (name in _TABLE or name.startswith(_TABLE_OPTION))
 
     def _unknown(self, name: str, known: tuple[str, ...], what: str) -> OptionError:
-        """Return the error for an unknown option: it names a similar one, or all if none is."""
         by_lower = {known_name.lower(): known_name for known_name in known}
         similar = did_you_mean(next((by_lower[close] for close in similar_names(name, by_lower)), None))
         every = f"; the {what} takes: {', '.join(known)}"
         return OptionError(f"unknown option {self._names[name]!r}{similar or every}")
 
     def text(self, name: str) -> str | None:
-        """Return an option; None where it is not given, or empty."""
+        """Return an option; None if missing or empty."""
         value = self._values.get(name.lower())
         return value or None
 
     def word(self, name: str) -> str | None:
-        """Return an option that is one of some words: in lower case, without blanks around it; None as of ``text``."""
+        """Return an option, stripped and in lower case."""
         value = self.text(name)
         return None if value is None else value.strip().lower()
 
     def missing(self, name: str, advice: str) -> OptionError:
-        """Return the error for an option that must be there; with no option at all it may be SQL that gave none."""
+        """Return the error for a missing option."""
         return OptionError(f"option {name!r} is missing: {advice}{'' if self._values else _IN_SQL}")
 
     def required(self, name: str, advice: str) -> str:
-        """Return an option that must be given; ``advice`` ends the error where it is not."""
+        """Return a required option; ``advice`` ends the error."""
         value = self.text(name)
         if value is None:
             raise self.missing(name, advice)
         return value
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return whether an option is ``true``; neither ``true`` nor ``false`` is an error."""
+        """Return an option that is ``true`` or ``false``."""
         word = self.word(name)
         if word is None:
             return default
@@ -125,7 +117,7 @@ class GivenOptions:
         return word == "true"
 
     def number(self, name: str, minimum: int) -> int | None:
-        """Return a whole number of 64 bits, at least ``minimum``; None where it is not given."""
+        """Return a 64-bit integer of at least ``minimum``, or None."""
         value = self.text(name)
         if value is None:
             return None
@@ -138,17 +130,17 @@ class GivenOptions:
         return number
 
     def names(self, name: str) -> tuple[str, ...] | None:
-        """Return the names that an option lists, with commas between; None where it is not given."""
+        """Return the comma-separated names of an option, or None."""
         value = self.text(name)
         return None if value is None else tuple(part.strip() for part in value.split(","))
 
     def instant(self, name: str) -> int | None:
-        """Return a point in time, in ms since 1970; None where it is not given."""
+        """Return a point in time in ms since 1970, or None."""
         value = self.text(name)
         return None if value is None else instant_ms(name, value)
 
     def milliseconds(self, name: str) -> int | None:
-        """Return a duration such as ``15m`` in ms, without a unit it is in ms; None where it is not given."""
+        """Return a duration such as ``15m`` in ms, the default unit."""
         value = self.text(name)
         if value is None:
             return None
@@ -161,10 +153,10 @@ class GivenOptions:
 
 
 def instant_ms(name: str, text: str) -> int:
-    """Return the point in time that an option gives, in ms since 1970 (``instants.parse_instant``).
+    """Parse an option's point in time to ms since 1970.
 
     Raises:
-        OptionError: it is none.
+        OptionError: the text is no point in time.
     """
     try:
         return parse_instant(text, SystemClock().now_ms())

@@ -1,4 +1,4 @@
-"""How readers and writers open a root: with what the source gives them, as the principal that the options name."""
+"""Opening of a root as the principal that the options name."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 if TYPE_CHECKING:
     from pyspark_commitlog.root import Root
 
-#: Opens a root, by its path and the ``storage.*`` options. It is pickled with its reader or writer.
+#: Opens a root by path and ``storage.*`` options; pickled with its reader or writer.
 OpenRoot: TypeAlias = "Callable[[str, Mapping[str, str]], Root]"
 
 
 class RootOptions(Protocol):
-    """The options that say which root to open."""
+    """Options that identify a root."""
 
     @property
     def path(self) -> str:
-        """Return the root's path or URL."""
+        """Path or URL of the root."""
 
     @property
     def storage(self) -> Mapping[str, str]:
-        """Return the ``storage.*`` options, without the prefix."""
+        """The ``storage.*`` options, without the prefix."""
 
     @property
     def principal(self) -> str | None:
-        """Return the name that access rules go by; None for the environment's."""
+        """Principal for access rules; None for the environment's."""
 
 
 def opened(open_root: OpenRoot, options: RootOptions) -> Root:
-    """Return the root that the options name."""
+    """Open the root that the options name."""
     return open_root(options.path, options.storage).acting_as(options.principal)

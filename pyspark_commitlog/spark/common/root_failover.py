@@ -1,4 +1,4 @@
-"""Do it again at another root when the one that was used goes away: where several are named."""
+"""Failover to another root, if several are named."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError
 
 _T = TypeVar("_T")
 
-#: How many roots are tried one after the other.
+#: Retries after the first attempt.
 _TRIES = 4
-#: Seconds that a root may take to learn what another one has shown already.
+#: Seconds that a root may take to learn an entry that another one has shown.
 PATIENCE_SECONDS = 30.0
 
 
 def tried_elsewhere(act: Callable[[], _T], elsewhere: Callable[[], bool], *, repeatable: bool = True) -> _T:
-    """Call ``act``, and again if it failed and there is another root.
+    """Call ``act``, and again after a failure while another root is available.
 
     Args:
-        act: opens a root that answers, each time.
-        elsewhere: returns whether there is another root.
-        repeatable: whether it may be called again where nobody knows whether it was done.
+        act: opens a root that answers, at each call.
+        elsewhere: tests for another root.
+        repeatable: whether to repeat a call of unknown outcome.
     """
     for _ in range(_TRIES):
         try:

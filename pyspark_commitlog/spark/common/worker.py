@@ -15,26 +15,21 @@ from pyspark_commitlog.storage.process import address_space, keep_freed_memory
 from pyspark_commitlog.storage.sockets import acknowledge_between_tasks
 
 _Rows = TypeVar("_Rows")
-#: As spark.executor.pyspark.memory: writes and reads of rows of 1 KB in batches of 10,000 passed with it.
+#: Advised spark.executor.pyspark.memory: writes and reads of 1 KB rows in batches of 10,000 passed with it.
 MEMORY_NEEDED = "512m"
 
 _tasks = 0
-#: Numbers of tasks where the engine gives none.
+#: Task numbers if the engine gives none.
 _numbers = count()
 
 
 def enter_task() -> int:
-    """Return the number of the task's Spark partition.
+    """Prepare the worker for a task and return its Spark partition number.
 
-    Sail gives none: its tasks, threads of one process, get the next numbers, so that they do not all begin with the
-    same partition of the topic.
+    Sail gives none: its tasks, threads of one process, get consecutive numbers, to begin with different partitions.
 
-    Spark's daemon runs a full garbage collection after every task of a worker that it keeps (``pyspark.daemon``), and
-    the next task waits for it: most of a small task's time goes into walking modules that never change. So what is
-    there when the second task starts (the first one's garbage is collected by then) is left out from then on.
-
-    The memory of a batch that came from Spark is kept for the next one. Spark's socket, where it is one of TCP,
-    acknowledges at once from the next task on.
+    Spark's daemon collects garbage between tasks of a reused worker (``pyspark.daemon``). Objects alive at the second
+    task are frozen, so collections skip them.
     """
     global _tasks
     context = TaskContext.get()
@@ -51,10 +46,10 @@ def enter_task() -> int:
 
 @contextmanager
 def memory_explained() -> Iterator[None]:
-    """Name Spark's setting if the task's memory was used up that it limits.
+    """Name Spark's memory setting if a task exhausts its limit.
 
     Raises:
-        OptionError: the setting, its value and a larger one.
+        OptionError: advises a larger value.
     """
     try:
         yield
@@ -69,6 +64,6 @@ def memory_explained() -> Iterator[None]:
 
 
 def read_explained(rows: Iterator[_Rows]) -> Iterator[_Rows]:
-    """Yield the rows that a task reads; raises what ``memory_explained`` does."""
+    """Yield a task's rows; raises as ``memory_explained``."""
     with memory_explained():
         yield from rows

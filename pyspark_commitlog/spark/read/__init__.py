@@ -1,1 +1,1 @@
-"""The source's readers: which records a query reads, in which plans, from which offsets."""
+"""Readers of the source: selection of records, plans, offsets."""

@@ -1,4 +1,4 @@
-"""The batch reader: fixed ranges of every partition, less what pushed filters leave out."""
+"""Batch reader: fixed ranges of partitions, reduced by pushed filters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger("pyspark_commitlog.spark")
 
 
 class CommitLogReader(SourceReader, DataSourceReader):
-    """Reads a fixed range of every partition of the subscribed topics."""
+    """Reader of a fixed range of every partition of the subscribed topics."""
 
     def __init__(self, open_root: OpenRoot, options: SourceOptions, schema: StructType) -> None:
         super().__init__(open_root, options, schema)
@@ -50,9 +50,9 @@ class CommitLogReader(SourceReader, DataSourceReader):
         return self._limit.limit_rows(rows)
 
     def partitions(self) -> list[InputPartition]:
-        """Return one range per topic-partition that has records, all of a topic from one entry."""
+        """Return ranges for each topic-partition with records, per topic from one entry."""
         asked = self._starting(self._progress())
-        states = self._states({})  # after the group: it may know entries that are newer than an earlier look
+        states = self._states({})  # after the group, whose entries may be newer than an earlier look
         starts = self._resolve(states, asked, EARLIEST, "startingOffsets")
         ends = self._resolve(states, self._options.ending, LATEST, "endingOffsets")
         self._tell_lost(states, asked, starts, ends)
@@ -74,7 +74,7 @@ class CommitLogReader(SourceReader, DataSourceReader):
         starts: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
     ) -> None:
-        """Report what an election lost of a range that was asked for; a read of all there is gets what there is."""
+        """Report an election's losses in ranges asked for; log others."""
         with self._losses() as report:
             for place, start in starts.items():
                 losses = lost_ahead([(place, start, ends[place])], states)
@@ -82,7 +82,6 @@ class CommitLogReader(SourceReader, DataSourceReader):
                 report_each(losses, report if named else _pass_over)
 
     def _filter_offsets(self, topic: TopicLog, wanted: OffsetRange) -> Spans:
-        """Return the offsets of a range that may pass the pushed filters."""
         if self._taker is None or not self._taker.taken.tests:
             return united([(wanted.start, wanted.end)])
         filters = self._taker.taken

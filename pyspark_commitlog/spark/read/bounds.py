@@ -1,4 +1,4 @@
-"""Where a stream ends, if an option says so: a bounded backfill with ``trigger(availableNow=True)``."""
+"""End of a stream: a bounded backfill with ``trigger(availableNow=True)``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from pyspark_commitlog.spark.read.topic_selection import TopicSelection
 
 
 class Bounds:
-    """The offsets that a stream does not go beyond; partitions that are not named, or end at the latest, have none.
+    """Offsets that a stream does not pass.
 
-    Args:
-        asked: by offset, or by time: before the first record that is not earlier. None: no bounds.
-        selection: of the query.
-        topic: returns the handle of a topic.
+    ``asked`` has offsets, or times: the end is before the first record not earlier. None, the latest, or a partition
+    left out: no bound.
     """
 
     def __init__(
@@ -41,12 +39,12 @@ class Bounds:
         ends: Mapping[TopicPartition, int],
         states: Mapping[str, TopicState],
     ) -> dict[TopicPartition, int]:
-        """Return where a micro-batch may end at most: never before it starts.
+        """Cut the ends of a micro-batch, never below their starts.
 
-        A time is looked up while there are records that were not read and none of them is known to be late enough.
+        Looks up a time while unread records exist and none is known to be late enough.
 
         Raises:
-            OptionError: a partition that does not exist.
+            OptionError: a partition does not exist.
         """
         for name, named in self._named.items():
             if name in states:
@@ -72,11 +70,10 @@ class Bounds:
             and place not in self._known
             and starts[place] < ends[place]
         ]
-        if due:  # kept as they are found, though records were put since ``ends`` were seen: those are to be read, too
+        if due:  # not cut to ``ends``: records put since are to be read, too
             self._keep({name: by_time(self._topic(name), state, asked, due)})
 
     def _forget_former(self, name: str, topic_id: str) -> None:
-        """Forget what was looked up of a topic that was made again."""
         if self._ids.get(name) not in (None, topic_id):
             self._known = {place: end for place, end in self._known.items() if place.topic != name}
         self._ids[name] = topic_id

@@ -1,7 +1,6 @@
 """Losses by unclean elections, as a query reports them (pure).
 
-A query has lost them that reads a range with the gap in it, and one that was beyond the gap before the election: what
-it read is gone. One that begins after the gap later on is not stopped (``log.lost_ranges``).
+A query lost the gap if it reads across it, or had passed it before the election (``log.lost_ranges``).
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from pyspark_commitlog.spark.read.source_options import EARLIEST, LATEST, Timest
 
 
 def lost_ahead(spans: Iterable[tuple[TopicPartition, int, int]], states: Mapping[str, TopicState]) -> list[Loss]:
-    """Return the losses of a read of these spans: partition, start, end."""
+    """Return the losses in these spans of partition, start, end."""
     losing = _losing(states)
-    if not losing:  # which nearly all polls find, of thousands of partitions
+    if not losing:  # common: nearly all polls, of thousands of partitions
         return []
     return [
         Loss(
@@ -37,12 +36,9 @@ def lost_ahead(spans: Iterable[tuple[TopicPartition, int, int]], states: Mapping
 
 
 def lost_before(begin: SourceOffset, states: Mapping[str, TopicState], restored: Restored) -> list[Loss]:
-    """Return the losses of a query that was beyond records before an election lost them.
+    """Return the losses of a query that had passed the records.
 
-    Args:
-        begin: where it is; what it was reached under says what was reported to it.
-        states: the newest of its topics.
-        restored: the topics that are another history: that is reported.
+    The lineages of ``begin`` tell which were reported; losses of ``restored`` topics are reported elsewhere.
     """
     losing = _losing(states)
     if not losing:
@@ -64,16 +60,13 @@ def _losing(states: Mapping[str, TopicState]) -> dict[str, TopicState]:
 
 
 def report_each(losses: Iterable[Loss], report: ReportLoss) -> None:
-    """Report each of some losses."""
+    """Report each loss."""
     for loss in losses:
         report(loss)
 
 
 def asked_for(option: object, place: TopicPartition) -> bool:
-    """Return whether an option of a batch names a place to start or end at, not just the earliest or latest offset.
-
-    ``option`` is what it says: offsets by topic and partition, timestamps, a group's, or one number for all.
-    """
+    """Return whether an option of a batch names an exact position."""
     if isinstance(option, Timestamps):
         return isinstance(option.at, int) or place.partition in option.at.get(place.topic, {})
     if isinstance(option, dict):

@@ -1,4 +1,4 @@
-"""Go on at another root when the one that a task reads from goes away: only where several are named, or replicas."""
+"""Failover of a task's read to another root or replica."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from pyspark_commitlog.log.topic import TopicLog
     from pyspark_commitlog.model import OffsetRange
 
-#: How many roots a task tries one after the other.
+#: Roots that a task tries one after the other.
 _TRIES = 4
-#: Seconds between two looks of a task at a root that has to learn what another one has shown.
+#: Seconds between two looks of a task at a root that has to learn an entry.
 _PAUSE = 0.05
 
 
@@ -25,12 +25,9 @@ def read_on(
     wanted: OffsetRange,
     read: Callable[[TopicLog, OffsetRange], Iterator[Rows]],
 ) -> Iterator[Rows]:
-    """Yield the records of a range, from another root on where the one that was opened goes away.
+    """Yield the records of a range, after a failure from another root.
 
-    Args:
-        opened: opens the topic at a root that answers.
-        wanted: the range.
-        read: reads a range at a root.
+    ``opened`` opens the topic at a root that answers.
     """
     for left in reversed(range(_TRIES)):
         topic = opened(wanted)
@@ -47,7 +44,7 @@ def read_on(
 
 
 def _await(topic: TopicLog, wanted: OffsetRange) -> None:
-    """Wait until a root shows what was planned: another one has shown it.
+    """Wait until the root shows what another one has shown.
 
     Raises:
         ReplicaNotAvailableError: it takes too long.

@@ -1,8 +1,7 @@
-"""Spark's pushed filters: topics, partitions, offsets and times that may pass.
+"""Pushed filters as ranges of topics, partitions, offsets and times.
 
-Pure, but for the takers. Spark evaluates every filter again on what is read, so a filter that is not understood just
-leaves all there is. The columns that are looked at are never null. A test and its opposite are worked out together: a
-null literal fails both.
+Pure but for the takers. Spark evaluates every filter again, so an unknown filter selects everything. The tested columns
+are never null. A null literal fails a test and its negation, so both are derived together.
 """
 
 from __future__ import annotations
@@ -31,31 +30,31 @@ from pyspark.sql.datasource import (
 if TYPE_CHECKING:
     from pyspark_commitlog.log.read.reader import Rows
 
-#: Whole numbers, as ranges [start, end) that ascend and do not touch.
+#: Ranges [start, end) of integers, ascending, not adjacent.
 Spans = tuple[tuple[int, int], ...]
 
 FLOOR, CEILING = -(2**63), 2**63
 ALL: Spans = ((FLOOR, CEILING),)
 NONE: Spans = ()
-#: A range costs a task: so many records that nobody asked for take less, and often lie in the same frame.
+#: Ranges closer than this are joined: a range costs a task, and neighbours often share a frame.
 NEAR = 1024
 MOST_RANGES = 32
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _US_PER_MS = 1000
-#: What ``Filters.times`` answers where no filter speaks of times.
+#: Result of ``Filters.times`` without a filter on times.
 ANY_TIME = FLOOR // _US_PER_MS, (CEILING - 1) // _US_PER_MS
 
 
 class UnknownLiteralError(Exception):
-    """A literal that is not of its column's type: nothing is concluded from it."""
+    """A literal of another type than its column's: nothing follows."""
 
 
 # --- ranges of numbers ------------------------------------------------------------------------------------
 
 
 def united(spans: Iterable[tuple[int, int]]) -> Spans:
-    """Return the numbers that are in any of these ranges."""
+    """Return the union of ranges."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(span for span in spans if span[0] < span[1]):
         if merged and start <= merged[-1][1]:
@@ -66,7 +65,7 @@ def united(spans: Iterable[tuple[int, int]]) -> Spans:
 
 
 def common(one: Spans, other: Spans) -> Spans:
-    """Return the numbers that are in both."""
+    """Return the intersection."""
     both, i, j = [], 0, 0
     while i < len(one) and j < len(other):
         start, end = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
@@ -80,13 +79,13 @@ def common(one: Spans, other: Spans) -> Spans:
 
 
 def complement(spans: Spans) -> Spans:
-    """Return all numbers but these."""
+    """Return the complement."""
     edges = [FLOOR, *(edge for span in spans for edge in span), CEILING]
     return tuple((start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end)
 
 
 def joined(spans: Spans, near: int = NEAR, most: int = MOST_RANGES) -> Spans:
-    """Return ranges that cover these: not more than ``most``, and none ``near`` the next."""
+    """Join ranges closer than ``near``, and further until at most ``most`` remain."""
     gaps = sorted((after[0] - before[1] for before, after in pairwise(spans)), reverse=True)
     limit = max(near, gaps[most - 1] + 1 if len(gaps) >= most else 0)
     merged: list[tuple[int, int]] = []
@@ -102,11 +101,9 @@ def joined(spans: Spans, near: int = NEAR, most: int = MOST_RANGES) -> Spans:
 
 
 def matching(test: Filter, read: Callable[[Any], int]) -> tuple[Spans, Spans]:
-    """Return the numbers that may pass a test, and those that may pass its opposite.
+    """Return the integers that may pass a test, and its negation's.
 
-    Args:
-        test: on a column that is never null.
-        read: the number that a literal stands for.
+    The column is never null; ``read`` maps a literal to an integer.
     """
     if isinstance(test, Not):
         passing, failing = matching(test.child, read)
@@ -142,7 +139,7 @@ def _compared(test: Filter, read: Callable[[Any], int]) -> tuple[Spans, Spans]:
 
 
 def number(value: Any) -> int:
-    """Return a whole number as it is."""
+    """Return an integer literal."""
     if type(value) is not int:
         raise UnknownLiteralError
     return value
@@ -156,7 +153,7 @@ def microseconds(value: Any) -> int:
 
 
 def rank_against(name: str) -> Callable[[Any], int]:
-    """Return a reader of texts: 1 is ``name``, 0 all that Spark sorts before it, 2 all after it."""
+    """Return a reader of texts: 0 before ``name``, 1 equal, 2 after."""
 
     def read(value: Any) -> int:
         if not isinstance(value, str):
@@ -169,7 +166,7 @@ def rank_against(name: str) -> Callable[[Any], int]:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Filters of which every record that is wanted passes all."""
+    """Conjunction of filters."""
 
     tests: Sequence[Filter] = ()
 
@@ -184,23 +181,23 @@ class Filters:
         return spans
 
     def offsets(self, topic: str, partition: int, start: int, end: int) -> Spans:
-        """Return which offsets of [start, end) of a partition may be wanted, by all but their times."""
+        """Return the offsets of [start, end) that may pass, ignoring their times."""
         topics, partitions = self._matching("topic", rank_against(topic)), self._matching("partition", number)
         if not common(topics, ((1, 2),)) or not common(partitions, ((partition, partition + 1),)) or not self.times():
             return NONE
         return common(self._matching("offset", number), ((start, end),))
 
     def times(self) -> tuple[int, int] | None:
-        """Return the first and the last ms that may be wanted; None when no time at all can be."""
+        """Return the first and last ms that may pass, or None."""
         spans = self._matching("timestamp", microseconds)
         return (spans[0][0] // _US_PER_MS, (spans[-1][1] - 1) // _US_PER_MS) if spans else None
 
 
 class Taker:
-    """Stands in for a reader's ``pushFilters``: takes the filters, and leaves all of them to Spark as well.
+    """Replacement of ``pushFilters`` that leaves the filters to Spark as well.
 
-    While ``spark.sql.python.filterPushdown.enabled`` is off, Spark refuses a reader whose ``pushFilters`` is not the
-    one it inherits, and a reader can't see the conf. What Spark compares is ``__func__``.
+    If ``spark.sql.python.filterPushdown.enabled`` is off, which a reader can't see, Spark refuses a reader whose
+    ``pushFilters.__func__`` is not the inherited one.
     """
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
@@ -209,16 +206,14 @@ class Taker:
         self.taken = Filters()
 
     def __call__(self, filters: list[Filter]) -> list[Filter]:
-        """Take the filters; Spark evaluates those that are returned."""
         self.taken = Filters(tuple(filters))
         return filters
 
 
 class LimitTaker:
-    """Stands in for a reader's ``pushLimit``, which PySpark before 4.4 has not: takes how many rows are enough.
+    """Replacement of ``pushLimit`` (from PySpark 4.4) that records the row limit.
 
-    Spark limits what is read once more, and pushes a limit only where no filter stands before it. Unlike pushed filters
-    it belongs to one query. While ``spark.sql.python.limitPushdown.enabled`` is off, see ``Taker``.
+    Spark applies the limit again, and pushes it only without a filter before it. ``__func__``: see ``Taker``.
     """
 
     __func__ = staticmethod(getattr(DataSourceReader, "pushLimit", None))  # type: ignore[arg-type]
@@ -227,12 +222,12 @@ class LimitTaker:
         self.taken: int | None = None
 
     def __call__(self, limit: int) -> bool:
-        """Take the limit; True: it will be used."""
+        """Record the limit; True promises its use."""
         self.taken = limit
         return True
 
     def limit_rows(self, rows: Iterator[Rows]) -> Iterator[Rows]:
-        """Yield rows up to the limit: at most a frame more."""
+        """Yield rows up to the limit and at most a frame more."""
         if self.taken is None:
             yield from rows
             return

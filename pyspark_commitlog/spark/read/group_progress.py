@@ -1,7 +1,7 @@
-"""A query and its group: where the group says to start, and how the query's progress gets there.
+"""Consumer group of a query: its start, and the commit of progress.
 
-Spark's checkpoint stays the authority for the query; the group shows it to others. The checkpoint holds the generation
-that the query follows, so that it can't undo a later reset, whenever it runs.
+Spark's checkpoint stays the authority. It holds the generation that the query follows, so that a query never undoes a
+later reset.
 """
 
 from __future__ import annotations
@@ -35,24 +35,23 @@ from pyspark_commitlog.storage.caches import Reported
 
 log = logging.getLogger("pyspark_commitlog.spark")
 
-#: What a group says of offsets, partitions and topics that are gone; where the query minds, it reports them itself.
+#: The group's errors for lost offsets, partitions and topics; the query reports its own.
 _NOT_THERE = (OffsetOutOfRangeError, UnknownTopicError, UsageError)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStart:
-    """Where a group is, for ``startingOffsets=group``."""
+    """Position of a group, for ``startingOffsets=group``."""
 
     group: QueryGroup
     state: GroupState
 
     def of(self, topic: TopicLog, state: TopicState, taken: Collection[int], *, strict: bool) -> dict[int, int]:
-        """Return partition -> offset, of the partitions that are ``taken``; what was never committed is left out.
+        """Return partition -> offset of ``taken`` partitions with a commit.
 
         Raises:
-            OffsetOutOfRangeError: ``strict``, and the log begins after it, or ends before it; of a topic that was
-                restored from a copy, or of which an unclean election lost what the group had read, this is a
-                LogTruncationError.
+            OffsetOutOfRangeError: ``strict``, and the offset is outside of the log.
+            LogTruncationError: ``strict``, and a restore or unclean election lost records that the group had read.
         """
         restored = find_divergence(topic, self.state.lineage(state.topic_id), state)
         offsets = {p: o for p, o in self.state.offsets(state.topic_id).items() if p in taken}
@@ -80,7 +79,6 @@ class GroupStart:
         return offsets
 
     def _tell_passed(self, topic: TopicLog, state: TopicState, partition: int, offset: int, *, strict: bool) -> None:
-        """Report what an unclean election lost of what the group had read."""
         for gap in losses_since(state, partition, offset, self.state.lineage(state.topic_id)):
             what = (
                 f"group {self.group.name!r}: {topic.name} partition {partition}: {gap.description}; the group is at "
@@ -95,7 +93,7 @@ class GroupStart:
 
 
 class GroupProgress:
-    """Commits the progress of one run of a streaming query."""
+    """Committer of progress for one run of a streaming query."""
 
     def __init__(self, handle: GroupLog, group: QueryGroup, *, strict: bool) -> None:
         self._handle, self._group, self._strict = handle, group, strict
@@ -104,27 +102,27 @@ class GroupProgress:
         self._reported = Reported()
 
     def start(self) -> GroupStart:
-        """Return where the group is; asked once, so that offsets and generation are of the same entry."""
+        """Return the group's position, read once: offsets and generation of one entry."""
         if self._first is None:
             self._first = self._handle.newest()
         return GroupStart(self._group, self._first)
 
     def mark(self, known: GroupMark | None) -> GroupMark:
-        """Return the mark that the checkpoint has, else one of the present generation."""
+        """Return the checkpoint's mark, else one of the present generation."""
         if known is not None and known.group == self._group.name:
             return known
         return GroupMark(self._group.name, self.start().state.generation, share_of(self._group))
 
     def commit(self, reached: SourceOffset, topics: Collection[str]) -> GroupMark:
-        """Commit how far the query has come; return what it follows.
+        """Commit the query's progress; return the mark that it follows.
 
-        A commit that fails is a warning, and tried again with the next: the query does not depend on it.
+        A failed commit only warns, and is retried with the next.
 
         Raises:
-            TopicChangedError: ``strict`` (failOnDataLoss), and a topic was deleted or made again.
+            TopicChangedError: ``strict`` (failOnDataLoss), and a topic was deleted or recreated.
         """
         mark = self.mark(reached.group)
-        # a topic that was made again, or restored, gets to equal offsets
+        # offsets alone may be equal for a recreated or restored topic
         said = reached.offsets, reached.topic_ids, reached.lineages
         if not reached.offsets or said == self._committed:
             return mark
@@ -152,7 +150,7 @@ class GroupProgress:
         return mark
 
     def _advance(self, positions: Sequence[Position], mark: GroupMark) -> tuple[Position, ...]:
-        """Commit, where it may be without the topics that are gone; return what was fenced."""
+        """Commit; unless ``strict``, skip deleted topics. Return fenced positions."""
         try:
             return self._handle.advance(positions, mark.generation).fenced
         except (TopicChangedError, UnknownTopicError) as error:

@@ -1,6 +1,6 @@
-"""How often a streaming query that waits looks at its topics, where each look is a request (``storage.pace``).
+"""Pacing of a waiting query's looks, each of which is a request.
 
-Spark asks for the latest offset some hundred times a second while there is nothing to read.
+Spark asks for the latest offset about a hundred times a second (``storage.pace``).
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage.pace import Pace
 
-#: A topic is looked at in full as often: its newest entry may be gone (the anchor rule), or the topic.
+#: Interval of full looks: a topic, or its newest entry (the anchor rule), may be deleted.
 _RECHECK_SECONDS = 60.0
-#: If two looks are further apart, what was put in between may be gone again at the second: it is a full one.
+#: After a longer pause a look is full: entries put and deleted in between go unseen otherwise.
 _SLOW_SECONDS = 5.0
-#: Listings of a look at the topics of a pattern: those, and the access rules.
+#: Listings of a look at a pattern's topics: topics, and access rules.
 _LISTED = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """A topic's newest entry when it was looked at, and its state."""
+    """A topic's newest entry at a look, and its state."""
 
     topic: TopicLog
     stored: Stored
@@ -31,11 +31,11 @@ class Newest:
 
 
 class PacedLooks:
-    """The newest states of a query's topics, no newer than its pace allows.
+    """Newest states of a query's topics, looked up at a limited rate.
 
     Args:
-        per_hour: requests for looks that find nothing, for each topic.
-        listed: whether a full look lists the topics, as one by pattern does.
+        per_hour: requests per topic for looks without news.
+        listed: whether a full look lists the topics (pattern).
     """
 
     def __init__(self, per_hour: int, *, listed: bool) -> None:
@@ -52,12 +52,9 @@ class PacedLooks:
     def look(
         self, known: frozenset[str], monotonic: Callable[[], float], read: Callable[[], Mapping[str, Newest]]
     ) -> dict[str, TopicState]:
-        """Return the states, as they are now or, where no look is due, as they were.
+        """Return the states, from a new look only if one is due.
 
-        Args:
-            known: topics that the query reads already.
-            monotonic: the clock.
-            read: looks in full.
+        ``known`` are topics that the query reads already; ``read`` is a full look.
         """
         now = monotonic()
         if known == self._known and self._pace.seconds_left(now) > 0:

@@ -1,7 +1,7 @@
-"""Where a query goes on, how far it may go, and which records it can no longer read. Pure.
+"""Start, end and losses of a query's reads. Pure.
 
-A checkpoint may speak of records that are gone: retention was faster, the topic was deleted or made again, or the root
-is an older copy. Each such loss is reported with its offsets (Spark: ``KafkaSourceProvider``'s ``failOnDataLoss``).
+A checkpoint may refer to records lost by retention, a recreated topic, or a root restored from an older copy. Each loss
+is reported with its offsets (Spark: ``failOnDataLoss``).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pyspark_commitlog.spark.read.topic_selection import TopicSelection
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Records that a query will not see: which and why, what to do about it, and where it goes on if it may.
+    """Records that a query will not see: reason, advice, continuation.
 
-    ``gap`` is what it is reported by, once, whatever it says of where the query is: partition, start, end.
+    ``gap`` (partition, start, end) identifies a loss that is reported once.
     """
 
     what: str
@@ -35,7 +35,7 @@ class Loss:
 
 
 def error_of(losses: Sequence[Loss]) -> CommitLogError:
-    """Return one error for all losses of a query with failOnDataLoss=true."""
+    """Return one error for all losses, for failOnDataLoss=true."""
     lost = "; ".join(dict.fromkeys(loss.what for loss in losses))
     advice = "; ".join(dict.fromkeys(loss.advice for loss in losses))
     kind: type[CommitLogError] = OffsetOutOfRangeError
@@ -46,17 +46,17 @@ def error_of(losses: Sequence[Loss]) -> CommitLogError:
     return kind(f"{lost}. {advice}, or set the option 'failOnDataLoss' to 'false'")
 
 
-#: Is called with each loss.
+#: Called with each loss.
 ReportLoss = Callable[[Loss], None]
-#: Returns the last state of a topic, by name and id, that is deleted; None where nobody knows it.
+#: Returns the last state of a deleted topic by name and id; None if unknown.
 Ended = Callable[[str, str], TopicState | None]
-#: Topics that were restored from a copy since an offset was reached, by name.
+#: Topics restored from a copy since an offset was reached, by name.
 Restored = Mapping[str, Divergence]
 
 
 @dataclass(frozen=True, slots=True)
 class AvailableOffsets:
-    """Start and high watermark of each partition to read, and the topics' ids."""
+    """Start and high watermark of each partition to read, and topic ids."""
 
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
@@ -78,7 +78,7 @@ def topic_ids(states: Mapping[str, TopicState]) -> dict[str, str]:
 
 
 def lineages(states: Mapping[str, TopicState]) -> dict[str, str]:
-    """Return the position of every topic's newest entry in its lineage."""
+    """Return the lineage position of every topic's newest entry."""
     return {name: state.lineage.position for name, state in states.items()}
 
 
@@ -92,11 +92,11 @@ def find_available_offsets(
 ) -> AvailableOffsets:
     """Return the offsets that a query can read after ``begin``.
 
-    A partition that was added since starts at 0, or what retention took from it would go unnoticed; those of a topic
-    that is new to the query, or was made again, start at their log start offset. What retention took before a pattern
-    found a topic is a loss. A deleted topic stays where it is: it may be made again. One that was ``restored`` goes on
-    where the histories parted, or, where nobody can tell, where the query was. A partition that an older copy lacks is
-    left out, and starts at 0 when it is there again.
+    - A partition added since starts at 0, so that its loss by retention is noticed.
+    - A new or recreated topic starts at its log start offset. If a pattern found it, records deleted before are a loss.
+    - A deleted topic keeps its offsets: it may be recreated.
+    - A ``restored`` topic resumes where the histories diverge or, if unknown, where it was. A partition missing from
+      the copy is left out, and starts at 0 when it is back.
     """
     states = {name: state for name, state in states.items() if selection.takes(name)}
     ends = high_watermarks(states, selection)
@@ -125,9 +125,9 @@ def find_available_offsets(
 def up_to(
     target: Mapping[TopicPartition, int], begin: SourceOffset, ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Return the ends of a query that reads only what was there at its start (``Trigger.AvailableNow``).
+    """Cut ends to the offsets at the start of the query (``Trigger.AvailableNow``).
 
-    Partitions that came later wait for the next run, and stay out of the offset until then.
+    Partitions that came later stay out of the offset until the next run.
     """
     return {
         place: min(end, max(target.get(place, 0), begin.offsets.get(place, 0)))
@@ -139,13 +139,9 @@ def up_to(
 def batch_start(
     begin: SourceOffset, reached: SourceOffset, starts: Mapping[TopicPartition, int], *, is_first: bool
 ) -> SourceOffset | None:
-    """Return the start of a planned batch if the end before does not say it; else None.
+    """Return a batch's start if the end before does not tell it.
 
-    Args:
-        begin: that end; of the first batch the start of the query.
-        reached: the end of the batch.
-        starts: of its partitions.
-        is_first: whether it is the first batch of the query.
+    ``begin`` is that end, or, if ``is_first``, the start of the query.
     """
     new = {name for name, topic_id in reached.topic_ids.items() if begin.topic_ids.get(name) != topic_id}
     if not is_first and not new:
@@ -165,7 +161,7 @@ def ranges(
     restored: Restored = MappingProxyType({}),
     since: Restored = MappingProxyType({}),
 ) -> list[OffsetRange]:
-    """Return the offsets of a planned micro-batch that can be read, by topic and partition.
+    """Return the readable offsets of a planned micro-batch, sorted by partition.
 
     Topics were ``restored`` after ``begin`` was reached, or ``since`` the batch was planned.
     """
@@ -198,7 +194,7 @@ def ranges(
 def _planned_end(
     place: TopicPartition, planned: int, low: int, high: int, gone: Divergence | None, report: ReportLoss
 ) -> int:
-    """Return how far a planned batch can be read in a partition; what of it is ``gone`` is a loss."""
+    """Return a planned batch's readable end; report the part that is lost."""
     if gone is not None and gone.loses(place.partition, planned):
         report(_truncated(place, planned, gone, low, high))
         return min(planned, _resume_offset(place, planned, gone, low, high))
@@ -208,7 +204,7 @@ def _planned_end(
 
 
 def outside(option: str, place: TopicPartition, low: int, high: int, asked: int) -> Loss:
-    """Return the loss of a query that is to start or end at an offset that is not there."""
+    """Return the loss of a start or end outside the log."""
     start, end = (asked, low) if asked < low else (high, asked)
     return Loss(
         f"option {option!r}: {_name(place)} has offsets {low} to {high}, not {asked}: {start} to {end - 1} are "
@@ -219,12 +215,10 @@ def outside(option: str, place: TopicPartition, low: int, high: int, asked: int)
 
 
 def _bounds(state: TopicState, partition: int) -> tuple[int, int]:
-    """Return log start offset and high watermark; a partition that an older copy of the root lacks has nothing."""
     return (state.log_start[partition], state.log_end[partition]) if partition < len(state.log_end) else (0, 0)
 
 
 def _lacks(state: TopicState, selection: TopicSelection, place: TopicPartition) -> bool:
-    """Return whether a partition is read, and the topic has none of that number."""
     lacks = place.partition >= state.partitions
     return lacks and place.partition in selection.partitions(place.topic, place.partition + 1)
 
@@ -261,7 +255,7 @@ def _start(
 
 
 def _tell_missed(starts: Mapping[TopicPartition, int], report: ReportLoss) -> None:
-    """Report what was deleted of new topics before the query found them (Spark: ``KafkaOffsetReader``)."""
+    """Report deletions before a pattern found the topics (Spark: ``KafkaOffsetReader``)."""
     for place, low in starts.items():
         if low > 0:
             report(_deleted_records(place, 0, low, low))
@@ -290,7 +284,6 @@ def _loss_beyond_end(place: TopicPartition, reached: int, high: int) -> Loss:
 
 
 def _resume_offset(place: TopicPartition, reached: int, restored: Divergence, low: int, high: int) -> int:
-    """Return the offset to resume at: where the histories parted, if that is known."""
     end = restored.end(place.partition)
     return max(low, min(reached if end is None else end, high))
 
@@ -310,7 +303,6 @@ def _truncated(place: TopicPartition, reached: int, restored: Divergence, low: i
 
 
 def _describe_unread(place: TopicPartition, start: int, former: str, ended: Ended) -> str:
-    """Describe the records of a deleted topic that the query had not read."""
     state = ended(place.topic, former)
     if state is None:
         return f"what the topic with id {former} held from offset {start} on was not read"

@@ -1,4 +1,4 @@
-"""The columns that the source gives, and which of them a job may choose."""
+"""Columns of the source, and a job's choice among them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pyspark_commitlog.spark.read.source_options import SourceOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: A schema as an engine hands it over: Spark's own type, or Arrow's (Sail).
+#: A schema in an engine's form: Spark's own type, or Arrow's (Sail).
 Schema: TypeAlias = "StructType | pa.Schema"
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -41,10 +41,10 @@ _COLUMNS = StructType(
 
 
 def chosen(options: SourceOptions) -> StructType:
-    """Return the columns that a reader gives if the job names no schema (pure).
+    """Return a reader's columns if the job names no schema (pure).
 
     Raises:
-        OptionError: ``columns`` names one that there is not, or one twice, or leaves out the headers that were asked.
+        OptionError: ``columns`` has an unknown or repeated name, or lacks requested headers.
     """
     if options.columns is None:
         return _COLUMNS if options.include_headers else StructType(_COLUMNS.fields[:-1])
@@ -60,7 +60,7 @@ def chosen(options: SourceOptions) -> StructType:
 
 
 def check_schema(schema: StructType) -> None:
-    """Check a user's schema: some of the source's columns, in any order, with their types.
+    """Check a user's schema: some of the source's columns with their types.
 
     Raises:
         OptionError: names the column and what it must be.
@@ -79,10 +79,10 @@ def check_schema(schema: StructType) -> None:
 
 
 def of_engine(schema: StructType) -> Schema:
-    """Return a schema as the engine of this process takes it.
+    """Return a schema in the form of this process's engine.
 
-    Sail runs sources in its own process. It would convert Spark's types, or a DDL string, to timestamps without a time
-    zone, which PySpark then refuses; so it gets Arrow's.
+    Sail, which runs sources in its process, gets Arrow's: it would drop the time zone of Spark's types, and PySpark
+    refuse them.
     """
     if "pysail" not in sys.modules:
         return schema
@@ -92,7 +92,7 @@ def of_engine(schema: StructType) -> Schema:
 
 
 def as_spark(schema: Schema) -> StructType:
-    """Return a schema that an engine handed over in Spark's types."""
+    """Return an engine's schema in Spark's types."""
     if isinstance(schema, StructType):
         return schema
     from pyspark.sql.pandas.types import from_arrow_schema

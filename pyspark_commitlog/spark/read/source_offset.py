@@ -1,14 +1,12 @@
-"""Offsets as Spark's checkpoint holds them, and how a trigger's share is cut. Pure.
+"""Offsets of a query in Spark's checkpoint. Pure.
 
-``{"flights": {"0": 42, "1": 40}, "__topic_ids": {"flights": "…"}}``: topics and partitions always in the same order,
-because Spark compares the JSON as a string. The topic ids mark a topic that was deleted and made again, and
-``"__lineages": {"flights": "…"}`` one that was restored from a copy: the entries that the offsets were reached under.
-Those are newer where some offset moved, so whether there is something to read never depends on them. A query with a
-group adds ``"__group": {"id": "…", "generation": 0, "share": "1/1"}``.
+``{"flights": {"0": 42, "1": 40}, "__topic_ids": {"flights": "…"}}``, keys in a fixed order, because Spark compares JSON
+strings. The topic ids detect a recreated topic, ``"__lineages": {"flights": "…"}`` a restored one: the entries at which
+the offsets were reached, replaced only when an offset moves, or they would look like new records. A group adds
+``"__group": {"id": "…", "generation": 0, "share": "1/1"}``.
 
-The end of the first batch, and of one in which a topic is new, has the batch's start, too, of all topics and in the
-same form: ``"__start": {"flights": {"0": 0, "1": 0}, …}``. Spark keeps the ends of batches only: it asks for the start
-of a query again before it plays the first one again, and no end before says where a new topic starts.
+The end of the first batch, and of one with a new topic, has the batch's start, too: ``"__start": {"flights": {"0": 0,
+"1": 0}, …}``. Spark keeps only ends, and asks for the initial offset again before it replays the first batch.
 """
 
 from __future__ import annotations
@@ -31,13 +29,11 @@ LINEAGES = "__lineages"
 GROUP_MARK = "__group"
 START = "__start"
 _MARKS = (TOPIC_IDS, LINEAGES, GROUP_MARK, START)
-#: What errors call the JSON that Spark hands over: it does not name the file.
+#: Name of Spark's JSON in errors: it does not tell the file.
 CHECKPOINT = "offsets of the query's checkpoint"
 
 
 class _GroupMarkShape(Shape):
-    """``__group``."""
-
     id: Annotated[str, Meta(min_length=1, max_length=4096)]
     generation: Whole
     share: Annotated[str, Meta(pattern="^[1-9][0-9]{0,5}/[1-9][0-9]{0,5}$")]
@@ -48,7 +44,6 @@ _TopicId = Annotated[Id, Meta(min_length=1)]
 
 
 def _members(data: Any, key: Any, value: Any, where: str) -> dict[str, Any]:
-    """Return a mapping whose keys and values are of two shapes; of what is not, the error names the key."""
     try:
         return check(data, dict[key, value], where)
     except CorruptionError:
@@ -61,7 +56,7 @@ def _members(data: Any, key: Any, value: Any, where: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class GroupMark:
-    """The group that a query commits to, the generation of it that it follows, and its share ``k/n``."""
+    """Group that a query commits to, generation that it follows, share ``k/n``."""
 
     group: str
     generation: int
@@ -73,16 +68,16 @@ class GroupMark:
 
     @classmethod
     def from_json(cls, data: object, where: str) -> GroupMark:
-        """Return the value of that form; raises as ``SourceOffset.from_json``."""
+        """Parse the checkpoint's form; raises as ``SourceOffset.from_json``."""
         mark = check(data, _GroupMarkShape, f"{where}: {GROUP_MARK}")
         return cls(mark.id, mark.generation, mark.share)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
-    """How far each partition was read, in which incarnation of its topic and which history (``Lineage.position``).
+    """Next offset of each partition, with topic ids and lineage positions.
 
-    ``start`` is that of the batch that ends here, if it is the query's first, or a topic is new in it.
+    ``start`` is that of the batch ending here, if it is the first or has a new topic.
     """
 
     offsets: Mapping[TopicPartition, int]
@@ -92,7 +87,7 @@ class SourceOffset:
     start: SourceOffset | None = field(default=None, compare=False)
 
     def extends(self, begin: SourceOffset) -> bool:
-        """Return whether it is at no other offset than ``begin``, except of topics made again."""
+        """Return whether no offset differs from ``begin``, except of recreated topics."""
         return all(
             self.offsets.get(place, offset) == offset
             for place, offset in begin.offsets.items()
@@ -115,14 +110,10 @@ class SourceOffset:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], where: str = CHECKPOINT) -> SourceOffset:
-        """Return the value of that form.
-
-        Args:
-            data: the JSON, decoded.
-            where: its file, for errors.
+        """Parse the checkpoint's form; ``where`` names its file in errors.
 
         Raises:
-            CorruptionError: another release wrote it, or an editor; names file, keys, what was found and expected.
+            CorruptionError: another release or an editor wrote it.
         """
         topics = {
             check(name, TopicName, f"{where}: the topic {name!r}"): _members(
@@ -159,10 +150,10 @@ class SourceOffset:
 
 
 def check_share(group: QueryGroup | None, known: GroupMark | None) -> None:
-    """Refuse to go on with another share than the checkpoint's: partitions would be left out, or read again.
+    """Refuse a share other than the checkpoint's: partitions would be skipped.
 
     Raises:
-        OptionError: names both.
+        OptionError: names both shares.
     """
     before = known.share if known else "1/1"
     now = share_of(group) if group else "1/1"
@@ -174,5 +165,5 @@ def check_share(group: QueryGroup | None, known: GroupMark | None) -> None:
 
 
 def share_of(group: QueryGroup) -> str:
-    """Return which share of its group a query has, as offsets and messages write it."""
+    """Return a group's share as ``k/n``."""
     return "/".join(map(str, group.share))

@@ -1,4 +1,4 @@
-"""The source's options: names and meanings of Spark's Kafka source wherever one exists."""
+"""Options of the source, named as in Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyspark_commitlog.spark")
 
 EARLIEST, LATEST = -2, -1
-#: Start where the group is.
+#: Start at the group's offsets.
 GROUP = -3
 _NAMED = {"earliest": EARLIEST, "latest": LATEST}
 _SHARE = re.compile(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})")
@@ -41,9 +41,9 @@ _SOURCE = ("path", "subscribe", "subscribePattern", "assign", "startingOffsets",
 
 @dataclass(frozen=True, slots=True)
 class Timestamps:
-    """Where to start or end by timestamp (ms): one for all partitions, or one for some.
+    """Start or end by timestamp (ms), for all partitions or for some.
 
-    ``strict``: a partition all of whose records are earlier is an error; else it starts or ends at the latest.
+    ``strict``: a partition with only earlier records is an error; else it takes the latest offset.
     """
 
     at: int | Mapping[str, Mapping[int, int]]
@@ -55,13 +55,13 @@ class Timestamps:
         return frozenset() if isinstance(self.at, int) else frozenset(self.at)
 
     def of(self, topic: str, partitions: int) -> dict[int, int]:
-        """Return partition -> ms of the partitions that were given a timestamp."""
+        """Return partition -> ms of the partitions with a timestamp."""
         if isinstance(self.at, int):
             return dict.fromkeys(range(partitions), self.at)
         return dict(self.at.get(topic, {}))
 
 
-#: Where to start or end: one of EARLIEST and LATEST for all partitions, or an offset (or one of them) for some.
+#: Start or end: EARLIEST or LATEST for all partitions, or an offset (or one of them) for some.
 Offsets = int | dict[str, dict[int, int]]
 
 
@@ -87,11 +87,9 @@ class SourceOptions:
     topic_ids: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def check_incarnations(self, option: str, topic_ids: Mapping[str, str]) -> None:
-        """Refuse a query's offsets that are of a former incarnation of a topic.
+        """Refuse a query's offsets of a former incarnation of a topic.
 
-        Args:
-            option: that gives the offsets; one that gives no topic ids refuses nothing.
-            topic_ids: of the topics that are read.
+        ``option`` gives the offsets; one without topic ids passes.
 
         Raises:
             OptionError: names topic and ids.
@@ -106,10 +104,10 @@ class SourceOptions:
 
 
 def source_options(options: Mapping[str, str]) -> SourceOptions:
-    """Return a reader's options, checked.
+    """Parse a reader's options.
 
     Raises:
-        OptionError: names the option, the value and what is allowed.
+        OptionError: an option is invalid.
     """
     given = GivenOptions(options, _SOURCE, "source")
     if given.text("checkpointLocation") is not None:
@@ -138,13 +136,12 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
     )
 
 
-#: What ``view=latest`` excludes: it looks at all of a partition, in one task, before any filter.
+#: Excluded by ``view=latest``, which reads all of a partition, in one task, before any filter.
 _NOT_OF_A_VIEW = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "minPartitions",
                   "maxRecordsPerPartition", "groupShare")  # fmt: skip
 
 
 def _view(given: GivenOptions) -> bool:
-    """Return whether the newest record of each key is asked for."""
     view = given.text("view")
     if view is None:
         return False
@@ -162,7 +159,6 @@ def _view(given: GivenOptions) -> bool:
 
 
 def _limits(given: GivenOptions) -> TriggerLimits:
-    """Return how much a micro-batch takes, and when it is put off."""
     delay = given.milliseconds("maxTriggerDelay")
     limits = TriggerLimits(
         max_offsets=given.number("maxOffsetsPerTrigger", 1),
@@ -182,7 +178,6 @@ _SUBSCRIBE = {"subscribe": by_name, "subscribePattern": by_pattern, "assign": by
 
 
 def _selection(given: GivenOptions) -> TopicSelection:
-    """Return which topics and partitions to read; exactly one of three options says so, as in Spark's Kafka source."""
     asked = {name: value for name in _SUBSCRIBE if (value := given.text(name)) is not None}
     if not asked:
         example = "name the topics to read, for example .option('subscribe', 'flights')"
@@ -195,7 +190,6 @@ def _selection(given: GivenOptions) -> TopicSelection:
 
 
 def _group(given: GivenOptions) -> QueryGroup | None:
-    """Return the group that the query belongs to, by either name of the option."""
     own, kafka, share = given.text("groupId"), given.text("kafka.group.id"), given.text("groupShare")
     if own and kafka and own != kafka:
         raise OptionError(f"options 'groupId'={own!r} and 'kafka.group.id'={kafka!r} name two groups: give one")
@@ -222,7 +216,6 @@ def _starting(given: GivenOptions, selection: TopicSelection, group: QueryGroup 
 
 
 def _times(given: GivenOptions, side: str, selection: TopicSelection) -> Timestamps | None:
-    """Return where to start or end by timestamp; one for all goes before one for each, as in Spark's Kafka source."""
     strategy = given.word("startingOffsetsByTimestampStrategy") or "error"
     if strategy not in ("error", "latest"):
         raise OptionError(f"option 'startingOffsetsByTimestampStrategy'={strategy!r}: use error or latest")
@@ -239,7 +232,7 @@ def _times(given: GivenOptions, side: str, selection: TopicSelection) -> Timesta
 
 
 def _instant(name: str, value: object) -> int:
-    """Return a point in time, in ms since 1970, of a number or string of JSON; one before 1970 is refused later."""
+    """Return an instant in ms; one before 1970 is refused later."""
     if type(value) is int and value < 0:
         return value
     return instant_ms(name, value if isinstance(value, str) else str(_require_int(value)))
@@ -268,7 +261,6 @@ def _offsets(given: GivenOptions, name: str, selection: TopicSelection) -> Offse
 def _by_partition(
     name: str, text: str, selection: TopicSelection, minimum: int, use: str, number_of: Callable[[object], int]
 ) -> dict[str, dict[int, int]]:
-    """Return topic -> partition -> number, from JSON; ``number_of`` makes one of what stands there."""
     try:
         parsed = {topic: _numbers(topic, numbers, number_of) for topic, numbers in parse_json(text).items()}
     except OptionError:
@@ -290,7 +282,6 @@ def _by_partition(
 
 
 def _numbers(topic: str, numbers: Mapping[str, object], number_of: Callable[[object], int]) -> dict[int, int]:
-    """Return partition -> number; ``number_of`` makes one of what stands there."""
     found: dict[int, int] = {}
     for partition, value in numbers.items():
         if int(partition) in found:  # "0" beside "00"
@@ -300,12 +291,9 @@ def _numbers(topic: str, numbers: Mapping[str, object], number_of: Callable[[obj
 
 
 def _query_offset(given: GivenOptions, name: str) -> SourceOffset | None:
-    """Return an offset of a query of this source: of its progress, or a line of its checkpoint.
+    """Parse an offset of a query, from its progress or checkpoint.
 
     None if the option is something else.
-
-    Raises:
-        OptionError: it is one that was changed.
     """
     text = given.text(name)
     if text is None or not text.lstrip().startswith("{"):
@@ -325,7 +313,6 @@ def _query_offset(given: GivenOptions, name: str) -> SourceOffset | None:
 
 
 def _topic_ids(given: GivenOptions) -> dict[str, Mapping[str, str]]:
-    """Return option -> topic -> id, of the options that hold an offset of a query."""
     found = ((name, _query_offset(given, name)) for name in ("startingOffsets", "endingOffsets"))
     return {name: offset.topic_ids for name, offset in found if offset is not None}
 

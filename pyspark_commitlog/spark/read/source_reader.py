@@ -1,4 +1,4 @@
-"""Base of batch and streaming reads: bounds, plans of ranges, and tasks."""
+"""Base of batch and streaming reads: bounds, planned ranges, tasks."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pyspark_commitlog.spark")
 
-#: Topics of which a query remembers up to where it has seen them, those used last.
+#: Topics, least recently used dropped, whose newest entry seen a query remembers.
 _SEEN_TOPICS = 10_000
-#: Where each look is a request, a query asks as often whether it may still read.
+#: Interval of access checks if each look is a request.
 _ACCESS_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class OffsetRangePartition(InputPartition):
-    """An input partition: offsets of one topic-partition, nothing else (rule R8)."""
+    """Offsets of one topic-partition, nothing else (rule R8)."""
 
     value: OffsetRange
 
 
-#: Where to start or end, as it was asked for.
+#: Start or end as asked for.
 Starting: TypeAlias = "Offsets | Timestamps | GroupStart | None"
 
 
@@ -84,7 +84,6 @@ class SourceReader:
         return opened(self._open_root, self._options)
 
     def _progress(self) -> GroupProgress | None:
-        """Return the progress of the query's group, if it has one."""
         group, strict = self._options.group, self._options.fail_on_data_loss
         if group is None:
             return None
@@ -103,18 +102,18 @@ class SourceReader:
         return topic
 
     def _states(self, known: Mapping[str, str], *, all_there: bool = True) -> dict[str, TopicState]:
-        """Return the newest state of every subscribed or known topic, whatever life it is in.
+        """Return the newest states of subscribed or known topics, of any incarnation.
 
-        A known topic may be missing, which is a loss to report. With ``all_there`` false any may: for reports, and for
-        plans that are checked later.
+        Without ``all_there`` none need exist: for reports, and plans checked later. A missing known topic is always a
+        loss to report.
         """
         return {name: newest.state for name, newest in self._newest_of(known, all_there=all_there).items()}
 
     def _newest_of(self, known: Collection[str], *, all_there: bool) -> dict[str, Newest]:
-        """Return the newest entries; where a root has gone away, as another one has them.
+        """Return the newest entries, from another root if one fails.
 
         Raises:
-            RootNotAvailableError: the root is not there, and was when ``known`` topics were read.
+            RootNotAvailableError: the root is missing, though it held ``known`` topics.
         """
         try:
             return tried_elsewhere(lambda: self._look(known, all_there=all_there), self._let_go_of_roots)
@@ -124,7 +123,7 @@ class SourceReader:
             raise RootNotAvailableError.at(self._log().url) from error
 
     def _let_go_of_roots(self) -> bool:
-        """Open all topics again, where several roots were named; return whether that is so."""
+        """Drop topic handles, to reopen them; return whether several roots were named."""
         self._topics.clear()
         return bool(self._log().storage.others)
 
@@ -148,7 +147,7 @@ class SourceReader:
         return found
 
     def _as_far(self, topic: TopicLog, stored: Stored, state: TopicState) -> tuple[Stored, TopicState]:
-        """Return the newest entry of a root that shows what this query has seen at any: another may have shown more."""
+        """Return an entry no older than the newest seen at any root."""
         seen = self._seen.get(state.topic_id, 0)
         if stored.sequence < seen:
             topic.journal.await_shown(seen, PATIENCE_SECONDS)
@@ -157,16 +156,16 @@ class SourceReader:
         return stored, state
 
     def _saw(self, topic_id: str, sequence: int) -> None:
-        """Remember up to which entry of a topic this query has seen."""
         self._seen[topic_id] = max(sequence, self._seen.pop(topic_id, 0))
         while len(self._seen) > _SEEN_TOPICS:
             del self._seen[next(iter(self._seen))]
 
     @contextmanager
     def _losses(self) -> Iterator[ReportLoss]:
-        """Yield what each loss is reported to: it warns once, or, with failOnDataLoss, all are one error at the end.
+        """Yield the function that reports a loss, by warning or error.
 
-        A group's error about a changed topic names no records: the losses that were reported before are raised instead.
+        With failOnDataLoss one error at the end has all losses. They go before a TopicChangedError, which names no
+        records.
         """
         if not self._options.fail_on_data_loss:
             yield self._warn
@@ -185,7 +184,6 @@ class SourceReader:
             log.warning("%s; failOnDataLoss is false: %s", loss.what, loss.next)
 
     def _parts(self, ranges: Sequence[OffsetRange]) -> list[InputPartition]:
-        """Return ranges as Spark's partitions, cut as the options say."""
         parts = ranges
         if self._options.split != Split():
             from pyspark_commitlog.log.read.frame_bounds import FrameBounds
@@ -194,7 +192,7 @@ class SourceReader:
         return [OffsetRangePartition(part) for part in longest_first(self._anchored(parts))]
 
     def _anchored(self, parts: Sequence[OffsetRange]) -> Sequence[OffsetRange]:
-        """Return ranges that their tasks find without listing, where a listing is paid for."""
+        """Add anchors if listings cost requests, so that tasks need none."""
         if not parts or self._log().storage.can_append:
             return parts
         self._check_access({part.topic for part in parts})
@@ -205,9 +203,8 @@ class SourceReader:
     def _resolve(
         self, states: Mapping[str, TopicState], asked: Starting, default: int, option: str
     ) -> dict[TopicPartition, int]:
-        """Return an offset for every partition that is read; see ``by_offset`` and ``resolve``."""
         named = asked.topics if isinstance(asked, Timestamps) else set(asked if isinstance(asked, dict) else ())
-        if isinstance(asked, Timestamps):  # one for all names nothing that may be wrong
+        if isinstance(asked, Timestamps):  # a single time for all topics can't name a wrong one
             option = by_timestamp(option)
         for name in sorted(named - set(states)):  # a pattern takes it
             raise OptionError(f"option {option!r} names topic {name!r}, which does not exist")
@@ -248,7 +245,7 @@ class SourceReader:
         return read_explained(converted)
 
     def _check_access(self, names: Collection[str]) -> None:
-        """Ask now and then whether the principal may still read: tasks that have anchors don't."""
+        """Check read access at intervals: tasks with anchors don't."""
         root = self._log()
         now = root.storage.clock.monotonic()
         if self._allowed is None or now - self._allowed >= _ACCESS_SECONDS:
@@ -256,7 +253,7 @@ class SourceReader:
             self._allowed = now
 
     def _to_read(self, wanted: OffsetRange) -> TopicLog:
-        """Return a handle for a task. With anchors it asks no more than it must: the planner asked root and rules."""
+        """Return a task's handle; with anchors, without the planner's checks."""
         root = self._log()
         if not wanted.anchors:
             return root.topic(wanted.topic)
@@ -266,22 +263,21 @@ class SourceReader:
         return topic
 
     def _limit_rows(self, rows: Iterator[Rows]) -> Iterator[Rows]:
-        """Return the rows that a task yields: all of them without a pushed limit."""
         return rows
 
 
 def check_end(asked: Offsets | Timestamps | None) -> None:
-    """Refuse the earliest offset as an end, of all partitions or of one, as Kafka does.
+    """Refuse earliest as an end, as Kafka does.
 
     Raises:
-        OptionError: it is asked for.
+        OptionError: an end is earliest.
     """
     if asked == EARLIEST or (isinstance(asked, dict) and any(EARLIEST in ends.values() for ends in asked.values())):
         raise OptionError("option 'endingOffsets'='earliest' makes no sense (nor -2 in JSON): it would be empty")
 
 
 def by_timestamp(option: str) -> str:
-    """Return the option that gives timestamps, partition by partition, in place of the offsets of ``option``."""
+    """Return the timestamp option in place of the offset option."""
     return f"{option}ByTimestamp"
 
 
@@ -301,12 +297,12 @@ def check_partitions(option: str, name: str, state: TopicState, partitions: Iter
 def by_offset(
     topic: TopicLog, state: TopicState, asked: Offsets | Timestamps | None, taken: Sequence[int]
 ) -> Offsets | None:
-    """Return where to start or end by offset: timestamps are looked up, those of the partitions that are ``taken``.
+    """Return start or end by offset; look up timestamps of ``taken`` partitions.
 
-    No offset is above the high watermark of ``state``, though a record was put there meanwhile: it would be a loss.
+    No offset exceeds the high watermark of ``state``: a record put since may match, but would be a loss.
 
     Raises:
-        OptionError: all records of a partition are earlier, and the strategy is ``error``.
+        OptionError: only earlier records, and the strategy is ``error``.
     """
     if not isinstance(asked, Timestamps):
         return asked
@@ -315,12 +311,12 @@ def by_offset(
 
 
 def by_time(topic: TopicLog, state: TopicState, asked: Timestamps, taken: Sequence[int]) -> dict[int, int]:
-    """Return partition -> offset of the first record that is not earlier, or the latest without one.
+    """Return partition -> first offset not earlier, else LATEST.
 
-    Such a record may be above the high watermark of ``state``: it was put there meanwhile.
+    The record may be above the high watermark of ``state``, if put since.
 
     Raises:
-        OptionError: all records of a partition are earlier, and the strategy is ``error``.
+        OptionError: only earlier records, and the strategy is ``error``.
     """
     from pyspark_commitlog.log.read.timestamps import find_time
 
@@ -344,11 +340,10 @@ def resolve(
 ) -> list[int]:
     """Return an offset for every partition of a topic (pure).
 
-    Partitions that JSON leaves out get ``default`` (earliest for a start, latest for an end). ``report`` gets the
-    loss of an offset outside [log start offset, high watermark]; the nearer of the two is taken.
+    Partitions without one get ``default``. Offsets outside the log are reported, and moved inside.
 
     Raises:
-        OptionError: a partition that does not exist.
+        OptionError: a partition does not exist.
     """
     wanted: dict[int, int] = {}
     fallback = default

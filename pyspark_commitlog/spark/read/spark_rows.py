@@ -1,4 +1,4 @@
-"""From the log's rows to the Arrow batches that Spark expects: columns put side by side, none of them per row."""
+"""Arrow batches for Spark from the log's rows, column by column."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pyarrow as pa
 from pyspark_commitlog.format.columns import SCHEMA, bounded
 from pyspark_commitlog.log.read.reader import Rows
 
-#: Batches with fewer rows are joined before they go to Spark, where every batch has its price,
+#: Smaller batches are joined before they go to Spark, as every batch has its price,
 MIN_ROWS = 4096
-#: as long as they take no more bytes than this; a batch that does is cut.
+#: up to this many bytes; larger batches are cut.
 MAX_BYTES = 16 * 2**20
 
 
 def wanted_columns(schema: pa.Schema) -> tuple[str, ...]:
-    """Return the columns of a frame that ``schema`` needs; the others are made from the frame's header."""
+    """Return the frame columns in ``schema``; others come from the header."""
     return tuple(name for name in SCHEMA.names if name in schema.names)
 
 
@@ -26,12 +26,7 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 class SparkRows:
-    """Converts the rows of one topic-partition.
-
-    Args:
-        schema: what Spark expects, exactly.
-        topic, partition: values of the constant columns.
-    """
+    """Converter of one topic-partition's rows to exactly the schema of Spark."""
 
     def __init__(self, schema: pa.Schema, topic: str, partition: int) -> None:
         self._schema = schema
@@ -74,7 +69,6 @@ class SparkRows:
         return column if column.type == field.type else column.cast(field.type)
 
     def _repeat(self, name: str, value: pa.Scalar, count: int) -> pa.Array:
-        """Return a constant column, cut from a cached one that grows."""
         key = (name, value.as_py() if name == "timestampType" else 0)
         cached = self._repeated.get(key)
         if cached is None or len(cached) < count:

@@ -1,7 +1,7 @@
-"""Cut ranges of offsets into several Spark partitions (minPartitions, maxRecordsPerPartition). Pure.
+"""Split ranges of offsets into Spark partitions. Pure.
 
-Spark: ``KafkaOffsetRangeCalculator``. A frame that is cut is decoded by two tasks, so cuts move to frames' bounds
-where that leaves the parts about as large as asked.
+Spark: ``KafkaOffsetRangeCalculator`` (minPartitions, maxRecordsPerPartition). Cuts prefer frame bounds: a frame that is
+cut is decoded twice.
 """
 
 from __future__ import annotations
@@ -13,22 +13,21 @@ from itertools import pairwise
 
 from pyspark_commitlog.model import OffsetRange
 
-#: Returns where the frame that holds an offset starts and ends; None where nobody knows.
+#: Returns start and end of the frame that holds an offset; None if unknown.
 FrameOf = Callable[[int], tuple[int, int] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How a read is cut: at least so many Spark partitions, none with more records. None: as many as there are."""
+    """Minimum number of Spark partitions, and maximum records of each."""
 
     min_partitions: int | None = None
     max_records: int | None = None
 
     def counts(self, sizes: Sequence[int]) -> list[int]:
-        """Return into how many parts each range is cut: first by the most a part may hold, then the largest parts.
+        """Return parts per range: by ``max_records``, then largest first.
 
-        Args:
-            sizes: offsets in each range, at least 1.
+        ``sizes`` are numbers of offsets, at least 1.
         """
         parts = [1 if self.max_records is None else -(-size // self.max_records) for size in sizes]
         missing = (self.min_partitions or 0) - sum(parts)
@@ -44,12 +43,9 @@ class Split:
 
 
 def split(ranges: Sequence[OffsetRange], how: Split, frames_of: Callable[[OffsetRange], FrameOf]) -> list[OffsetRange]:
-    """Return the parts of all ranges, in order.
+    """Return the parts of nonempty ranges, in order.
 
-    Args:
-        ranges: none of them empty.
-        how: they are cut.
-        frames_of: returns where the frames of a range lie; asked only where a range is cut.
+    ``frames_of`` returns the frame lookup of a range; called only for those that are cut.
     """
     parts: list[OffsetRange] = []
     for wanted, count in zip(ranges, how.counts([span.end - span.start for span in ranges]), strict=True):
@@ -63,13 +59,10 @@ def split(ranges: Sequence[OffsetRange], how: Split, frames_of: Callable[[Offset
 
 
 def longest_first(parts: Sequence[OffsetRange]) -> list[OffsetRange]:
-    """Return the topic-partition with the longest part first; parts of one stay adjacent and in order.
+    """Sort topic-partitions by their longest part, descending.
 
-    Spark begins tasks in the order of their partitions: a long one that is begun last runs on alone. Results follow
-    that order, too, so records of a partition leave ``collect()`` or a streamed copy by offset only if its parts do.
-
-    Args:
-        parts: those of one topic-partition by offset.
+    Parts of one stay adjacent, by offset: results follow Spark's partitions, so ``collect()`` keeps a partition's
+    order. Spark also starts tasks in that order, and a long one last would run alone.
     """
     longest: dict[tuple[str, int], int] = {}
     for part in parts:
@@ -82,8 +75,7 @@ def longest_first(parts: Sequence[OffsetRange]) -> list[OffsetRange]:
 def cuts(start: int, end: int, parts: int, max_records: int | None, frame_of: FrameOf) -> Iterator[int]:
     """Yield the ``parts - 1`` offsets at which a range is cut.
 
-    A cut goes to the nearer bound of its frame if that moves it by at most half a part and leaves no part empty or
-    above ``max_records``; else it stays inside the frame.
+    A cut moves to its frame's nearer bound by at most half a part, leaving no part empty or above ``max_records``.
     """
     most = end - start if max_records is None else max_records
     for left in range(parts - 1, 0, -1):

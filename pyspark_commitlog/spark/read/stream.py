@@ -1,4 +1,4 @@
-"""The micro-batch reader: what is committed, batch by batch."""
+"""Micro-batch reader of committed records."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from pyspark_commitlog.spark.read.throttle import Throttle
 if TYPE_CHECKING:
     from pyspark_commitlog.spark.read.group_progress import GroupProgress
 
-#: What keeps a new query from starting: in the place of its first offset, which is never written.
+#: Error that keeps a new query from starting, in place of its first offset; never written.
 _REFUSED = "__refused"
 
 
 class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what is committed, micro-batch by micro-batch."""
+    """Reader of committed records, micro-batch by micro-batch."""
 
     def __init__(self, open_root: OpenRoot, options: SourceOptions, schema: StructType) -> None:
         super().__init__(open_root, options, schema)
@@ -72,7 +72,7 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         return PacedLooks(self._options.poll_requests_per_hour, listed=self._options.selection.pattern is not None)
 
     def _awaited(self, known: Mapping[str, str]) -> dict[str, TopicState]:
-        """Return the newest states for a query that waits: where each look is a request, no oftener than is due."""
+        """Return the newest states, paced if each look is a request."""
         storage = self._log().storage
         if storage.can_append:
             return self._states(known)
@@ -80,10 +80,10 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         return self._looks.look(frozenset(known), storage.clock.monotonic, read)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return where a new query starts: the same whenever Spark asks, which is twice.
+        """Return the start of a new query, the same at each call.
 
-        Spark also asks before it plays the first batch again, which has a start of its own. So what keeps a new query
-        from starting is raised by what Spark asks next, if that needs the answer.
+        Spark also asks before it replays the first batch, which has its own start. So the next call that needs the
+        answer raises an error.
         """
         if self._initial is None:
             try:
@@ -96,7 +96,7 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
     def _first_offset(self) -> SourceOffset:
         group = self._following()
         asked = LATEST if self._options.starting is None else self._starting(group)
-        states = self._states({})  # after the group: it may know entries that are newer than an earlier look
+        states = self._states({})  # after the group, whose entries may be newer than an earlier look
         offsets = self._resolve(states, asked, EARLIEST, "startingOffsets")
         return SourceOffset(offsets, topic_ids(states), group.mark(None) if group else None, lineages(states))
 
@@ -111,22 +111,22 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         return group.commit(reached, set(topics)) if group else None
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit for Spark; ``latestOffset`` puts all of them together."""
+        """Return the limit for Spark; ``latestOffset`` combines all of them."""
         return self._options.limits.for_spark()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Remember what is there now: the query ends when it is read.
+        """Fix the present end, at which the query ends.
 
-        Where there is no root, ``latestOffset`` says so, which knows whether the query has a checkpoint.
+        A missing root is reported by ``latestOffset``, which knows whether there is a checkpoint.
         """
         self._is_available_now = True
         with suppress(RootNotFoundError):
             self._target = high_watermarks(self._states({}, all_there=False), self._options.selection)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return where the next micro-batch ends: all that is committed, or a fair share of the limits.
+        """Return the end of the next micro-batch, within the limits.
 
-        What ends at ``start`` is over: this is where the group learns it, also of the last batch of a run.
+        All before ``start`` is processed: here the group learns it, also for a run's last batch.
         """
         begin = self._offset(start)
         check_share(self._options.group, begin.group)
@@ -152,16 +152,15 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
             spans = ((place, to_read.starts[place], end) for place, end in ends.items())
             report_each(lost_ahead(spans, states), report)
         reached, first = SourceOffset(ends, ids, begin.group), self._is_new(start)
-        if reached == begin and not restored and not first and not before:  # else it has to say what was reported
+        if reached == begin and not restored and not first and not before:  # else it has to record what was reported
             self._answered = start, begin
             return start
         there = {name: state for name, state in states.items() if ids.get(name) == state.topic_id}
         gone = {name: lineage for name, lineage in begin.lineages.items() if ids.get(name) == begin.topic_ids.get(name)}
-        reached = replace(reached, group=mark, lineages={**gone, **lineages(there)})  # it may be put back from a copy
+        reached = replace(reached, group=mark, lineages={**gone, **lineages(there)})  # it may be restored
         return self._answer(replace(reached, start=batch_start(begin, reached, to_read.starts, is_first=first)))
 
     def _is_new(self, start: dict[str, Any]) -> bool:
-        """Return whether it is a new query that starts here: where one would, an old one may have come to."""
         return start == self._initial and not self._has_planned
 
     def _answer(self, reached: SourceOffset) -> dict[str, Any]:
@@ -169,10 +168,10 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         return self._answered[0]
 
     def _offset(self, answer: dict[str, Any]) -> SourceOffset:
-        """Return the value of a JSON offset; Spark mostly hands back what it was answered last.
+        """Parse an offset, mostly the last answer.
 
         Raises:
-            CommitLogError: it is where a new query starts, and something keeps it from starting.
+            CommitLogError: a new query can't start here.
         """
         if self._answered is not None and self._answered[0] == answer:
             return self._answered[1]
@@ -192,9 +191,9 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         return SourceOffset(high_watermarks(states, self._options.selection), topic_ids(states)).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return one range per topic-partition with new records.
+        """Return ranges for each topic-partition with new records.
 
-        A batch that is played again starts where it was planned from, not where a query or a topic would start now.
+        A replayed batch starts where it was planned, not where a query or topic would start now.
         """
         until = self._offset(end)
         begin = self._planned_start(start, until)
@@ -208,14 +207,14 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         return self._parts(readable)
 
     def _planned_start(self, start: dict[str, Any], until: SourceOffset) -> SourceOffset:
-        """Return the start that the end of a batch has, unless that is of another batch; else ``start``."""
+        """Return the start recorded in the end, unless of another batch."""
         if until.start is not None and start == self._initial:
             return until.start
         begin = self._offset(start)
         return until.start if until.start is not None and until.start.extends(begin) else begin
 
     def _restored(self, reached: SourceOffset, states: Mapping[str, TopicState]) -> dict[str, Divergence]:
-        """Return which topics were restored from a copy since an offset was reached."""
+        """Return the topics restored from a copy since an offset was reached."""
         restored = {}
         for name, mark in reached.lineages.items():
             state = states.get(name)
@@ -227,14 +226,14 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         return restored
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Commit to the group, if there is one. Spark's checkpoint holds the query's progress."""
+        """Commit to the group, if any; Spark's checkpoint holds the progress."""
         self._follow(self._offset(end))
 
     def stop(self) -> None:
-        """Nothing to close. When the query ended, end the process as well.
+        """Exit the process if the query ended.
 
-        Spark closes the pipe to say so. Its worker would then try to answer that, and print a traceback when nobody
-        listens (``python_streaming_source_runner``).
+        Spark closes the pipe, and its worker would print a traceback when it answers
+        (``python_streaming_source_runner``).
         """
         if isinstance(sys.exception(), EOFError):
             os._exit(0)

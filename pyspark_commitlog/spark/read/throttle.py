@@ -1,4 +1,4 @@
-"""Applies a query's limits to what is there to read; remembers when the last micro-batch was, and what it read."""
+"""Trigger limits applied over the micro-batches of a run."""
 
 from __future__ import annotations
 
@@ -15,12 +15,7 @@ if TYPE_CHECKING:
 
 
 class Throttle:
-    """Cuts micro-batches of one run of a query.
-
-    Args:
-        limits: of the query.
-        topic: returns the handle of a topic.
-    """
+    """Limiter of micro-batches, for one run of a query."""
 
     def __init__(self, limits: TriggerLimits, topic: Callable[[str], TopicLog]) -> None:
         self._limits, self._topic = limits, topic
@@ -33,12 +28,9 @@ class Throttle:
     def cut(
         self, available: AvailableOffsets, ends: Mapping[TopicPartition, int], *, may_wait: bool
     ) -> dict[TopicPartition, int]:
-        """Return where a micro-batch ends: where it starts if it is put off, else as far as every limit allows.
+        """Cut a micro-batch by every limit, to nothing if it is delayed.
 
-        Args:
-            available: where it starts.
-            ends: how far it may go.
-            may_wait: whether minOffsetsPerTrigger counts.
+        ``may_wait`` applies minOffsetsPerTrigger.
         """
         limits, ends = self._limits, dict(ends)
         waiting = {place.topic for place, end in ends.items() if available.starts[place] < end}
@@ -56,7 +48,6 @@ class Throttle:
         return ends
 
     def _stored(self, topics: Iterable[str], ids: Mapping[str, str]) -> StoredBytes:
-        """Return the topics' stored bytes; entries that were read are remembered."""
         from pyspark_commitlog.log.read.sizes import StoredSizes
 
         keys = {name: (name, ids[name]) for name in topics}

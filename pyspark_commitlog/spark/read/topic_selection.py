@@ -1,4 +1,4 @@
-"""Which topics and partitions a query reads: named, by a pattern, or one by one. Pure."""
+"""Topics and partitions that a query selects. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.format.given_json import RepeatedKeyError, parse_json
 from pyspark_commitlog.format.paths import check_topic_name, is_topic_name
 
-#: A class of Java's that holds another one, or an intersection.
+#: A character class of Java's with a nested class or an intersection.
 _OF_JAVA = re.compile(r"\[\^?\]?[^]]*?(?:\[|&&)")
 
 
 @dataclass(frozen=True, slots=True)
 class QueryGroup:
-    """The group that a query belongs to, and its share: the partitions whose number leaves ``k`` - 1, divided by n."""
+    """Group of a query, and its share (k, n).
+
+    Share: partitions congruent k - 1 modulo n.
+    """
 
     name: str
     share: tuple[int, int] = (1, 1)
@@ -26,9 +29,10 @@ class QueryGroup:
 class TopicSelection:
     """Topics and partitions of a query (Spark: ``ConsumerStrategy``).
 
-    ``topics`` are those that were named, sorted: none with a ``pattern``. ``assigned`` holds the partitions of each
-    topic, ascending; None takes all, also those that are added later. ``share`` is (k, n): of those the ones whose
-    number leaves k - 1, divided by n.
+    Attributes:
+        topics: named topics, sorted; empty with a ``pattern``.
+        assigned: ascending partitions of each topic; None takes all, also later ones.
+        share: as in ``QueryGroup``.
     """
 
     topics: tuple[str, ...] = ()
@@ -38,22 +42,22 @@ class TopicSelection:
 
     @property
     def in_words(self) -> str:
-        """Return it in words."""
+        """Return the topics in words."""
         return ", ".join(self.topics) if self.pattern is None else f"those that match {self.pattern.pattern!r}"
 
     def takes(self, topic: str) -> bool:
-        """Return whether a topic is one of them."""
+        """Return whether a topic is selected."""
         return topic in self.topics if self.pattern is None else self.pattern.fullmatch(topic) is not None
 
     def select_topics(self, names: Iterable[str]) -> list[str]:
-        """Return the names that match the pattern, sorted; reserved ones never match."""
+        """Return the names that match, sorted; reserved ones never do."""
         return sorted(name for name in names if self.takes(name) and is_topic_name(name))
 
     def partitions(self, topic: str, count: int) -> Sequence[int]:
-        """Return which of a topic's partitions are read.
+        """Return the partitions of a topic that are read.
 
         Raises:
-            OptionError: one was assigned that the topic does not have.
+            OptionError: an assigned partition does not exist.
         """
         number, of = self.share
         if self.assigned is None:
@@ -65,10 +69,11 @@ class TopicSelection:
 
 
 def by_name(text: str) -> TopicSelection:
-    """Return the selection of option ``subscribe``: topics, separated by commas.
+    """Parse option ``subscribe``: topics, separated by commas.
 
     Raises:
-        OptionError: there is none. UsageError: a name that no topic can have.
+        OptionError: there is no topic.
+        UsageError: a name is invalid.
     """
     topics = tuple(sorted({check_topic_name(name.strip()) for name in text.split(",") if name.strip()}))
     if not topics:
@@ -77,10 +82,10 @@ def by_name(text: str) -> TopicSelection:
 
 
 def by_pattern(text: str) -> TopicSelection:
-    """Return the selection of option ``subscribePattern``: a regular expression for whole names.
+    """Parse option ``subscribePattern``: a regular expression for whole names.
 
     Raises:
-        OptionError: it is none.
+        OptionError: the expression is invalid.
     """
     if _OF_JAVA.search(re.sub(r"\\.", "", text)):
         raise OptionError(
@@ -94,10 +99,10 @@ def by_pattern(text: str) -> TopicSelection:
 
 
 def by_partition(text: str) -> TopicSelection:
-    """Return the selection of option ``assign``: JSON, topic -> list of partitions.
+    """Parse option ``assign``: JSON, topic -> list of partitions.
 
     Raises:
-        OptionError: it is something else, or names nothing.
+        OptionError: the value has another form, or is empty.
     """
     wrong = OptionError(f"option 'assign'={text!r}: use JSON like {{\"flights\": [0, 1]}}: at least one partition each")
     try:

@@ -1,7 +1,4 @@
-"""How much a micro-batch takes, and when it is put off. Pure.
-
-Spark hands a Python source one limit object, so all of them are put together here (Spark: ``CompositeReadLimit``).
-"""
+"""Limits and delay of micro-batches (Spark: ``CompositeReadLimit``). Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from pyspark_commitlog.model import TopicPartition
 
-#: What a query waits for ``minOffsetsPerTrigger`` at most, ms.
+#: Longest wait for ``minOffsetsPerTrigger``, ms.
 MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
 
 Places = Mapping[TopicPartition, int]
@@ -20,7 +17,7 @@ Places = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class TriggerLimits:
-    """A query's limits: records, stored bytes, and milliseconds since the micro-batch before. None: no limit."""
+    """Limits of a micro-batch in records, stored bytes and ms; None: unlimited."""
 
     max_offsets: int | None = None
     min_offsets: int | None = None
@@ -28,7 +25,7 @@ class TriggerLimits:
     max_delay_ms: int = MAX_TRIGGER_DELAY_MS
 
     def for_spark(self) -> ReadLimit:
-        """Return the one limit that Spark gets, and hands back for each micro-batch."""
+        """Return the one limit that Spark gets, which stands for all."""
         if self.max_offsets is not None:
             return ReadMaxRows(self.max_offsets)
         if self.max_bytes is not None:
@@ -36,11 +33,9 @@ class TriggerLimits:
         return ReadAllAvailable() if self.min_offsets is None else ReadMinRows(self.min_offsets)
 
     def puts_off(self, starts: Places, ends: Places, waited_ms: float | None) -> bool:
-        """Return whether too little is there yet (Spark: ``KafkaMicroBatchStream.delayBatch``).
+        """Return whether a micro-batch is delayed (Spark: ``KafkaMicroBatchStream.delayBatch``).
 
-        Args:
-            starts, ends: what is there to read.
-            waited_ms: since the micro-batch before; None before the first one of a run, which does not wait.
+        ``waited_ms`` is None before a run's first, which is never delayed.
         """
         if self.min_offsets is None or waited_ms is None:
             return False
@@ -49,14 +44,14 @@ class TriggerLimits:
 
 @dataclass(frozen=True, slots=True)
 class StoredBytes:
-    """Stored bytes between two offsets, and the offset that so many reach."""
+    """Stored bytes between two offsets, and the offset that a budget reaches."""
 
     between: Callable[[TopicPartition, int, int], int]
     reached: Callable[[TopicPartition, int, int, int], int]
 
 
 def cut_by_bytes(starts: Places, ends: Places, max_bytes: int, stored: StoredBytes) -> dict[TopicPartition, int]:
-    """Return where a trigger of about ``max_bytes`` ends: every partition gets its share of the bytes, and a record."""
+    """Cut ends to about ``max_bytes``, shared by size, at least one record."""
     places = [place for place, end in ends.items() if starts[place] < end]
     sizes = {place: stored.between(place, starts[place], ends[place]) for place in places}
     shares = prorate({}, sizes, max_bytes)
@@ -75,11 +70,11 @@ def _total(starts: Places, ends: Places) -> int:
 def prorate(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int
 ) -> dict[TopicPartition, int]:
-    """Return where a trigger of ``limit`` records ends: every partition gets its share of the backlog.
+    """Cut ends to ``limit`` records, shared in proportion to the backlog.
 
-    Shares below 1 are rounded up, so that no partition starves, and may exceed the limit together (Spark:
-    ``KafkaMicroBatchStream.rateLimit``). Others are rounded down, and what that leaves goes to those cut most: a
-    backlog of n limits takes n triggers.
+    Shares below 1 round up, so that no partition starves, even above the limit (Spark:
+    ``KafkaMicroBatchStream.rateLimit``). Others round down; the remainder goes to those cut most, so n limits of
+    backlog take n triggers.
     """
     backlog = {place: max(0, end[place] - start.get(place, 0)) for place in end}
     total = sum(backlog.values())

@@ -1,1 +1,1 @@
-"""Beside a session: its settings, its queries' lag, and the checkpoints of stopped queries."""
+"""Session settings, lag of queries, and checkpoints of stopped queries."""

@@ -1,7 +1,6 @@
-"""One line that makes Spark fast for this source: ``configure(SparkSession.builder)``.
+"""Settings that make Spark fast: ``configure(SparkSession.builder)``.
 
-Only settings that are safe for every job are made, none that the user made is changed, and what was set is logged.
-``commitlog spark-conf`` prints the same for spark-submit. The module imports no pyspark before it is called.
+All are safe for every job and leave the user's unchanged. Importing the module does not import pyspark.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pyspark_commitlog.spark")
 
-#: Safe for every job. Why each is there: spark-conf/spark-defaults.conf.
+#: Safe for every job. Reasons: spark-conf/spark-defaults.conf.
 SETTINGS: Mapping[str, str] = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
 }
-#: Read when a JVM starts. Spark asks for nulls itself before it takes a value.
+#: Read when a JVM starts. Spark checks for nulls itself before it takes a value.
 JAVA_OPTIONS = "-Darrow.enable_null_check_for_get=false"
-#: What ``arrow_checks=False`` adds: no check of bounds with every value.
+#: Added by ``arrow_checks=False``: no check of bounds with every value.
 UNCHECKED = "-Darrow.enable_unsafe_memory_access=true"
 DRIVER_JAVA, EXECUTOR_JAVA = "spark.driver.defaultJavaOptions", "spark.executor.defaultJavaOptions"
 #: For checkpoints on a local disk: Spark's default starts a process for each rename.
@@ -41,15 +40,13 @@ _OWN_PYTHON = ("spark.pyspark.python", "spark.pyspark.driver.python")
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Facts that ``plan`` decides by.
+    """Inputs of ``plan``.
 
     Attributes:
-        given: the settings that the user made, wherever.
-        environment: the variables that matter, those that are set.
-        python: this interpreter.
-        quick_python: the script that starts it sooner; None where it can't be used.
-        jvm_runs: Spark's JVM is there already (spark-submit): its options and its environment stand.
-        has_address: this machine's name has an address. Without one Spark does not start.
+        given: the user's settings, from all sources.
+        quick_python: script that starts ``python`` sooner; None if unusable.
+        jvm_runs: Spark's JVM runs already (spark-submit): its options and environment stand.
+        has_address: this machine's name has an address; Spark needs one.
     """
 
     given: Mapping[str, str]
@@ -67,7 +64,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Spark's settings and environment variables to set, and those kept as given."""
+    """Settings and variables to set, and the names kept as given."""
 
     settings: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -94,16 +91,12 @@ def plan(now: Situation, *, arrow_checks: bool = True) -> Plan:
 
 
 def _address(now: Situation) -> dict[str, str]:
-    """Return the variable that gives Spark an address where it would find none."""
     needed = now.is_local and not now.jvm_runs and not now.has_address and _ADDRESS not in now.environment
     return {_ADDRESS: "127.0.0.1"} if needed else {}
 
 
 def _python(now: Situation) -> dict[str, str]:
-    """Return the variables that name this interpreter to Spark's Python processes.
-
-    Without them Spark takes ``python3`` from PATH. On a cluster the workers' path is the user's to say.
-    """
+    """Name this interpreter to Spark, except on a cluster."""
     named = now.environment.get("PYSPARK_PYTHON")
     if not now.is_local or now.jvm_runs or any(name in now.given for name in _OWN_PYTHON):
         return {}
@@ -115,21 +108,20 @@ def _python(now: Situation) -> dict[str, str]:
 
 
 def configure(builder: SparkSession.Builder, *, arrow_checks: bool = True) -> SparkSession.Builder:
-    """Make the settings that this source is fast with; call it before ``getOrCreate``.
+    """Add the settings that make this source fast; call it before ``getOrCreate``.
 
-    A setting of yours stays: from the builder, ``spark-defaults.conf``, ``--conf`` or the environment. Where Python
-    and Java run on one machine, Spark's Python processes become this interpreter (``PYSPARK_PYTHON``), started
-    without compiling PySpark. What was set is logged at INFO by ``pyspark_commitlog.spark``.
+    Your own settings stay: from the builder, ``spark-defaults.conf``, ``--conf`` or the environment. If Python and Java
+    run on one machine, Spark's Python processes become this interpreter (``PYSPARK_PYTHON``), started without compiling
+    PySpark. ``pyspark_commitlog.spark`` logs the settings made at INFO. An existing session keeps its settings; a
+    warning names those that it lacks.
 
     Args:
-        builder: as from ``SparkSession.builder``; it is changed and returned.
-        arrow_checks: False leaves out Arrow's check of bounds with every value: reads are faster, and a fault in
-            Spark or in a Python function would crash Java instead of failing the query.
-
-    A session that is there already keeps its settings: a warning names those that it lacks.
+        builder: the ``SparkSession.builder``, which is changed and returned.
+        arrow_checks: False omits Arrow's bounds check of every value: reads are faster, but a fault in Spark or a
+            Python function crashes Java instead of failing the query. Default: True.
 
     Raises:
-        UsageError: this is no builder.
+        UsageError: ``builder`` is no builder.
     """
     options = getattr(builder, "_options", None)
     if not isinstance(options, dict):
@@ -153,7 +145,6 @@ def configure(builder: SparkSession.Builder, *, arrow_checks: bool = True) -> Sp
 
 
 def _running() -> dict[str, str] | None:
-    """Return the settings of the session that runs; None where there is none."""
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context
@@ -178,7 +169,6 @@ def _situation(options: Mapping[str, Any]) -> Situation:
 
 
 def _of_jvm() -> dict[str, str]:
-    """Return the settings of spark-submit: its files and ``--conf``, as the JVM knows them."""
     from pyspark import SparkConf, SparkContext
 
     SparkContext._ensure_initialized()
@@ -186,7 +176,6 @@ def _of_jvm() -> dict[str, str]:
 
 
 def _of_files() -> dict[str, str]:
-    """Return the settings that a JVM to be started would find: spark-defaults.conf and PYSPARK_SUBMIT_ARGS."""
     home, submit = _spark_home(), environment("PYSPARK_SUBMIT_ARGS") or ""
     directory = environment("SPARK_CONF_DIR") or f"{home}/conf"
     read = process.read_text(f"{directory}/spark-defaults.conf")
@@ -199,7 +188,7 @@ def _of_files() -> dict[str, str]:
 
 
 def parsed(text: str) -> dict[str, str]:
-    """Return the settings in a ``spark-defaults.conf`` (pure): a name, then blanks, ``=`` or ``:``, then its value."""
+    """Parse a ``spark-defaults.conf``, a name and a value per line (pure)."""
     settings = {}
     for line in text.splitlines():
         stripped = line.strip()
@@ -210,9 +199,9 @@ def parsed(text: str) -> dict[str, str]:
 
 
 def of_arguments(text: str) -> dict[str, str]:
-    """Return the settings of spark-submit's arguments (pure).
+    """Parse spark-submit's arguments to settings (pure).
 
-    ``--conf name=value`` counts by name, ``--other value`` by other.
+    ``--conf name=value`` is keyed by name, ``--other value`` by other.
     """
     import shlex
 
@@ -231,7 +220,7 @@ def of_arguments(text: str) -> dict[str, str]:
 
 
 def quick_python() -> str | None:
-    """Return the path of the script that starts a Python without Spark's archive; None where it can't be run."""
+    """Return the path of ``quick-python``; None if it can't be run."""
     return process.executable(process.sibling_path(spark.__file__, "quick-python"))
 
 
@@ -242,7 +231,6 @@ def _spark_home() -> str:
 
 
 def _pyspark_is_installed() -> bool:
-    """Return whether the PySpark of this interpreter is the one whose archive Spark would put first."""
     import pyspark
 
     home, installed = _spark_home(), process.sibling_path(pyspark.__file__, "")

@@ -1,4 +1,4 @@
-"""How far a query is behind its topics, from what Spark reports of a micro-batch. Pure."""
+"""Lag of a query, from Spark's report of a micro-batch. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from pyspark_commitlog.spark.read.source_offset import TOPIC_IDS, SourceOffset
 
-#: What errors call the offsets that Spark reports.
+#: Source of the offsets in errors.
 _PROGRESS = "offsets of the query's progress"
-#: Of the id of a query without a name, characters.
+#: Characters of the id shown for a query without a name.
 _ID_SHOWN = 8
-#: The metrics of ``prometheus``, and what they mean.
+#: Metrics of ``prometheus`` with their help texts.
 _METRICS = {
     "commitlog_query_active": "1 while the query runs, 0 when it has ended: all else is of its last micro-batch.",
     "commitlog_query_input_rows_per_second": "Records per second that arrived before the last micro-batch.",
@@ -27,11 +27,13 @@ _METRICS = {
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """Where a query is in a partition: the next offset that it reads, the high watermark, and what lies between.
+    """Position of a query in a partition.
 
-    ``behind_bytes`` are the stored bytes that it has not read, ``behind_ms`` the age of the first such record: 0 where
-    there is none, None where nobody looked. ``source`` is the number of the source that reads it, among all of the
-    query's, as in its checkpoint: several may read one topic.
+    Attributes:
+        offset: the next offset to read.
+        behind_bytes: stored bytes not read; None if not looked up.
+        behind_ms: age of the first record not read; 0 without one, None if not looked up.
+        source: number of the source in the query: several may read one topic.
     """
 
     topic: str
@@ -44,16 +46,18 @@ class PartitionLag:
 
     @property
     def lag(self) -> int:
-        """Return how many offsets are not read yet."""
+        """Return the number of offsets not read yet."""
         return max(0, self.high_watermark - self.offset)
 
 
 @dataclass(frozen=True, slots=True)
 class QueryLag:
-    """A query after a micro-batch: rates in records per second, and its partitions, sorted.
+    """A query after a micro-batch.
 
-    ``query`` is its name, or its id where it has none; ``title`` what people read: the name, or its topics and the
-    first characters of the id.
+    Attributes:
+        query: its name, else its id.
+        input_rate: records per second, as ``process_rate``.
+        title: the name for display.
     """
 
     query: str
@@ -67,23 +71,23 @@ class QueryLag:
 
     @property
     def lag(self) -> int:
-        """Return the lag of all partitions together."""
+        """Return the total lag of all partitions."""
         return sum(partition.lag for partition in self.partitions)
 
     @property
     def behind_bytes(self) -> int | None:
-        """Return the stored bytes that it has not read; None where they are not known of all partitions."""
+        """Return the stored bytes not read; None unless known of all partitions."""
         known = [partition.behind_bytes for partition in self.partitions if partition.behind_bytes is not None]
         return sum(known) if len(known) == len(self.partitions) else None
 
     @property
     def behind_ms(self) -> int | None:
-        """Return the age of the oldest first record not read; None where it is not known of all partitions."""
+        """Return the age of the oldest unread record; None unless known everywhere."""
         known = [partition.behind_ms for partition in self.partitions if partition.behind_ms is not None]
         return max(known, default=0) if len(known) == len(self.partitions) else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON holds it."""
+        """Return the lag in JSON form."""
         return {
             "query": self.query,
             "batch": self.batch,
@@ -109,7 +113,7 @@ class QueryLag:
 
 
 def lag_of(progress: Mapping[str, Any]) -> QueryLag | None:
-    """Return the lag in a ``StreamingQueryProgress``, as JSON; None where no source of the query is a commit log."""
+    """Return the lag in a ``StreamingQueryProgress``; None without a commit log."""
     sources = {number: source for number, source in enumerate(progress["sources"]) if _is_ours(source)}
     if not sources:
         return None
@@ -128,7 +132,6 @@ def lag_of(progress: Mapping[str, Any]) -> QueryLag | None:
 
 
 def _number(rate: float | None) -> float:
-    """Spark leaves rates out where it has none."""
     return 0.0 if rate is None else float(rate)
 
 
@@ -138,7 +141,6 @@ def _is_ours(source: Mapping[str, Any]) -> bool:
 
 
 def _offset(offset: object) -> dict[str, Any] | None:
-    """Spark reports an offset as JSON, or as the text of it."""
     parsed = json.loads(offset) if isinstance(offset, str) and offset.startswith("{") else offset
     return parsed if isinstance(parsed, dict) else None
 
@@ -155,8 +157,8 @@ def _partitions(sources: Mapping[int, Mapping[str, Any]]) -> Iterable[PartitionL
 def prometheus(queries: Iterable[QueryLag], ended: Iterable[QueryLag] = ()) -> str:
     """Return the lag of queries in Prometheus' text format.
 
-    ``ended`` are those that no longer run, the newest last: of those with one name the newest is shown, and none whose
-    name a running one has.
+    ``ended`` are queries that have ended, the newest last: a name is shown once, by the running query or else the
+    newest.
     """
     running = list(queries)
     newest = {query.query: (query, 0) for query in ended} | {query.query: (query, 1) for query in running}

@@ -1,4 +1,4 @@
-"""``CommitLogListener``: logs how far streaming queries lag behind, after every micro-batch."""
+"""``CommitLogListener``: logs the lag of streaming queries after every micro-batch."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from pyspark_commitlog.spark.session.live import POINTS, Live, draw, svg
 
 log = logging.getLogger("pyspark_commitlog.spark")
 
-#: Queries that have ended whose last report is kept.
+#: Ended queries whose last report is kept.
 _ENDED = 100
-#: At the end of a process, how long to wait for reports that are under way, ms.
+#: Longest wait for pending reports at the end of a process, ms.
 _DRAIN_MS = 5000
 _listeners: WeakSet[CommitLogListener] = WeakSet()
-#: Spark's line for it: it asks no sink in Python.
+#: Spark's message for it: it asks no sink in Python.
 _UPDATE_REFUSED = "commitlog does not support Update mode"
 
 
 class CommitLogListener(StreamingQueryListener):
-    """Keeps the lag of every streaming query that reads a commit log (Spark: ``StreamingQueryListener``).
+    """Listener that tracks the lag of streaming queries on commit logs.
 
     ``spark.streams.addListener(CommitLogListener("/data/commitlog"))``. In a notebook, a cell that ends with the
-    listener shows a table; ``live()`` shows table and plot, and keeps them up to date.
+    listener shows a table; ``live()`` shows table and plot, and updates them.
 
     Args:
-        root: of the queries' topics, to look up bytes and time behind; None to go without.
-        storage_options: for the root's URL, under the names of fsspec's filesystems.
-        principal: of the listener, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
-        tell: is given each ``QueryLag``; None logs a line at level INFO.
+        root: root of the topics, to look up bytes and time behind; None (default) omits them.
+        storage_options: options for the root's URL, named as fsspec's.
+        principal: for access rules; None takes ``COMMITLOG_PRINCIPAL``.
+        tell: called with each ``QueryLag``; None logs a line at INFO.
     """
 
     def __init__(
@@ -64,20 +64,19 @@ class CommitLogListener(StreamingQueryListener):
         _listeners.add(self)
 
     def onQueryStarted(self, event: Any) -> None:
-        """Nothing is known yet."""
+        """Ignore the start of a query."""
 
     def onQueryProgress(self, event: Any) -> None:
-        """Take the lag of the query that made progress."""
+        """Record the lag of the query that made progress."""
         self.take(json.loads(event.progress.json))
 
     def onQueryIdle(self, event: Any) -> None:
-        """Do nothing; the last report still holds."""
+        """Ignore an idle query; its last report holds."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """Keep what was reported last of the query, for ``prometheus``; the rest goes, of the longest ended all.
+        """Keep the query's last report for ``prometheus``; drop its history.
 
-        What Spark refuses without advice is logged with it.
-        A live view goes on showing it until another one makes progress.
+        Logs advice if Spark refused output mode update.
         """
         query = str(event.id)
         if _UPDATE_REFUSED in (event.exception or ""):
@@ -91,7 +90,7 @@ class CommitLogListener(StreamingQueryListener):
             del self._ended[next(iter(self._ended))]
 
     def take(self, progress: dict[str, Any]) -> None:
-        """Take what Spark reports of a micro-batch (``StreamingQueryProgress``, as JSON)."""
+        """Record Spark's report of a micro-batch (``StreamingQueryProgress``, as JSON)."""
         lag = lag_of(progress)
         if lag is None:
             return
@@ -109,22 +108,22 @@ class CommitLogListener(StreamingQueryListener):
 
     def lags(self) -> list[QueryLag]:
         """Return the lag of each running query after its last micro-batch."""
-        lags = self._lags.copy()  # Spark's thread takes those out that end
+        lags = self._lags.copy()  # Spark's thread removes ended queries
         return [lags[query] for query in sorted(lags)]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the same as JSON holds it, by query."""
+        """Return the lags in JSON form, by query."""
         return {lag.query: lag.to_dict() for lag in self.lags()}
 
     def prometheus(self) -> str:
-        """Return the same in Prometheus' text format: serve it, or write it to a node exporter's textfile directory.
+        """Return the lags in Prometheus' text format.
 
-        Queries that have ended are there too, the last 100 of them: ``trigger(availableNow=True)`` ends by itself.
+        Includes the last 100 queries that have ended: ``trigger(availableNow=True)`` ends by itself.
         """
         return prometheus(self.lags(), tuple(self._ended.copy().values()))
 
     def live(self) -> None:
-        """Show table and plot (lag and rates over the last micro-batches) here, updated after every micro-batch.
+        """Show a table and a plot, updated after every micro-batch.
 
         Raises:
             UsageError: the ``notebook`` extra is not installed.
@@ -136,7 +135,6 @@ class CommitLogListener(StreamingQueryListener):
         return self._repr_html_() + svg(draw(history))
 
     def _repr_html_(self) -> str:
-        """Return a table for a notebook."""
         names = (
             "query", "batch", "arriving/s", "read/s", "topic", "partition", "offset", "high watermark", "lag",
             "bytes behind", "time behind",
@@ -151,10 +149,7 @@ class CommitLogListener(StreamingQueryListener):
 
 
 def _looked_up(root: CommitLog, row: PartitionLag, sizes: dict[str, StoredSizes]) -> PartitionLag:
-    """Return it with bytes and time behind; without, where the log has changed meanwhile.
-
-    ``sizes`` keeps what was looked up of a topic for its other partitions.
-    """
+    """Add bytes and time behind, unless the log has changed meanwhile."""
     if not row.lag:
         return replace(row, behind_bytes=0, behind_ms=0)
     try:
@@ -173,7 +168,6 @@ def _looked_up(root: CommitLog, row: PartitionLag, sizes: dict[str, StoredSizes]
 
 
 def _cells(lag: QueryLag, row: PartitionLag) -> tuple[str, ...]:
-    """Return a row of the table; empty cells for what is not known."""
     return (
         lag.title or lag.query, f"{lag.batch}", f"{lag.input_rate:,.0f}", f"{lag.process_rate:,.0f}",
         row.topic, f"{row.partition}", f"{row.offset:,}", f"{row.high_watermark:,}", f"{row.lag:,}",
@@ -183,7 +177,6 @@ def _cells(lag: QueryLag, row: PartitionLag) -> tuple[str, ...]:
 
 
 def _log_line(lag: QueryLag) -> None:
-    """Log a line: the query, its rates and lag, and the partition that is furthest behind."""
     log.info(
         "query %s batch %d: %d records, %.0f/s arriving, %.0f/s read, lag %d%s",
         lag.query, lag.batch, lag.rows, lag.input_rate, lag.process_rate, lag.lag, _details(lag),
@@ -191,7 +184,6 @@ def _log_line(lag: QueryLag) -> None:
 
 
 def _details(lag: QueryLag) -> str:
-    """Describe a lag: bytes and time behind if known, and its largest partition."""
     if not lag.lag:
         return ""
     stored, age = lag.behind_bytes, lag.behind_ms
@@ -204,12 +196,12 @@ def _details(lag: QueryLag) -> str:
 def _remove_all() -> None:
     """Remove the listeners of a session that was not stopped.
 
-    Else Spark, which ends after Python, logs a Java stack trace for each report that it can't deliver.
+    Else Spark, which ends after Python, logs a stack trace for each undeliverable report.
     """
     added = [listener for listener in list(_listeners) if "_jlistenerobj" in vars(listener)]
     if not added:
         return
-    from pyspark import SparkContext  # a client of Spark Connect alone has none
+    from pyspark import SparkContext  # Spark Connect's client lacks it
     from pyspark.sql import SparkSession
 
     context, session = SparkContext._active_spark_context, SparkSession._instantiatedSession

@@ -1,7 +1,4 @@
-"""A notebook's live view of streaming queries: the listener's table, and a plot of lag and rates over time.
-
-Drawn by matplotlib, of the ``notebook`` extra (plotly draws as well, but needs its scripts in the page).
-"""
+"""Live view of streaming queries in a notebook, drawn by matplotlib."""
 
 from __future__ import annotations
 
@@ -16,15 +13,14 @@ from pyspark_commitlog.spark.session.lag import QueryLag
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Micro-batches of a query that are plotted: the newest.
+#: Newest micro-batches of a query that are plotted.
 POINTS = 500
 
 
 def draw(history: Mapping[str, Sequence[QueryLag]]) -> Figure:
-    """Return two plots over the same time: records behind, and records per second read (solid) and arriving (dotted).
+    """Plot records behind, and rates of reading (solid) and arrival (dotted).
 
-    Args:
-        history: of each query (a key that names nothing) its micro-batches, the oldest first.
+    ``history`` has each query's micro-batches, the oldest first.
 
     Raises:
         UsageError: matplotlib is not installed.
@@ -65,7 +61,7 @@ def svg(figure: Figure) -> str:
 
 
 class Live:
-    """An output of a notebook that is drawn again from whichever thread calls ``update``.
+    """Notebook output that any thread can update.
 
     Raises:
         UsageError: IPython is not installed.
@@ -78,7 +74,7 @@ class Live:
         self._handle: Any = display(_html(html), display_id=True)
 
     def update(self, html: str) -> None:
-        """Show this instead. Outside a notebook nothing shows HTML."""
+        """Replace the output; outside a notebook, do nothing."""
         if self._handle is not None:
             self._handle.update(_html(html))
 

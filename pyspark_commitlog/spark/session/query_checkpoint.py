@@ -1,8 +1,7 @@
-"""Read, and edit, where a stopped query goes on: the offsets of a checkpoint of Spark's (``OffsetSeqLog``, version 1).
+"""Offsets in the checkpoint of a stopped query (``OffsetSeqLog``, version 1).
 
-``offsets/<batch>`` is written before a micro-batch, ``commits/<batch>`` after it. A query whose newest batch has both
-goes on at its offsets with the next batch; one whose newest batch has no commit plays that batch again, and it must be
-the same.
+Spark writes ``offsets/<batch>`` before a micro-batch and ``commits/<batch>`` after it. It replays a batch without
+commit, which must stay the same.
 """
 
 from __future__ import annotations
@@ -35,10 +34,9 @@ class Checkpoint:
     """The newest micro-batch of a checkpoint.
 
     Attributes:
-        batch: its number.
-        committed: whether Spark is done with it.
-        lines: of its file of offsets: version, metadata, and one per source.
-        where: that file.
+        committed: whether Spark has completed it.
+        lines: its file of offsets: version, metadata, and a line per source.
+        where: path of that file.
     """
 
     batch: int
@@ -48,7 +46,7 @@ class Checkpoint:
 
     @property
     def sources(self) -> dict[int, SourceOffset]:
-        """Return the offsets of the sources that are ours, by the number of their line.
+        """Return the offsets of this format's sources, by line number.
 
         Raises:
             CorruptionError: see ``SourceOffset.from_json``.
@@ -63,7 +61,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class MovedOffset:
-    """Where a query goes on in a partition, before and after."""
+    """Offset of a query in a partition, before and after a move."""
 
     topic: str
     partition: int
@@ -72,11 +70,11 @@ class MovedOffset:
 
 
 def read_checkpoint(storage: Storage) -> Checkpoint:
-    """Return the newest micro-batch of the checkpoint at ``storage``.
+    """Read the newest micro-batch of the checkpoint at ``storage``.
 
     Raises:
         NotFoundError: no query has planned a batch there.
-        CorruptionError: the file of offsets is none that this release reads.
+        CorruptionError: this release can't read the file of offsets.
     """
     planned, over = _numbers(storage, "offsets"), _numbers(storage, "commits")
     if not planned:
@@ -98,21 +96,21 @@ def read_checkpoint(storage: Storage) -> Checkpoint:
 def moved_checkpoint(
     log: Root, checkpoint: Checkpoint, topics: Mapping[str, Sequence[int] | None] | None, target: Target
 ) -> tuple[Checkpoint, tuple[MovedOffset, ...]]:
-    """Return the checkpoint with offsets moved, and what was moved: of partitions that the query reads.
+    """Return the checkpoint with moved offsets, and the moves.
 
-    A partition that the topic got since is not among them: the query begins it at its first record.
+    Moves only partitions in the checkpoint; the query begins newer ones at their first record.
 
     Args:
-        log: the root that the query reads; of a topic that it reads at several the source at this one is moved.
-        checkpoint: as it is.
-        topics: topic -> partitions, None for all of them; None for all topics of the query.
-        target: where to.
+        log: the root that the query reads; selects among several sources of a topic.
+        checkpoint: the checkpoint before the move.
+        topics: topic -> partitions; None for all, also of a topic.
+        target: the point to move to.
 
     Raises:
-        UsageError: the query is in the middle of a batch, does not read a topic, or a partition, or one does not exist;
-            or a partition that is left has a loss that would not be reported any more.
-        UnknownTopicError: a topic is not there.
-        OffsetOutOfRangeError: an offset outside of log start offset and high watermark.
+        UsageError: the query is in the middle of a batch, does not read a topic or partition, or one does not exist; or
+            a loss in a remaining partition would go unreported.
+        UnknownTopicError: a topic does not exist.
+        OffsetOutOfRangeError: outside of log start offset and high watermark.
     """
     if not checkpoint.committed:
         raise UsageError(
@@ -141,7 +139,6 @@ def moved_checkpoint(
 
 
 def _select_partitions(partitions: Sequence[int] | None, name: str, source: SourceOffset) -> list[int] | None:
-    """Return the partitions of a topic that a source reads; None for all."""
     return None if partitions is None else [each for each in partitions if TopicPartition(name, each) in source.offsets]
 
 
@@ -161,11 +158,11 @@ def _moved_source(
 
 
 def _reading(log: Root, name: str, sources: Mapping[int, SourceOffset]) -> list[int]:
-    """Return the numbers of the sources that read a topic of this root; one alone does, whatever it says.
+    """Return the sources of a topic at this root; one alone counts.
 
     Raises:
-        UsageError: several read a topic of that name, and none of them this one.
-        UnknownTopicError: it is not there.
+        UsageError: several read a topic of that name, none of them this one.
+        UnknownTopicError: the topic does not exist.
     """
     reading = [number for number, source in sources.items() if any(place.topic == name for place in source.offsets)]
     if len(reading) == 1:
@@ -182,11 +179,6 @@ def _reading(log: Root, name: str, sources: Mapping[int, SourceOffset]) -> list[
 
 
 def _check_read(name: str, partitions: Sequence[int], sources: Sequence[SourceOffset]) -> None:
-    """Refuse partitions of a topic that none of the sources reads.
-
-    Raises:
-        UsageError: names them, and those that are read.
-    """
     read = {place.partition for source in sources for place in source.offsets if place.topic == name}
     if strange := sorted(set(partitions) - read):
         raise UsageError(
@@ -196,10 +188,10 @@ def _check_read(name: str, partitions: Sequence[int], sources: Sequence[SourceOf
 
 
 def write_checkpoint(storage: Storage, changed: Checkpoint, before: Checkpoint) -> str:
-    """Put the changed offsets in the place of those before; return where those are kept."""
+    """Replace the offsets by the changed ones; return the backup's name."""
     backup = f"offsets-before-{storage.new_id()}"
     storage.write_once(backup, "\n".join(before.lines).encode())
-    storage.delete(f"offsets/.{changed.batch}.crc")  # Hadoop's checksum of the old bytes; without it none is asked
+    storage.delete(f"offsets/.{changed.batch}.crc")  # Hadoop's checksum of the old bytes; it is optional
     storage.write_once(f"offsets/{changed.batch}", "\n".join(changed.lines).encode())
     return backup
 
@@ -232,11 +224,7 @@ def _moved(
 
 
 def _check_left(name: str, partitions: Sequence[int], source: SourceOffset, gone: Divergence) -> None:
-    """Refuse to leave offsets of a history that is gone under the mark of the one that is there.
-
-    Raises:
-        UsageError: names the first.
-    """
+    """Reject keeping offsets of a lost history under the present lineage mark."""
     for place, offset in sorted(source.offsets.items()):
         if place.topic == name and place.partition not in partitions and gone.loses(place.partition, offset):
             raise UsageError(f"{describe_loss(*place, offset, gone)}: set the offsets of all its partitions")
@@ -245,11 +233,7 @@ def _check_left(name: str, partitions: Sequence[int], source: SourceOffset, gone
 def _check_reported(
     name: str, partitions: Sequence[int], source: SourceOffset, state: TopicState, seen: Lineage | None
 ) -> None:
-    """Refuse to leave offsets under a later mark to which it was not reported yet what an unclean election lost.
-
-    Raises:
-        UsageError: names the first.
-    """
+    """Reject keeping offsets under a mark that hides an unreported election loss."""
     for place, offset in sorted(source.offsets.items()):
         if place.topic != name or place.partition in partitions:
             continue

@@ -1,1 +1,1 @@
-"""The sink: what its tasks stage, and how the driver commits it."""
+"""The sink: staging in tasks, commits in the driver."""

@@ -1,4 +1,4 @@
-"""Spark's ``timestamp_ntz`` as instants, by the session's time zone, as Spark's own store assignment has them."""
+"""Conversion of ``timestamp_ntz`` by the session's time zone, as Spark's store assignment."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pyspark import TaskContext
 from pyspark_commitlog.errors import InvalidRecordError
 
 _ZONE = "spark.sql.session.timeZone"
-#: Java's spellings of an offset that Arrow does not know with their prefix.
+#: Java's offset spellings whose prefix Arrow does not know.
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-]\d{2}:\d{2})")
 _DAY = timedelta(days=1)
 
 
 def session_zone() -> str | None:
-    """Return the session's time zone; None if no setting of the session gives it to tasks."""
+    """Return the session's time zone; None if tasks do not know it."""
     context = TaskContext.get()
     return context.getLocalProperty(_ZONE) if context else None
 
 
 def as_instants(batch: pa.RecordBatch, zone: str | None) -> pa.RecordBatch:
-    """Return the batch with a ``timestamp`` without time zone taken as wall time in ``zone``.
+    """Convert a ``timestamp`` column without time zone from wall time in ``zone``.
 
     Raises:
-        InvalidRecordError: the zone is not known, to the session's tasks or to Arrow.
+        InvalidRecordError: the tasks or Arrow do not know the zone.
     """
     place = batch.schema.get_field_index("timestamp")
     if place < 0 or not pa.types.is_timestamp(batch.schema.types[place]) or batch.schema.types[place].tz is not None:
@@ -46,9 +46,9 @@ def _arrow_zone(zone: str) -> str:
 
 
 def _instants(local: pa.Array, zone: str) -> pa.Array:
-    """Return instants as Java has them: of two the earlier one, and none that is skipped is lost.
+    """Resolve ambiguous times to the earlier instant, as Java does.
 
-    Wall time that a change of the clocks skips has the offset of before: that of the same time a day earlier.
+    A skipped time takes the offset of a day before.
     """
     first, last = (
         pc.assume_timezone(local, zone, ambiguous="earliest", nonexistent=side) for side in ("earliest", "latest")

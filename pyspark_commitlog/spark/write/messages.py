@@ -1,4 +1,4 @@
-"""Commit messages as the driver gets them: pickled by another process, of another release perhaps. Pure."""
+"""Validation of commit messages, which another release may have pickled. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyspark_commitlog.log.write.staging import Staged
 
 @dataclass(frozen=True)
 class StagedMessage(WriterCommitMessage):
-    """Staged records of one task, per topic; ``query_id`` is None in batch writes."""
+    """Staged records of one task, per topic; batch writes have no ``query_id``."""
 
     staged: tuple[Staged, ...]
     query_id: str | None
@@ -54,14 +54,14 @@ class _Message(Struct):
 
 
 def check_messages(messages: Sequence[StagedMessage | None], topic: str | None) -> None:
-    """Check what the tasks sent, before anything is made of it.
+    """Check the tasks' messages before use.
 
     Args:
         messages: one per task; None for a task that sent nothing.
-        topic: the only one that is written to; None where a column names them.
+        topic: the only topic written to; None if a column names the topics.
 
     Raises:
-        UsageError: names the task, what was found and what was expected; nothing was committed.
+        UsageError: a message is malformed; nothing was committed.
     """
     for number, message in enumerate(messages):
         if message is None:

@@ -1,7 +1,7 @@
-"""The sink: each task stages what it is given, the driver commits it by one entry per topic.
+"""The sink: tasks stage records, the driver commits one entry per topic.
 
-A streaming query writes exactly once per topic: its query id and batch id are the writer id of the commit. A batch
-write is at least once, unless ``txnAppId`` and ``txnVersion`` name it.
+A streaming query writes exactly once per topic: query id and batch id are the commit's writer id. A batch write is at
+least once, unless ``txnAppId`` and ``txnVersion`` identify it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 def _with_nulls(schema: StructType) -> StructType:
-    """Return a schema whose ``array()`` may hold nulls: PySpark has no Arrow type for the one that Spark gives it."""
+    """Return the schema with nulls in ``array()``: PySpark needs them for Arrow."""
     void = ArrayType(NullType())
     kinds = ((field.name, field.dataType) for field in schema.fields)
     return StructType(
@@ -58,9 +58,7 @@ def _with_nulls(schema: StructType) -> StructType:
 
 
 class _Writing:
-    """Base of batch and streaming writes."""
-
-    #: Why Spark may not truncate first.
+    #: Error for Spark's truncate.
     _OVERWRITE = "a log cannot be overwritten: use .mode('append'); to start over, delete the topic and create it again"
 
     def __init__(self, open_root: OpenRoot, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
@@ -73,7 +71,6 @@ class _Writing:
         self._check(to_arrow_schema(_with_nulls(schema), timezone="UTC"))
 
     def _check(self, schema: pa.Schema) -> None:
-        """Fail before the job starts: columns, topic, root."""
         topic = self._options.topic
         check_columns(topic or "(topic column)", schema)
         if topic is not None:
@@ -85,12 +82,11 @@ class _Writing:
         return opened(self._open_root, self._options)
 
     def _topic(self, log: Root, name: str) -> TopicLog:
-        """Return the handle of a topic; one that is missing is made first, if the options say so."""
         create = self._options.create
         if create is not None and self._may_make(log, name):
             from pyspark_commitlog.commit_log import CommitLog
 
-            with suppress(TopicExistsError):  # somebody else made it meanwhile, which is as good
+            with suppress(TopicExistsError):  # another writer was first
                 CommitLog.of(log).create_topic(name, create.partitions, create.config)
         return log.topic(name, Operation.WRITE)
 
@@ -135,7 +131,7 @@ class _Writing:
         stored, state = topic.newest()
         config = topic.config(state)
         batch_bytes = config.number("batch.size")
-        # Commits begin at one partition after the other: those of a single small task would all go to the first.
+        # Commits begin at consecutive partitions; else those of a single small task would all go to the first.
         first = task + stored.sequence - state.created
         partitioner = Partitioner(state.partitions, self._options.partitioner, batch_bytes, first)
         return Stager(topic.storage, topic.paths(state.topic_id), state, stored.sequence, partitioner, config,
@@ -144,15 +140,14 @@ class _Writing:
                       create=topic.creates_chunks(state, acks_all=self._options.acks_all))  # fmt: skip
 
     def _is_numbered(self) -> bool:
-        """Return whether the commit has a writer id, and so needs the records' checksum (rule R6)."""
+        """Return whether the commit has a writer id, so needs checksums (R6)."""
         return True
 
     def _query_id(self) -> str | None:
-        """Return the streaming query of this task; batch writes have none, also inside foreachBatch."""
         return None
 
     def _commit(self, messages: Sequence[StagedMessage | None], writer: Transaction | None) -> None:
-        """Commit topic by topic, in name order (rule R7): a replay skips those that landed."""
+        """Commit topics in name order; a replay skips those committed (R7)."""
         by_topic: dict[str, list[Staged]] = {}
         for message in messages:
             for task in message.staged if message else ():
@@ -181,11 +176,11 @@ class _Writing:
                 settle_after_commit(topic, topic_id)
 
     def _abort(self) -> None:
-        """Delete nothing: Spark aborts with the same messages after a commit that raised but landed (rule R2)."""
+        """Delete nothing: Spark may abort after a commit that landed (R2)."""
 
 
 class CommitLogWriter(_Writing, DataSourceArrowWriter):
-    """``df.write.format("commitlog").mode("append")``."""
+    """Batch sink, for mode append."""
 
     def _is_numbered(self) -> bool:
         return self._options.txn is not None
@@ -198,14 +193,14 @@ class CommitLogWriter(_Writing, DataSourceArrowWriter):
         self._commit(messages, writer)
 
     def abort(self, messages: list[StagedMessage | None]) -> None:  # type: ignore[override]
-        """See ``_abort``."""
+        """Delete nothing; see ``_abort``."""
         self._abort()
 
 
 class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
-    """``df.writeStream.format("commitlog")``: exactly once per topic by (query id, batch id)."""
+    """Streaming sink: exactly once per topic by (query id, batch id)."""
 
-    #: Of output mode complete. Spark refuses update itself.
+    #: Error for output mode complete; Spark refuses update itself.
     _OVERWRITE = (
         "a log cannot be overwritten, so there is no outputMode('complete'), and Spark offers no Python sink 'update': "
         f"use outputMode('append'), or, for an aggregation, {UPDATE_ADVICE}"
@@ -217,7 +212,7 @@ class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
             raise OptionError("options 'txnAppId' and 'txnVersion' are for batch writes; a stream has its query id")
 
     def _check(self, schema: pa.Schema) -> None:
-        """Fail before the job starts; whether a root that is missing may be made, is known in a batch."""
+        """Check as the base, but accept a missing root."""
         try:
             super()._check(schema)
         except RootNotFoundError:
@@ -225,10 +220,10 @@ class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
                 raise
 
     def _may_make(self, log: Root, name: str) -> bool:
-        """Return whether the topic never was: one that is gone may be gone under this very query.
+        """Return whether the topic never existed; a deleted one is not recreated.
 
         Raises:
-            RootNotAvailableError: there is no root, and this is not the query's first batch.
+            RootNotAvailableError: the root is missing after the query's first batch.
         """
         if not super()._may_make(log, name):
             return False
@@ -246,7 +241,7 @@ class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
         return _local_property("sql.streaming.queryId")
 
     def commit(self, messages: list[StagedMessage | None], batchId: int) -> None:  # type: ignore[override]
-        """Make the micro-batch visible; a batch that landed before is skipped."""
+        """Make the micro-batch visible; skip one committed before."""
         check_messages(messages, self._options.topic)
         if batchId == 0:
             self._make_root()
@@ -259,11 +254,11 @@ class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
         self._commit(messages, Transaction(f"{QUERY}{query_id}", batchId, self._options.skip_older))
 
     def abort(self, messages: list[StagedMessage | None], batchId: int) -> None:  # type: ignore[override]
-        """See ``_abort``."""
+        """Delete nothing; see ``_abort``."""
         self._abort()
 
     def _make_root(self) -> None:
-        """Make the root after a first batch without records: a later batch makes none."""
+        """Create the root after a first batch without records; later batches don't."""
         create, log = self._options.create, self._log()
         if create is not None and not log.storage.exists(ROOT_MARKER):
             from pyspark_commitlog.commit_log import CommitLog
@@ -272,6 +267,5 @@ class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
 
 
 def _local_property(name: str) -> str | None:
-    """Return a local property of this task's query; None in the driver."""
     context = TaskContext.get()
     return context.getLocalProperty(name) if context else None

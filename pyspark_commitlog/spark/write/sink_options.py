@@ -1,4 +1,4 @@
-"""The sink's options: names and meanings of Spark's Kafka sink, and Delta's of batch writes, wherever one exists."""
+"""Options of the sink, named as Kafka's in Spark and Delta's."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pyspark_commitlog.format.paths import check_topic_name, is_text
 from pyspark_commitlog.spark.common.given_options import PASSED, PATH_ADVICE, TOPIC_PREFIX, GivenOptions
 from pyspark_commitlog.storage import environment
 
-#: How the sink places records without a key (``log.write.partitioner``).
+#: Partitioners of records without a key (``log.write.partitioner``).
 PARTITIONERS = ("sticky", "roundrobin")
 _ASYNC = "asyncProgressTrackingEnabled"
-#: A writer id has 4,096 characters at most (``log.write.commit``), of which some are ours.
+#: A writer id has at most 4,096 characters (``log.write.commit``), including our prefix.
 _MAX_APP_ID = 4000
 #: Spark hands a sink all options of the query.
 _PASSED_TO_SINK = (*PASSED, _ASYNC.lower(), "asyncprogresstrackingcheckpointintervalms",
@@ -25,7 +25,7 @@ _SINK = ("path", "topic", "acks", "partitioner", "txnAppId", "txnVersion", "skip
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """How to make a topic that is missing."""
+    """Partitions and configs of a topic that the sink creates."""
 
     partitions: int
     config: Mapping[str, str]
@@ -49,10 +49,10 @@ class SinkOptions:
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """Return a writer's options, checked.
+    """Parse a writer's options.
 
     Raises:
-        OptionError: names the option, the value and what is allowed.
+        OptionError: an option is invalid.
     """
     given = GivenOptions(options, _SINK, "sink", _PASSED_TO_SINK)
     _refuse_async(given)
@@ -96,7 +96,6 @@ def _partitioner(given: GivenOptions) -> str:
 
 
 def _txn(given: GivenOptions) -> tuple[str, int] | None:
-    """Return the id and version of a batch write, as Delta's, if given."""
     app, version = given.text("txnAppId"), given.number("txnVersion", 0)
     if (app is None) != (version is None):
         raise OptionError("options 'txnAppId' and 'txnVersion' go together: give both or none")
@@ -108,7 +107,6 @@ def _txn(given: GivenOptions) -> tuple[str, int] | None:
 
 
 def _compression(given: GivenOptions) -> str | None:
-    """Return the codec of this writer's frames; None for the topic's."""
     codec = given.word("compression")
     if codec is not None and codec not in COMPRESSIONS:
         raise OptionError(f"option 'compression'={codec!r}: use one of {', '.join(COMPRESSIONS)}")
@@ -116,7 +114,6 @@ def _compression(given: GivenOptions) -> str | None:
 
 
 def _new_topic(given: GivenOptions) -> NewTopic | None:
-    """Return how to make topics that are missing, where ``createTopic`` says so."""
     partitions = given.number("numPartitions", 1)
     if not given.flag("createTopic", False):
         alone = [f"{TOPIC_PREFIX}{name}" for name in given.topic] + (["numPartitions"] if partitions else [])
