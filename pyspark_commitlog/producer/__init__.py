@@ -1,6 +1,6 @@
-"""The Python client that writes: ``Producer`` (Kafka: ``KafkaProducer``), and what its futures return. No Spark needed.
+"""``Producer`` (Kafka: ``KafkaProducer``) and its results, without Spark.
 
-Names are loaded when they are first used: a module of this room does not wait for all the others.
+Names are loaded lazily.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Gathers one topic's records and has them committed, one commit at a time (Kafka: ``RecordAccumulator``).
+"""Queue of one topic's records (Kafka: ``RecordAccumulator``).
 
-While a commit is under way records gather for the next one: the more there are, the larger commits become. It
-has no thread of its own: it is a job of the process' pool, which does it when it is due.
+Records gather during a commit, so commits grow with the load. It is a job of the process' pool, without a thread of its
+own.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from pyspark_commitlog.text import counted
 
 log = logging.getLogger("pyspark_commitlog.producer")
 
-#: Bytes that go into one commit at most: so others can be gathered while it is under way.
+#: Maximum bytes of one commit, so that others can gather meanwhile.
 COMMIT_BYTES = 32 * 2**20
-#: So long a callback may keep a thread of the pool before another one takes that place, seconds.
+#: Time that a callback may keep a thread of the pool before another one replaces it, seconds.
 _CALLBACK_SECONDS = 1.0
-#: So long records may wait for a thread beyond the time that they have, seconds: one is about to come.
+#: Grace period for records that wait for a thread after their deadline, seconds.
 _PATIENCE_SECONDS = 1.0
-#: So long (s) after its last record an accumulator lets go of what it remembers of the topic, and of the topic.
+#: Idle seconds after which an accumulator drops its caches, and then itself.
 REST_SECONDS, RETIRE_SECONDS = 10.0, 60.0
 _SILENT = "topic %r: storage has not answered for request_timeout_ms=%d: records wait for it"
 _CLOSED = "topic %r: the producer was closed before sending %s; under way: %s"
@@ -72,17 +72,16 @@ class _Mark(NamedTuple):
 
 
 class RecordAccumulator:
-    """One topic's records on their way.
+    """Queue and state of one topic's records.
 
-    ``retired``: it takes no more records, and another one of the topic may be made. Changed under the buffer's lock.
+    ``retired``: takes no more records and may be replaced. Guarded by the buffer's lock.
 
     Args:
-        root: what the topic belongs to; no root gets all threads.
-        topic: its name.
-        delivery: commits them.
-        buffer: memory and lock, shared with the producer's other topics.
-        committed_sequence: up to which a durable producer's records were in the log when its id was opened; None for
-            others.
+        root: fairness key: no root gets all threads.
+        topic: topic name.
+        delivery: commits the records.
+        buffer: memory and lock of the producer.
+        committed_sequence: last sequence of a durable producer at its opening, or None.
     """
 
     def __init__(
@@ -123,15 +122,15 @@ class RecordAccumulator:
 
     @property
     def last_sequence(self) -> int | None:
-        """Return up to which sequence number a durable producer's records are in the log by now; None for others."""
+        """Return a durable producer's last committed sequence; None for others."""
         return None if self.committed_sequence is None else self._delivery.last_sequence
 
     @property
     def partitions(self) -> int:
-        """Return how many partitions the topic had when it was last looked up."""
+        """Return the topic's number of partitions at the last look."""
         return self._delivery.partitions
 
-    # --- taking ------------------------------------------------------------------------------------------
+    # --- appending ---------------------------------------------------------------------------------------
 
     def send(
         self,
@@ -145,9 +144,9 @@ class RecordAccumulator:
         *,
         wait: bool = True,
     ) -> Future[RecordMetadata] | None:
-        """Gather one record of ``size`` bytes; None where this accumulator is retired.
+        """Append one record of ``size`` bytes; return None if retired.
 
-        Raises as ``Producer.send`` does; without ``wait`` ``BufferFullError`` where it would wait.
+        Raises as ``Producer.send``, and ``BufferFullError`` instead of waiting if not ``wait``.
         """
         size, sequence = size + RECORD_BYTES, None if sequence is None else as_sequence(sequence)
         future: SentFuture[RecordMetadata] = SentFuture()
@@ -177,9 +176,9 @@ class RecordAccumulator:
     def send_batch(
         self, pieces: list[pa.RecordBatch], sequence: int | None, *, wait: bool = True
     ) -> Future[BatchMetadata] | None:
-        """Gather an Arrow batch; None where this accumulator is retired.
+        """Append an Arrow batch; return None if retired.
 
-        Raises as ``Producer.send_batch`` does; without ``wait`` ``BufferFullError`` where it would wait.
+        Raises as ``Producer.send_batch``, and ``BufferFullError`` instead of waiting if not ``wait``.
         """
         future: SentFuture[BatchMetadata] = SentFuture()
         rows = sum(piece.num_rows for piece in pieces)
@@ -212,7 +211,7 @@ class RecordAccumulator:
         return future
 
     def lacks(self, error: BaseException) -> None:
-        """Take nothing more of a producer with an id: of a batch that was cut a part was not; what was goes on."""
+        """End a durable producer after a partly appended batch."""
         with self._buffer.lock:
             if self.committed_sequence is not None:
                 self._lacking = NotSentError(f"topic {self._topic!r}: a batch was not taken whole: {error!r}")
@@ -223,7 +222,7 @@ class RecordAccumulator:
         return _Mark(self._last, self._sent, self._bytes, len(self._items), run)
 
     def _take_back(self, mark: _Mark | None, taken: list[int]) -> None:
-        """Take back what was begun where it was refused or interrupted (Ctrl-C): no record is half there."""
+        """Undo an append that was refused or interrupted (Ctrl-C)."""
         if taken[0]:
             self._buffer.give(taken[0])
         if mark is None:
@@ -234,7 +233,7 @@ class RecordAccumulator:
             self._items[-1].cut(*mark.run)
 
     def _take(self, size: int, sequence: int | None, taken: list[int], *, wait: bool) -> None:
-        """Take memory, ``taken`` says how much. That may wait, and meanwhile others send, or what is before fails."""
+        """Take memory, counted in ``taken``; repeat the checks after a wait."""
         self._taking += 1
         try:
             self._buffer.take(size, self._topic, taken, wait=wait)
@@ -285,7 +284,7 @@ class RecordAccumulator:
             self._pool.schedule(self, self._lingers())
 
     def _lingers(self) -> float:
-        """Return for how long (s) what waits may wait for more; the lock is held."""
+        """Return the remaining linger time in seconds; the lock is held."""
         if not self._items or self._is_ready():
             return 0.0
         return max(0.0, self._linger - (self._clock.monotonic() - self._items[0].since))
@@ -309,10 +308,9 @@ class RecordAccumulator:
         return max(0, target - self._done)
 
     def abandon(self) -> Callable[[], None]:
-        """Give up: what is under way gets no further try.
+        """Give up without retries; return a callback that fails the rest.
 
-        Returns:
-            What fails the rest, to be called without the lock: futures call back, and handlers of the log.
+        Call that without the lock.
         """
         self._abandoned = True
         items = self._dropped()
@@ -333,18 +331,15 @@ class RecordAccumulator:
         return self._delivery.show(timeout)
 
     def join(self, timeout: float) -> None:
-        """Wait until all is settled that is due, unless storage does not answer; without the lock."""
+        """Wait up to ``timeout`` seconds for due settling, unless storage hangs."""
         until = self._clock.monotonic() + timeout
         if self._silent is None and self._pool.wait(self, timeout):
             self._delivery.join(max(0.0, until - self._clock.monotonic()))
 
     def rest(self, now: float) -> bool:
-        """Let go of what has not been used for a while; return whether this accumulator is retired. The lock is held.
+        """Drop idle caches; return whether this accumulator is retired.
 
-        A durable producer's numbers stay for as long as it is there: only they say what comes next.
-
-        Args:
-            now: monotonic, s.
+        The lock is held; ``now`` is monotonic, in seconds. A durable producer is never retired: its numbers must last.
         """
         if self.busy or self._taking or self._under_way or not self._delivery.is_seen:
             self._used = now
@@ -357,22 +352,18 @@ class RecordAccumulator:
 
     @property
     def is_resting(self) -> bool:
-        """Return whether all that is not in use was released."""
+        """Return whether everything unused was released."""
         return self._rested and (self.committed_sequence is not None or self._delivery.failed is not None)
 
     @property
     def busy(self) -> bool:
-        """Return whether futures of records are not done."""
+        """Return whether futures are pending."""
         return self._done < self._sent
 
     def overdue(self, now: float) -> list[Callable[[], None]]:
-        """Give up records whose time is over while storage does not answer; a try that hangs can't be stopped.
+        """Expire records while storage hangs; a try that hangs can't be stopped.
 
-        Args:
-            now: monotonic, s.
-
-        Returns:
-            What fails them, to be called without the lock: futures call back.
+        ``now`` is monotonic, in seconds. The returned callbacks fail them, and must be called without the lock.
         """
         if self._paused:
             return self._overdue_paused(now - _PATIENCE_SECONDS)
@@ -395,7 +386,6 @@ class RecordAccumulator:
         return callbacks + self._after_failure() + self._overdue_waiting(now)
 
     def _overdue_paused(self, now: float) -> list[Callable[[], None]]:
-        """Give up what no thread came for to try it again."""
         late = [item for item in self._under_way if not self._is_early(item, now)]
         if not late:
             return []
@@ -409,7 +399,7 @@ class RecordAccumulator:
         return warnings + callbacks + self._after_failure() + self._overdue_waiting(now)
 
     def _overdue_called_back(self, began: float, now: float) -> list[Callable[[], None]]:
-        """Give up what waits for callbacks of futures: they may wait for it themselves."""
+        """Expire records that wait for callbacks, which may wait for them."""
         if now - began >= _CALLBACK_SECONDS:
             self._pool.lend(self)
         callbacks = self._overdue_waiting(now - _PATIENCE_SECONDS, _CALLBACK, "it")
@@ -426,12 +416,11 @@ class RecordAccumulator:
             return []
         waited = self._dropped(late)
         error = self._not_sent(sum(item.rows for item in waited), why, for_what)
-        if self.committed_sequence is not None:  # nothing that comes after it may land
+        if self.committed_sequence is not None:  # no later record may land
             self._delivery.failed = error
         return [partial(self._fail_dropped, waited, error), *self._after_failure()]
 
     def _after_failure(self) -> list[Callable[[], None]]:
-        """Return calls that fail all waiting records once the producer has ended."""
         failed = self._delivery.failed
         return (
             [] if failed is None else [partial(self._fail_dropped, self._dropped(), after_failure(failed, self._topic))]
@@ -447,7 +436,6 @@ class RecordAccumulator:
         )
 
     def _dropped(self, count: int | None = None) -> list[Item]:
-        """Return the first items that wait, None: all, taken out; their memory is given back."""
         items = self._items[:count]
         del self._items[:count]
         size = sum(item.size for item in items)
@@ -456,7 +444,7 @@ class RecordAccumulator:
         return items
 
     def _fail_dropped(self, items: list[Item], error: CommitLogError) -> None:
-        """Fail items that were taken out; a flush goes on when their futures are done. Without the lock."""
+        """Fail removed items, then let a flush proceed; without the lock."""
         try:
             _fail(items, error)
         finally:
@@ -466,14 +454,14 @@ class RecordAccumulator:
     # --- the job -----------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Commit what is due, in a thread of the pool."""
+        """Commit due items, in a thread of the pool."""
         items = self._next()
         if not items:
             return
         with self._buffer.calling():
             try:
                 pause = self._delivery.deliver(items, lambda: self._abandoned, lambda: self._pool.is_wanted(self))
-            except BaseException as error:  # a fault of ours, or no memory: nobody must wait for ever
+            except BaseException as error:  # a bug or lack of memory: futures must not stay pending
                 outcome = self._delivery.died(sum(item.rows for item in items), error)
                 with self._delivery.calling():
                     _fail(items, outcome)
@@ -483,10 +471,10 @@ class RecordAccumulator:
                 self._end_of(items)
 
     def _pause(self, seconds: float) -> bool:
-        """Leave the thread to other topics until what is under way is tried again, before anything else of this one.
+        """Release the thread until the retry, which precedes all other records.
 
         Returns:
-            False where it was given up meanwhile.
+            False if the records expired meanwhile.
         """
         warnings: list[Callable[[], None]] = []
         with self._buffer.lock:
@@ -514,7 +502,6 @@ class RecordAccumulator:
             self._fail_dropped(dropped, after_failure(failed, self._topic))
 
     def _next(self) -> list[Item]:
-        """Return the items of the next commit; the pool runs this when due."""
         with self._buffer.lock:
             if self._paused:
                 self._paused = False
@@ -552,5 +539,4 @@ def _fail(items: list[Item], error: CommitLogError) -> None:
 
 
 def _skip_rows(pieces: list[pa.RecordBatch], rows: int) -> list[pa.RecordBatch]:
-    """Return the rows after the first ones."""
     return list(pa.Table.from_batches(pieces).slice(rows).to_batches())

@@ -1,7 +1,6 @@
-"""How a coroutine waits for a producer: for room in the buffer in its turn, and for the outcome of its record.
+"""Coroutines that wait for room in the buffer, in call order.
 
-No thread waits for it, so as many coroutines may wait as there are. They wait for room in the order of the
-calls, topic by topic. Imported where the first coroutine calls: asyncio is not needed else.
+Imported lazily: only coroutines need asyncio.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _T = TypeVar("_T")
 
 
 class AppendOrder:
-    """The order of the calls of ``asend``: one coroutine at a time of each event loop and topic appends its records."""
+    """Locks that admit one coroutine per event loop and topic."""
 
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer
@@ -25,16 +24,16 @@ class AppendOrder:
         self._locks = WeakKeyDictionary()
 
     def of(self, topic: str) -> asyncio.Lock:
-        """Return the lock of a topic, for the loop that runs."""
+        """Return the lock of a topic, for the running loop."""
         locks = self._locks.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
         return locks.setdefault(topic, asyncio.Lock())
 
     async def take(self, give: Callable[[], _T], until: float) -> _T:
-        """Call ``give`` until it finds room; where it does at once, nothing else runs in between.
+        """Call ``give`` until it finds room, at first without yielding.
 
         Args:
-            give: raises ``BufferFullError`` where there is no room, and has taken nothing then.
-            until: the loop's time (s) at which this gives up.
+            give: raises ``BufferFullError`` without side effects.
+            until: deadline in the loop's time, seconds.
 
         Raises:
             BufferExhaustedError: there was no room until then.

@@ -1,4 +1,4 @@
-"""An Arrow batch that is larger than ``buffer_memory``: cut into parts that fit, and one future of them all."""
+"""Arrow batches larger than ``buffer_memory``: division, and common future."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pyarrow as pa
 from pyspark_commitlog.format.columns import bounded
 from pyspark_commitlog.producer.batches import RECORD_BYTES, BatchMetadata, SentFuture
 
-#: Of ``buffer_memory``, so that one part is committed while the next one is gathered.
+#: Divisor of ``buffer_memory``: one part is committed while the next one gathers.
 _SHARE = 4
 
 
 class BatchPart(NamedTuple):
-    """Rows that are sent and committed together; ``first`` is the place of the first of them in the whole batch."""
+    """Rows sent and committed together; ``first`` is their index in the batch."""
 
     first: int
     pieces: list[pa.RecordBatch]
@@ -25,14 +25,14 @@ class BatchPart(NamedTuple):
 
 
 def size_of(pieces: Sequence[pa.RecordBatch]) -> int:
-    """Return the bytes that an Arrow batch counts for in the buffer (pure)."""
+    """Return an Arrow batch's bytes in the buffer (pure)."""
     return RECORD_BYTES + sum(int(piece.nbytes) for piece in pieces)
 
 
 def split_batch(pieces: list[pa.RecordBatch], limit: int) -> list[BatchPart]:
-    """Return a batch in one part where it fits into ``limit`` bytes, else in parts of about a quarter (pure).
+    """Split a batch above ``limit`` bytes, into quarters of it (pure).
 
-    A row that is larger is a part by itself, and no row is copied.
+    A larger row is a part by itself. Rows are not copied.
     """
     if size_of(pieces) <= limit:
         return [BatchPart(0, pieces, is_all=True)]
@@ -48,10 +48,10 @@ def split_batch(pieces: list[pa.RecordBatch], limit: int) -> list[BatchPart]:
 
 
 class PartFutures:
-    """Futures of the parts of one batch, and one future of them all.
+    """Futures of a batch's parts, and their common ``future``.
 
-    ``future`` is done when all parts are that were sent, and no other follows: it fails as the first of them did, else
-    with what kept the next one from being sent.
+    It completes when no part follows or is pending, and fails as the first part that failed, else with the error that
+    stopped the next one.
     """
 
     def __init__(self, topic: str) -> None:
@@ -63,7 +63,7 @@ class PartFutures:
 
     @property
     def has_failed(self) -> bool:
-        """Return whether a part has: nothing more is sent then."""
+        """Return whether a part has failed."""
         return any(sent.done() and sent.exception() is not None for sent in self._sent)
 
     @property
@@ -72,14 +72,14 @@ class PartFutures:
         return bool(self._sent)
 
     def add(self, sent: Future[BatchMetadata]) -> None:
-        """Take the future of the next part."""
+        """Add the next part's future."""
         with self._lock:
             self._sent.append(sent)
             self._open += 1
         sent.add_done_callback(lambda _: self._one_less())
 
     def end(self, error: Exception | None = None) -> None:
-        """Take that nothing follows; ``error`` is what kept the next part from being sent."""
+        """Mark the end; ``error`` kept a next part from being sent."""
         self._kept = error
         self._one_less()
 
@@ -96,9 +96,9 @@ class PartFutures:
 
 
 def joined(topic: str, parts: Sequence[BatchMetadata]) -> BatchMetadata:
-    """Return the metadata of a batch whose parts went there (pure): from the first of its offsets to after the last.
+    """Merge the metadata of a batch's parts (pure).
 
-    No offsets where those of one part are not known.
+    No offsets if those of one part are unknown.
     """
     offsets: dict[int, tuple[int, int]] = {}
     for part in parts:

@@ -1,8 +1,4 @@
-"""Records and Arrow batches that wait to be sent, and what their futures return.
-
-Records that come one by one are gathered in lists and become one Arrow batch when they are sent; Arrow batches stay as
-they are.
-"""
+"""Queued records and Arrow batches, and their futures' results."""
 
 from __future__ import annotations
 
@@ -28,19 +24,19 @@ from pyspark_commitlog.model import as_whole
 
 log = logging.getLogger("pyspark_commitlog.producer")
 
-#: What a record counts for in the buffer beside its key, value and headers, bytes: its future, which takes
-#: 1,720 of them, and its places in lists.
+#: Bytes that a record counts for in the buffer beside key, value and headers: its future, of 1,720 bytes, and its list
+#: entries.
 RECORD_BYTES = 1800
 #: Rows that are cast and distributed at a time.
 BATCH_ROWS = 2**16
 #: Bytes of the lists that become one Arrow batch.
 RUN_BYTES = 8 * 2**20
-#: What stands for an offset or a partition that nobody remembers.
+#: An unknown offset or partition.
 UNKNOWN = -1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _US = timedelta(microseconds=1)
 _US_PER_MS = 1000
-#: The largest timestamp, ms: that of Kafka's protocol, and our microseconds.
+#: The largest timestamp, ms: bounded by Kafka's protocol, and our microseconds.
 MAX_TIMESTAMP_MS = LONG_MAX // _US_PER_MS
 
 Headers = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
@@ -49,9 +45,9 @@ _T = TypeVar("_T")
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record went (Kafka: ``RecordMetadata``). ``timestamp`` in milliseconds.
+    """Position of a record (Kafka: ``RecordMetadata``); ``timestamp`` in ms.
 
-    ``offset`` and ``partition`` are -1 for a record that landed at an earlier try, where nobody remembers its place.
+    ``offset`` and ``partition`` are -1 if an earlier try landed at an unknown position.
     """
 
     topic: str
@@ -65,9 +61,9 @@ class RecordMetadata(NamedTuple):
 
 
 class BatchMetadata(NamedTuple):
-    """Where the records of an Arrow batch went: partition -> (offset of the first, offset after the last).
+    """Offsets of an Arrow batch: partition -> (first, one after the last).
 
-    ``offsets`` is empty for a batch that landed at an earlier try, where nobody remembers its place.
+    ``offsets`` is empty if an earlier try landed at an unknown position.
     """
 
     topic: str
@@ -76,20 +72,19 @@ class BatchMetadata(NamedTuple):
 
 
 class SentFuture(Future[_T]):
-    """Future of ``send``. It can't be cancelled, as Kafka's; the first outcome holds."""
+    """Future of ``send``; not cancellable, as Kafka's. The first outcome holds."""
 
     def cancel(self) -> bool:
         """Return False."""
         return False
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be copied to another process."""
         raise UsageError(
             "a future of a Producer can't be pickled or copied: it is completed in this process. Return its result()"
         )
 
     def set_result(self, result: _T) -> None:
-        """Set the outcome, unless it failed: storage answered too late."""
+        """Set the result, unless the record failed before."""
         try:
             super().set_result(result)
         except BaseException as error:  # noqa: BLE001 raised or logged there
@@ -104,10 +99,7 @@ class SentFuture(Future[_T]):
 
 
 def _called_back(error: BaseException) -> None:
-    """Keep what a callback raised from the thread that calls back: other futures are still to be set by it.
-
-    Futures log every ``Exception`` by themselves; ``sys.exit()`` raises none.
-    """
+    """Contain a callback's error: other futures must still complete."""
     if isinstance(error, KeyboardInterrupt):
         raise error
     if not isinstance(error, InvalidStateError):
@@ -116,7 +108,7 @@ def _called_back(error: BaseException) -> None:
 
 @dataclass(slots=True)
 class RecordRun:
-    """Records that were sent one by one. ``since`` is the monotonic time (s) of the first."""
+    """Single records; ``since`` is the monotonic time (s) of the first."""
 
     topic: str
     since: float
@@ -168,21 +160,21 @@ class RecordRun:
         self.size += size
 
     def cut(self, rows: int, size: int) -> None:
-        """Take back all but the first ``rows`` records, which have ``size`` bytes."""
+        """Drop all but the first ``rows`` records, which have ``size`` bytes."""
         columns = (self.values, self.keys, self.headers, self.timestamps, self.partitions, self.futures, self.sequences)
         for column in columns:
             del column[rows:]
         self.size = size
 
     def select(self, rows: Sequence[int], partitions: Sequence[int | None]) -> RecordRun:
-        """Return some of the records, each bound for a partition; not counted by the buffer."""
+        """Return some records with their partitions, uncounted by the buffer."""
         return RecordRun(
             self.topic, self.since, 0, _of(self.sequences, rows), _of(self.values, rows), _of(self.keys, rows),
             _of(self.headers, rows), _of(self.timestamps, rows), list(partitions), _of(self.futures, rows),
         )  # fmt: skip
 
     def split(self, row: int) -> tuple[RecordRun, RecordRun]:
-        """Return the records before a row, and those from it on; not counted by the buffer."""
+        """Split the run at a row, uncounted by the buffer."""
         first, rest = range(row), range(row, self.rows)
         return self.select(first, self.partitions[:row]), self.select(rest, self.partitions[row:])
 
@@ -200,14 +192,14 @@ class RecordRun:
         return [pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))]
 
     def fail(self, error: Exception) -> None:
-        """Fail the futures of the records that are still open."""
+        """Fail the futures that are pending."""
         for future in self.futures:
             future.set_exception(error)
 
 
 @dataclass(slots=True)
 class ArrowBatch:
-    """An Arrow batch, sent whole or not at all. ``since`` as of a ``RecordRun``, ``last_sequence`` of its last row."""
+    """Arrow batch, sent atomically; fields as of ``RecordRun``."""
 
     topic: str
     since: float
@@ -218,7 +210,10 @@ class ArrowBatch:
     last_sequence: int = UNKNOWN
 
     def bound(self, partitions: Sequence[npt.NDArray[np.int64]]) -> ArrowBatch:
-        """Return the batch, each row bound for a partition; of every piece one array. The buffer counts none of it."""
+        """Return the batch with fixed partitions, uncounted by the buffer.
+
+        ``partitions`` has one array per piece.
+        """
         pieces = [bound_for(piece, chosen) for piece, chosen in zip(self.pieces, partitions, strict=True)]
         return ArrowBatch(self.topic, self.since, pieces, self.rows, 0, self.future, self.last_sequence)
 
@@ -227,11 +222,11 @@ class ArrowBatch:
         return self.pieces
 
     def weights(self) -> list[int]:
-        """Return its bytes: it is one, whatever its rows."""
+        """Return its bytes, as one unit."""
         return [RECORD_BYTES + sum(piece.nbytes for piece in self.pieces)]
 
     def fail(self, error: Exception) -> None:
-        """Fail the future of the batch, unless it has an outcome already."""
+        """Fail the future, unless it has an outcome."""
         self.future.set_exception(error)
 
 
@@ -243,16 +238,16 @@ def _of(values: Sequence[_T], rows: Sequence[int]) -> list[_T]:
 
 
 def bound_for(piece: pa.RecordBatch, partitions: npt.NDArray[np.int64]) -> pa.RecordBatch:
-    """Return a batch whose rows have these partitions, whatever they said before."""
+    """Replace the partition column."""
     kept = piece.drop_columns(["partition"]) if "partition" in piece.schema.names else piece
     return kept.append_column("partition", pa.array(partitions, pa.int64()))
 
 
 def as_bytes(value: bytes | str | None, what: str) -> bytes | None:
-    """Return a key or a value as bytes; text as UTF-8.
+    """Encode a key or value; text as UTF-8.
 
     Raises:
-        InvalidRecordError: it is something else, or text with half a character.
+        InvalidRecordError: wrong type, or a lone surrogate.
     """
     if value is None or type(value) is bytes:
         return value
@@ -267,10 +262,10 @@ def as_bytes(value: bytes | str | None, what: str) -> bytes | None:
 
 
 def as_headers(headers: Headers) -> HeaderList:
-    """Return headers as pairs of name and value, in order.
+    """Return headers as pairs, in order.
 
     Raises:
-        InvalidRecordError: they are something else.
+        InvalidRecordError: they have another form.
     """
     pairs: HeaderList = []
     for pair in headers.items() if isinstance(headers, Mapping) else headers:
@@ -282,13 +277,10 @@ def as_headers(headers: Headers) -> HeaderList:
 
 
 def as_microseconds(timestamp: int | datetime) -> int:
-    """Return a timestamp in microseconds since 1970.
-
-    Args:
-        timestamp: milliseconds since 1970, or a datetime with a time zone.
+    """Convert ms or an aware datetime to microseconds since 1970.
 
     Raises:
-        InvalidRecordError: a datetime without a time zone, or something else.
+        InvalidRecordError: a naive datetime, or another type.
     """
     if isinstance(timestamp, datetime):
         if timestamp.tzinfo is None:
@@ -303,10 +295,10 @@ def as_microseconds(timestamp: int | datetime) -> int:
 
 
 def as_sequence(sequence: SupportsIndex) -> int:
-    """Return a sequence number as an int; whole numbers of other libraries, as NumPy's, are taken too.
+    """Convert a sequence number to int, also from NumPy.
 
     Raises:
-        UsageError: it is something else, or below 0: such a number would count as one that landed before.
+        UsageError: no integer, or negative, which would count as landed.
     """
     try:
         number = UNKNOWN if isinstance(sequence, bool) else index(sequence)
@@ -323,10 +315,10 @@ def sizes_of(headers: HeaderList) -> int:
 
 
 def as_pieces(topic: str, batch: Any) -> list[pa.RecordBatch]:
-    """Return a table or a batch in pieces of a bounded number of rows and bytes, its columns checked.
+    """Check an Arrow table or batch; split it into bounded pieces.
 
     Raises:
-        InvalidRecordError: it is neither, or has a column that a record has not.
+        InvalidRecordError: another type, or a column that records don't have.
     """
     if isinstance(batch, pa.RecordBatch):
         batch = pa.Table.from_batches([batch])
@@ -342,16 +334,16 @@ def as_pieces(topic: str, batch: Any) -> list[pa.RecordBatch]:
 
 
 def halves(batch: pa.RecordBatch, start: int) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Yield both halves of a batch and the numbers of their first rows."""
+    """Yield both halves of a batch with their first row numbers."""
     half = batch.num_rows // 2
     yield batch.slice(0, half), start
     yield batch.slice(half), start + half
 
 
 def divided(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
-    """Return items in two parts of about the same bytes, in their order; the second is empty for one record (pure).
+    """Split items in order into two parts of about equal bytes (pure).
 
-    An Arrow batch goes whole into one of them.
+    The second is empty for a single record. An Arrow batch stays whole.
     """
     weights = [item.weights() for item in items]
     sums = np.cumsum([weight for of_item in weights for weight in of_item])
@@ -367,12 +359,9 @@ def divided(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
 
 
 def cut_out(items: Sequence[Item], number: int, row: int) -> tuple[list[Item], Item, list[Item]]:
-    """Return the items before a record, it alone, and those after it; of an Arrow batch the whole (pure).
+    """Split items around one record (pure); an Arrow batch counts as one.
 
-    Args:
-        items: in order.
-        number: of the item that has the record.
-        row: of the record there; of an Arrow batch it does not matter.
+    ``number`` is the item's index, ``row`` the record's in a run.
     """
     before, item, after = list(items[:number]), items[number], list(items[number + 1 :])
     if isinstance(item, RecordRun):
@@ -386,9 +375,9 @@ def cut_out(items: Sequence[Item], number: int, row: int) -> tuple[list[Item], I
 def separate_damaged(
     placed: Sequence[tuple[Item, int, RowPlacement]], damaged: Sequence[int]
 ) -> tuple[list[Item], list[Item]]:
-    """Return the items without records of damaged partitions, and those records (pure).
+    """Separate records of damaged partitions from the rest (pure).
 
-    What is left is bound for the partitions that were chosen. An Arrow batch goes whole, or stays whole.
+    The rest keeps its partitions. An Arrow batch stays whole.
     """
     kept, refused = list[Item](), list[Item]()
     for _, group in groupby(placed, key=lambda row: id(row[0])):

@@ -1,4 +1,4 @@
-"""The memory that all topics of a producer share, and its one lock (Kafka: ``BufferPool``)."""
+"""Memory and lock shared by a producer's topics (Kafka: ``BufferPool``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Hurried(Protocol):
 
 
 class BufferFullError(Exception):
-    """There is no room now, and the caller does not wait; it never leaves the producer."""
+    """Internal: there is no room, and the caller does not wait."""
 
     def __init__(self, size: int, topic: str) -> None:
         super().__init__(size, topic)
@@ -26,21 +26,15 @@ class BufferFullError(Exception):
 
 
 class Buffer:
-    """Bytes that records take from ``send`` until their future is done.
+    """Bytes of records from ``send`` until their futures are done.
 
-    Those of a record that fails before others of its commit are given back when that commit ends.
-
-    Args:
-        limit: ``buffer_memory``, bytes.
-        max_block_ms: how long ``take`` waits for room.
-
-    ``lock`` guards this and the queues of all topics. ``room`` wakes threads that wait for memory, ``progress``
-    those that flush. ``waiting`` are the accumulators with records that wait, in their order; ``watched`` has them
-    looked after. Threads inside ``calling`` call back, and must not wait for each other.
+    Bytes of a record that fails early return when its commit ends. ``lock`` guards this and the queues of all topics.
+    ``room`` wakes threads that wait for memory, ``progress`` those that flush. ``waiting`` has accumulators with
+    records, in order. Threads inside ``calling`` run callbacks, and must not wait for each other.
     """
 
     def __init__(self, limit: int, max_block_ms: int) -> None:
-        self.lock = RLock()  # it knows its owner, so nobody releases what another thread holds
+        self.lock = RLock()  # reentrant, so that ownership is known
         self.room, self.progress = Condition(self.lock), Condition(self.lock)
         self.waiting: dict[Hurried, None] = {}
         self.watched: Callable[[], None] = lambda: None
@@ -52,14 +46,14 @@ class Buffer:
         self._used = 0
 
     def take(self, size: int, topic: str, taken: list[int], *, wait: bool = True) -> None:
-        """Take memory, when there is enough; the lock is held, and let go of while this waits.
+        """Take memory; the lock is held, and released while waiting.
 
-        ``taken[0]`` becomes ``size`` in the same step: after it the caller may be interrupted anywhere (Ctrl-C).
+        ``taken[0]`` becomes ``size`` in the same step, so that an interrupted caller (Ctrl-C) can undo it.
 
         Raises:
-            BufferFullError: there is none now, and ``wait`` is false.
-            BufferExhaustedError: there was none for ``max_block_ms``, or ``size`` is more than there is at all.
-            ProducerClosedError: the producer was closed meanwhile.
+            BufferFullError: there is no room, and ``wait`` is false.
+            BufferExhaustedError: none for ``max_block_ms``, or ``size`` exceeds the limit.
+            ProducerClosedError: closed meanwhile.
         """
         self.check_fits(size, topic)
         if self._used + size > self.limit:
@@ -71,10 +65,10 @@ class Buffer:
         self._used, taken[0] = self._used + size, size
 
     def check_fits(self, size: int, topic: str) -> None:
-        """Refuse what there will never be room for.
+        """Refuse a size above the limit.
 
         Raises:
-            BufferExhaustedError: it is more than ``buffer_memory``.
+            BufferExhaustedError: it exceeds ``buffer_memory``.
         """
         if size > self.limit:
             raise BufferExhaustedError(
@@ -83,7 +77,7 @@ class Buffer:
             )
 
     def exhausted(self, size: int, topic: str) -> BufferExhaustedError:
-        """Return the error of a wait for room that exceeded ``max_block_ms``."""
+        """Return the error of a wait for room."""
         return BufferExhaustedError(
             f"topic {topic!r}: no room for {size} bytes within max_block_ms={self._max_block_ms}: {self._used} of "
             f"buffer_memory={self.limit} wait to be committed. Send more slowly or raise it. Nothing was taken"
@@ -99,9 +93,9 @@ class Buffer:
             self.blocked -= 1
 
     def wait_for(self, condition: Condition, is_met: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait for a condition of the lock, which is held, and is held again afterwards, whatever interrupts.
+        """Wait for a condition; the lock is held before and after.
 
-        ``Condition.wait`` comes back without the lock where a second Ctrl-C meets it as it takes the lock back.
+        A second Ctrl-C makes ``Condition.wait`` return without the lock.
         """
         try:
             return condition.wait_for(is_met, timeout)
@@ -112,15 +106,14 @@ class Buffer:
             raise
 
     def _hurry(self) -> None:
-        for accumulator in list(self.waiting):  # nobody lingers for more while somebody has to wait
+        for accumulator in list(self.waiting):  # no lingering while a sender is blocked
             accumulator.hurry()
 
     @contextmanager
     def awaited(self, wake: Callable[[], None]) -> Iterator[None]:
-        """Count a coroutine as one that waits for room; the lock is not held.
+        """Register a coroutine that waits for room; the lock is not held.
 
-        Args:
-            wake: called, by any thread, with the lock held, when there may be room, and when the producer is closed.
+        Any thread calls ``wake``, with the lock held, when there may be room or the producer is closed.
         """
         me = object()
         with self.lock:
@@ -135,7 +128,7 @@ class Buffer:
                 del self._awaited[me]
 
     def give(self, size: int) -> None:
-        """Give memory back; the lock is held."""
+        """Return memory; the lock is held."""
         self._used -= size
         self.wake()
 
@@ -147,7 +140,7 @@ class Buffer:
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """Mark this thread as one that calls back."""
+        """Mark this thread as running callbacks."""
         self._calling.add(get_ident())
         try:
             yield
@@ -155,9 +148,7 @@ class Buffer:
             self._calling.discard(get_ident())
 
     def check_not_interrupted(self) -> None:
-        """Refuse what interrupts this thread at work here: what it does would be half done.
-
-        That is a signal's handler, a finalizer or a logging handler.
+        """Refuse a handler or finalizer that interrupts this thread's own call.
 
         Raises:
             UsageError: this thread has the lock.
@@ -166,10 +157,10 @@ class Buffer:
             raise interrupted()
 
     def check_may_wait(self) -> None:
-        """Refuse to wait in a thread that others wait for, or that would wait for itself.
+        """Refuse to wait in a thread that others wait for.
 
         Raises:
-            UsageError: this is a callback of a future, or interrupts this thread at work here.
+            UsageError: a future's callback, or an interrupted call.
         """
         self.check_not_interrupted()
         if get_ident() in self._calling:
@@ -179,14 +170,14 @@ class Buffer:
         """Refuse work after ``close``.
 
         Raises:
-            ProducerClosedError: it was closed.
+            ProducerClosedError: the producer is closed.
         """
         if self.closed:
             raise ProducerClosedError("this Producer is closed: make a new one. Nothing was sent")
 
 
 def interrupted() -> UsageError:
-    """Return the error of a call that interrupted this thread's own call."""
+    """Return the error for calls from interrupting handlers."""
     return UsageError(
         "a signal's handler, a finalizer or a logging handler interrupted this producer at work: do not call it there, "
         "but set a flag, and send, flush or close where the program looks at it. Nothing was sent"

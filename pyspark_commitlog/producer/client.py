@@ -1,4 +1,4 @@
-"""``Producer``: appends records to topics, from any Python program (Kafka: ``KafkaProducer``)."""
+"""``Producer``: appends records to topics (Kafka: ``KafkaProducer``)."""
 
 from __future__ import annotations
 
@@ -27,35 +27,35 @@ _UNSEEN = (
     "flush: readers do not see all records of topics %s yet, which are committed: that could not be stated in time. It "
     "is tried again; look whether the metadata root answers"
 )
-#: Producers that were not closed: what they were given is sent when the interpreter ends.
+#: Producers to flush when the interpreter ends.
 _open: set[Producer] = set()
 
 
 class Producer(Gathering):
-    """Appends records to the topics of a root. Safe for use by several threads; not by a forked child.
+    """Client that appends records to the topics of a root.
+
+    Thread-safe, but unusable in a forked child.
 
     Args:
         root: the root's directory or URL.
-        acks: ``all`` or 1: a record that was acknowledged survives power loss. 0: it may not; its
-            future returns the offset all the same.
+        acks: ``all`` or 1: an acknowledged record survives power loss. 0: it may not; its future still returns the
+            offset.
         linger_ms: how long a record waits for others to share its commit.
-        batch_size: bytes of a topic that are committed without lingering; and of records without key, those that go to
-            one partition before the next one has its turn (at most the topic's ``batch.size``).
+        batch_size: bytes of a topic that are committed without lingering. Also the bytes of keyless records for one
+            partition before the next one (at most the topic's ``batch.size``).
         buffer_memory: bytes that may wait to be committed, over all topics.
-        compression: ``none``, ``lz4`` or ``zstd``, where the topic's ``compression.type`` is not set, or ``producer``.
-        partitioner: ``murmur2`` (by key, sticky without one), ``roundrobin`` or ``sticky`` (both whatever the key), or
-            a function (key, number of partitions) -> partition. A record's own partition comes before all of them.
-        producer_id: makes the producer durable, see ``last_sequence``; one producer at a time can have it.
-        request_timeout_ms: how long one try may take before a warning says that storage does not answer; and how long
-            the interpreter's end waits for what was sent.
-        delivery_timeout_ms: upper bound from ``send`` to completion of its future; transient storage errors are retried
-            until then (what the system refuses this user fails at once), and what storage has not answered by then
-            fails. At least ``linger_ms + request_timeout_ms``.
-        max_block_ms: how long ``send`` waits for room in the buffer; and the first one to a topic for a root that
-            was there and is not. It does not bound a look-up that storage does not answer.
-        metadata_max_age_ms: how often access rules are asked again.
-        principal: in whose name to write, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
-        storage_options: for a URL, under the names of fsspec's filesystems (docs/how-to/object-stores.md).
+        compression: ``none``, ``lz4`` or ``zstd``, if the topic's ``compression.type`` is unset or ``producer``.
+        partitioner: ``murmur2`` (by key, sticky without one), ``roundrobin`` or ``sticky`` (both ignore keys), or a
+            function (key, number of partitions) -> partition. A record's own partition overrides it.
+        producer_id: makes the producer durable, see ``last_sequence``; exclusive to one producer.
+        request_timeout_ms: duration of one try before a warning; also the bound on sending at the interpreter's end.
+        delivery_timeout_ms: upper bound from ``send`` to completion of its future; until then transient storage errors
+            are retried. Permission errors fail at once. At least ``linger_ms + request_timeout_ms``.
+        max_block_ms: how long ``send`` waits for room in the buffer, and a topic's first one for a missing root. It
+            does not bound a storage call that hangs.
+        metadata_max_age_ms: interval of access checks.
+        principal: for access rules; None takes ``COMMITLOG_PRINCIPAL``.
+        storage_options: options for a URL, named as fsspec's (docs/how-to/object-stores.md).
 
     Raises:
         OptionError: names the option, its value and what is allowed.
@@ -96,7 +96,7 @@ class Producer(Gathering):
 
     @classmethod
     def on(cls, storage: Storage, options: ProducerConfig, principal: str | None = None) -> Producer:
-        """Return a producer on an open storage (tests inject clocks and faults this way)."""
+        """Return a producer on an open storage, as tests inject."""
         producer = cls.__new__(cls)
         producer._start(storage, options.check(), principal)
         return producer
@@ -110,7 +110,6 @@ class Producer(Gathering):
         return f"Producer({self._storage.url!r})"
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be copied, as Spark and ``multiprocessing`` do with all that a function they call refers to."""
         raise UsageError(
             f"{self} can't be pickled or copied: its threads and records belong to this process. Make a Producer in "
             "the function that Spark or multiprocessing calls, as foreachPartition's: with Producer(…) as producer: …"
@@ -128,7 +127,6 @@ class Producer(Gathering):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """As ``__exit__``, without blocking the event loop."""
         import asyncio
 
         await asyncio.to_thread(self.close)
@@ -146,36 +144,36 @@ class Producer(Gathering):
         *,
         sequence: int | None = None,
     ) -> Future[RecordMetadata]:
-        """Send a record; it is gathered, and committed together with others.
+        """Queue a record to be committed together with others.
 
         Args:
-            topic: its name.
-            value: text is sent as UTF-8; None is a tombstone.
-            key: as ``value``; None for a record without one.
+            topic: topic name.
+            value: bytes, or text encoded as UTF-8; None is a tombstone.
+            key: as ``value``; None for none.
             headers: names and values.
             timestamp: milliseconds since 1970, or a datetime with a time zone; None for now.
-            partition: its number; None for the partitioner to choose.
-            sequence: the record's number in the application's input, for a producer with ``producer_id``: above that
-                of the record before. One that landed already (``last_sequence``) is not sent again. None: the next.
+            partition: partition number; None lets the partitioner choose.
+            sequence: with ``producer_id``, the record's ascending number in the application's input. A record that
+                landed already (``last_sequence``) is skipped. None: the next number.
 
         Returns:
-            A future of the record's partition and offset. It fails with ``InvalidRecordError`` when the topic refuses
-            the record: alone, unless the producer has a ``producer_id``, which sends nothing after it.
+            A future of the record's partition and offset. It fails with ``InvalidRecordError`` if the topic refuses the
+            record; a producer with ``producer_id`` then sends nothing after it.
 
         Raises:
-            UnknownTopicError: there is no such topic.
-            RootNotAvailableError: it is the first one to this topic, and the root was away for ``max_block_ms``.
-            InvalidRecordError: a value of the wrong type, or more than 2 GiB.
+            UnknownTopicError: the topic does not exist.
+            RootNotAvailableError: at a topic's first record, the root was missing for ``max_block_ms``.
+            InvalidRecordError: a value has the wrong type, or more than 2 GiB.
             BufferExhaustedError: no room for ``max_block_ms``; nothing was taken.
-            ProducerClosedError: closed, or another process'.
-            UsageError: this is a signal's handler, a finalizer or a logging handler that interrupted a call of this
-                producer: set a flag there.
-            WriterFencedError, NotSentError: a producer with ``producer_id`` that has ended, see ``last_sequence``.
+            ProducerClosedError: the producer is closed, or another process'.
+            UsageError: a signal's handler, finalizer or logging handler interrupted a call of this producer: set a flag
+                there.
+            WriterFencedError, NotSentError: a producer with ``producer_id`` has ended, see ``last_sequence``.
         """
         accumulator = self._opened(topic)
         record = self._record(topic, value, key, headers, timestamp, partition)
         while (sent := self._give(accumulator, record, sequence)) is None:
-            accumulator = self._opened(topic)  # not used for a while, and let go of just now
+            accumulator = self._opened(topic)  # retired just now
         return sent
 
     async def asend(
@@ -189,17 +187,17 @@ class Producer(Gathering):
         *,
         sequence: int | None = None,
     ) -> RecordMetadata:
-        """Send a record as ``send`` does and wait until it is committed, without blocking the event loop.
+        """Send a record and await its commit, without blocking the event loop.
 
-        Records of a topic are sent in the order of the calls, those that wait for room included. A task that is
-        cancelled while its record waits for room has sent nothing; later, the record is sent all the same.
+        Records of a topic are sent in call order, including those that wait for room. Cancelling a task sends nothing
+        while its record waits for room; later, the record is sent.
 
         Returns:
             The record's partition and offset.
 
         Raises:
-            InvalidRecordError, DeliveryTimeoutError, OutcomeUnknownError, KafkaStorageError: what the future of
-                ``send`` fails with; and what ``send`` raises.
+            InvalidRecordError, DeliveryTimeoutError, OutcomeUnknownError, KafkaStorageError: as the future of ``send``;
+                also as ``send`` itself.
         """
         record = self._record(topic, value, key, headers, timestamp, partition)
         sent = await self._asent(topic, lambda accumulator: self._give(accumulator, record, sequence, wait=False))
@@ -208,29 +206,27 @@ class Producer(Gathering):
     def send_batch(
         self, topic: str, batch: pa.Table | pa.RecordBatch, *, sequence: int | None = None
     ) -> Future[BatchMetadata]:
-        """Send an Arrow batch; it becomes visible as a whole, unless it is larger than ``buffer_memory``.
+        """Send an Arrow batch, visible atomically unless larger than ``buffer_memory``.
 
-        A larger one is cut into parts, which are committed one after the other while this call waits for room, at
-        most ``max_block_ms`` for each, so memory stays bounded. Where one fails or finds no room no further one is
-        taken; those that were go on.
+        A larger one is committed in consecutive parts while this call waits for room, at most ``max_block_ms`` for
+        each. After a part that fails or finds no room, no other is sent; earlier ones proceed.
 
         Args:
-            topic: its name.
-            batch: columns ``value`` (string or binary), and if you like ``key``, ``headers``, ``timestamp``,
+            topic: topic name.
+            batch: columns ``value`` (string or binary), and optionally ``key``, ``headers``, ``timestamp``,
                 ``partition``. Must not be changed until the future is done.
-            sequence: the number of its first record, see ``send``; the others follow. Those that landed already are
-                not sent again.
+            sequence: number of its first record, see ``send``; the others follow. Records that landed already are
+                skipped.
 
         Returns:
-            A future of the offsets; of a batch that was cut, when all parts are done, from the first offset of each
-            partition to that after the last: records of others may lie between. It fails with
-            ``InvalidRecordError``, and nothing was sent (of a batch that was cut: nothing of that part), when the
-            topic refuses one of the records; with ``BufferExhaustedError`` when a part but the first found no room: a
-            producer with a ``producer_id`` ends then, see ``last_sequence``.
+            A future of the offsets, per partition from the first to one after the last; for a batch in parts, other
+            records may lie between. It fails with ``InvalidRecordError`` if the topic refuses a record: nothing of the
+            batch, or part, was sent. It fails with ``BufferExhaustedError`` if a later part found no room, which ends a
+            producer with ``producer_id``, see ``last_sequence``.
 
         Raises:
             InvalidRecordError: names the column, its type and what is allowed.
-            BufferExhaustedError: no room for ``max_block_ms``, or a record is more than ``buffer_memory``; nothing was
+            BufferExhaustedError: no room for ``max_block_ms``, or a record exceeds ``buffer_memory``; nothing was
                 taken.
             UnknownTopicError, ProducerClosedError, WriterFencedError, NotSentError: as ``send``.
         """
@@ -255,12 +251,12 @@ class Producer(Gathering):
     async def asend_batch(
         self, topic: str, batch: pa.Table | pa.RecordBatch, *, sequence: int | None = None
     ) -> BatchMetadata:
-        """Send an Arrow batch as ``send_batch`` does and wait until it is committed, without blocking the event loop.
+        """Send an Arrow batch and await its commit without blocking the loop.
 
-        A task that is cancelled sends no further part of a batch that was cut.
+        A cancelled task sends no further part.
 
         Raises:
-            What ``send_batch`` raises, and what its future fails with.
+            CommitLogError: as ``send_batch``, or as its future.
         """
         import asyncio
 
@@ -279,7 +275,7 @@ class Producer(Gathering):
         return await _outcome(whole.future)
 
     def _goes_on(self, topic: str, whole: PartFutures, error: BaseException) -> bool:
-        """End a batch of which a part can't be sent; return False where nothing was, or the caller was interrupted."""
+        """End a batch in parts after an error; False raises it."""
         if whole.has_begun:
             self._accumulators[topic].lacks(error)
         if not whole.has_begun or not isinstance(error, Exception):
@@ -288,17 +284,15 @@ class Producer(Gathering):
         return True
 
     def last_sequence(self, topic: str) -> int:
-        """Return up to which sequence number the records of this ``producer_id`` are in a topic; -1 for none.
+        """Return this ``producer_id``'s last committed sequence in a topic, or -1.
 
-        Those of this producer count when they are acknowledged.
-
-        Asking, or sending, opens the id in the topic: a producer that had it before is fenced from then on, its
-        commits end in ``WriterFencedError``. So what this returns is final: go on sending after it. A producer ends
-        with the first record that can't be sent: nothing after it is, so that no number below this one is missing.
+        Records of this producer count once they are acknowledged. Asking, or sending, opens the id in the topic and
+        fences its former producer, whose commits raise ``WriterFencedError``: so the result is final, to continue
+        after. A producer ends with the first record that can't be sent, so no number below is missing.
 
         Raises:
             UsageError: this producer has no ``producer_id``.
-            UnknownTopicError: there is no such topic.
+            UnknownTopicError: the topic does not exist.
         """
         last = self._opened(topic).last_sequence
         if last is None:
@@ -308,21 +302,20 @@ class Producer(Gathering):
     # --- ending ------------------------------------------------------------------------------------------
 
     def flush(self, timeout: float | None = None) -> int:
-        """Wait until all that was sent before is committed or has failed, and readers see it; nothing lingers.
+        """Commit without lingering, and wait until readers see the records.
 
-        On a log with replicas a record that was acknowledged alone may be seen some 20 ms later. While the metadata
-        root does not answer, readers don't see it: this waits for it until the time is up, and logs a warning then.
-        The record is not lost; that readers see it is tried on.
+        With replicas a record may become visible some 20 ms after its acknowledgement, or once the metadata root
+        answers: this waits until the timeout and then logs a warning. The record is not lost; making it visible is
+        retried.
 
         Args:
-            timeout: seconds; None for as long as it takes until futures are done, and then at most
-                ``request_timeout_ms`` until readers see the records.
+            timeout: seconds; None: no limit for futures, then at most ``request_timeout_ms`` for readers.
 
         Returns:
-            How many records are still under way: 0 but for a timeout. Futures hold what failed.
+            The number of records still in flight: 0 unless it timed out. Futures hold the errors.
 
         Raises:
-            UsageError: this is a callback of a future; or a signal's handler, a finalizer or a logging handler that
+            UsageError: this is a future's callback; or a signal's handler, finalizer or logging handler that
                 interrupted this producer.
         """
         self._check_process()
@@ -345,17 +338,17 @@ class Producer(Gathering):
         return under_way
 
     async def aflush(self, timeout: float | None = None) -> int:
-        """Do as ``flush`` without blocking the event loop."""
+        """Flush as ``flush``, without blocking the event loop."""
         import asyncio
 
         return await asyncio.to_thread(self.flush, timeout)
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what was sent, then settle what is due for at most ``delivery_timeout_ms``, and end; twice is once.
+        """Flush, settle what is due for at most ``delivery_timeout_ms``, and end; idempotent.
 
         Args:
-            timeout: seconds. Records that are not under way by then fail with ``ProducerClosedError``, and a warning
-                says how many.
+            timeout: seconds; None: no limit. Records not in flight by then fail with ``ProducerClosedError``; a warning
+                has their number.
         """
         if self._buffer.closed or process_id() != self._process:  # a forked child has nothing to send
             return
@@ -379,13 +372,11 @@ class Producer(Gathering):
             _open.discard(self)
 
     def _end(self) -> None:
-        """Send what is left when the interpreter ends."""
         self.close(self._options.request_timeout_ms / 1000)
 
     def _flush_at_exit(self) -> None:
-        """Send what is left when a worker ends; its other threads may still send."""
         if self._process == process_id() and self.flush(self._options.request_timeout_ms / 1000):
-            self.close(0)  # a warning says what was not sent
+            self.close(0)  # a warning has the number of unsent records
 
 
 async def _outcome(sent: Future[_T]) -> _T:

@@ -1,7 +1,7 @@
-"""Brings what was gathered for a topic into its log: stage, commit, retry, complete the futures (Kafka: ``Sender``).
+"""Stage, commit and retry of a topic's bundles (Kafka: ``Sender``).
 
-One commit at a time, each under the next sequence numbers, so that a try whose outcome is unknown can be repeated
-(rule R6): if it landed, the repetition is skipped and finds the offsets in the entry that landed.
+One commit at a time, each under the next sequence numbers, so that a try of unknown outcome can be repeated (R6): if it
+landed, the repetition is skipped and reads the offsets from its entry.
 """
 
 from __future__ import annotations
@@ -69,16 +69,16 @@ _US_PER_MS = 1000
 _BACKOFF_SECONDS = 0.1
 _MAX_BACKOFF_SECONDS = 1.0
 _JITTER = 0.2
-#: The warning for records whose futures fail with the same error.
+#: Warning for records whose futures fail with one error.
 NOT_COMMITTED = "topic %r: not committed: %s: %s"
 
 
 @dataclass
 class ProducerIdentity:
-    """Under which id a topic's batches are committed, and up to which sequence number they are.
+    """Writer id of a topic's batches, and their last committed sequence.
 
-    ``topic_id`` is of the topic that a durable id was opened in; None for producers without such an id, which
-    go on in the topic's next incarnation.
+    ``topic_id``: the topic in which a durable id was opened; None for transient ids, which stay valid in its next
+    incarnation.
     """
 
     writer_id: str
@@ -94,10 +94,13 @@ class ProducerIdentity:
 
 @dataclass
 class _Bundle:
-    """Items of one commit; ``doubt``: a try may have landed, ``rest``: its successor.
+    """Items of one commit.
 
-    ``tried`` is what was placed by the last try that may have landed. ``checks``: Arrow batches of several pieces are
-    looked through before the first piece is staged.
+    Attributes:
+        tried: placements of the last try that may have landed.
+        doubt: whether a try may have landed.
+        checks: check all pieces of an Arrow batch before staging the first.
+        rest: items of the following bundle.
     """
 
     items: list[Item]
@@ -120,9 +123,9 @@ class _Bundle:
 
 
 def is_retriable(error: Exception) -> bool:
-    """Return whether the same may succeed later: storage trouble, an unknown outcome, or lost races (pure).
+    """Return whether a retry may succeed (pure).
 
-    What the system refuses this user stays refused, however often it is tried, and so does what the topic refuses.
+    Permission errors and the topic's refusals are final.
     """
     if isinstance(error, StorageDeniedError) or isinstance(error.__cause__, StorageDeniedError | InvalidRecordError):
         return False
@@ -132,7 +135,7 @@ def is_retriable(error: Exception) -> bool:
 
 
 def offsets_of(partitions: Ints, following: Ints) -> Ints:
-    """Return the offset of every row, in order; moves ``following``, the next offset of each partition, on (pure)."""
+    """Return the offset of every row, and advance ``following`` per partition (pure)."""
     order = np.argsort(partitions, kind="stable")
     grouped = partitions[order]
     counts = np.bincount(partitions, minlength=len(following))
@@ -144,21 +147,15 @@ def offsets_of(partitions: Ints, following: Ints) -> Ints:
 
 
 class Delivery:
-    """One topic's way into the log, used by one thread at a time.
+    """Writer of one topic, used by one thread at a time.
 
-    ``partitions`` is how many the topic had when it was last looked up; ``failed`` the error that ended a durable
-    producer: what comes after a failed batch must not land before it was sent again. ``trying`` is the monotonic time
-    (s) at which the try under way began, or the look for a leader after it, None between them; ``calling_back`` that at
-    which callbacks of futures began. What was sent at ``expired`` or before has failed, if something that was sent
-    after it is under way yet.
+    Attributes:
+        failed: error that ended a durable producer: later records must not land before the failed ones.
+        trying: monotonic start (s) of the storage call in progress, or None.
+        calling_back: monotonic start (s) of callbacks in progress, or None.
+        expired: records sent at this time or before have failed, while later ones are in flight.
 
-    Args:
-        topic: where to.
-        identity: under which id.
-        partitions: as above.
-        options: the producer's.
-        allowed: is asked at the root where the topic is now: others may be gone. It raises ``AccessDeniedError`` where
-            the principal may not write, or no longer.
+    ``allowed`` checks access at the topic's present root; raises ``AccessDeniedError``.
     """
 
     def __init__(
@@ -187,12 +184,12 @@ class Delivery:
         """Commit items as one entry, and complete their futures.
 
         Args:
-            items: what was gathered, in order; those of the call before, where that returned a pause.
-            abandoned: returns whether the producer gave up: no further try then.
-            wanted: returns whether another topic waits for this thread: it does not back off then.
+            items: queued items, in order; the same again after a returned pause.
+            abandoned: tests whether the producer gave up: then nothing is retried.
+            wanted: tests whether another topic waits for this thread: then it does not sleep.
 
         Returns:
-            None: all futures are done. Else the pause, in seconds, after which to call again with these items.
+            None if all futures are done, else the pause in seconds before the next call.
         """
         bundle, self._paused = self._paused or self._bundle(list(items)), None
         self._given_up = False
@@ -229,7 +226,7 @@ class Delivery:
         return None
 
     def _is_tried_again(self, bundle: _Bundle, error: Exception, closed: bool) -> bool:
-        """Return whether a bundle that failed is tried again: what has time left of it, the rest fails here."""
+        """Return whether a failed bundle is retried; fail overdue items."""
         if closed or self._given_up or not (is_retriable(error) or self._is_away()):
             return False
         now = self._topic.storage.clock.monotonic()
@@ -240,9 +237,9 @@ class Delivery:
             return self._topic.is_away()
 
     def _find_leader(self, bundle: _Bundle) -> None:
-        """Go on at the leader that a topic on several roots has now; what was staged is staged again there."""
+        """Move to the topic's present leader; stage again there."""
         try:
-            here = self._topic  # that has let go of what it knew knows of no replicas, where its root is lost
+            here = self._topic  # a handle that dropped its caches knows no replicas if its root is lost
             with self._asking():
                 topic = here.route(writing=True) if here.is_away() else here.at_leader()
         except (CommitLogError, OSError) as error:
@@ -259,10 +256,9 @@ class Delivery:
         return item.since + self._options.delivery_timeout_ms / 1000
 
     def _following(self, bundle: _Bundle, abandoned: bool) -> _Bundle:
-        """Return the rest of a divided bundle, to be committed next; maybe empty.
+        """Return the rest of a divided bundle, possibly empty.
 
-        It had its first try with the others: a producer that was closed meanwhile gives it no other. Nor is there one
-        where all has failed since storage did not answer.
+        If the producer was closed, or storage did not answer, it fails instead.
         """
         rest = self._bundle(bundle.rest, bundle.error)
         if rest.items and (abandoned or self._given_up):
@@ -273,17 +269,16 @@ class Delivery:
 
     @property
     def waits(self) -> bool:
-        """Return whether something waits for another try."""
+        """Return whether a bundle waits for a retry."""
         return self._paused is not None
 
     def expire(self, since: float = float("inf")) -> tuple[CommitLogError, list[Callable[[], None]]]:
-        """Give up what waits for another try, as far as it was sent at that time (monotonic, s) or before it.
+        """Expire records waiting for a retry that were sent up to ``since``.
 
-        All of it where it may have landed, or has an id that lasts, as in ``deliver``.
+        ``since`` is monotonic, in seconds. All expire if they may have landed or have a durable id.
 
         Returns:
-            What these records end with, and what says so in the log, to be called without a lock: a handler there may
-            send.
+            Their error, and callbacks that log it, to be called without a lock: a log handler may send.
         """
         bundle, self._paused = self._paused, None
         assert bundle is not None
@@ -312,7 +307,7 @@ class Delivery:
         if not bundle.staged:  # every record was refused
             return
         assert bundle.batch is not None
-        if self._given_up:  # its futures say so: sent again, it would be there twice
+        if self._given_up:  # its futures have failed: sent again, it would be a duplicate
             raise NotSentError(
                 f"topic {self._topic.name!r}: given up before it was sent: storage did not answer in time"
             )
@@ -327,7 +322,7 @@ class Delivery:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Mark that storage is asked: it may hang."""
+        """Record the start of a storage call, which may hang."""
         self.trying = self._topic.storage.clock.monotonic()
         try:
             yield
@@ -336,7 +331,7 @@ class Delivery:
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """Mark that futures call back: that may take its time, and is not storage's. A try goes on after it."""
+        """Record the start of callbacks, whose time is not storage's."""
         clock, is_trying = self._topic.storage.clock, self.trying is not None
         self.trying, self.calling_back = None, clock.monotonic()
         try:
@@ -356,12 +351,12 @@ class Delivery:
 
     @property
     def last_sequence(self) -> int:
-        """Return up to which sequence number the records of this id are committed."""
+        """Return the last committed sequence of this id."""
         return self._identity.last_sequence
 
     @property
     def is_seen(self) -> bool:
-        """Return whether readers see all that is committed."""
+        """Return whether readers see everything committed."""
         return self._watermark.is_stated
 
     def show(self, seconds: float) -> bool:
@@ -382,11 +377,11 @@ class Delivery:
             self._asked = now
 
     def join(self, seconds: float) -> bool:
-        """Wait until all is settled that is due; return whether that is so."""
+        """Wait up to ``seconds`` for due settling; return whether it is done."""
         return self._settler.join(seconds)
 
     def rest(self) -> None:
-        """Let go of what is remembered of the topic, but for the numbers: it has not been used for a while."""
+        """Drop caches of an idle topic, but not the sequence numbers."""
         self._topic = TopicLog(self._topic.storage, self._topic.name)
         self._partitioner = None
         self._settler.rest()
@@ -395,12 +390,12 @@ class Delivery:
     # --- staging -----------------------------------------------------------------------------------------
 
     def _stage(self, bundle: _Bundle) -> None:
-        """Stage all items; what is refused is left out, and nothing is staged where a part of it was."""
+        """Stage all items but refused ones; restart if one is partly staged."""
         topic = self._topic
         topic.forget_defaults(kept=True)
         stored, state = topic.newest_at(topic.journal.to_stage_by(RECENT_SECONDS), self._identity.topic_id)
         bundle.topic_id, bundle.partitions, self.partitions = state.topic_id, state.partitions, state.partitions
-        if bundle.tried:  # if it landed, it did so where it was placed then
+        if bundle.tried:  # if it landed, it did so at that placement
             bundle.items, bundle.tried = separate_damaged(bundle.tried, ())[0], []
         if bundle.batch is None:
             bundle.batch = self._numbered(bundle.items, stored.sequence)
@@ -422,10 +417,10 @@ class Delivery:
                     self._refuse(bundle, number, error)
                 if alone and not error.is_staged:
                     continue
-                bundle.checks = True  # begin again without it, once: else each such batch has all staged again
+                bundle.checks = True  # restart without it, with checks: else each such batch has all staged again
                 return
             left = [item]
-            if refused:  # another try may find the topic altered, and would take them
+            if refused:  # a retry might find the topic altered, and accept them
                 with self.calling():
                     left = _without_refused(item, refused)
             bundle.items[number : number + 1] = left
@@ -434,13 +429,12 @@ class Delivery:
         bundle.staged = [] if staged is None else [staged]
 
     def _refuse(self, bundle: _Bundle, number: int, refused: _RefusedError) -> None:
-        """Fail what the topic refuses, and go on without it; a durable producer ends there.
+        """Fail the refused item; a durable producer ends there.
 
-        Its numbers are the application's: ``last_sequence`` would pass over what was refused if something after it
-        landed. What comes before it is committed.
+        Otherwise ``last_sequence`` would pass over it. Earlier records are committed.
 
         Raises:
-            OutcomeUnknownError: a try may have landed, when the topic took it yet.
+            OutcomeUnknownError: an earlier try may have landed.
         """
         if bundle.doubt:
             raise OutcomeUnknownError(f"it is refused now: {refused.error}") from refused.error
@@ -457,7 +451,6 @@ class Delivery:
             bundle.staged = []
 
     def _numbered(self, items: Sequence[Item], newest: int) -> ProducerBatch:
-        """Return a batch with the next sequence numbers; a durable producer's items have theirs."""
         me = self._identity
         if me.durable:
             return ProducerBatch(me.writer_id, me.epoch, me.last_sequence + 1, items[-1].last_sequence)
@@ -478,9 +471,9 @@ class Delivery:
         )  # fmt: skip
 
     def _chooser(self, partitions: int, batch_bytes: int) -> KeyIgnoring | Partitioner:
-        """Return the topic's partitioner, which begins a batch after where it was; a new one when the topic has grown.
+        """Return the topic's partitioner, at a new batch.
 
-        Kafka's (KIP-480) leaves a partition when the batch that it gathers there is closed, also by ``linger``.
+        As Kafka's (KIP-480), it leaves a partition when the batch is closed, also by ``linger``.
         """
         partitioner = self._partitioner
         if partitioner is not None:
@@ -498,11 +491,10 @@ class Delivery:
     # --- failing -----------------------------------------------------------------------------------------
 
     def _leave_out(self, bundle: _Bundle, damaged: Mapping[int, str]) -> bool:
-        """Fail the records for damaged partitions; return whether there are others, to be committed without them.
+        """Fail records for damaged partitions; return whether others are left.
 
-        Those keep their partitions, and get the same numbers from the first on: under these nothing landed. Not where a
-        try may have landed, as then all of it did. Nor for an id that lasts: its numbers are the application's, and
-        ``last_sequence`` would pass over those that failed.
+        Those keep their partitions and reuse the numbers, under which nothing landed. False if a try may have landed,
+        as then all of it did, or with a durable id, as ``last_sequence`` would pass over failures.
         """
         if bundle.doubt or self._identity.durable:
             return False
@@ -521,11 +513,10 @@ class Delivery:
         return True
 
     def _divide(self, bundle: _Bundle, error: StorageFullError) -> bool:
-        """Leave about half of a bundle for later, as storage has no room for all of it; return whether that is so.
+        """Defer half of a bundle on a full disk; return success.
 
-        The rest keeps its order and comes after it, and what is left gets the same numbers from the first on: under
-        these nothing landed. Not where a try may have landed, as then all of it did. An id that lasts may be divided as
-        others are: the rest has higher numbers, and does not land before what is left.
+        The first half reuses the numbers, under which nothing landed. False if a try may have landed, as then all of it
+        did. A durable id allows it: the rest has higher numbers and lands later.
         """
         if bundle.doubt:
             return False
@@ -538,10 +529,10 @@ class Delivery:
         return True
 
     def _fail_late(self, bundle: _Bundle, error: Exception, now: float) -> bool:
-        """Fail what has no time left; return whether there is more, to be committed without it.
+        """Fail items past their deadline; return whether others are left.
 
-        That gets the same numbers from the first on: under these nothing landed. Not where a try may have landed, as
-        then all of it did. Nor for an id that lasts: nothing lands after what failed.
+        Those reuse the numbers, under which nothing landed. False if a try may have landed, as then all of it did, or
+        with a durable id, as nothing may land after a failure.
         """
         count = sum(self._deadline(item) <= now for item in bundle.items)
         late, left = bundle.items[:count], bundle.items[count:]
@@ -552,17 +543,17 @@ class Delivery:
             self.expired = late[-1].since
             self._fail(self._bundle(late), error, closed=False)
             bundle.items, bundle.batch, bundle.staged = left, None, None
-        # What is late soon after it fails together with it, else all that is left is staged again for each of them. A
-        # chunk may be large: a new one every second would fill the disk while no commit succeeds.
+        # Items that expire soon after fail together with it; else the rest is staged again for each of them. A chunk
+        # may be large: a new one every second would fill the disk while no commit succeeds.
         together = self._options.longest_together_seconds if has_chunk else self._options.together_seconds
         bundle.deadline = max(self._deadline(left[0]), now + together)
         return True
 
     def give_up(self, rows: int) -> OutcomeUnknownError:
-        """Give up what is under way, as storage does not answer for it in time: it gets no further try.
+        """Give up records in flight on a hanging storage call, without retry.
 
         Returns:
-            What these records end with; a durable producer ends with them.
+            Their error, which ends a durable producer.
         """
         self._given_up = True
         name, limit, what = self._topic.name, self._options.delivery_timeout_ms, counted(rows, "record")
@@ -586,12 +577,12 @@ class Delivery:
                 bundle.rest = []
 
     def _ended(self, bundle: _Bundle, error: Exception, *, closed: bool) -> CommitLogError:
-        """Return the error that ends a bundle; later ones stay distinct."""
+        """Return the final error; replace a transient id that is in doubt."""
         outcome = self._outcome(bundle, error, closed)
         if self._identity.durable:
             self.failed = outcome
         elif bundle.doubt or isinstance(error, StaleBatchError):
-            # Under another id the next batch can't be taken for this one, nor is one missed that was lost.
+            # A new id: the next batch is not mistaken for this one, and a lost batch leaves no gap.
             self._identity = ProducerIdentity(f"{TRANSIENT}{self._topic.storage.new_id()}")
         return outcome
 
@@ -599,10 +590,9 @@ class Delivery:
         log.warning(NOT_COMMITTED, self._topic.name, counted(rows, "record"), outcome)
 
     def died(self, rows: int, error: BaseException) -> CommitLogError:
-        """Return the error of records whose try died unexpectedly, as without memory.
+        """Return the error of records whose try raised unexpectedly.
 
-        What follows has handles of its own, as those at work may be half changed, and another id. A durable producer
-        ends with them.
+        Later records get new handles, as these may be inconsistent, and a new id. A durable producer ends.
         """
         name = self._topic.name
         what = f"topic {name!r}: the try to commit {counted(rows, 'record')} ended with {error!r}"
@@ -621,7 +611,6 @@ class Delivery:
         return outcome
 
     def _outcome(self, bundle: _Bundle, error: Exception, closed: bool) -> CommitLogError:
-        """Return the error of the records' futures; its cause is ``error``."""
         name, limit, what = self._topic.name, self._options.delivery_timeout_ms, counted(bundle.rows, "record")
         outcome: CommitLogError
         if isinstance(error, CommitLogError) and not is_retriable(error) and not bundle.doubt:
@@ -654,8 +643,6 @@ def after_failure(failed: CommitLogError, topic: str) -> CommitLogError:
 
 
 class _RefusedError(Exception):
-    """The topic refuses an Arrow batch, of which a part may be staged, or the record in a row of a run."""
-
     def __init__(self, error: InvalidRecordError, row: int = 0, *, is_staged: bool = False) -> None:
         super().__init__(str(error))
         self.error, self.row, self.is_staged = error, row, is_staged
@@ -664,10 +651,10 @@ class _RefusedError(Exception):
 def _place(
     stager: Stager, item: Item, refused: dict[int, InvalidRecordError] | None, *, checks: bool
 ) -> list[tuple[Item, int, RowPlacement]]:
-    """Stage an item; ``refused`` gets rows that the topic refuses and that are left out, None where none stands alone.
+    """Stage an item; collect refused rows, unless ``refused`` is None.
 
     Raises:
-        _RefusedError: an Arrow batch is refused, or a record; a part of it may be staged, with ``checks`` hardly ever.
+        _RefusedError: a batch or record is refused; with ``checks`` rarely partly staged.
     """
     if isinstance(item, ArrowBatch):
         return _place_whole(stager, item, checks=checks)
@@ -703,7 +690,7 @@ def _placed_rows(
 
 
 def _without_refused(item: Item, refused: Mapping[int, InvalidRecordError]) -> list[Item]:
-    """Fail the records in the rows that were refused; return the item without them, nothing where that is all."""
+    """Fail refused rows; return the item without them, or nothing."""
     if not isinstance(item, RecordRun):
         return [item]
     for row, error in refused.items():
@@ -713,7 +700,7 @@ def _without_refused(item: Item, refused: Mapping[int, InvalidRecordError]) -> l
 
 
 def _acknowledge(bundle: _Bundle, ranges: Mapping[int, tuple[int, int]]) -> None:
-    """Complete the futures: a record's with its offset, a batch's with its ranges; unknown without ``ranges``."""
+    """Complete the futures with their offsets, unknown without ``ranges``."""
     following: Ints = np.zeros(bundle.partitions, np.int64)
     for partition, (first, _) in ranges.items():
         following[partition] = first

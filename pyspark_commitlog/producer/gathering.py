@@ -1,4 +1,4 @@
-"""Input side of a producer: checks records, and finds a topic's accumulator."""
+"""Input side of a producer: record checks, lookup of accumulators."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ if TYPE_CHECKING:
     from pyspark_commitlog.producer.append_order import AppendOrder
 
 _MS_US = 1000
-#: Between two looks for a root that is away (Kafka: retry.backoff.ms).
+#: Between two looks for a missing root (Kafka: retry.backoff.ms).
 _RETRY_SECONDS = 0.1
 _T = TypeVar("_T")
-#: Value, key, headers, timestamp (µs), partition, and the bytes that it counts for.
+#: Value, key, headers, timestamp (µs), partition, and bytes counted by the buffer.
 Record = tuple[bytes | None, bytes | None, HeaderList | None, int, int | None, int]
 
 
 class Gathering:
-    """The accumulators of a producer, and the way to them; ``Producer`` has what is public."""
+    """Accumulators of a producer, and access to them; base of ``Producer``."""
 
     def _start(self, storage: Storage, options: ProducerConfig, principal: str | None) -> None:
         self._storage, self._options, self._principal = storage, options, principal
@@ -63,7 +63,7 @@ class Gathering:
         self._buffer = Buffer(options.buffer_memory, options.max_block_ms)
         self._accumulators: dict[str, RecordAccumulator] = {}
         self._buffer.watched = Watchdog(self._buffer, storage.clock, options, self._accumulators).start
-        self._opening = RLock()  # it knows its owner
+        self._opening = RLock()  # reentrant, so that ownership is known
         self._process = process_id()
         self._choose = options.partitioner if callable(options.partitioner) else None
         self._order: AppendOrder | None = None
@@ -119,7 +119,6 @@ class Gathering:
         return lambda accumulator: accumulator.send_batch(part.pieces, number, wait=wait)
 
     async def _aopened(self, topic: str) -> RecordAccumulator:
-        """Do as ``_opened``; a topic that is not open is opened in a thread."""
         import asyncio
 
         self._check_process()
@@ -127,7 +126,7 @@ class Gathering:
         return await asyncio.to_thread(self._opened, topic) if accumulator is None else accumulator
 
     async def _asent(self, topic: str, give: Callable[[RecordAccumulator], Future[_T] | None]) -> Future[_T]:
-        """Give something to a topic's accumulator when it is its turn and there is room."""
+        """Append to a topic's accumulator in call order, once there is room."""
         import asyncio
 
         from pyspark_commitlog.producer.append_order import AppendOrder
@@ -150,7 +149,6 @@ class Gathering:
         return partition
 
     def _with_partitions(self, topic: str, piece: pa.RecordBatch, partitions: int) -> pa.RecordBatch:
-        """Return a batch whose rows have the partition that the application's function chooses."""
         names = piece.schema.names
         keys = [None] * piece.num_rows
         if "key" in names:
@@ -161,9 +159,9 @@ class Gathering:
         return kept.append_column("partition", pa.array(chosen, pa.int64()))
 
     def _opened(self, topic: str) -> RecordAccumulator:
-        """Return a topic's accumulator; the first use of a topic looks it up and opens the producer's id there.
+        """Return a topic's accumulator; the first use opens the producer's id there.
 
-        A root that was there, and is not, is waited for ``max_block_ms``, as Kafka waits for metadata.
+        A missing root is awaited for ``max_block_ms``, as Kafka awaits metadata.
         """
         self._check_process()
         accumulator = self._accumulators.get(topic)
@@ -207,7 +205,7 @@ class Gathering:
             return self._accumulators[topic]
 
     def _handle(self, topic: str) -> TopicLog:
-        """Return a topic's handle; where the root that was named is gone, by another of those that belong together."""
+        """Return a topic's handle, if necessary through another root."""
         try:
             return self._log.topic(topic, Operation.WRITE)
         except (CommitLogError, OSError):
@@ -217,7 +215,6 @@ class Gathering:
             return self._writable(topic, fallback)
 
     def _find_fallback_root(self, topic: str) -> Storage | None:
-        """Return another root that answers, if the one that was named does not."""
         storage = self._log.storage
         if storage.together is None or not TopicLog(storage, topic).is_away():
             return None
@@ -226,7 +223,6 @@ class Gathering:
         return None if found is None else roots.open(found)
 
     def _writable(self, topic: str, storage: Storage) -> TopicLog:
-        """Return a topic's handle, by a root that may be another than was named; raises as ``CommitLog.topic``."""
         log = self._logs.setdefault(storage.url, CommitLog.on(storage, self._principal))
         return log.topic(topic, Operation.WRITE)
 

@@ -1,7 +1,7 @@
-"""States a topic's high watermark over what its producer committed, beside it: records do not wait for it.
+"""Background updates of the high watermark after a producer's commits.
 
-With acks=all a record is acknowledged when all replicas in sync have it; readers see it when that is stated. The next
-commit states it on the way. Where none follows, this does, in an entry of its own.
+With acks=all a record is acknowledged when all in-sync replicas have it, and visible when that is stated: by the next
+commit, or else by an entry from here.
 """
 
 from __future__ import annotations
@@ -20,19 +20,14 @@ from pyspark_commitlog.storage.clock import monotonic
 
 log = logging.getLogger("pyspark_commitlog.producer")
 
-#: So long after a commit the next one may come and state it; seconds.
+#: Time for a next commit to state it; seconds.
 LINGER_SECONDS = 0.02
-#: Between two tries where the metadata root does not answer: doubled from the first up to the last.
+#: Bounds of the pause, which doubles, while the metadata root does not answer.
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 
 
 class HighWatermark:
-    """One topic's statements; a job of the process' threads for them.
-
-    Args:
-        storage: the root.
-        name: of the topic.
-    """
+    """High watermark statements of one topic; a job of the process' threads."""
 
     def __init__(self, storage: Storage, name: str) -> None:
         self.root: object = storage.url
@@ -45,11 +40,14 @@ class HighWatermark:
         self._flushing: list[Event] = []
 
     def begins(self) -> None:
-        """Take that a commit begins: it states what is due."""
+        """Record the start of a commit, which states what is due."""
         self._committing = True
 
     def ends(self, *, committed: bool, known: Mapping[str, ReaderState] | None = None) -> None:
-        """Take that it has ended; what it ``committed`` is due now. ``known`` is what its handle knows of the topic."""
+        """Record the end of a commit; if ``committed``, a statement is due.
+
+        ``known`` is its handle's knowledge of the topic.
+        """
         self._is_due, self._since = self._is_due or committed, monotonic()
         if self._topic is None:
             self._handed = known
@@ -63,10 +61,9 @@ class HighWatermark:
         return not (self._is_due or self._stating)
 
     def flush(self, seconds: float) -> bool:
-        """State what is due, and wait for that at most so long; return whether it is stated.
+        """State what is due within ``seconds``; return whether it is stated.
 
-        Where it is not, whatever comes next states it. It is stated as far as may be while a root in sync is away: what
-        that lacks is seen when it is back, or out of sync.
+        While an in-sync root is away this covers what that root has; the rest follows when it is back or out of sync.
         """
         if self.is_stated:
             return True
@@ -79,7 +76,7 @@ class HighWatermark:
             self._flushing.remove(stated)
 
     def run(self) -> None:
-        """State it, unless a commit is under way, which asks again at its end, or ended a moment ago."""
+        """State what is due, unless a commit is near or in progress."""
         flushing = list(self._flushing)
         if not flushing:
             left = self._since + LINGER_SECONDS - monotonic()
@@ -92,15 +89,15 @@ class HighWatermark:
                 stated.set()
 
     def _ask(self, seconds: float) -> None:
-        with suppress(RuntimeError):  # no thread for it: the next commit states it
+        with suppress(RuntimeError):  # no thread: the next commit states it
             self._pool.schedule(self, seconds)
 
     def _state(self) -> bool:
-        """State what is due; return whether that was done, as far as the roots in sync that answer allow."""
+        """State what reachable in-sync roots allow; return success."""
         if not self._is_due:
             return True
-        self._stating = True  # first: a flush finds the one or the other
-        self._is_due = False  # before it is read: what is committed meanwhile is due again
+        self._stating = True  # first: a flush must see one of the flags
+        self._is_due = False  # before the read: later commits are due again
         try:
             with self._lock:
                 if self._topic is None:
@@ -110,7 +107,7 @@ class HighWatermark:
                 stated = self._topic.journal.order().state_hw()
             if stated:
                 self._pause = _FIRST_PAUSE
-            else:  # it comes back, or is taken out: nobody who flushes waits for that
+            else:  # it comes back or leaves the ISR; flushes do not wait
                 self._retry_after(self._pause)
         except (CommitLogError, OSError) as error:
             log.info("topic %r: the high watermark is not stated yet: %s", self._name, error)
@@ -126,7 +123,7 @@ class HighWatermark:
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)
 
     def rest(self) -> None:
-        """Let go of what is remembered of the topic, unless it is at work."""
+        """Drop caches, unless in use."""
         if self._lock.acquire(blocking=False):
             try:
                 self._topic = self._handed = None

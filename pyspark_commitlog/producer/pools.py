@@ -1,7 +1,6 @@
-"""The threads that all producers of a process share: one topic after the other is committed, encoded and settled.
+"""Thread pools shared by a process' producers.
 
-Four pools, so that none of them ever waits for itself: what commits waits for what encodes (or does that itself), and
-for nothing else of these.
+Four pools, so that none waits for itself: senders wait for encoders only, or encode themselves.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pyspark_commitlog.storage.process import after_fork
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """Of the threads that the limits allow, less some for others: a third commits, an eighth each does the others."""
+    """Pools of threads: a third commits, an eighth each does the rest."""
 
     senders: Pool = field(default_factory=lambda: Pool("commitlog-producer", 3))
     settlers: Pool = field(default_factory=lambda: Pool("commitlog-settler", 8))
@@ -31,7 +30,6 @@ def of_process() -> Pools:
 
 
 def _begin_again() -> None:
-    """Make pools again in a forked child, which has none of these threads."""
     global _process
     _process = Pools()
 

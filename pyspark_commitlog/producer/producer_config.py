@@ -1,4 +1,4 @@
-"""Options of a producer, as of Kafka's ``ProducerConfig``: names, units, defaults, relations. Pure."""
+"""Options of a producer (Kafka: ``ProducerConfig``). Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PARTITIONERS = ("murmur2", "roundrobin", "sticky")
 _INT_MAX = 2**31 - 1
 _MAX_BUFFER = 2**40
 _MAX_ID_LENGTH = 256
-#: Records that were sent within this part of the time that they have, at most so many seconds, run out of it together.
+#: Records sent within this fraction of their timeout, at most so many seconds, expire together.
 _TOGETHER_PART, _TOGETHER_SECONDS = 1 / 20, 1.0
 
-#: Options that are numbers: the least and the largest value.
+#: Least and largest values of numeric options.
 _NUMBERS = {
     "linger_ms": (0, _INT_MAX),
     "batch_size": (0, _INT_MAX),
@@ -31,7 +31,7 @@ _NUMBERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig:
-    """A producer's options, as ``Producer`` documents them; sizes in bytes, times in ms."""
+    """Options of a producer, as ``Producer`` documents them; bytes and ms."""
 
     acks: str | int
     linger_ms: int
@@ -52,21 +52,21 @@ class ProducerConfig:
 
     @property
     def acks_all(self) -> bool:
-        """Return whether all replicas that are in sync must have records before they are acknowledged."""
+        """Return whether all in-sync replicas must have records before acknowledgement."""
         return str(self.acks) in ("all", "-1")
 
     @property
     def together_seconds(self) -> float:
-        """Return within how long (s) of each other records are sent that run out of time together."""
+        """Return the span (s) of sends that expire together."""
         return min(self.longest_together_seconds, _TOGETHER_SECONDS)
 
     @property
     def longest_together_seconds(self) -> float:
-        """Return the same for records that are in a chunk, which is large."""
+        """Return the span (s) for records in a chunk, which is large."""
         return self.delivery_timeout_ms / 1000 * _TOGETHER_PART
 
     def check(self) -> ProducerConfig:
-        """Return these options, if they are right one by one and together.
+        """Return these options, checked one by one and together.
 
         Raises:
             OptionError: names the option, its value and what is allowed.

@@ -1,4 +1,4 @@
-"""Settles what a topic's producer commits, beside it: records do not wait for it."""
+"""Background settling of a producer's commits."""
 
 from __future__ import annotations
 
@@ -11,20 +11,15 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.storage import Storage
 
-#: Within so long of a commit it is looked how much waits, together with those that follow it: a look takes as long as
-#: a third of a commit, and holds the next one up; seconds.
+#: Delay in seconds of a look at pending bytes, shared by the commits in it: a look takes a third of a commit's time,
+#: and delays the next one.
 LOOK_SECONDS = 0.1
-#: Once so much was committed it is looked at once.
+#: Committed bytes that cause a look at once.
 LOOK_BYTES = 8 * 2**20
 
 
 class Settler:
-    """One topic's settling; a job of the process' settlers.
-
-    Args:
-        storage: the root.
-        name: of the topic.
-    """
+    """Settling of one topic; a job of the process' settlers."""
 
     def __init__(self, storage: Storage, name: str) -> None:
         self.root: object = storage.url
@@ -36,11 +31,9 @@ class Settler:
         self._joined = False
 
     def committed(self, topic_id: str, size_bytes: int) -> None:
-        """Schedule a look whether enough is due; commits until then share it.
+        """Schedule a look at what is due, shared by commits until then.
 
-        Args:
-            topic_id: whose commit it was.
-            size_bytes: the ``weight`` of its extents.
+        ``size_bytes`` is the ``weight`` of the commit's extents.
         """
         if not is_look_due(self._storage, topic_id, size_bytes):
             return
@@ -49,9 +42,9 @@ class Settler:
         self._ask(LOOK_SECONDS if self._bytes < LOOK_BYTES else 0.0)
 
     def moved(self, storage: Storage) -> Settler:
-        """Return a settler at the topic's new leader; what is due moves there.
+        """Return a settler at the topic's new leader, with the pending work.
 
-        A run that is under way ends at the root where it began, with a handle of its own.
+        A run in progress ends at its root.
         """
         moved, topic_id = Settler(storage, self._name), self._topic_id
         self._topic_id = None
@@ -60,7 +53,7 @@ class Settler:
         return moved
 
     def _ask(self, seconds: float) -> None:
-        with suppress(RuntimeError):  # no thread for it: the next commit asks again
+        with suppress(RuntimeError):  # no thread: the next commit asks again
             self._pool.schedule(self, seconds)
 
     def run(self) -> None:
@@ -75,16 +68,16 @@ class Settler:
             settle_after_commit(self._topic, topic_id, self._hurries)
 
     def _hurries(self) -> bool:
-        """Return whether a run is waited for, or holds up another topic's, or much came meanwhile."""
+        """Return whether a run should end soon, for others' sake."""
         return self._joined or self._bytes >= LOOK_BYTES or self._pool.is_wanted(self)
 
     def join(self, seconds: float) -> bool:
-        """Look now, and wait until all is settled that is due; return whether that is so."""
+        """Look now; return whether all is settled within ``seconds``."""
         self._joined = True
         return self._pool.wait(self, seconds)
 
     def rest(self) -> None:
-        """Let go of what is remembered of the topic, unless it is at work."""
+        """Drop caches, unless in use."""
         if self._lock.acquire(blocking=False):
             try:
                 self._topic = None

@@ -1,8 +1,6 @@
-"""Looks now and then whether storage answers a producer, so that nobody waits longer than was asked for.
+"""Timeouts for storage calls that hang, and retirement of idle topics.
 
-A call of a filesystem that hangs can be neither stopped nor tried beside itself: it keeps its thread. What can be done
-is to fail the futures (Kafka: ``delivery.timeout.ms`` bounds the time until a future is done). The same looks find
-the topics that a producer has not written to for a while: what is remembered of them goes.
+Such a call keeps its thread; only its futures can be failed (Kafka: ``delivery.timeout.ms``).
 """
 
 from __future__ import annotations
@@ -18,16 +16,14 @@ from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.storage import Clock
 from pyspark_commitlog.storage.process import WhileNeeded, after_fork, start_thread
 
-#: It looks not more often, in seconds.
+#: Shortest interval, seconds.
 _SHORTEST = 0.02
 
 
 class Watchdog:
-    """Looks after one producer, as long as it has records under way, or topics to let go of.
+    """Watchdog of one producer, while it has pending records or caches.
 
-    Args:
-        buffer: lock and memory of the producer.
-        accumulators: its topics, as they come; changed under the buffer's lock.
+    ``accumulators`` is guarded by the buffer's lock.
     """
 
     def __init__(
@@ -37,11 +33,11 @@ class Watchdog:
         self.tick = max(options.together_seconds, _SHORTEST)
 
     def start(self) -> None:
-        """Start looking; the buffer's lock is held."""
+        """Start watching; the buffer's lock is held."""
         _process.add(self)
 
     def look(self) -> None:
-        """Look once; it ends with the last that there is to look after."""
+        """Check once, and stop after the last pending record and cache."""
         with self._buffer.lock:
             now = self._clock.monotonic()
             callbacks = [
@@ -59,8 +55,6 @@ class Watchdog:
             self._call(callbacks)
 
     def _call(self, callbacks: list[Callable[[], None]]) -> None:
-        """Call back, in a thread of its own: the others are looked after meanwhile."""
-
         def call_back() -> None:
             with self._buffer.calling():
                 for callback in callbacks:
@@ -73,8 +67,6 @@ class Watchdog:
 
 
 class _Watchdogs:
-    """One thread for all producers of a process, and none where there is nothing to look after."""
-
     def __init__(self) -> None:
         self._all: set[Watchdog] = set()
         self._thread = WhileNeeded("commitlog-producer-watchdog", self._work)
@@ -111,7 +103,6 @@ _process = _Watchdogs()
 
 
 def _begin_again() -> None:
-    """Begin again in a forked child, which has no such thread."""
     global _process
     _process = _Watchdogs()
 
