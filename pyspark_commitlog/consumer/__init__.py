@@ -1,4 +1,4 @@
-"""The Python client's reading side: ``Consumer``, and what all consumers of a process share. Knows nothing of Spark."""
+"""Python client that reads: ``Consumer``, and caches shared by the process."""
 
 from __future__ import annotations
 

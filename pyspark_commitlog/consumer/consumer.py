@@ -1,4 +1,4 @@
-"""``Consumer``: read topics from Python, without Spark. Kafka's names: ``KafkaConsumer``, ``ConsumerConfig``."""
+"""``Consumer``: reads topics without Spark (Kafka: ``KafkaConsumer``)."""
 
 from __future__ import annotations
 
@@ -44,41 +44,39 @@ _ALL = 2**62
 
 
 class Consumer:
-    """Reads topics: records, or Arrow tables.
+    """Client that reads topics as records or Arrow tables.
 
-    For one thread, or one task, at a time. Many consumers in one process share their looks at the journals and the
-    frames that were decoded.
+    For one thread, or one task, at a time. The consumers of a process share their looks at journals and decoded frames.
 
     Args:
-        root: the commit log; it must be there.
-        topics: to subscribe to; or call ``subscribe`` or ``assign``.
-        group_id: the group whose offsets to start from and to commit to. A consumer that subscribes is a member of it:
-            the members share the partitions of their topics. None: no group, and all partitions.
-        client_id: a name for log messages.
-        group_instance_id: makes a static member: it may restart within its session, and keeps its partitions.
+        root: the root's directory or URL; it must exist.
+        topics: topics to subscribe to; or call ``subscribe`` or ``assign``.
+        group_id: group of the committed offsets, whose subscribed members share the partitions. None: no group, and all
+            partitions.
+        client_id: name in log messages.
+        group_instance_id: id of a static member, which may restart within its session and keep its partitions.
         partition_assignment_strategy: some of ``range``, ``roundrobin``, ``sticky`` and ``cooperative-sticky``, the
-            best first; the group takes one that all members know.
-        session_timeout_ms, heartbeat_interval_ms, max_poll_interval_ms, initial_rebalance_delay_ms: ``MemberConfig``. A
-            thread sends heartbeats, also while nobody polls, up to ``max_poll_interval_ms``.
-        auto_offset_reset: where to begin without a committed offset, and to go on where a position is out of range:
-            ``latest``, ``earliest``, or ``none``, which raises. Partitions and topics that come up while the consumer
-            runs are read from their start.
-        enable_auto_commit: with a group, ``poll`` commits what earlier polls have handed out.
-        auto_commit_interval_ms: how often, at most.
-        max_poll_records: how many records ``poll`` returns at most.
-        fetch_max_bytes: about how many decoded bytes one poll takes at most; a frame more than that may come.
-        consumer_timeout_ms: iteration ends when nothing has come for so long; None: never.
-        metadata_max_age_ms: how often a ``pattern`` looks for new topics (a group does with every heartbeat), and
-            access rules are asked again.
-        poll_requests_per_hour: of looks that find nothing, for each topic and process, where nothing reports news:
-            object stores and unknown mounts. So a record is seen about 3600 / poll_requests_per_hour seconds late
-            after a long silence, at once where records flow. Minimum: 60.
-        principal: in whose name to read, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
-        storage_options: for a URL, under the names of fsspec's filesystems (docs/how-to/object-stores.md).
+            best first; the group takes one that all members support.
+        session_timeout_ms, heartbeat_interval_ms, max_poll_interval_ms, initial_rebalance_delay_ms: see
+            ``MemberConfig``. A thread sends heartbeats, even without polls, up to ``max_poll_interval_ms``.
+        auto_offset_reset: start if there is no valid position: ``latest``, ``earliest``, or ``none``, which raises.
+            Partitions and topics added while the consumer runs are read from their start.
+        enable_auto_commit: with a group, ``poll`` commits the records that earlier polls returned.
+        auto_commit_interval_ms: shortest interval between automatic commits.
+        max_poll_records: maximum records that ``poll`` returns.
+        fetch_max_bytes: approximate maximum of decoded bytes per poll; the last frame may exceed it.
+        consumer_timeout_ms: iteration ends after this time without records; None: never.
+        metadata_max_age_ms: interval of access checks, and of looks for new topics of a ``pattern`` (in a group, each
+            heartbeat looks).
+        poll_requests_per_hour: requests for looks without news, per topic and process, on storage that reports no
+            changes (object stores, unknown mounts). After a long silence a record is seen about 3600 /
+            poll_requests_per_hour seconds late; at once while records flow. Minimum: 60.
+        principal: for access rules; None takes ``COMMITLOG_PRINCIPAL``.
+        storage_options: options for a URL, named as fsspec's (docs/how-to/object-stores.md).
 
     Raises:
         RootNotFoundError: there is no root.
-        UsageError: an argument that is not allowed.
+        UsageError: an argument is not allowed.
     """
 
     def __init__(
@@ -129,7 +127,7 @@ class Consumer:
             self.subscribe(topics)
 
     def _assemble(self) -> None:
-        """Make the parts. Each holds those before it, and none the consumer: what a closed one held goes at once."""
+        """Create the parts, without references to the consumer: closing frees them."""
         root, config = self._root, self._config
         self._guard = ConsumerGuard(str(self))
         self._log = CommitLog.on(root.storage, config.principal)
@@ -149,20 +147,19 @@ class Consumer:
 
     @classmethod
     def on(cls, storage: Storage, *topics: str, **settings: object) -> Consumer:
-        """Return a consumer on an open storage (tests inject clocks and faults this way)."""
+        """Return a consumer on an open storage, as tests inject."""
         return cls(SharedRoot(storage, id(storage)), *topics, **settings)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         return f"Consumer({self._root.storage.url!r}, client_id={self._config.client_id!r})"
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be copied, as Spark and ``multiprocessing`` do with all that a function they call refers to."""
         raise UsageError(
             f"{self} can't be pickled or copied: both would read the same records. Make a Consumer in the function "
             "that Spark or multiprocessing calls: with Consumer(…) as consumer: …"
         )
 
-    # --- what is read ------------------------------------------------------------------------------------
+    # --- subscription and assignment ---------------------------------------------------------------------
 
     def subscribe(
         self,
@@ -171,18 +168,18 @@ class Consumer:
         pattern: str | re.Pattern[str] | None = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
-        """Read topics, also partitions that are added later; in place of what was read before.
+        """Read topics, including partitions added later, instead of the present ones.
 
-        With a group, the consumer becomes a member of it at its next poll: the members share the partitions. Without
-        one it reads all partitions, and goes on where it is in those that it read before.
+        With a group, the consumer joins at its next poll. Without one it reads all partitions, and keeps its positions
+        in those read before.
 
         Args:
-            topics: their names.
-            pattern: or a regular expression of Python for whole names; topics that come to match are found.
-            listener: called, inside ``poll``, with the partitions that come and go.
+            topics: topic names.
+            pattern: instead, a Python regular expression for whole names; topics that match later are found.
+            listener: called inside ``poll`` with partitions that are assigned, revoked or lost.
 
         Raises:
-            UsageError: neither or both are given, or what no topic, or no member, can have.
+            UsageError: neither or both are given, or a name or pattern is invalid.
         """
         wanted = subscription(topics, pattern)
         with self._guard.lock:
@@ -190,10 +187,10 @@ class Consumer:
             self._coordinator.subscribe(wanted, listener)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions, in place of what was read before; no others come up.
+        """Read exactly these partitions instead of the present ones.
 
-        Those that it read before, other than as a member, go on where they are, paused or not. No membership comes of
-        it, also with a group: it commits beside the group's members, if there are some.
+        Partitions read before, except as a member, keep their positions, paused or not. A consumer with a group does
+        not join it: it commits beside the members, if any.
         """
         places = check_places(partitions)
         with self._guard.lock:
@@ -201,31 +198,31 @@ class Consumer:
             self._coordinator.assign(places)
 
     def unsubscribe(self) -> None:
-        """Read nothing any more."""
+        """Stop reading."""
         with self._guard.lock:
             self._guard.check_open()
             self._coordinator.unsubscribe()
 
     def subscription(self) -> set[str]:
-        """Return the names of the topics that are subscribed to; of a pattern those that were found."""
+        """Return the subscribed topics; of a pattern, those found."""
         wanted = self._subscriptions.subscription
         if wanted is None:
             return set()
         return set(wanted.names) if wanted.pattern is None else self._subscriptions.names()
 
     def assignment(self) -> set[TopicPartition]:
-        """Return the partitions that are read: none of a subscription before its first poll."""
+        """Return the partitions that are read: none before a subscription's first poll."""
         return set(self._subscriptions.assigned)
 
     def is_settled(self) -> bool:
-        """Return whether ``assignment`` is all that is to be read, maybe nothing: not while a group rebalances."""
+        """Return whether ``assignment`` is final, possibly empty: not while a group rebalances."""
         return self._coordinator.is_settled
 
     def partitions_for_topic(self, topic: str) -> set[int]:
         """Return the numbers of a topic's partitions.
 
         Raises:
-            UnknownTopicError: there is no such topic.
+            UnknownTopicError: the topic does not exist.
         """
         return set(range(self._metadata.look(topic).topic.partitions))
 
@@ -236,20 +233,20 @@ class Consumer:
     # --- records -----------------------------------------------------------------------------------------
 
     def poll(self, timeout: float = 0.0, max_records: int | None = None) -> list[Record]:
-        """Return the next records, in order within each partition, as soon as there are some.
+        """Return the next records, in order within each partition.
 
         Args:
-            timeout: how long to wait for one, in seconds.
-            max_records: how many at most, in place of ``max_poll_records``.
+            timeout: how long to wait for a record, in seconds.
+            max_records: maximum number, instead of ``max_poll_records``.
 
         Returns:
-            Records of any of the partitions; none when the time is up.
+            Records of any partitions; empty after the timeout.
 
         Raises:
-            UsageError: nothing is subscribed to or assigned.
-            OffsetOutOfRangeError: a position is out of range, or there is none, and ``auto_offset_reset`` is ``none``.
-            TopicChangedError: a topic was deleted or made again, and ``auto_offset_reset`` is ``none``.
-            UnknownTopicError: a topic is not there.
+            UsageError: nothing is subscribed or assigned.
+            OffsetOutOfRangeError: a position is missing or out of range, and ``auto_offset_reset`` is ``none``.
+            TopicChangedError: a topic was deleted or recreated, and ``auto_offset_reset`` is ``none``.
+            UnknownTopicError: a topic does not exist.
             AccessDeniedError: the principal may not read a topic.
             FencedInstanceIdError: another process has joined with this ``group_instance_id``.
             CorruptionError: stored bytes are damaged. The position stays before them.
@@ -259,19 +256,19 @@ class Consumer:
     def poll_arrow(
         self, timeout: float = 0.0, max_records: int | None = None, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """Return the next records as a table, as soon as there are some: about ``fetch_max_bytes`` of them at most.
+        """Return the next records as a table, about ``fetch_max_bytes`` at most.
 
         Args:
-            timeout: how long to wait for one, in seconds.
-            max_records: how many rows at most; None: as the bytes allow.
-            columns: of the table, in their order; others are not even decompressed. None: all.
+            timeout: how long to wait for a record, in seconds.
+            max_records: maximum rows; None: as the bytes allow.
+            columns: columns of the table, in order; others are not even decompressed. None: all.
 
         Returns:
             key binary, value binary, topic string, partition int32, offset int64, timestamp timestamp[us, UTC],
-            timestampType int32, headers list<struct<key string, value binary>>. In chunks of one partition each.
+            timestampType int32, headers list<struct<key string, value binary>>. Each chunk is of one partition.
 
         Raises:
-            As ``poll``.
+            CommitLogError: as ``poll``.
         """
         schema = schema_of(columns)
         return self._poller.poll(timeout, self._table_request(schema, max_records))
@@ -279,22 +276,22 @@ class Consumer:
     def to_arrow(
         self, max_records: int | None = None, timeout: float = 0.0, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """Return all records up to the present high watermarks as one table; memory must hold them.
+        """Return all records up to the present high watermarks in memory.
 
         Args:
-            max_records: how many rows at most.
+            max_records: maximum rows.
             timeout: how long to wait for the first, in seconds.
             columns: see ``poll_arrow``.
 
         Raises:
-            As ``poll``. Positions are then where they were, and nothing of what was read is committed.
+            CommitLogError: as ``poll``. Positions are then unchanged, and nothing read here is committed.
         """
         schema = schema_of(columns)
         most = _ALL if max_records is None else self._record_limit(max_records)
         return self._poller.read_up(timeout, stored_columns(schema), most, schema)
 
     async def apoll(self, timeout: float = 0.0, max_records: int | None = None) -> list[Record]:
-        """Do as ``poll`` without blocking the event loop: files are read in a thread, and so are listeners called."""
+        """Poll in a thread, including listeners, without blocking the event loop."""
         return await self._poller.apoll(
             timeout, PollRequest(RECORD_COLUMNS, self._record_limit(max_records), to_records)
         )
@@ -302,7 +299,7 @@ class Consumer:
     async def apoll_arrow(
         self, timeout: float = 0.0, max_records: int | None = None, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """Do as ``poll_arrow`` without blocking the event loop."""
+        """Poll as ``poll_arrow``, without blocking the event loop."""
         schema = schema_of(columns)
         return await self._poller.apoll(timeout, self._table_request(schema, max_records))
 
@@ -322,7 +319,7 @@ class Consumer:
         return self
 
     def __next__(self) -> Record:
-        """Return the next record; wait for it, at most ``consumer_timeout_ms``."""
+        """Return the next record; wait for it at most ``consumer_timeout_ms``."""
         if not (self._buffer.records or self._poller.has_next()):
             raise StopIteration
         return self._buffer.hand_over()
@@ -331,7 +328,6 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Record:
-        """As ``__next__``, without blocking the event loop."""
         if not (self._buffer.records or await self._poller.ahas_next()):
             raise StopAsyncIteration
         return self._buffer.hand_over()
@@ -339,10 +335,10 @@ class Consumer:
     # --- positions ---------------------------------------------------------------------------------------
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at an offset. One that is out of range is found by the next poll (``auto_offset_reset``).
+        """Move to an offset; the next poll applies ``auto_offset_reset`` if necessary.
 
         Raises:
-            UsageError: the partition is not assigned, or the offset is below 0.
+            UsageError: the partition is not assigned, or the offset is negative.
         """
         offset = whole_number("offset", offset)
         check_number("offset", offset, least=0)
@@ -351,12 +347,12 @@ class Consumer:
             self._move({partition: offset})
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go to the log start offset of some partitions, or of all that are assigned."""
+        """Move to the log start offsets of some or all assigned partitions."""
         with self._guard.lock:
             self._move(self.beginning_offsets(self._chosen(partitions)))
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go to the high watermark of some partitions, or of all that are assigned."""
+        """Move to the high watermarks of some or all assigned partitions."""
         with self._guard.lock:
             self._move(self.end_offsets(self._chosen(partitions)))
 
@@ -366,7 +362,6 @@ class Consumer:
             self._offsets.seek(partition, offset)
 
     def _chosen(self, partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
-        """Return the partitions that a call is about: those given, or all that are assigned."""
         self._guard.check_open()
         if not self._subscriptions.assigned:
             self._coordinator.follow_assignment()
@@ -379,7 +374,7 @@ class Consumer:
         self._subscriptions.check_assigned(partitions)
 
     def position(self, partition: TopicPartition) -> int:
-        """Return the offset of the next record that will be handed out.
+        """Return the offset of the next record to be returned.
 
         Raises:
             UsageError: the partition is not assigned.
@@ -400,7 +395,7 @@ class Consumer:
             return state.position
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Leave partitions out of polls until ``resume``; their positions stay."""
+        """Exclude partitions from polls until ``resume``; their positions stay."""
         with self._guard.lock:
             self._check_assigned(partitions)
             self._buffer.forget(partitions)
@@ -417,21 +412,22 @@ class Consumer:
         return {key for key, state in self._subscriptions.assigned.items() if state.paused}
 
     def lag(self) -> dict[TopicPartition, int]:
-        """Return how many offsets lie between the position and the high watermark of each assigned partition."""
+        """Return each assigned partition's distance to the high watermark, in offsets."""
         return self._poller.lag()
 
-    # --- where topics begin and end ----------------------------------------------------------------------
+    # --- bounds of topics --------------------------------------------------------------------------------
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the log start offset of each partition, assigned or not.
 
         Raises:
-            UnknownTopicError, UsageError: there is no such topic, or partition.
+            UnknownTopicError: a topic does not exist.
+            UsageError: a partition does not exist.
         """
         return {key: state.log_start[key.partition] for key, state in self._states(partitions).items()}
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the high watermark of each partition, assigned or not; raises as ``beginning_offsets``."""
+        """Return the high watermark of each partition; raises as ``beginning_offsets``."""
         return {key: state.log_end[key.partition] for key, state in self._states(partitions).items()}
 
     def _states(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, TopicState]:
@@ -440,7 +436,7 @@ class Consumer:
             return self._metadata.states(partitions)
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first record of each partition that is not before a timestamp (ms); None if all are earlier."""
+        """Return each partition's first record not before a timestamp (ms), or None."""
         self._guard.check_open()
         return {
             key: self._log.offsets_for_times(key.topic, {key.partition: at})[key.partition] for key, at in times.items()
@@ -449,34 +445,34 @@ class Consumer:
     # --- commits -----------------------------------------------------------------------------------------
 
     def commit(self, offsets: Mapping[TopicPartition, int] | None = None, metadata: str = "") -> None:
-        """Commit to the group, and return when that is durable.
+        """Commit to the group durably, never backwards.
 
-        Forward only: where the group is further already, it stays (to go back, reset the group).
+        To go back, reset the group. After an error, unless OutcomeUnknownError, nothing was committed.
 
         Args:
-            offsets: the offset of the next record of each partition; None: all positions, so all that was handed out.
-            metadata: a text to keep with them.
+            offsets: offset of the next record of each partition; None: all positions.
+            metadata: text to store with them.
 
         Raises:
             UsageError: the consumer has no group.
             OffsetOutOfRangeError: an offset beyond the high watermark.
-            TopicChangedError: a topic was deleted, or made again, since it was read; nothing was committed.
-            CommitFailedError: a partition, or the generation, is not the member's any more; nothing was committed.
-                Poll, and commit what is assigned then.
-            FencedInstanceIdError: another process has joined with this ``group_instance_id``; nothing was committed.
-            GroupResetError: the group was reset meanwhile; nothing was committed, and the next poll goes on from there.
-            OutcomeUnknownError: commit again: what landed changes nothing the second time.
+            TopicChangedError: a topic was deleted or recreated since it was read.
+            CommitFailedError: the member has lost a partition, or the generation is over: poll, and commit what is
+                assigned then.
+            FencedInstanceIdError: another process has joined with this ``group_instance_id``.
+            GroupResetError: the group was reset meanwhile; the next poll starts from there.
+            OutcomeUnknownError: commit again, which is idempotent.
         """
         with self._guard.lock:
             self._guard.check_open()
             self._coordinator.commit(offsets, metadata)
 
     async def acommit(self, offsets: Mapping[TopicPartition, int] | None = None, metadata: str = "") -> None:
-        """Do as ``commit`` without blocking the event loop."""
+        """Commit as ``commit``, without blocking the event loop."""
         await asyncio.to_thread(self.commit, offsets, metadata)
 
     def committed(self, partition: TopicPartition) -> int | None:
-        """Return the offset that the group has committed for a partition; None if it never did.
+        """Return the group's committed offset of a partition; None without one.
 
         Raises:
             UsageError: the consumer has no group.
@@ -485,27 +481,26 @@ class Consumer:
             self._guard.check_open()
             return self._coordinator.committed(partition)
 
-    # --- the end -----------------------------------------------------------------------------------------
+    # --- closing -----------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Close. After an error there is no last commit: what was handed out last may not be done."""
+        """Close; after an error without a last commit of unprocessed records."""
         self.close(commit=kind is None)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """As ``__exit__``, without blocking the event loop."""
         await asyncio.to_thread(self.close, commit=kind is None)
 
     def close(self, *, commit: bool = True) -> None:
-        """Give up all partitions, after a last automatic commit where these are enabled; a second call does nothing.
+        """Commit automatically if enabled, and give up all partitions; idempotent.
 
         Args:
-            commit: False leaves out that commit: what the last poll returned is then read again.
+            commit: False omits that commit, so that the last poll's records are read again.
         """
         if self._guard.is_over:
             return

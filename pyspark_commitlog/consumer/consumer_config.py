@@ -1,4 +1,4 @@
-"""The arguments of a consumer, checked (Kafka: ``ConsumerConfig``)."""
+"""Arguments of a consumer, checked (Kafka: ``ConsumerConfig``)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyspark_commitlog.storage.pace import DEFAULT_PER_HOUR, check_per_hour
 
 
 class Reset(Enum):
-    """Where to start without a committed offset, or after one that is out of range (Kafka: ``auto.offset.reset``)."""
+    """Start without a valid offset (Kafka: ``auto.offset.reset``)."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -26,7 +26,7 @@ class Reset(Enum):
         """Return the member of a name.
 
         Raises:
-            UsageError: names those that there are.
+            UsageError: names the valid ones.
         """
         try:
             return cls(value)
@@ -38,7 +38,7 @@ class Reset(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
-    """A consumer's settings, in Kafka's names; see ``Consumer``."""
+    """Settings of a consumer in Kafka's names; see ``Consumer``."""
 
     reset: Reset
     group_id: str | None
@@ -57,7 +57,7 @@ class ConsumerConfig:
 
 
 def checked(settings: ConsumerConfig) -> ConsumerConfig:
-    """Return the settings.
+    """Return the settings after checks.
 
     Raises:
         UsageError: names what is not allowed, and what is.
@@ -77,7 +77,7 @@ def checked(settings: ConsumerConfig) -> ConsumerConfig:
 
 
 def check_number(name: str, value: object, least: int = 1) -> None:
-    """Refuse what is no whole number, or too small.
+    """Refuse a value that is no integer of at least ``least``.
 
     Raises:
         UsageError: names it.
@@ -87,10 +87,10 @@ def check_number(name: str, value: object, least: int = 1) -> None:
 
 
 def check_flag(name: str, value: bool) -> bool:
-    """Return a flag that is True or False; ``"false"`` would count as true.
+    """Return a bool; ``"false"`` would count as true.
 
     Raises:
-        UsageError: it is something else.
+        UsageError: it is no bool.
     """
     if not isinstance(value, bool):
         raise UsageError(f"{name}={value!r} is not allowed: it takes True or False")
@@ -99,7 +99,7 @@ def check_flag(name: str, value: bool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """The topics that a consumer subscribed to: by name, or by a regular expression for whole names."""
+    """Subscription to topics by name, or by regular expression for whole names."""
 
     names: tuple[str, ...] = ()
     pattern: re.Pattern[str] | None = None
@@ -109,7 +109,7 @@ def subscription(topics: Iterable[str] | str | None, pattern: str | re.Pattern[s
     """Return the subscription to topics or to a pattern.
 
     Raises:
-        UsageError: neither or both were given, or a name that no topic can have.
+        UsageError: neither or both were given, or a name is invalid.
     """
     if (topics is None) == (pattern is None):
         raise UsageError("subscribe takes either topics or pattern=…")
@@ -125,10 +125,10 @@ def subscription(topics: Iterable[str] | str | None, pattern: str | re.Pattern[s
 
 
 def pattern_text(pattern: re.Pattern[str] | None) -> str | None:
-    """Return a pattern as the other members of a group can read it.
+    """Return a pattern's text for the other members of a group.
 
     Raises:
-        UsageError: it has flags that its text does not hold.
+        UsageError: it has flags outside of its text.
     """
     if pattern is None:
         return None
@@ -138,10 +138,10 @@ def pattern_text(pattern: re.Pattern[str] | None) -> str | None:
 
 
 def check_places(places: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
-    """Return partitions, each once, sorted.
+    """Return unique partitions, sorted.
 
     Raises:
-        UsageError: something else than a ``TopicPartition`` was given.
+        UsageError: a value is no ``TopicPartition``.
     """
     partitions = set()
     for place in places:

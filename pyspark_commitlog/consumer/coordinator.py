@@ -1,4 +1,4 @@
-"""A consumer's membership and its group: what is assigned, what is committed (Kafka: ``ConsumerCoordinator``)."""
+"""A consumer's assignment and commits (Kafka: ``ConsumerCoordinator``)."""
 
 from __future__ import annotations
 
@@ -24,21 +24,14 @@ from pyspark_commitlog.model import TopicPartition, whole_number
 
 log = logging.getLogger("pyspark_commitlog.consumer")
 
-#: Topics whose id is remembered, to notice one that was made again; the last ones that were assigned.
+#: Most recently assigned topics whose ids are remembered, to notice a recreation.
 _TOPIC_IDS = 4096
 
 
 class ConsumerCoordinator:
-    """Follows a consumer's membership, calls its listener, and commits.
+    """Membership, listener calls and commits of one consumer.
 
-    The assigned partitions come from one place, the membership, which is asked on every poll.
-
-    Args:
-        config: the consumer's.
-        groups: of the root.
-        subscriptions: the consumer's partitions.
-        metadata: its topics.
-        buffer: what it has read and not handed out.
+    Every poll takes the assignment from the membership.
     """
 
     def __init__(
@@ -66,33 +59,32 @@ class ConsumerCoordinator:
 
     @property
     def is_joining(self) -> bool:
-        """Return whether the consumer is a member, or is to be one, that has no partitions."""
+        """Return whether the consumer is a member without partitions."""
         return isinstance(self._membership, GroupMember) and not self._subscriptions.assigned
 
     @property
     def is_settled(self) -> bool:
-        """Return whether the assigned partitions are all that is to be read."""
+        """Return whether the assignment is final."""
         membership = self._membership
         return membership is not None and (not isinstance(membership, GroupMember) or membership.is_settled)
 
     # --- beginning and ending ----------------------------------------------------------------------------
 
     def subscribe(self, subscription: Subscription, listener: ConsumerRebalanceListener | None) -> None:
-        """Read topics, in place of what was read before; with a group, as its member from the next poll on."""
+        """Replace the subscription; a member joins at its next poll."""
         membership = self._member(subscription) if self._group is not None else Sole(self._metadata.counts)
         self._start(membership, subscription, listener)
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
-        """Read these partitions, in place of what was read before."""
+        """Read these partitions instead of the present ones."""
         self._start(ManualAssignment(partitions), None, None)
         self.follow_assignment()
 
     def unsubscribe(self) -> None:
-        """Read nothing any more."""
+        """Stop reading."""
         self._start(None, None, None)
 
     def _member(self, subscription: Subscription) -> GroupMember:
-        """Return a member of the group, which joins when it is polled."""
         config = self._config
         assert config.group_id is not None
         return GroupMember(
@@ -122,19 +114,19 @@ class ConsumerCoordinator:
             self._group.member, self._beats = membership, False
 
     def _kept_for(self, membership: Membership | None) -> dict[TopicPartition, PartitionState]:
-        """Return where the partitions are that may stay: positions that are found again would skip, or repeat, records.
+        """Return the partition states that a new assignment may keep.
 
-        A member begins where its group is. What has lost its meaning ends here.
+        A position found again could skip or repeat records. Lost ones are dropped; a member starts at the group's
+        offsets.
         """
         if any(each is None or isinstance(each, GroupMember) for each in (self._membership, membership)):
             return {}
         return {key: state for key, state in self._subscriptions.assigned.items() if not state.lost}
 
     def leave(self, *, commit: bool = True) -> None:
-        """Give up what is read now: commit, call the listener, leave.
+        """Give up the assignment: commit, call the listener, leave.
 
-        Args:
-            commit: False leaves out the last automatic commit.
+        Without ``commit`` the last automatic commit is omitted.
         """
         membership = self._membership
         if membership is None:
@@ -151,7 +143,7 @@ class ConsumerCoordinator:
     def _let_go(self, membership: Membership) -> None:
         try:
             membership.leave()
-        finally:  # whatever fails: a member whose heartbeats went on would keep its partitions from the others
+        finally:  # in any case: heartbeats would keep the partitions from the others
             if self._group is not None and self._group.member is not None:
                 heartbeats.of_process().remove(self._group.member)
                 self._group.member = None
@@ -161,7 +153,7 @@ class ConsumerCoordinator:
             self._membership = None
 
     def _commit_last(self, membership: Membership) -> None:
-        """Commit as ``poll`` does, and again where the group has moved on since: that takes another look."""
+        """Commit, and again after a poll if the group has moved on."""
         if self.auto_commit(now=True) or self._group is None or self._group.member is None:
             return
         change = membership.poll()
@@ -181,7 +173,7 @@ class ConsumerCoordinator:
             raise UsageError("nothing is subscribed to: call subscribe(topics) or assign(partitions) first")
 
     def follow_assignment(self) -> None:
-        """Ask the membership what changed, give up what it revokes, and take on what it assigns.
+        """Poll the membership, give up revoked partitions, take on assigned ones.
 
         Raises:
             FencedInstanceIdError: another process is this static member now.
@@ -190,7 +182,7 @@ class ConsumerCoordinator:
         subscriptions = self._subscriptions
         if subscriptions.begun is None and subscriptions.subscription is not None:
             self._metadata.counts()
-        unsure, self._unsure = self._unsure, True  # until all is followed: an answer may get lost (Ctrl-C)
+        unsure, self._unsure = self._unsure, True  # until all is followed: Ctrl-C may lose an answer
         try:
             change = None if self._membership is None else self._membership.poll()
             self._beat()
@@ -207,13 +199,12 @@ class ConsumerCoordinator:
         self._unsure = False
 
     def _beat(self) -> None:
-        """Begin a member's heartbeats at its first poll: that joins, and raises what stands in the way."""
+        """Start a member's heartbeats at its first poll, to raise its errors."""
         if not self._beats and self._group is not None and self._group.member is not None:
             heartbeats.of_process().add(self._group.member)
             self._beats = True
 
     def _difference(self, assigned: frozenset[TopicPartition], change: Assignment | None) -> Assignment:
-        """Return the change from the partitions that are read to those assigned."""
         has = frozenset(self._subscriptions.assigned)
         change = change or Assignment(0, assigned)
         return replace(change, revoked=change.revoked | has - assigned, assigned=change.assigned | assigned - has)
@@ -263,10 +254,10 @@ class ConsumerCoordinator:
         return state
 
     def auto_commit(self, *, now: bool = False) -> bool:
-        """Commit what was handed out before this call, if it is time: the caller has come back for more.
+        """Commit the records returned before this call, if due.
 
         Returns:
-            False where the group has moved on, so that nothing was committed.
+            False if the group has moved on, and nothing was committed.
         """
         if self._group is None or not self._config.auto_commit or not (now or self._group.is_commit_due()):
             return True
@@ -276,24 +267,24 @@ class ConsumerCoordinator:
         return False
 
     def _committable(self) -> list[Position]:
-        """Return the positions that mean something now: one that a seek left outside the log is not committed."""
+        """Return valid positions: none beyond the log after a seek."""
         committable, topics = [], dict[str, TopicState | None]()
         for at in self._subscriptions.positions():
             if at.topic not in topics:
                 topics[at.topic] = self._metadata.live(at.topic)
             topic = topics[at.topic]
             if topic is None or topic.topic_id != at.topic_id or at.partition >= topic.partitions:
-                continue  # made again, or restored from a copy that does not have the partition
+                continue  # recreated, or restored from a copy without the partition
             if at.offset <= topic.log_end[at.partition]:
                 committable.append(at)
         return committable
 
     def commit(self, offsets: Mapping[TopicPartition, int] | None, metadata: str) -> None:
-        """Commit offsets, or all positions; raises as ``Consumer.commit`` does."""
+        """Commit offsets, or all positions; raises as ``Consumer.commit``."""
         if self._group is None:
             raise UsageError("there is no group to commit to: make the consumer with group_id=…")
         if self._generation is None and self._group.member is None:
-            self.group_state()  # nothing was polled: it follows the resets that there were
+            self.group_state()  # nothing was polled: follow resets up to now
         try:
             self._group.commit(self._explicit(offsets), self._generation or 0, metadata)
         except GroupResetError:
@@ -309,13 +300,13 @@ class ConsumerCoordinator:
         ids = {key: state.topic_id for key, state in read.items() if state.topic_id is not None}
         states = self._metadata.states(
             [key for key in offsets if key not in ids]
-        )  # of what was read the id it had then
+        )  # partitions that were read keep that topic id
         ids |= {key: state.topic_id for key, state in states.items()}
         seen = {key: state.lineage for key, state in read.items()}
         return [Position(p.topic, ids[p], p.partition, offset, seen.get(p)) for p, offset in offsets.items()]
 
     def committed(self, partition: TopicPartition) -> int | None:
-        """Return the offset that the group has committed for a partition; None if it never did.
+        """Return the group's committed offset of a partition; None without one.
 
         Raises:
             UsageError: the consumer has no group.

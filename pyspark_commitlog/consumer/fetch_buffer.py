@@ -13,7 +13,7 @@ from pyspark_commitlog.model import Record, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class FrameRest:
-    """Rest of a frame, from ``position`` on; ``next_offset`` lies after it."""
+    """Rest of a frame, from ``position`` on; ``next_offset`` follows it."""
 
     place: TopicPartition
     topic_id: str
@@ -25,7 +25,7 @@ class FrameRest:
 
 
 class FetchBuffer:
-    """The rest of a frame, and records that iteration polled: their positions are still before them."""
+    """Rest of a frame, and records for iteration, with positions before them."""
 
     def __init__(self, subscriptions: SubscriptionState) -> None:
         self._subscriptions = subscriptions
@@ -33,13 +33,13 @@ class FetchBuffer:
         self.rest: FrameRest | None = None
 
     def hold(self, records: Sequence[Record]) -> None:
-        """Keep records that were polled, with the positions before them: they count as they are handed over."""
+        """Hold polled records; positions move as they are handed over."""
         self.records.extend(records)
         for record in reversed(records):
             self._subscriptions.move(TopicPartition(record.topic, record.partition), record.offset)
 
     def hand_over(self) -> Record:
-        """Return the next record that was polled, its position moved; where that is interrupted (Ctrl-C), neither."""
+        """Return the next record and move its position, atomically under Ctrl-C."""
         record = self.records[0]
         key = TopicPartition(record.topic, record.partition)
         try:
@@ -53,13 +53,13 @@ class FetchBuffer:
             raise
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """Drop the records of some partitions: they go on elsewhere, or with somebody else.
+        """Drop the records of some partitions.
 
-        What moves a position calls it first: a record that is handed over later would put the position back.
+        Call it before a position moves, or handing over a record moves it back.
         """
         self.records = deque(r for r in self.records if TopicPartition(r.topic, r.partition) not in partitions)
 
     def drop_rest(self) -> None:
-        """Drop the rest of a frame of a partition that is not assigned any more."""
+        """Drop the rest of a frame of an unassigned partition."""
         if self.rest is not None and self.rest.place not in self._subscriptions.assigned:
             self.rest = None

@@ -1,4 +1,4 @@
-"""The rows that a consumer hands out next (Kafka: ``Fetcher``)."""
+"""Selection of the rows to return next (Kafka: ``Fetcher``)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError, Top
 from pyspark_commitlog.log.read.reader import Rows, View
 from pyspark_commitlog.model import TopicPartition
 
-#: What a row counts for at least: its offset and partition.
+#: Least bytes of a row: its offset and partition.
 _ROW_BYTES = 16
 
 
 @dataclass(slots=True)
 class PollResult:
-    """Rows and positions of one poll; the consumer moves when it is applied.
+    """Rows and positions of one poll, not yet applied.
 
-    ``positions`` lie after what was taken, or after gaps without records; ``before`` has where they were, and the
-    topics' ids, once it is applied.
+    ``positions`` are after the rows or gaps; ``before`` has topic ids and positions before ``apply``.
     """
 
     pieces: list[PolledRows] = field(default_factory=list)
@@ -35,29 +34,19 @@ class PollResult:
 
 
 class Fetcher:
-    """Takes rows of the assigned partitions, a frame of each in turn.
-
-    Args:
-        subscriptions: the consumer's partitions.
-        metadata: its topics.
-        buffer: what it has read and not handed out.
-    """
+    """Fetcher of assigned partitions, a frame of each in turn."""
 
     def __init__(self, subscriptions: SubscriptionState, metadata: ConsumerMetadata, buffer: FetchBuffer) -> None:
         self._subscriptions, self._metadata, self._buffer = subscriptions, metadata, buffer
         self._last: TopicPartition | None = None
 
     def take(self, views: Mapping[str, View], names: tuple[str, ...], max_records: int, max_bytes: int) -> PollResult:
-        """Return the next rows of all partitions that are not paused, a frame of each in turn.
+        """Return the next rows of partitions not paused, round-robin by frame.
 
-        Args:
-            views: from ``OffsetFetcher.look``.
-            names: of the columns to decode.
-            max_records: how many rows at most.
-            max_bytes: no further frame is taken beyond so many decoded bytes.
+        No further frame is taken after ``max_bytes`` decoded bytes.
 
         Raises:
-            CorruptionError: a frame is damaged, and nothing else could be taken. The position stays before it.
+            CorruptionError: a frame is damaged, and there are no other rows. The position stays before it.
         """
         result = PollResult(last=self._last)
         active = in_turn([key for key in self._subscriptions.assigned if self._is_due(key, views)], self._last)
@@ -80,7 +69,7 @@ class Fetcher:
         return result
 
     def apply(self, result: PollResult) -> None:
-        """Move the positions to after the rows of a poll."""
+        """Move the positions after the rows of a poll."""
         assigned = self._subscriptions.assigned
         result.before = {key: (assigned[key].topic_id, assigned[key].position) for key in result.positions}
         for key, position in result.positions.items():
@@ -88,7 +77,7 @@ class Fetcher:
         self._buffer.rest, self._last = result.rest, result.last
 
     def undo(self, result: PollResult) -> None:
-        """Restore the positions from before a poll, of partitions that are still assigned."""
+        """Restore a poll's positions in partitions that are still assigned."""
         for key, (topic_id, position) in result.before.items():
             state = self._subscriptions.assigned.get(key)
             if state is not None and state.topic_id == topic_id:
@@ -109,7 +98,7 @@ class Fetcher:
     def _next(
         self, result: PollResult, key: TopicPartition, view: View, names: tuple[str, ...], max_records: int
     ) -> Rows | None:
-        """Take the next rows of a partition; None where there are none, or where a later poll will say why."""
+        """Take a partition's next rows; None without any, or if overtaken."""
         position = result.positions.get(key, self._subscriptions.assigned[key].position)
         assert position is not None
         if position >= view.topic.log_end[key.partition]:
@@ -117,17 +106,17 @@ class Fetcher:
         result.last = key
         try:
             fetched = self._metadata.topic(key.topic).partition(view, key.partition, names).fetch(view, position)
-        except (OffsetOutOfRangeError, TopicChangedError):  # overtaken: the next look brings the position in order
+        except (OffsetOutOfRangeError, TopicChangedError):  # overtaken: the next look corrects the position
             return None
         except (CorruptionError, OSError) as error:
-            if self._metadata.topic(key.topic).is_away():  # the next look goes on at another root
+            if self._metadata.topic(key.topic).is_away():  # the next look uses another root
                 self._metadata.topic(key.topic).doubt()
                 return None
             if not isinstance(error, CorruptionError):
                 raise
             if result.pieces:
                 return None
-            self._last = key  # the other partitions are served first next time
+            self._last = key  # start with the other partitions next time
             raise CorruptionError(
                 f"{error}. The consumer stays at offset {position} of topic {key.topic!r} partition {key.partition}; "
                 "to go past it, seek to after the damage, or pause the partition"
@@ -157,5 +146,4 @@ class Fetcher:
 
 
 def _size(rows: Rows) -> int:
-    """Return the bytes that rows count for: those of its stored columns, or of offset and partition."""
     return max(bytes_of(rows), _ROW_BYTES * rows.count)

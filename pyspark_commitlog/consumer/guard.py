@@ -1,4 +1,4 @@
-"""One consumer's lock, and whether it may be used here: by the process that made it, until it is closed."""
+"""Lock of a consumer, valid in its process until it is closed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ from pyspark_commitlog.storage.process import process_id
 
 
 class ConsumerGuard:
-    """Kafka: ``KafkaConsumer.acquireAndEnsureOpen``.
-
-    Args:
-        name: of the consumer, for messages.
-    """
+    """Guard of a consumer (Kafka: ``KafkaConsumer.acquireAndEnsureOpen``)."""
 
     def __init__(self, name: str) -> None:
         self._name, self._process, self._lock = name, process_id(), RLock()
@@ -21,7 +17,7 @@ class ConsumerGuard:
 
     @property
     def is_over(self) -> bool:
-        """Return whether closing has nothing to do: the consumer is closed, or another process'."""
+        """Return whether the consumer is closed, or another process'."""
         return self.closed or self._process != process_id()
 
     def check_open(self) -> None:
@@ -35,7 +31,7 @@ class ConsumerGuard:
 
     @property
     def lock(self) -> RLock:
-        """Return the lock of the process that made the consumer: a forked child may find it held for ever.
+        """Return the lock; a forked child might find it held.
 
         Raises:
             UsageError: this is another process.

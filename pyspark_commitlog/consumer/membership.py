@@ -1,8 +1,4 @@
-"""Which partitions a consumer reads: those it was given, those of its topics, or those that its group gives it.
-
-A consumer asks its membership on every poll, and follows it. Two are here: partitions named one by one, and a consumer
-without a group, which gets all partitions of its topics, also those that are added later. The third is ``GroupMember``.
-"""
+"""Sources of a consumer's assignment without a group; see also ``GroupMember``."""
 
 from __future__ import annotations
 
@@ -13,29 +9,28 @@ from pyspark_commitlog.model import TopicPartition
 
 
 class ConsumerRebalanceListener:
-    """Called, inside ``poll``, when a consumer loses or gets partitions (Kafka: ``ConsumerRebalanceListener``)."""
+    """Callbacks, inside ``poll``, for changed assignments (Kafka: ``ConsumerRebalanceListener``)."""
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        """Handle partitions that are about to be revoked: their positions can still be committed."""
+        """Handle partitions about to be revoked: they can still be committed."""
 
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
-        """Handle partitions that others have already: their positions can't be committed. As revoked, by default."""
+        """Handle partitions that others own already: commits fail. Default: as revoked."""
         self.on_partitions_revoked(lost)
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        """Handle partitions that were added: positions may be sought."""
+        """Handle partitions that were assigned: positions may be sought."""
 
 
 def changed(before: Places, now: Places) -> Assignment | None:
-    """Return the change between two sets of partitions, if they differ (pure)."""
+    """Return the change between two sets of partitions, if any (pure)."""
     return None if now == before else Assignment(0, now, before - now, now - before)
 
 
 class Sole:
-    """In no group: it has all partitions of its topics.
+    """Membership without a group: all partitions of the topics.
 
-    Args:
-        counts: asked on every poll: topic -> number of partitions.
+    ``counts``, called at every poll, returns topic -> number of partitions.
     """
 
     def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
@@ -57,7 +52,7 @@ class Sole:
             TopicPartition(topic, partition) for topic, count in counts.items() for partition in range(count)
         )
         change = changed(self._partitions, now)
-        self._partitions, self._last = now, counts  # together, and last: Ctrl-C before this changes nothing
+        self._partitions, self._last = now, counts  # together, and last: Ctrl-C before changes nothing
         return change
 
     def leave(self) -> None:
@@ -65,7 +60,7 @@ class Sole:
 
 
 class ManualAssignment:
-    """Partitions that were named one by one (Kafka: ``assign``): they never change."""
+    """Fixed partitions (Kafka: ``assign``)."""
 
     def __init__(self, places: Collection[TopicPartition]) -> None:
         self._places: Places | None = frozenset(places)

@@ -1,4 +1,4 @@
-"""A consumer and its group's committed offsets."""
+"""Commits of a consumer to its group."""
 
 from __future__ import annotations
 
@@ -22,14 +22,7 @@ log = logging.getLogger("pyspark_commitlog.consumer")
 
 
 class OffsetCommitter:
-    """Commits for one consumer.
-
-    ``member`` is the member that it commits for; None after ``assign``.
-
-    Args:
-        handle: the group.
-        interval_ms: how often ``is_commit_due`` is true.
-    """
+    """Committer for one consumer's ``member``; None after ``assign``."""
 
     def __init__(self, handle: GroupLog, interval_ms: int) -> None:
         self._handle, self._interval = handle, interval_ms / 1000
@@ -43,16 +36,13 @@ class OffsetCommitter:
         return self._handle.newest()
 
     def is_commit_due(self) -> bool:
-        """Return whether it is time for an automatic commit."""
+        """Return whether an automatic commit is due."""
         return self._clock.monotonic() - self._began >= self._interval
 
     def commit(self, positions: Sequence[Position], generation: int, metadata: str = "") -> None:
         """Commit all of the positions, or raise; see ``GroupLog.advance``.
 
-        Args:
-            positions: what to commit.
-            generation: the last reset that the consumer follows: it can't undo a later one. Members follow none.
-            metadata: a text to keep with them.
+        ``generation`` is the last reset that the consumer follows, not to undo a later one; ignored for members.
         """
         if self.member is not None:
             self.member.commit(positions, metadata)
@@ -60,13 +50,13 @@ class OffsetCommitter:
         self._handle.advance(positions, generation, metadata, strict=True)
 
     def commit_now_and_then(self, positions: Sequence[Position], generation: int) -> bool:
-        """Commit as an automatic commit does: what fails is a warning, and tried again at the next.
+        """Commit automatically: a failure warns, and the next commit retries.
 
         Returns:
-            False where the positions mean nothing to the group any more: it was reset, or rebalanced.
+            False if the group was reset or rebalanced.
 
         Raises:
-            StorageDeniedError: this user may not write the group's files: no other try will mend that.
+            StorageDeniedError: this user may not write the group's files; final.
         """
         before, self._began = self._began, self._clock.monotonic()
         if not positions or positions == self._committed:
@@ -79,7 +69,7 @@ class OffsetCommitter:
             return False
         except CommitFailedError as error:
             log.warning("%s", error)
-            self._began = before  # what the next poll leaves to it can be committed at once
+            self._began = before  # the next poll's positions can be committed at once
             return False
         except (ConflictError, OutcomeUnknownError, StorageError, LookupError) as error:
             if not isinstance(error, CommitLogError) or isinstance(error, StorageDeniedError):

@@ -1,7 +1,4 @@
-"""Brings a consumer's positions into what is visible of its topics (Kafka: ``OffsetFetcher``).
-
-A position is found where there is none, judged where the topic's history is another, and reset out of range.
-"""
+"""Lookup, validation and reset of positions (Kafka: ``OffsetFetcher``)."""
 
 from __future__ import annotations
 
@@ -40,15 +37,7 @@ log = logging.getLogger("pyspark_commitlog.consumer")
 
 
 class OffsetFetcher:
-    """Looks at the assigned topics, and moves positions that mean nothing there.
-
-    Args:
-        config: the consumer's.
-        subscriptions: its partitions.
-        metadata: its topics.
-        buffer: what it has read and not handed out.
-        group_state: returns what the consumer's group has committed; None where it has no group.
-    """
+    """Validator of positions in the assigned topics."""
 
     def __init__(
         self,
@@ -63,11 +52,11 @@ class OffsetFetcher:
         self._warned = Reported()
 
     def seek(self, key: TopicPartition, offset: int) -> None:
-        """Go on where the application says: also where its position had lost its meaning."""
+        """Move to an application's offset, even if the position was lost."""
         self._subscriptions.move(key, offset)
         self._metadata.topic(key.topic).doubt()
         state = self._subscriptions.assigned[key]
-        if state.remade:  # an offset of the topic that is there now: the next look finds its id
+        if state.remade:  # the offset is of the new topic: the next look finds its id
             state.topic_id, state.remade = None, False
         if state.lost:
             state.lineage, state.lost = None, False
@@ -75,18 +64,14 @@ class OffsetFetcher:
     def look(self, known: Mapping[str, View] | None = None, *, certain: bool = True) -> dict[str, View]:
         """Return views of the assigned topics, and correct every position by them.
 
-        Those whose newest entry can't be read are left out, and are in ``ConsumerMetadata.damaged`` then.
-
-        Args:
-            known: what was looked at just now.
-            certain: see ``SharedTopic.look``.
+        Topics with a damaged newest entry are left out, and in ``ConsumerMetadata.damaged``. ``known`` has views from
+        just now; ``certain``: see ``SharedTopic.look``.
 
         Raises:
-            UnknownTopicError: a topic was never there.
-            TopicChangedError, OffsetOutOfRangeError: ``auto_offset_reset`` is ``none``, and a position means nothing;
-                of a topic that was restored from a copy, or of which an unclean election lost what was read, this is
-                a LogTruncationError.
-            UsageError: a partition that does not exist.
+            UnknownTopicError: a topic never existed.
+            TopicChangedError, OffsetOutOfRangeError: ``auto_offset_reset`` is ``none``, and a position is invalid.
+            LogTruncationError: as these, after a restore or a loss by an unclean election.
+            UsageError: a partition does not exist.
         """
         views: dict[str, View] = {}
         for name in sorted(self._subscriptions.names()):
@@ -95,7 +80,7 @@ class OffsetFetcher:
                 self._metadata.damaged.pop(name, None)
             except UnknownTopicError as error:
                 self._report_deleted(name, error)
-            except CorruptionError as error:  # the others go on: the caller may tell of it
+            except CorruptionError as error:  # the others proceed; the caller may report it
                 self._metadata.damaged[name] = error
         moving = [
             (key, state)
@@ -113,7 +98,7 @@ class OffsetFetcher:
         self._metadata.bound_others()
         return views
 
-    # --- topics that are gone, or restored ---------------------------------------------------------------
+    # --- deleted and restored topics ---------------------------------------------------------------------
 
     def _report_deleted(self, name: str, error: UnknownTopicError) -> None:
         for key, state in self._subscriptions.assigned.items():
@@ -127,7 +112,7 @@ class OffsetFetcher:
         self._warn(f"topic {name!r} was deleted: the consumer waits for it to be made again")
 
     def _look_again(self, views: dict[str, View]) -> None:
-        """Look again at topics of which the group knows a later entry: others committed since they were looked at."""
+        """Look again at topics of which the group knows a later entry."""
         for key, state in self._subscriptions.assigned.items():
             view = views.get(key.topic)
             if view is None or state.lineage is None or state.topic_id != view.topic.topic_id:
@@ -135,11 +120,11 @@ class OffsetFetcher:
             if state.lineage.sequence > view.topic.lineage.sequence:
                 try:
                     views[key.topic] = self._metadata.look(key.topic)
-                except (UnknownTopicError, CorruptionError):  # deleted, or damaged, meanwhile: the next look finds that
+                except (UnknownTopicError, CorruptionError):  # deleted or damaged since: the next look finds that
                     del views[key.topic]
 
     def _follow_history(self, views: Mapping[str, View]) -> None:
-        """Judge the positions that were reached under another entry: the topic may have been restored from a copy."""
+        """Validate positions reached under another entry: the topic may be restored."""
         judged: dict[tuple[str, Lineage | None], Divergence | None] = {}
         refused: list[LogTruncationError] = []
         for key, state in self._subscriptions.assigned.items():
@@ -158,7 +143,7 @@ class OffsetFetcher:
                 self._tell_passed(key, state, view, refused)
             if not state.lost:
                 state.lineage = view.topic.lineage
-        if refused:  # with all of them marked: one answer may seek in all
+        if refused:  # after all are marked: the application may seek in all
             raise refused[0]
 
     def _truncate(
@@ -169,9 +154,9 @@ class OffsetFetcher:
         parted: Divergence,
         refused: list[LogTruncationError],
     ) -> None:
-        """Go back to where the histories parted, as Kafka does; where that is unknown, to ``auto_offset_reset``."""
+        """Move to the divergence, as Kafka does; if unknown, by ``auto_offset_reset``."""
         assert state.position is not None
-        if key.partition >= view.topic.partitions:  # it was added after the copy: the next assignment is without it
+        if key.partition >= view.topic.partitions:  # added after the copy: the next assignment lacks it
             return
         low, high = view.topic.log_start[key.partition], view.topic.log_end[key.partition]
         what = describe_loss(key.topic, key.partition, state.position, parted)
@@ -194,9 +179,9 @@ class OffsetFetcher:
     def _tell_passed(
         self, key: TopicPartition, state: PartitionState, view: View, refused: list[LogTruncationError]
     ) -> None:
-        """Tell of records before the position that an unclean election lost since it was reached.
+        """Report records before the position that an unclean election lost.
 
-        The position stays: what is at and after it means the same, as no offset is used again.
+        The position stays valid, as no offset is reused.
         """
         assert state.position is not None
         for gap in losses_since(view.topic, key.partition, state.position, state.lineage):
@@ -220,7 +205,7 @@ class OffsetFetcher:
     def _bring(self, key: TopicPartition, state: PartitionState, view: View, group: GroupState | None) -> None:
         topic = view.topic
         if key.partition >= topic.partitions and state.topic_id is not None:
-            return  # made again with fewer partitions: the next assignment is without it
+            return  # recreated with fewer partitions: the next assignment lacks it
         check_partition(key.topic, topic, key.partition)
         low, high = topic.log_start[key.partition], topic.log_end[key.partition]
         if state.topic_id not in (None, topic.topic_id):
@@ -238,7 +223,7 @@ class OffsetFetcher:
     def _made_again(self, key: TopicPartition, state: PartitionState, view: View) -> None:
         what = f"topic {key.topic!r} (id {state.topic_id}) was deleted, and made again with id {view.topic.topic_id}"
         if self._config.reset is Reset.NONE:
-            for place, other in self._subscriptions.assigned.items():  # all: one answer may seek in all
+            for place, other in self._subscriptions.assigned.items():  # all, as the application may seek in all
                 if (place.topic, other.topic_id) == (key.topic, state.topic_id):
                     other.lost = other.remade = True
             raise TopicChangedError(

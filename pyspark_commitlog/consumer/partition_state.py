@@ -1,4 +1,4 @@
-"""The partitions that a consumer has, where it goes on in them, and whose turn it is. Pure."""
+"""Position and state of a consumer's partitions. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from pyspark_commitlog.model import TopicPartition
 
 @dataclass(slots=True)
 class PartitionState:
-    """Where a consumer stands in a partition (Kafka: ``SubscriptionState.TopicPartitionState``).
+    """State of an assigned partition (Kafka: ``SubscriptionState.TopicPartitionState``).
 
-    ``position`` is the offset of the next record to hand out, of the incarnation ``topic_id`` of the topic; None
-    before the first look. ``late``: the partition was added, or its topic made, after the consumer had begun, so that
-    all of its records are new to it. ``lineage`` is of the history of the topic in which the position means something;
-    None where that is not known. ``lost``: it means nothing in the one that is there, and the application has to seek;
-    ``remade``: because the topic there is another one.
+    Attributes:
+        topic_id: incarnation that ``position`` refers to.
+        position: next offset to return; None before the first look.
+        late: added after the consumer had begun, so all records are new.
+        lineage: history that ``position`` refers to, if known.
+        lost: the position is invalid: the application has to seek.
+        remade: lost because the topic was recreated.
     """
 
     topic_id: str | None = None
@@ -33,9 +35,9 @@ class PartitionState:
 
 
 def first_position(reset: Reset, committed: int | None, low: int, high: int, *, late: bool) -> int | None:
-    """Return where to begin: at what is committed, else where ``reset`` leads; None for ``none``.
+    """Return the committed offset, else that of ``reset``; None for ``none``.
 
-    Of a partition that is ``late`` nothing is skipped, whatever ``reset`` says.
+    A ``late`` partition starts at its first record unless ``reset`` is ``none``.
     """
     if committed is not None:
         return committed
@@ -45,12 +47,12 @@ def first_position(reset: Reset, committed: int | None, low: int, high: int, *, 
 
 
 def reset_position(reset: Reset, low: int, high: int) -> int | None:
-    """Return where ``auto_offset_reset`` leads; None for ``none``."""
+    """Return the offset of ``auto_offset_reset``; None for ``none``."""
     return {Reset.EARLIEST: low, Reset.LATEST: high, Reset.NONE: None}[reset]
 
 
 def in_turn(places: Sequence[TopicPartition], last: TopicPartition | None) -> list[TopicPartition]:
-    """Return partitions in the order to serve them: sorted, beginning after the one that was served last."""
+    """Return partitions sorted, rotated to start after the last one served."""
     ordered = sorted(places)
     if last is None:
         return ordered
@@ -59,7 +61,7 @@ def in_turn(places: Sequence[TopicPartition], last: TopicPartition | None) -> li
 
 
 def no_offset(place: TopicPartition, low: int, high: int, group: str | None) -> OffsetOutOfRangeError:
-    """Return the error for a partition without any offset to begin at (Kafka: ``NoOffsetForPartitionException``)."""
+    """Return the error for a missing offset (Kafka: ``NoOffsetForPartitionException``)."""
     why = "the consumer has no group" if group is None else f"group {group!r} has committed nothing"
     return OffsetOutOfRangeError(
         f"topic {place.topic!r} partition {place.partition}: {why}, and auto_offset_reset is 'none'. Seek to an offset "
@@ -81,7 +83,7 @@ def out_of_range(place: TopicPartition, position: int, low: int, high: int) -> s
 
 
 def is_moved(state: PartitionState, partition: int, topic: TopicState) -> bool:
-    """Return whether a position has to be found, or means nothing in what the topic is now."""
+    """Return whether a position is missing or invalid in the present topic."""
     if state.topic_id != topic.topic_id or state.position is None or partition >= topic.partitions:
         return True
     return not topic.log_start[partition] <= state.position <= topic.log_end[partition]

@@ -1,4 +1,4 @@
-"""Rows of a partition as a consumer hands them out: cut to size, as Arrow with the columns asked for, or as records."""
+"""Conversion of rows to a consumer's records or tables."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pyspark_commitlog.log.read.fetch import records_of
 from pyspark_commitlog.log.read.reader import Rows
 from pyspark_commitlog.model import Record, TopicPartition
 
-#: What a record is made of.
+#: Columns of a record.
 RECORD_COLUMNS = tuple(SCHEMA.names)
 
 
 def cut(rows: Rows, most: int) -> tuple[Rows, Rows | None]:
-    """Return the first ``most`` rows, and the rest."""
+    """Split rows after the first ``most``."""
     if rows.count <= most:
         return rows, None
     return _slice(rows, 0, most), _slice(rows, most, rows.count)
@@ -33,7 +33,7 @@ def _slice(rows: Rows, start: int, end: int) -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class PolledRows:
-    """Rows that are handed out, and the position after them."""
+    """Rows to return, and the position after them."""
 
     place: TopicPartition
     rows: Rows
@@ -49,6 +49,6 @@ def to_records(pieces: Sequence[PolledRows]) -> list[Record]:
 
 
 def to_table(pieces: Sequence[PolledRows], schema: pa.Schema) -> pa.Table:
-    """Return the rows as a table, a chunk for every frame: nothing is copied."""
+    """Return the rows as a table, a chunk per frame, without copies."""
     batches = [to_batch(piece.place.topic, piece.place.partition, piece.rows, schema) for piece in pieces]
     return pa.Table.from_batches(batches, schema)

@@ -1,4 +1,4 @@
-"""One poll of a consumer: take rows, convert them, move on, or wait for news. An interrupted poll loses nothing."""
+"""Poll loop of a consumer; an interrupted poll loses nothing."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from pyspark_commitlog.consumer.topic_metadata import ConsumerMetadata
 from pyspark_commitlog.errors import RootNotAvailableError
 from pyspark_commitlog.model import Record, TopicPartition
 
-#: The longest wait without a look at the group, the clock and new topics; the watcher looks at the topics.
+#: Longest wait without a look at the group, the clock and new topics, in seconds; the watcher looks at the topics.
 _WAIT_SECONDS = 0.2
-#: The same, of a member that has no partitions yet.
+#: The same for a member without partitions.
 _JOIN_SECONDS = 0.05
 _PATIENCE_SECONDS = 3600.0
-#: How long polls find nothing while the root is away, before they raise that; Kafka's ``default.api.timeout.ms``.
+#: Time that polls return nothing while the root is unavailable, before they raise (Kafka: ``default.api.timeout.ms``).
 _AWAY_SECONDS = 60.0
 _Rows = TypeVar("_Rows")
 
@@ -40,11 +40,11 @@ class PollRequest(Generic[_Rows]):
     """Arguments of one poll.
 
     Args:
-        names: of the columns to decode.
-        most: how many rows at most.
-        convert: makes what the poll returns of the rows that it took.
-        certain: look at the topics in full; see ``SharedTopic.look``.
-        then: called with what ``convert`` made, once positions have moved.
+        names: columns to decode.
+        most: maximum rows.
+        convert: makes the poll's result.
+        certain: see ``SharedTopic.look``.
+        then: called with the result, once positions have moved.
     """
 
     names: tuple[str, ...]
@@ -55,18 +55,7 @@ class PollRequest(Generic[_Rows]):
 
 
 class Poller:
-    """Polls for one consumer.
-
-    Args:
-        root: the root, as the consumers of the process share it.
-        config: the consumer's.
-        guard: its lock.
-        subscriptions: its partitions.
-        metadata: its topics.
-        buffer: what it has read and not handed out.
-        coordinator: its membership.
-        offsets: brings its positions in order.
-    """
+    """Poll loop of one consumer."""
 
     def __init__(
         self,
@@ -86,10 +75,7 @@ class Poller:
         self._away_since: float | None = None
 
     def poll(self, timeout: float, request: PollRequest[_Rows]) -> _Rows:
-        """Return the next rows, converted.
-
-        Whatever interrupts it (Ctrl-C): nothing has moved.
-        """
+        """Return the next rows, converted; an interruption (Ctrl-C) moves nothing."""
         deadline = self._clock.monotonic() + timeout
         while True:
             result = None
@@ -109,10 +95,10 @@ class Poller:
                 raise
 
     async def apoll(self, timeout: float, request: PollRequest[_Rows]) -> _Rows:
-        """Do as ``poll`` without blocking the event loop."""
+        """Poll as ``poll``, without blocking the event loop."""
         deadline = self._clock.monotonic() + timeout
         while True:
-            # Only the loop's thread moves positions: a poll that is cancelled here has handed nothing out.
+            # Only the loop's thread moves positions: a poll cancelled here has returned nothing.
             result = await asyncio.to_thread(self._take, request)
             try:
                 rows = self._hand_out(result, request)
@@ -136,10 +122,10 @@ class Poller:
         return _WAIT_SECONDS if busy else _PATIENCE_SECONDS
 
     def _take(self, request: PollRequest[_Rows]) -> PollResult:
-        """Take what there is; nothing while the root is away, for as long as it may heal.
+        """Take available rows; none while the root is briefly unavailable.
 
         Raises:
-            RootNotAvailableError: it has been away for ``_AWAY_SECONDS``, or the caller decides that there is no more.
+            RootNotAvailableError: for ``_AWAY_SECONDS``, or at once for a certain request.
         """
         try:
             result = self._take_there(request)
@@ -171,7 +157,7 @@ class Poller:
             return result
 
     def _hand_out(self, result: PollResult, request: PollRequest[_Rows]) -> _Rows:
-        """Convert the rows of a poll, then move on: rows that fail are there at the next poll."""
+        """Convert rows, then move positions: rows that fail stay."""
         rows = request.convert(result.pieces)
         with self._guard.lock:
             self._fetcher.apply(result)
@@ -180,16 +166,15 @@ class Poller:
         return rows
 
     def _undo(self, result: PollResult | None) -> None:
-        """Restore the positions from before a poll; no record was returned."""
         if result is not None:
             with self._guard.lock:
                 self._buffer.records.clear()
                 self._fetcher.undo(result)
 
-    # --- one by one --------------------------------------------------------------------------------------
+    # --- iteration ---------------------------------------------------------------------------------------
 
     def has_next(self) -> bool:
-        """Wait until the buffer has a record; return False where none came for ``consumer_timeout_ms``."""
+        """Wait for a record up to ``consumer_timeout_ms``; return whether one came."""
         while not self._buffer.records:
             self._poll_ahead(self._patience)
             if not self._buffer.records and self._config.consumer_timeout_ms is not None:
@@ -199,7 +184,7 @@ class Poller:
         return True
 
     async def ahas_next(self) -> bool:
-        """Do as ``has_next`` without blocking the event loop."""
+        """Wait as ``has_next``, without blocking the event loop."""
         while not self._buffer.records:
             await self._apoll_ahead(self._patience)
             if not self._buffer.records and self._config.consumer_timeout_ms is not None:
@@ -226,10 +211,9 @@ class Poller:
     # --- up to the high watermarks -----------------------------------------------------------------------
 
     def read_up(self, timeout: float, names: tuple[str, ...], most: int, schema: pa.Schema) -> pa.Table:
-        """Return all rows up to the present high watermarks, at most ``most``, as one table.
+        """Return up to ``most`` rows, to the present high watermarks.
 
-        Where it fails, positions are those of before, and so is what was committed: a commit within it, of a listener
-        or because partitions are revoked, counts none of its rows.
+        A failure restores positions; commits within, by a listener or at a revocation, count none of these rows.
         """
         begun: dict[TopicPartition, tuple[str | None, int]] = {}
 
@@ -254,7 +238,7 @@ class Poller:
             self._subscriptions.reading = {}
 
     def lag(self) -> dict[TopicPartition, int]:
-        """Return how many offsets lie between the position and the high watermark of each assigned partition."""
+        """Return each assigned partition's distance to the high watermark, in offsets."""
         with self._guard.lock:
             self._guard.check_open()
             views = self._offsets.look()
@@ -269,7 +253,6 @@ class Poller:
                     self._subscriptions.move(key, offset)
 
     def _is_before(self, until: Mapping[TopicPartition, int]) -> bool:
-        """Return whether there is more to read before some offsets; of a topic that was deleted there is not."""
         waiting, assigned = self.lag(), self._subscriptions.assigned
         return any(
             waiting.get(key) and not assigned[key].paused and (assigned[key].position or 0) < end

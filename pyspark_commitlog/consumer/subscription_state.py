@@ -19,9 +19,9 @@ log = logging.getLogger("pyspark_commitlog.consumer")
 class SubscriptionState:
     """A consumer's subscription, its listener, and its assigned partitions.
 
-    ``begun`` is topic -> number of partitions at the first look of the subscription; None before it. ``reading`` has
-    where partitions were, and the ids of their topics, before a table that is made of several polls: what was read for
-    it is not handed out yet.
+    Attributes:
+        begun: partition counts by topic at the subscription's first look; None before.
+        reading: topic ids and positions before a table of several polls, whose rows are not returned yet.
     """
 
     def __init__(self) -> None:
@@ -38,18 +38,12 @@ class SubscriptionState:
         listener: ConsumerRebalanceListener | None,
         former: Mapping[TopicPartition, PartitionState],
     ) -> None:
-        """Take another subscription.
-
-        Args:
-            subscription: None where partitions are assigned one by one, or none.
-            listener: of it.
-            former: where the partitions were that are left for it: those that are in it, too, go on there.
-        """
+        """Replace the subscription; partitions in ``former`` keep their state."""
         self.subscription, self.listener = subscription, listener or ConsumerRebalanceListener()
         self.begun, self._former = None, former
 
     def names(self) -> set[str]:
-        """Return the names of the topics that partitions are assigned of."""
+        """Return the topics with assigned partitions."""
         return {key.topic for key in self.assigned}
 
     def count(self, name: str) -> int:
@@ -59,25 +53,22 @@ class SubscriptionState:
     def add(
         self, partitions: Iterable[TopicPartition], late: Callable[[TopicPartition], bool], topic_ids: Mapping[str, str]
     ) -> None:
-        """Take partitions on.
+        """Assign partitions.
 
-        Args:
-            partitions: which.
-            late: returns whether a partition is new to the consumer.
-            topic_ids: the topics' ids, as far as they are known.
+        ``late`` returns whether a partition is new to the consumer; ``topic_ids`` has known ids.
         """
         for key in partitions:
             new = PartitionState(topic_ids.get(key.topic), late=late(key))
             self.assigned[key] = self._former.get(key, new)
-        self._former = {}  # last: Ctrl-C before this loses none
+        self._former = {}  # last: Ctrl-C before loses none
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        """Give partitions up."""
+        """Unassign partitions."""
         for key in partitions:
             self.assigned.pop(key, None)
 
     def is_late(self, key: TopicPartition) -> bool:
-        """Return whether a partition came up after the subscription began."""
+        """Return whether a partition was added after the subscription began."""
         return self.begun is not None and key.partition >= self.begun.get(key.topic, 0)
 
     def check_assigned(self, partitions: Iterable[TopicPartition]) -> None:
@@ -94,16 +85,16 @@ class SubscriptionState:
                 )
 
     def move(self, key: TopicPartition, offset: int) -> None:
-        """Go on at another offset of the history that was read."""
+        """Move a position within the same history."""
         self.assigned[key].position = offset
 
     def pause(self, partitions: Iterable[TopicPartition], *, paused: bool) -> None:
-        """Leave partitions out of polls, or read them again."""
+        """Exclude partitions from polls, or include them again."""
         for key in partitions:
             self.assigned[key].paused = paused
 
     def positions(self) -> list[Position]:
-        """Return up to where every partition has been handed out, sorted; none of those without a position."""
+        """Return positions after the returned records, sorted."""
         return [
             Position(key.topic, state.topic_id, key.partition, self._handed_out(key, state), state.lineage)
             for key, state in sorted(self.assigned.items(), key=lambda item: item[0])
@@ -116,7 +107,7 @@ class SubscriptionState:
         return min(before, state.position) if topic_id == state.topic_id else state.position
 
     def lag(self, views: Mapping[str, View]) -> dict[TopicPartition, int]:
-        """Return how many offsets lie before the high watermark of every partition."""
+        """Return the number of offsets before each partition's high watermark."""
         lags = {}
         for key, state in self.assigned.items():
             topic = views[key.topic].topic if key.topic in views else None
@@ -133,13 +124,9 @@ class SubscriptionState:
         group_id: str | None,
         forget: Callable[[Collection[TopicPartition]], None],
     ) -> None:
-        """Go to where a reset after ``generation`` moved the group; where it only lost its offsets, stay.
+        """Move to offsets reset after ``generation``; stay if only removed.
 
-        Args:
-            group: what it has committed.
-            generation: up to which its resets were followed.
-            group_id: its name, for messages.
-            forget: called before a partition's position moves: drops what was read at the old one.
+        ``forget`` is called before a position moves, to drop rows read there.
         """
         for key, state in self.assigned.items():
             if (
@@ -155,5 +142,5 @@ class SubscriptionState:
                     group_id, key.topic, key.partition, committed, state.position,
                 )  # fmt: skip
                 forget([key])
-                self.reading.pop(key, None)  # a call that reads up and fails goes back no further than to here
+                self.reading.pop(key, None)  # a failing ``read_up`` goes back to here at most
                 state.position, state.lineage = committed, group.lineage(state.topic_id)

@@ -1,4 +1,4 @@
-"""The topics of a root as one consumer sees them: those that its principal may read (Kafka: ``ConsumerMetadata``)."""
+"""Topics as one consumer's principal sees them (Kafka: ``ConsumerMetadata``)."""
 
 from __future__ import annotations
 
@@ -19,23 +19,21 @@ from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import check_partition
 from pyspark_commitlog.model import TopicPartition
 
-#: Topics that were asked for, but that nothing is assigned of: how many a consumer keeps, and until its next look.
+#: Unassigned topics that a consumer keeps at a look, and at most between looks.
 _OTHERS, _MOST_OTHERS = 8, 512
-#: Where each look is a request, access rules are not asked more often, nor is there a look for new topics.
+#: Least interval of access checks and topic listings if each look is a request.
 _LEAST_AGE_MS = 60_000
 
 
 class ConsumerMetadata:
-    """The topics that a consumer uses.
+    """Topics that a consumer uses.
 
-    ``views`` holds what the poll under way has looked at already, and ``damaged`` what it found of topics whose newest
-    entry can't be read; ``seen`` the versions that the last one saw: another one wakes the consumer.
+    Attributes:
+        views: views of the poll in progress.
+        damaged: topics whose newest entry it can't read.
+        seen: versions at the last poll; another one wakes the consumer.
 
-    Args:
-        root: the root, as the consumers of the process share it.
-        commit_log: the root, with the consumer's principal.
-        config: the consumer's.
-        subscriptions: its partitions.
+    ``commit_log`` acts as the consumer's principal.
     """
 
     def __init__(
@@ -66,11 +64,11 @@ class ConsumerMetadata:
         return topic
 
     def look(self, topic: str, *, certain: bool = True) -> View:
-        """Return the visible state of a topic; see ``SharedTopic.look``."""
+        """Return a topic's view; see ``SharedTopic.look``."""
         return self.topic(topic).look(certain=certain)
 
     def live(self, topic: str) -> TopicState | None:
-        """Return a topic's state; None if it is deleted or can't be read."""
+        """Return a topic's state; None if deleted or unreadable."""
         try:
             return self.look(topic).topic
         except (UnknownTopicError, CorruptionError):
@@ -80,7 +78,8 @@ class ConsumerMetadata:
         """Return the state of each partition's topic.
 
         Raises:
-            UnknownTopicError, UsageError: there is no such topic, or partition.
+            UnknownTopicError: a topic does not exist.
+            UsageError: a partition does not exist.
         """
         states = {}
         for key in check_places(partitions):
@@ -89,15 +88,15 @@ class ConsumerMetadata:
         return states
 
     def versions(self, views: Mapping[str, View]) -> dict[SharedTopic, str]:
-        """Return the version of every assigned topic that was seen."""
+        """Return the seen version of every assigned topic."""
         names = self._subscriptions.names()
         return {self.topic(n): views[n].newest.write_id if n in views else self.topic(n).version for n in names}
 
     def counts(self) -> dict[str, int]:
-        """Return the subscribed topics and how many partitions each has; as before where that can't be read.
+        """Return subscribed topics with partition counts, unchanged for unreadable topics.
 
         Raises:
-            UnknownTopicError: a topic that was subscribed to by name was never there.
+            UnknownTopicError: a topic subscribed by name never existed.
         """
         subscription = self._subscriptions.subscription
         assert subscription is not None
@@ -112,7 +111,7 @@ class ConsumerMetadata:
                     counts[name] = before
             except UnknownTopicError:
                 before = self._subscriptions.count(name)
-                if before and subscription.pattern is None:  # deleted: it may be made again
+                if before and subscription.pattern is None:  # deleted: it may be recreated
                     counts[name] = before
                 elif subscription.pattern is None:
                     raise
@@ -134,7 +133,7 @@ class ConsumerMetadata:
         return max(self._config.metadata_max_age_ms, least)
 
     def check_damaged(self, *topics: str) -> None:
-        """Tell of one of some topics, or of all, that can't be read.
+        """Raise the error of a damaged topic, by default of any.
 
         Raises:
             CorruptionError: its newest entry is damaged.
@@ -144,10 +143,10 @@ class ConsumerMetadata:
                 raise self.damaged[name]
 
     def check_access(self) -> None:
-        """Ask now and then whether the principal may still read what it reads.
+        """Check at intervals whether the principal may still read.
 
         Raises:
-            AccessDeniedError: no longer; each poll raises it, until it may again.
+            AccessDeniedError: at each poll until access is granted again.
         """
         now = self._clock.monotonic()
         if (now - self._allowed) * 1000 >= self._age_ms:
@@ -156,39 +155,38 @@ class ConsumerMetadata:
                 self._commit_log.access.check(Operation.READ, *sorted(names))
             self._allowed = now
 
-    # --- letting go --------------------------------------------------------------------------------------
+    # --- eviction ----------------------------------------------------------------------------------------
 
     def list_again(self) -> None:
         """List the topics of a pattern at the next look."""
         self._listed = None
 
     def begin_looks(self) -> None:
-        """Forget what the poll before looked at."""
+        """Drop the views of the last poll."""
         self.views.clear()
         self.damaged.clear()
 
     def forget_looks(self) -> None:
-        """Forget what polls looked at."""
+        """Drop views and versions."""
         self.begin_looks()
         self.seen = {}
 
     def let_go_of_others(self) -> None:
-        """Let go of topics that nothing is assigned of, but for the last few."""
+        """Drop unassigned topics but the last few."""
         self._let_go(_OTHERS)
 
     def bound_others(self) -> None:
-        """Let go of topics that nothing is assigned of, where they have become many."""
+        """Drop unassigned topics, if they have become many."""
         if len(self._topics) > len(self._subscriptions.names()) + _OTHERS:
             self._let_go(_OTHERS)
 
     def _let_go(self, most: int) -> None:
-        """Let go of topics that nothing is assigned of, and so of their frames; ``most`` of them stay, the last."""
         assigned = self._subscriptions.names()
         others = [name for name in self._topics if name not in assigned]
         for name in others[: max(0, len(others) - most)]:
             del self._topics[name]
 
     def end(self) -> None:
-        """Let go of all topics, and of what is kept of their frames."""
+        """Drop all topics and their frames."""
         self._topics.clear()
         self.forget_looks()

@@ -1,1 +1,1 @@
-"""Looks, decoded frames and the watcher that a process' consumers share."""
+"""Views, decoded frames and the watcher, shared by a process' consumers."""

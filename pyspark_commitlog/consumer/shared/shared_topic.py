@@ -1,7 +1,6 @@
 """View and decoded frames of a topic, shared by a process' consumers.
 
-Consumers that tail a topic ask for the same frames at nearly the same time. The first one reads and decodes, the others
-get the same Arrow buffers. Everything here is safe for use by several threads at once.
+Thread-safe: the first consumer decodes, the others get the same Arrow buffers.
 """
 
 from __future__ import annotations
@@ -32,22 +31,22 @@ from pyspark_commitlog.storage.pace import LIST_REQUESTS, Pace
 
 log = logging.getLogger("pyspark_commitlog.consumer")
 
-#: What a frame in the cache takes beside its buffers: Arrow's objects for four columns (3.8 KB), and Python's.
+#: Bytes of a cached frame beside its buffers: Arrow's objects for four columns (3.8 KB), and Python's.
 ENTRY_BYTES = 4608
-#: How often an idle topic is looked at in full by a consumer that waits: its entry may be gone (the anchor rule).
+#: Interval of full looks at an idle topic: its entry may be gone (the anchor rule).
 RECHECK_SECONDS = 1.0
-#: The same where each look is a request; and how far two looks may be apart if nothing is to be missed between them:
-#: storage without append keeps entries for 10 s at least (``file.delete.delay.ms``).
+#: The same for paced looks; and the longest interval between two looks that miss nothing: storage without append keeps
+#: entries for at least 10 s (``file.delete.delay.ms``).
 PACED_RECHECK_SECONDS, _SLOW_SECONDS = 60.0, 5.0
-#: Seconds that another root may take to learn what was seen at one that has gone away.
+#: Seconds that another root may take to learn an entry seen at a failed one.
 _MOVE_SECONDS = 5.0
-#: Numbers the histories of topics that this process has seen: no two share one.
+#: Unique numbers of the topics' histories seen by this process.
 _HISTORIES = count(1)
-#: What a reader under way counts for in the cache: it is kept so that the next read goes on at its place.
+#: Bytes that a reader in progress counts for in the cache: the next read continues it.
 _CURSOR_BYTES = 2**16
-#: What an unsettled entry takes in the cache, and each partition, extent and chunk that it names.
+#: Bytes of an unsettled entry in the cache, and of each partition, extent and chunk that it names.
 _PENDING_BYTES, _ROW_BYTES = 2048, 128
-#: Choices of columns with which a topic is read that are remembered.
+#: Column selections remembered per topic.
 _CHOICES = 16
 
 Names = tuple[str, ...]
@@ -55,14 +54,14 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Rows from an offset on, at most a frame of them; None where none are left before ``next_offset``."""
+    """Up to a frame of rows; None if none precede ``next_offset``."""
 
     rows: Rows | None
     next_offset: int
 
 
 class FrameKey(NamedTuple):
-    """Cache key of rows; ``start`` may lie in the gap before them."""
+    """Cache key of rows; ``start`` may be in the gap before."""
 
     topic_id: str
     history: int
@@ -72,25 +71,21 @@ class FrameKey(NamedTuple):
 
 
 class FrameCache:
-    """Decoded rows of a topic, as long as the process' cache has room for them, and the topic is there.
-
-    Args:
-        cache: where they are kept; None: in the one of the process.
-    """
+    """Decoded rows of a topic, in the process' cache by default."""
 
     def __init__(self, cache: Cache | None = None) -> None:
         self._shelf: Shelf[FrameKey, Fetched] = Shelf(cache)
 
     def get(self, key: FrameKey) -> Fetched | None:
-        """Return cached rows, if they are still there."""
+        """Return cached rows, if any."""
         return self._shelf.get(key)
 
     def put(self, key: FrameKey, fetched: Fetched) -> None:
-        """Keep what was read; what is larger than all of the cache is not."""
+        """Cache rows, unless they exceed the cache."""
         self._shelf.put(key, fetched, ENTRY_BYTES + bytes_of(fetched.rows))
 
     def clear(self) -> None:
-        """Drop all of them."""
+        """Drop all rows."""
         self._shelf.clear()
 
 
@@ -100,9 +95,9 @@ def bytes_of(rows: Rows | None) -> int:
 
 
 class SharedEntries(Entries):
-    """The newest unsettled entries of a topic, read once for all of its partitions.
+    """Unsettled entries of a topic, read once for all of its partitions.
 
-    One that was collected stays right: readers check that an entry is not settled when they have found it.
+    Collected entries stay valid: readers check afterwards that the entry is not settled.
     """
 
     def __init__(self, topic: TopicLog) -> None:
@@ -112,7 +107,7 @@ class SharedEntries(Entries):
         self._lock = Lock()
 
     def read(self, sequence: int, entry: Entry | None) -> Pending:
-        """Return an entry, from ``entry`` if that was read already; raises as ``Journal.read`` does."""
+        """Return an entry, from ``entry`` if given; raises as ``Journal.read``."""
         with self._lock:
             pending = self._pending.get(sequence)
             if pending is None:
@@ -122,7 +117,7 @@ class SharedEntries(Entries):
             return pending
 
     def read_many(self, sequences: Sequence[int]) -> dict[int, Pending]:
-        """Return entries, those that are not in memory read at once; without those that can't be read."""
+        """Return readable entries, uncached ones read together."""
         with self._lock:
             known = {sequence: self._pending.get(sequence) for sequence in sequences}
             found = {sequence: pending for sequence, pending in known.items() if pending is not None}
@@ -135,7 +130,7 @@ class SharedEntries(Entries):
             return {**found, **missing}
 
     def inline(self, entry: Entry) -> bytes:
-        """Return an entry's inline bytes, from memory where they were read; raises as ``Journal.inline`` does."""
+        """Return an entry's inline bytes, cached; raises as ``Journal.inline``."""
         with self._lock:
             inline = self._inline.get(entry.write_id)
             if inline is None:
@@ -144,18 +139,17 @@ class SharedEntries(Entries):
             return inline
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Drop all entries."""
         self._pending.clear()
         self._inline.clear()
 
 
 def _weight(pending: Pending) -> int:
-    """Return about the memory that an entry takes."""
     return _PENDING_BYTES + _ROW_BYTES * (len(pending.log_end) + len(pending.extents) + len(pending.chunks))
 
 
 class SharedPartition:
-    """A partition of one incarnation of a topic, read with one choice of columns."""
+    """Partition of one incarnation of a topic, read with fixed columns."""
 
     def __init__(
         self, topic: TopicLog, view: View, partition: int, names: Names, cache: FrameCache, entries: SharedEntries
@@ -168,16 +162,16 @@ class SharedPartition:
 
     @property
     def incarnation(self) -> tuple[str, int]:
-        """Return the incarnation of the topic that it reads, and which of its histories."""
+        """Return the topic's incarnation and history."""
         return self._id, self._history
 
     def fetch(self, view: View, start: int) -> Fetched:
-        """Return the next rows from ``start`` on, which lies between log start offset and high watermark.
+        """Return the next rows from ``start``, which is within the log.
 
         Raises:
             OffsetOutOfRangeError: retention overtook ``start``.
             CorruptionError: the frame there is damaged.
-            TopicChangedError: this incarnation of the topic is over.
+            TopicChangedError: this incarnation is over.
         """
         key = FrameKey(self._id, self._history, self._partition, self._names, start)
         fetched = self._cache.get(key)
@@ -187,7 +181,7 @@ class SharedPartition:
             fetched = self._cache.get(key)  # another thread may have read it meanwhile
             if fetched is None:
                 fetched = self._read(view, start)
-                if fetched.rows is not None:  # a gap to the end is none any more once there is a next record
+                if fetched.rows is not None:  # a gap to the end may get records, so is not cached
                     self._cache.put(key, fetched)
             return fetched
 
@@ -195,7 +189,7 @@ class SharedPartition:
         end = view.topic.log_end[self._partition]
         cursor = self._cursors.pop(start)
         rows = None if cursor is None else next(cursor, None)
-        if rows is None:  # no reader stands here, or it is at the end of what was there when it began
+        if rows is None:  # no reader stands here, or it has reached its end
             if view.newest.sequence > self._reader.view.newest.sequence:
                 self._reader.follow(view)
             cursor = self._reader.read(start, end, careful=True)
@@ -208,9 +202,9 @@ class SharedPartition:
 
 
 class SharedTopic:
-    """A topic: what is visible of it now, and its partitions to read.
+    """Shared view and partitions of a topic.
 
-    ``version`` is the write id of the entry that the last look found; empty before any.
+    ``version`` is the write id of the newest entry seen; empty before.
     """
 
     def __init__(self, storage: Storage, name: str) -> None:
@@ -229,29 +223,28 @@ class SharedTopic:
 
     @property
     def is_paced(self) -> bool:
-        """Return whether looks that find nothing are requests of a budget: on object stores and unknown mounts."""
+        """Return whether looks are budgeted requests (storage without append)."""
         return not self.storage.can_append
 
     def allow(self, requests_per_hour: int) -> None:
-        """Raise the budget of idle looks to the largest that a consumer gives."""
+        """Raise the budget of idle looks to the largest given."""
         with self._lock:
             self._pace.allow(requests_per_hour)
 
     def seconds_left(self) -> float:
-        """Return how long a caller that waits has to until the next look, where looks are paced."""
+        """Return the seconds until the next paced look."""
         return self._pace.seconds_left(self.storage.clock.monotonic())
 
     def look(self, *, certain: bool = True) -> View:
         """Return the current view.
 
         Args:
-            certain: False takes one look at storage where nothing has changed, and may miss news for
-                ``RECHECK_SECONDS``: the next entry may be gone rather than not put yet (the anchor rule). That is for
-                a caller that waits and looks again; one that decides that there is no more must be certain. Where
-                looks are paced it takes none before the next one is due.
+            certain: whether to conclude from the view that there is no more. False is for a caller that will look
+                again: at most one request if nothing changed, none before a paced look is due, and possibly no news for
+                ``RECHECK_SECONDS``, if the next entry is collected already (the anchor rule).
 
         Raises:
-            UnknownTopicError: there is no such topic, or no longer.
+            UnknownTopicError: the topic does not exist.
             CorruptionError: the newest entry is damaged.
         """
         with self._lock:
@@ -271,10 +264,10 @@ class SharedTopic:
             return self._require_view()
 
     def _is_old(self, now: float) -> bool:
-        """Return whether what was seen has to be looked at in full.
+        """Return whether a full look is due.
 
-        Where looks are paced that is rare. It is safe as long as they follow one another faster than entries are
-        collected: what is put after one look is not gone at the next.
+        Paced looks need it rarely while closer than the collection of entries: nothing put after one look is gone at
+        the next.
         """
         recheck = PACED_RECHECK_SECONDS if self.is_paced else RECHECK_SECONDS
         slow = self.is_paced and not 0 <= now - self._looked < _SLOW_SECONDS
@@ -282,13 +275,13 @@ class SharedTopic:
 
     def _require_view(self) -> View:
         if self._view is None:
-            if self._unknown is None:  # to find a similar name is a request
+            if self._unknown is None:  # the search for similar names is a request
                 self._unknown = unknown_topic(self.storage, self.name)
             raise copy(self._unknown)
         return self._view
 
     def doubt(self) -> None:
-        """Make the next look certain, for consumers that are new or seek."""
+        """Make the next look certain, for new consumers and seeks."""
         with self._lock:
             self._checked = -math.inf
 
@@ -300,10 +293,10 @@ class SharedTopic:
         try:
             return self._stored is not None and self._topic.journal.is_followed(self._stored)
         except OSError:
-            return True  # the look in full says more
+            return True  # the full look shows more
 
     def _read_somewhere(self) -> None:
-        """Look in full; where the root has gone away, at another one from now on."""
+        """Look in full, after a failure at another root from now on."""
         try:
             self._read()
         except (CommitLogError, OSError):
@@ -313,11 +306,11 @@ class SharedTopic:
             self._read()
 
     def is_away(self) -> bool:
-        """Return whether the root that is read does not answer, and there are others."""
+        """Return whether the root does not answer, and there are others."""
         return self._topic.is_away()
 
     def _move(self) -> None:
-        """Read at another root, one that shows what was seen already.
+        """Move to another root that shows the newest entry seen.
 
         Raises:
             ReplicaNotAvailableError: none shows it yet.
@@ -334,7 +327,7 @@ class SharedTopic:
         stored = self._topic.journal.newest()
         if stored is None and self.is_away():
             raise ReplicaNotAvailableError(f"the root {self.storage.url} does not answer")
-        if stored is None:  # there is no journal, or no longer: the root was removed
+        if stored is None:  # the journal does not exist, or the root was removed
             self._stored, self._view, self.version = None, None, ""
             self._forget()
             return
@@ -354,7 +347,7 @@ class SharedTopic:
         self.version = stored.entry.write_id
 
     def _follow_history(self, stored: Stored) -> None:
-        """Forget what was read where an entry that was found without an anchor may be of another history."""
+        """Drop caches if an unanchored entry may be of another history."""
         listings, self._listings = self._listings, self._topic.journal.listings
         if self._stored is None or listings == self._listings:
             return
@@ -369,43 +362,41 @@ class SharedTopic:
             self._forget()
 
     def _follow_elections(self, state: TopicState) -> None:
-        """Forget what was read where an unclean election has lost some of it since: it is not handed out any more."""
+        """Drop caches after an unclean election lost records."""
         if self._view is not None and state.lost != self._view.topic.lost:
             self._forget()
 
     def _forget(self) -> None:
-        """Drop all that was read; a reader under way goes on with what is its own."""
         self._history = next(_HISTORIES)
         self._cache, self._entries = FrameCache(), SharedEntries(TopicLog(self.storage, self.name))
         self._partitions.clear()
 
     def find_divergence(self, seen: Lineage | None, view: View) -> Divergence | None:
-        """Return how the view diverges from the history that was seen, if it does."""
+        """Return how the view diverges from the history seen, if it does."""
         with self._lock:
             return find_divergence(self._topic, seen, view.topic)
 
     def _let_go(self) -> None:
-        """Drop what was read of an incarnation of the topic that is over."""
         self._partitions.clear()
         self._cache.clear()
         self._entries.clear()
 
     def partition(self, view: View, partition: int, names: Sequence[str]) -> SharedPartition:
-        """Return a partition to read with these columns.
+        """Return a partition for reading these columns.
 
         Raises:
-            TopicChangedError: the view is of a history that is gone by now.
+            TopicChangedError: the view's history is gone.
         """
         chosen, incarnation = tuple(names), (view.topic.topic_id, view.history)
         with self._lock:
             if view.history != self._history:
                 raise TopicChangedError(f"topic {self.name!r} was restored since it was looked at: look again")
             partitions = self._partitions.pop(chosen, {})
-            self._partitions[chosen] = partitions  # the last choice stands last
+            self._partitions[chosen] = partitions  # most recent last
             if len(self._partitions) > _CHOICES:
                 del self._partitions[next(iter(self._partitions))]
             if partition not in partitions or partitions[partition].incarnation != incarnation:
-                own = TopicLog(self.storage, self.name)  # a handle is for one thread at a time
+                own = TopicLog(self.storage, self.name)  # a handle is single-threaded
                 partitions[partition] = SharedPartition(own, view, partition, chosen, self._cache, self._entries)
             return partitions[partition]
 

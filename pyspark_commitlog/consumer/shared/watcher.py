@@ -1,10 +1,8 @@
-"""Wakes consumers that wait: one thread for all topics of a process, and none where nobody waits.
+"""Watcher thread that wakes a process' waiting consumers.
 
-On local disks the system reports the next entry (``storage.events``). Where a user has no more of such watches the
-thread looks for its name, often after a commit and less often the longer nothing comes. Elsewhere each look is a
-request, and they are paced (``storage.pace``).
-While a look of it does not come back, as one at a root that hangs, consumers of others look themselves.
-docs/explanation/design/waking.md has what either costs.
+Local disks report entries (``storage.events``); beyond the user's limit of watches the thread polls with growing
+pauses; elsewhere looks are paced requests (``storage.pace``). While one hangs, consumers of other roots look
+themselves. Costs: docs/explanation/design/waking.md.
 """
 
 from __future__ import annotations
@@ -23,31 +21,34 @@ from pyspark_commitlog.storage.clock import monotonic
 from pyspark_commitlog.storage.events import Events
 from pyspark_commitlog.storage.process import WhileNeeded, after_fork
 
-#: Pauses between two looks, in seconds: the first after news, and the longest.
+#: First pause after news and longest pause between two looks, in seconds.
 FIRST_PAUSE = 0.001
 LONGEST_PAUSE = 0.02
 _GROWTH = 1.2
-#: The thread ends when nobody has waited for so long.
+#: The thread ends after this time without waiters.
 _LINGER_SECONDS = 1.0
-#: A look that takes longer holds the thread up; consumers that wait ask so often whether one does.
+#: Time after which a look holds the thread up, and the interval at which waiters check for that.
 HELD_UP_SECONDS = 1.0
 
 
 @dataclass(eq=False, slots=True)
 class Waiter:
-    """A consumer that waits; ``wake`` is called once, from another thread. ``seen`` holds the versions known to it."""
+    """Waiting consumer; ``wake`` is called once, in another thread.
+
+    ``seen``: versions that it knows.
+    """
 
     wake: Callable[[], None]
     seen: Mapping[SharedTopic, str] = field(default_factory=dict)
 
 
 def next_pause(pause: float, *, news: bool) -> float:
-    """Return how long to pause next (pure)."""
+    """Return the next pause in seconds (pure)."""
     return FIRST_PAUSE if news else min(pause * _GROWTH, LONGEST_PAUSE)
 
 
 class Watcher:
-    """Looks at the topics that somebody waits for, when an event reports a change, and often where no events come."""
+    """Watcher of awaited topics, by events or, without them, at intervals."""
 
     def __init__(self) -> None:
         self._waiting: dict[SharedTopic, set[Waiter]] = {}
@@ -59,9 +60,9 @@ class Watcher:
         self._under_way: tuple[str, float] | None = None
 
     def is_held_up(self, topics: Iterable[SharedTopic]) -> bool:
-        """Return whether a look at another root than that of some topics does not come back: nobody is woken meanwhile.
+        """Return whether a look at another root hangs, so nobody is woken.
 
-        Where it is their own there is nothing that they could look at.
+        At their own root, looks by the consumers would hang as well.
         """
         under_way = self._under_way
         if under_way is None:
@@ -70,7 +71,7 @@ class Watcher:
         return monotonic() - since > HELD_UP_SECONDS and all(topic.storage.url != url for topic in topics)
 
     def add(self, waiter: Waiter) -> None:
-        """Wake ``waiter`` when one of its topics is another than it has seen."""
+        """Wake ``waiter`` when one of its topics differs from its seen version."""
         with self._lock:
             new = [topic for topic in waiter.seen if topic not in self._waiting and topic not in self._followed]
             for topic in waiter.seen:
@@ -86,7 +87,7 @@ class Watcher:
             self._wake([waiter])
 
     def remove(self, waiter: Waiter) -> None:
-        """Forget a waiter."""
+        """Remove a waiter."""
         with self._lock:
             for topic in waiter.seen:
                 waiting = self._waiting.get(topic, set())
@@ -95,7 +96,10 @@ class Watcher:
                     self._waiting.pop(topic, None)
 
     def close(self) -> None:
-        """Close what a forked child has of its parent's; without the lock, which nobody may give back here."""
+        """Close the events inherited by a forked child.
+
+        Without the lock, which may be held for ever.
+        """
         events, self._events = self._events, None
         if events is not None:
             events.close()
@@ -121,7 +125,7 @@ class Watcher:
             topics, blind = self._to_look_at(events, changed, everything=everything)
             news = self._look(topics)
             pause = next_pause(pause, news=news)
-            del topics  # they go with the last consumer that reads them
+            del topics  # they end with the last consumer that reads them
             self._under_way = None
             waited, changed = self._wait(events, min(pause if blind else RECHECK_SECONDS, self._until_due()))
             unseen = waited if everything else unseen + waited
@@ -132,7 +136,6 @@ class Watcher:
                     return
 
     def _until_due(self) -> float:
-        """Return how long until one of the topics that are waited for is to be looked at by its pace."""
         with self._lock:
             paced = [topic.seconds_left() for topic in self._waiting if topic.is_paced]
         return max(FIRST_PAUSE, min(paced, default=RECHECK_SECONDS))
@@ -146,10 +149,10 @@ class Watcher:
     def _to_look_at(
         self, events: Events | None, changed: set[int], *, everything: bool
     ) -> tuple[list[SharedTopic], bool]:
-        """Return the topics that may have changed, and whether no event will report some that are waited for.
+        """Return topics that may have changed, and whether some lack events.
 
-        A topic is followed before it is looked at: what comes in between is reported. All are followed again where all
-        are looked at: another directory may stand where theirs was moved away.
+        A topic is followed before the look, not to miss a change. A full look follows all again: a directory may have
+        been replaced.
         """
         with self._lock:
             waiting, followed = list(self._waiting), dict(self._followed)
@@ -176,13 +179,12 @@ class Watcher:
         return list({*new, *notified}), blind
 
     def _look(self, topics: Iterable[SharedTopic]) -> bool:
-        """Look at topics; return whether there was news for somebody."""
         woken: list[Waiter] = []
         for topic in topics:
             failed, self._under_way = False, (topic.storage.url, monotonic())
             try:
                 topic.look(certain=False)
-            except UnknownTopicError:  # not there yet, or deleted: that has a version of its own
+            except UnknownTopicError:  # missing or deleted: that is a version, too
                 pass
             except Exception:  # noqa: BLE001 the next poll raises it; one topic's trouble is not the others'
                 failed = True
@@ -201,8 +203,6 @@ class Watcher:
 
 @dataclass(eq=False, slots=True)
 class _ProcessState:
-    """Topics and watcher that the consumers of a process share; a topic goes with its last reader."""
-
     topics: WeakValueDictionary[tuple[object, str], SharedTopic] = field(default_factory=WeakValueDictionary)
     watcher: Watcher = field(default_factory=Watcher)
     lock: Lock = field(default_factory=Lock)
@@ -212,10 +212,9 @@ _process = _ProcessState()
 
 
 def _begin_again() -> None:
-    """Share nothing with the process that this one was forked from: its threads and locks are not here.
+    """Start afresh in a forked child, which lacks the threads and locks.
 
-    Nor are its events taken from it: as long as a child had them open, they would count as the user's and gather,
-    whether or not the parent still reads them.
+    A copy of the parent's events would count for the user's limits, and gather events after the parent's end.
     """
     global _process
     _process.watcher.close()
@@ -226,19 +225,19 @@ after_fork(_begin_again)
 
 
 class SharedRoot:
-    """A root, as the consumers of this process share it."""
+    """Root shared by this process' consumers."""
 
     def __init__(self, storage: Storage, key: object) -> None:
         self.storage, self._key = storage, key
 
     @classmethod
     def open(cls, root: str, storage_options: Mapping[str, object] | None) -> SharedRoot:
-        """Return a root by its URL."""
+        """Open a root by its URL."""
         storage = open_storage(root, storage_options)
         return cls(storage, (storage.url, repr(sorted((storage_options or {}).items()))))
 
     def topic(self, name: str, storage: Storage | None = None) -> SharedTopic:
-        """Return a topic, existing or not; read at ``storage`` where that is another root than the one opened."""
+        """Return a topic, existing or not, read at ``storage`` if given."""
         process = _process
         with process.lock:
             topic = process.topics.get((self._key, name))
@@ -247,7 +246,7 @@ class SharedRoot:
             return topic
 
     def wait(self, seen: Mapping[SharedTopic, str], seconds: float) -> None:
-        """Wait for a change of one of the topics, at most so long; shorter where nobody would wake it."""
+        """Wait up to ``seconds`` for a change, or until the watcher hangs."""
         event = Event()
         waiter = Waiter(event.set, seen)
         watcher = _process.watcher
@@ -261,7 +260,7 @@ class SharedRoot:
             watcher.remove(waiter)
 
     async def await_news(self, seen: Mapping[SharedTopic, str], seconds: float) -> None:
-        """Do as ``wait`` without blocking the event loop."""
+        """Wait as ``wait``, without blocking the event loop."""
         loop, news, watcher = asyncio.get_running_loop(), asyncio.Event(), _process.watcher
 
         def wake() -> None:
@@ -277,7 +276,7 @@ class SharedRoot:
             forget()
 
     def watch(self, seen: Mapping[SharedTopic, str], wake: Callable[[], None]) -> Callable[[], None]:
-        """Call ``wake`` in another thread when a topic changes; return the unsubscriber."""
+        """Call ``wake`` in another thread on changes; return the unsubscriber."""
         waiter = Waiter(wake, seen)
         watcher = _process.watcher
         watcher.add(waiter)
@@ -285,7 +284,6 @@ class SharedRoot:
 
 
 async def _comes(event: asyncio.Event, seconds: float) -> bool:
-    """Return whether an event comes within a time."""
     with suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), seconds)
     return event.is_set()
