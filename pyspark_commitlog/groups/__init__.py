@@ -1,1 +1,1 @@
-"""Consumer groups: committed offsets by topic id, in a journal for each group. Knows nothing of Spark."""
+"""Consumer groups: committed offsets by topic id, in a journal per group."""

@@ -1,4 +1,4 @@
-"""``CommitLog.groups``: a root's consumer groups, for Python code, notebooks and the command line."""
+"""``CommitLog.groups``: operations on a root's consumer groups."""
 
 from __future__ import annotations
 
@@ -50,21 +50,21 @@ log = logging.getLogger("pyspark_commitlog.groups")
 
 _Result = TypeVar("_Result")
 
-#: What a reset is about: None for all topics of the group, names, or the partitions of each.
+#: Topics of a reset: None for all of the group, names, or the partitions of each.
 Chosen = str | Sequence[str] | Mapping[str, Sequence[int]] | None
 
 
 class Groups:
-    """The consumer groups of a root. Opening touches nothing.
+    """The consumer groups of a root. Opening has no effect.
 
-    Where the root has access rules, the principal needs READ on the topics to commit, reset or delete.
+    Changes need READ on the topics, if the root has access rules.
 
     Args:
         storage: the root.
-        access: its rules.
-        replicated: whether it belongs together with others.
-        deciders: the metadata roots, where there are several.
-        learner: the root that was opened, where others decide: ``maintain`` removes old entries there, too.
+        access: its access rules.
+        replicated: whether it has replicas.
+        deciders: metadata roots, if several.
+        learner: the opened root, if others decide: ``maintain`` cleans it, too.
     """
 
     def __init__(
@@ -83,12 +83,12 @@ class Groups:
         self._access.check(Operation.READ, *topics)
 
     def open(self, group: str) -> GroupLog:
-        """Return the handle of a group, existing or not; the layers below the API work on it.
+        """Return the handle of a group, existing or not.
 
-        It asks whether the principal may read a topic at the first commit to it.
+        READ is checked at the first commit to a topic.
 
         Raises:
-            UsageError: a name that is not allowed.
+            UsageError: the name is invalid.
         """
         return GroupLog(
             self._storage, group, lambda topic: self._check([topic]),
@@ -101,20 +101,16 @@ class Groups:
         return tuple(compress(names, self._of_each(self._is_live, names)))
 
     def _of_each(self, act: Callable[[str], _Result], groups: Sequence[str]) -> Sequence[_Result]:
-        """Return the results of ``act`` for each group, in their order.
-
-        Several at a time if the disk is not local.
-        """
         return results_of(act, groups, self._storage.requests_at_once)
 
     def every_name(self) -> tuple[str, ...]:
-        """Return the names of all groups of which something is stored, deleted ones too, sorted."""
+        """Return the names of all groups with files, even deleted, sorted."""
         stored = (self._deciders or self._storage).names(paths.GROUPS)
         names = (paths.parse_group(name) for name in stored)
         return tuple(sorted(name for name in names if name is not None))
 
     def _is_live(self, group: str) -> bool:
-        """Return whether a group is there; one that can't be read is: looking at it raises why."""
+        """Return whether a group exists; an unreadable one counts."""
         try:
             return self.open(group).newest().exists
         except UsageError:
@@ -135,15 +131,13 @@ class Groups:
         return handle, state
 
     def describe(self, group: str) -> GroupDescription:
-        """Return how far a group has come in every partition of its topics, sorted, and its members.
+        """Return a group's offsets and lags by partition, sorted, and its members.
 
-        Topics that are gone, or that the principal may not use, are left out; of one that was made again nothing is
-        committed.
-
-        Damage is listed, and hides nothing else (``faults``).
+        Deleted topics, and those hidden from the principal, are left out. A recreated topic has no commits. Damage is
+        listed in ``faults``.
 
         Raises:
-            UnknownGroupError: there is no such group.
+            UnknownGroupError: no such group.
         """
         try:
             handle, state = self._existing(group)
@@ -179,26 +173,26 @@ class Groups:
     def commit(
         self, group: str, offsets: Offsets, *, generation: int | None = None, metadata: str = ""
     ) -> dict[str, dict[int, int]]:
-        """Commit offsets: those of the next records to read. The group begins with its first commit.
+        """Commit offsets, those of the next records to read; creates the group.
 
-        Forward only: where a higher offset is committed already, it stays. To go back, reset.
+        Never moves backwards: to go back, reset.
 
         Args:
-            group: its name.
+            group: group name.
             offsets: topic -> partition -> offset.
-            generation: that of ``describe`` when you began to read: the commit is refused where the group was reset
-                since. None for the present one, which knows of no reset.
-            metadata: a text of up to 4,096 bytes to keep with them.
+            generation: that of ``describe`` when you began to read, to refuse the commit after a reset. None: the
+                present one.
+            metadata: text of up to 4,096 bytes to store with them.
 
         Returns:
-            What is committed now, of the topics given.
+            The committed offsets of these topics.
 
         Raises:
-            UnknownTopicError, TopicChangedError: a topic is not there, or was deleted meanwhile.
-            UsageError: a partition that does not exist.
-            OffsetOutOfRangeError: an offset below 0 or beyond the high watermark.
+            UnknownTopicError, TopicChangedError: a topic does not exist, or was deleted meanwhile.
+            UsageError: a partition does not exist.
+            OffsetOutOfRangeError: negative, or beyond the high watermark.
             GroupResetError: a partition was reset in a later generation.
-            OutcomeUnknownError: commit again: what landed changes nothing the second time.
+            OutcomeUnknownError: commit again, which is idempotent.
         """
         self._check(offsets)
         offsets = whole_offsets(offsets)
@@ -225,33 +219,33 @@ class Groups:
         duration: str | None = None,
         dry_run: bool = True,
     ) -> tuple[Moved, ...]:
-        """Move a group's offsets, forward or back, and raise its generation: running queries can't undo it.
+        """Move a group's offsets in any direction, and raise its generation.
 
-        They go on from their checkpoints, and their progress no longer counts for these partitions. Give exactly one
-        of ``to``, ``offset``, ``timestamp``, ``shift`` and ``duration``. A group with members can't be reset, as in
-        Kafka; members that were killed are waited for until their sessions are over.
+        Running queries continue from their checkpoints, but their progress no longer counts for these partitions. Give
+        exactly one of ``to``, ``offset``, ``timestamp``, ``shift`` and ``duration``. A group with members can't be
+        reset, as in Kafka; sessions of killed members are awaited.
 
         Args:
-            group: its name; one that is not there begins.
-            topics: names, or topic -> partitions; None for all topics of the group, or those in ``to``.
-            to: ``earliest``, ``latest``, ``current`` (what is committed; the high watermark where nothing is), or
-                topic -> partition -> offset.
-            offset: this offset.
-            timestamp: the first record that is not earlier, in ms or as a datetime; the high watermark if all are.
-            shift: so many records on, or back if negative; it ends at the ends of the log.
-            duration: as ``timestamp``, so long ago: ``PT1H``, ``P1DT12H``.
-            dry_run: change nothing, only return what would be moved.
+            group: group name; a missing group is created.
+            topics: names, or topic -> partitions; None for all of the group, or those in ``to``.
+            to: ``earliest``, ``latest``, ``current`` (the committed offset, else the high watermark), or topic ->
+                partition -> offset.
+            offset: an offset.
+            timestamp: the first record not earlier, in ms or as a datetime; else the high watermark.
+            shift: records forward, or back if negative, within the log.
+            duration: as ``timestamp``, this long ago: ``PT1H``, ``P1DT12H``.
+            dry_run: only return the moves.
 
         Returns:
-            What was moved, or would be, sorted.
+            The moves, sorted.
 
         Raises:
-            UsageError: no such partition, no topic, a shift of what was never committed, or not exactly one target.
-            UnknownGroupError: no topics were given, and there is no such group.
-            UnknownTopicError: a topic is not there.
-            OffsetOutOfRangeError: an offset outside of log start offset and high watermark.
-            NonEmptyGroupError: the group has members that live.
-            OutcomeUnknownError: look, and reset again if need be.
+            UsageError: no such partition, no topic, a shift without a committed offset, or not exactly one target.
+            UnknownGroupError: no topics were given, and no such group.
+            UnknownTopicError: a topic does not exist.
+            OffsetOutOfRangeError: outside of log start offset and high watermark.
+            NonEmptyGroupError: the group has live members.
+            OutcomeUnknownError: describe the group, and reset again if necessary.
         """
         now = self._storage.clock.now_ms()
         target = target_of(to, offset, timestamp, shift, duration, now)
@@ -266,7 +260,7 @@ class Groups:
             after = reset(state, [position for position, _ in moved], now, slot.write_id) if moved else state
             return Changed(after, moved)
 
-        # first: what is wrong, or not allowed, is raised before anybody's session is waited for
+        # first: raise errors before waiting for sessions
         moved = tuple(_planned(handle, handle.newest(), topics, target, ids))
         self._check({at.topic for at, _ in moved})
         if not dry_run:
@@ -275,14 +269,14 @@ class Groups:
         return tuple(sorted((Moved(at.topic, at.partition, before, at.offset) for at, before in moved), key=_place))
 
     def delete(self, group: str) -> None:
-        """Delete a group with all its offsets; queries that belong to it no longer commit, a new one makes it again.
+        """Delete a group with all its offsets and fence its queries.
 
-        One whose newest entry can't be read goes at once, with its members: none of them can go on. Where the root has
-        access rules, that takes READ on all topics, as it is unknown which it had.
+        A damaged group is deleted at once, with its members; with access rules that takes READ on all topics, as its
+        own are unknown.
 
         Raises:
-            UnknownGroupError: there is no such group.
-            NonEmptyGroupError: it has members that live.
+            UnknownGroupError: no such group.
+            NonEmptyGroupError: it has live members.
         """
         handle = self.open(group)
         try:
@@ -298,16 +292,14 @@ class Groups:
         handle.end()
 
     def delete_offsets(self, group: str, topics: str | Iterable[str]) -> None:
-        """Delete a group's offsets of one topic, or of several at once; running queries can't undo it.
+        """Delete a group's offsets of topics atomically, fencing its queries.
 
-        Args:
-            group: the group.
-            topics: their names; they may be gone.
+        The topics may be deleted.
 
         Raises:
-            UnknownGroupError: there is no such group.
-            UnknownTopicError: nothing of one of the topics is committed; nothing was deleted.
-            NonEmptyGroupError: a member that lives wants one of them.
+            UnknownGroupError: no such group.
+            UnknownTopicError: a topic has no commits; nothing was deleted.
+            NonEmptyGroupError: a live member wants one of them.
         """
         names = sorted({topics} if isinstance(topics, str) else set(topics))
         self._check(names)
@@ -330,12 +322,9 @@ class Groups:
         handle.change("delete-offsets", change)
 
     def maintain(self, group: str) -> MaintainedGroup:
-        """Forget a group's offsets of topics that were deleted, and remove its old entries.
+        """Forget offsets of deleted topics, and remove old entries.
 
-        Before it all replicas learn what was committed; a root that fails there is logged.
-
-        Returns:
-            Of the entries those that were removed where they are decided.
+        All replicas first learn the commits; failures are logged. Counts are of the deciding roots.
 
         Raises:
             CorruptionError: the newest entry is damaged.
@@ -349,7 +338,7 @@ class Groups:
         return done
 
     def verify(self) -> tuple[str, ...]:
-        """Check every stored entry, table and member's file of every group; return the faults."""
+        """Check every entry, table and member file; return the faults."""
 
         def faults(name: str) -> Sequence[str]:
             found: list[str] = []
@@ -362,9 +351,9 @@ class Groups:
         return tuple(chain.from_iterable(self._of_each(faults, self.list())))
 
     def unnamed(self) -> tuple[str, ...]:
-        """Return the files and directories that belong to no group, or that no entry of theirs refers to.
+        """Return files and directories that belong to no group or entry.
 
-        What may not be read is no such file: ``verify`` says that it can't be.
+        Unreadable ones are left to ``verify``.
         """
 
         def unnamed(directory: str) -> Sequence[str]:
@@ -376,7 +365,7 @@ class Groups:
 
     def _unnamed_of(self, directory: str) -> Sequence[str]:
         home, name = f"{paths.GROUPS}/{directory}", paths.parse_group(directory)
-        if name is None or not self.open(name).journal.sequences():  # one that was deleted has entries: they fence
+        if name is None or not self.open(name).journal.sequences():  # a deleted group keeps entries, which fence
             return [home]
         ours = {"journal", "side", "members"}
         there = (file for file in self._storage.names(home) if not paths.is_acceptor(file))
@@ -391,7 +380,6 @@ class Groups:
 
 
 def _sides(handle: GroupLog) -> set[str]:
-    """Return the side files that the entries of a group name, as far as those can be read."""
     named = set()
     for sequence in handle.journal.sequences():
         with suppress(CommitLogError, FileNotFoundError):
@@ -419,11 +407,10 @@ def _row(name: str, topic: TopicState, partition: int, offset: int | None) -> Gr
 
 
 def moved_to(topic: TopicLog, state: TopicState, partition: int, target: Target, current: int | None) -> int:
-    """Return where a target moves a partition to; a timestamp is looked up.
+    """Return a partition's target offset; a timestamp is looked up.
 
     Raises:
-        UsageError: the partition does not exist.
-        As ``target.new_offset``.
+        UsageError: the partition does not exist. Others as ``new_offset``.
     """
     check_partition(topic.name, state, partition)
     low, high = state.log_start[partition], state.log_end[partition]
@@ -436,9 +423,9 @@ def moved_to(topic: TopicLog, state: TopicState, partition: int, target: Target,
 def _planned(
     handle: GroupLog, state: GroupState, topics: Chosen, target: Target, ids: dict[str, str]
 ) -> Iterable[tuple[Position, int | None]]:
-    """Yield where each chosen partition goes, and what is committed for it.
+    """Yield each chosen partition's target, and its committed offset.
 
-    ``ids`` remembers the ids of the topics from the first attempt on.
+    ``ids`` keeps the first attempt's topic ids.
     """
     for name, wanted in _chosen(handle, state, topics, target).items():
         topic = handle.topic_state(name, ids.get(name))
@@ -451,7 +438,6 @@ def _planned(
 
 
 def _chosen(handle: GroupLog, state: GroupState, topics: Chosen, target: Target) -> Mapping[str, Iterable[int] | None]:
-    """Return topic -> partitions, None for all of them."""
     if target.each is not None:
         if topics:
             raise UsageError("topics and their offsets in 'to' exclude each other")
@@ -467,7 +453,7 @@ def _chosen(handle: GroupLog, state: GroupState, topics: Chosen, target: Target)
 
 
 def _faults(handle: GroupLog) -> Iterable[str]:
-    """Yield what is damaged. That each entry follows the one before is not asked: a sleeper may have put below them."""
+    """Yield faults, but don't check succession: a sleeper may have put below."""
     for sequence in handle.journal.sequences():
         try:
             handle.state_of(handle.journal.read(sequence))

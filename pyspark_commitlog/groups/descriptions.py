@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark_commitlog.groups.state.members import Members, Phase
 from pyspark_commitlog.model import TopicPartition
 
-#: The state of a group whose newest entry can't be read.
+#: State of a group with a damaged newest entry.
 DAMAGED = "Damaged"
 
 
@@ -16,8 +16,7 @@ DAMAGED = "Damaged"
 class GroupPartition:
     """One row of ``Groups.describe``.
 
-    ``offset`` is the next one to read, None if none was ever committed. ``lag`` counts the offsets from there, or from
-    the log start offset, to the high watermark.
+    ``offset`` is the next to read, None without a commit. ``lag`` counts from there, or from the log start offset.
     """
 
     topic: str
@@ -31,9 +30,9 @@ class GroupPartition:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A member of a group, with what it has: also what it has to give up and did not yet.
+    """A member of a group, with its partitions, including revoked ones.
 
-    ``host`` is ``host/pid``; ``consumer_id`` is how Kafka's tools would name it.
+    ``host`` is ``host/pid``; ``consumer_id`` as Kafka's tools name it.
     """
 
     consumer_id: str
@@ -45,11 +44,15 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """What ``Groups.describe`` answers; ``metadata`` holds the last commit's of each topic that has some.
+    """Result of ``Groups.describe``.
 
-    ``generation`` counts resets, ``generation_id`` rebalances. ``state`` is ``Empty`` where there are no members,
-    ``PreparingRebalance`` while partitions are handed on, or ``Stable``; or ``Damaged`` where the newest entry can't be
-    read: then all is empty but ``faults``. These also name the topics and members' files that can't be read.
+    Attributes:
+        generation: number of resets.
+        metadata: by topic, of its last commit, if any.
+        state: ``Empty``, ``PreparingRebalance``, ``Stable``, or ``Damaged``: the newest entry can't be read, and only
+            ``faults`` is set.
+        generation_id: number of rebalances.
+        faults: also of topics and members' files.
     """
 
     group: str
@@ -65,7 +68,7 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """One row of a reset: a partition's offset before (None: never committed) and after."""
+    """One move of a reset; ``before`` is None without a commit."""
 
     topic: str
     partition: int
@@ -75,7 +78,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class MaintainedGroup:
-    """What ``Groups.maintain`` did to one group: topic ids whose offsets it forgot, and entries that it removed."""
+    """Result of ``Groups.maintain``: topic ids forgotten, entries removed."""
 
     group: str
     forgotten_topics: int

@@ -1,4 +1,4 @@
-"""The times of a member: Kafka's consumer configs."""
+"""Timeouts of a group member."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ MAX_SESSION_MS = 1_800_000
 
 @dataclass(frozen=True, slots=True)
 class MemberConfig:
-    """Kafka's consumer configs for a member; ``initial_rebalance_delay_ms`` is the broker's.
+    """Kafka's consumer configs of a member; ``initial_rebalance_delay_ms`` is the broker's.
 
     Args:
-        session_timeout_ms: a member without a heartbeat for so long is removed. Default: 45,000. From 100 to
-            1,800,000, Kafka's ``group.max.session.timeout.ms``.
-        heartbeat_interval_ms: time between two heartbeats. Default: 3,000. Below the session timeout.
-        max_poll_interval_ms: a member that does not poll for so long leaves. Default: 300,000.
-        initial_rebalance_delay_ms: how long a member that joins waits for others that do. Default: 200.
+        session_timeout_ms: a member is removed after this time without a heartbeat. 100 to 1,800,000 (Kafka:
+            ``group.max.session.timeout.ms``). Default: 45,000.
+        heartbeat_interval_ms: below the session timeout. Default: 3,000.
+        max_poll_interval_ms: a member leaves after this time without a poll. Default: 300,000.
+        initial_rebalance_delay_ms: how long a joining member waits for others. Default: 200.
     """
 
     session_timeout_ms: int = 45_000
@@ -28,7 +28,7 @@ class MemberConfig:
     initial_rebalance_delay_ms: int = 200
 
     def __post_init__(self) -> None:
-        """Refuse what can't work.
+        """Check the configs.
 
         Raises:
             UsageError: names the config, its value, and what is allowed.

@@ -1,4 +1,4 @@
-"""Where a reset moves a group to: the choices of ``kafka-consumer-groups --reset-offsets``. Pure."""
+"""Targets of a reset, as of ``kafka-consumer-groups --reset-offsets``. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Offsets = Mapping[str, Mapping[int, int]]
 
 
 class Way(Enum):
-    """How a reset finds a partition's offset."""
+    """Kind of a reset's target."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -35,7 +35,10 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A way, with its number: an offset, by how many records to shift, or milliseconds since 1970."""
+    """Target of a reset.
+
+    ``number`` is an offset, a shift in records, or ms since 1970.
+    """
 
     way: Way
     number: int = 0
@@ -53,7 +56,7 @@ def target_of(
     """Return the one target that was given.
 
     Raises:
-        UsageError: none or several were given, or it is not one of those that there are.
+        UsageError: none or several were given, or it is invalid.
     """
     given = {"to": to, "offset": offset, "timestamp": timestamp, "shift": shift, "duration": duration}
     chosen = [name for name, value in given.items() if value is not None]
@@ -75,10 +78,10 @@ def target_of(
 
 
 def whole_offsets(offsets: Offsets) -> dict[str, dict[int, int]]:
-    """Return topic -> partition -> offset with Python's numbers.
+    """Convert topic -> partition -> offset to Python's integers.
 
     Raises:
-        UsageError: one is no whole number.
+        UsageError: one is no integer.
     """
     return {
         name: {whole_number("partition", p): whole_number("offset", offset) for p, offset in by_partition.items()}
@@ -98,10 +101,10 @@ def _ms(timestamp: int | datetime | None) -> int:
 
 
 def duration_ms(text: str) -> int:
-    """Return the milliseconds of an ISO 8601 duration of days to seconds (Kafka: ``Duration.parse``).
+    """Return the ms of an ISO 8601 duration (Kafka: ``Duration.parse``).
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is invalid.
     """
     match = _DURATION.fullmatch(text)
     if match is None:
@@ -113,21 +116,14 @@ def duration_ms(text: str) -> int:
 
 
 def new_offset(place: TopicPartition, target: Target, current: int | None, low: int, high: int) -> int:
-    """Return where a partition is moved to; a timestamp is looked up elsewhere.
+    """Return a partition's target offset, except for timestamps.
 
-    A shift ends at the log's ends, and a partition without a committed offset is ``current`` at the high watermark,
-    both as in Kafka.
-
-    Args:
-        place: the partition, for messages.
-        target: where to.
-        current: the committed offset, if there is one.
-        low: log start offset.
-        high: high watermark.
+    As in Kafka a shift stays in the log, and ``current`` without a committed offset is the high watermark. ``low`` is
+    the log start offset, ``high`` the high watermark.
 
     Raises:
-        UsageError: a shift from nowhere.
-        OffsetOutOfRangeError: an offset outside the log.
+        UsageError: a shift without a committed offset.
+        OffsetOutOfRangeError: outside the log.
     """
     match target.way:
         case Way.EARLIEST:
@@ -146,10 +142,10 @@ def new_offset(place: TopicPartition, target: Target, current: int | None, low: 
 
 
 def check_range(place: TopicPartition, offset: int, low: int, high: int) -> int:
-    """Return an offset that lies inside the log.
+    """Return an offset inside the log.
 
     Raises:
-        OffsetOutOfRangeError: it does not; names the range.
+        OffsetOutOfRangeError: it is outside; names the range.
     """
     if not low <= offset <= high:
         raise OffsetOutOfRangeError(

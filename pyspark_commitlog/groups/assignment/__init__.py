@@ -1,1 +1,1 @@
-"""Which member gets which partitions: the assignors, and the rebalance that asks them. Pure."""
+"""Assignors, and the rebalance that calls them. Pure."""

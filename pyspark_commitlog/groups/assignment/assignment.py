@@ -1,4 +1,4 @@
-"""What a member of a group is assigned: its partitions, and what came and went."""
+"""Assignment of a group member, and its changes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ Places = frozenset[TopicPartition]
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a member has now, and what changed (Kafka: ``ConsumerRebalanceListener``).
+    """A member's partitions and their changes (Kafka: ``ConsumerRebalanceListener``).
 
-    ``revoked`` is the member's until it calls ``poll`` again: commit it before. With ``lost`` it is gone already, and
-    can't be committed. A topic that was made again is in both ``revoked`` and ``assigned``; ``topic_ids`` has those of
-    now, where the membership knows them.
+    ``revoked`` can be committed until the next ``poll``, unless ``lost``. A recreated topic is in ``revoked`` and
+    ``assigned``.
     """
 
     generation: int
@@ -29,17 +28,14 @@ class Assignment:
 
 
 class Membership(Protocol):
-    """Where a consumer's partitions come from."""
+    """Source of a consumer's partitions."""
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """Return the partitions that ``poll`` has assigned."""
+        """Partitions that ``poll`` has assigned."""
 
     def poll(self) -> Assignment | None:
-        """Return the assignment if it changed.
-
-        Call it with every poll of the consumer: it is cheap.
-        """
+        """Return the assignment if it changed; cheap, for every consumer poll."""
 
     def leave(self) -> None:
-        """Give up all partitions; others may have them at once."""
+        """Give up all partitions, for others to take at once."""

@@ -1,8 +1,8 @@
-"""Which member gets which partitions: Kafka's assignors, as pure functions of the same input, with the same results.
+"""Kafka's assignors as pure functions, with the same results.
 
-``range`` and ``roundrobin`` take members in the order of ``sort_key``: those with a ``group_instance_id`` first, by it,
-then the others by id (Kafka: ``AbstractPartitionAssignor.MemberInfo``). ``sticky`` goes by the id alone, also where
-Kafka's result hangs on the order of a hash map.
+``range`` and ``roundrobin`` take members with a ``group_instance_id`` first, by it, then the others by id (Kafka:
+``AbstractPartitionAssignor.MemberInfo``); ``sticky`` goes by id alone, even if Kafka's result depends on a hash map's
+order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Assigned = dict[str, list[TopicPartition]]
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """What an assignor knows of a member: the topics it wants, there or not, and the partitions that it has."""
+    """A member's wanted topics, existing or not, and its partitions."""
 
     topics: frozenset[str]
     owned: tuple[TopicPartition, ...] = ()
@@ -30,7 +30,7 @@ class Subscriber:
 
 @dataclass(frozen=True, slots=True)
 class Assignor:
-    """One of ``partition.assignment.strategy``; with a cooperative one members keep what they have meanwhile."""
+    """A ``partition.assignment.strategy``; cooperative ones revoke only moved partitions."""
 
     name: str
     assign: Callable[[Mapping[str, int], Mapping[str, Subscriber]], Assigned]
@@ -38,7 +38,7 @@ class Assignor:
 
 
 def sort_key(member: str, subscriber: Subscriber) -> tuple[bool, str, str]:
-    """Return where a member stands among the others."""
+    """Return a member's key in the order of members."""
     return subscriber.instance_id is None, subscriber.instance_id or "", member
 
 
@@ -47,11 +47,9 @@ def _sorted(subscribers: Mapping[str, Subscriber]) -> list[str]:
 
 
 def range_assign(partitions: Mapping[str, int], subscribers: Mapping[str, Subscriber]) -> Assigned:
-    """Deal each topic out in blocks, one per member; the first members get one more (Kafka: ``RangeAssignor``).
+    """Assign each topic in blocks, larger ones first (Kafka: ``RangeAssignor``).
 
-    Args:
-        partitions: topic -> how many it has.
-        subscribers: by member.
+    ``partitions`` are counts by topic.
     """
     order, assigned = _sorted(subscribers), Assigned({member: [] for member in subscribers})
     for topic in sorted(partitions):
@@ -68,7 +66,7 @@ def range_assign(partitions: Mapping[str, int], subscribers: Mapping[str, Subscr
 
 
 def round_robin_assign(partitions: Mapping[str, int], subscribers: Mapping[str, Subscriber]) -> Assigned:
-    """Deal all partitions out in turns, to members that want the topic (Kafka: ``RoundRobinAssignor``)."""
+    """Assign all partitions in turn to subscribers (Kafka: ``RoundRobinAssignor``)."""
     assigned = Assigned({member: [] for member in subscribers})
     wanted = {topic for subscriber in subscribers.values() for topic in subscriber.topics}
     turns = cycle(_sorted(subscribers))
@@ -80,7 +78,7 @@ def round_robin_assign(partitions: Mapping[str, int], subscribers: Mapping[str, 
 
 
 def sticky_assign(partitions: Mapping[str, int], subscribers: Mapping[str, Subscriber]) -> Assigned:
-    """Balance first, then let members keep what they have (Kafka: ``AbstractStickyAssignor``), in the order of ids."""
+    """Balance, then keep assignments (Kafka: ``AbstractStickyAssignor``), in order of ids."""
     topics = {member: subscribers[member].topics for member in sorted(subscribers)}
     owned = {member: list(subscribers[member].owned) for member in topics}
     return sticky(partitions, topics, owned)
@@ -101,7 +99,7 @@ def check_assignors(names: Sequence[str]) -> tuple[str, ...]:
     """Return the names as a tuple.
 
     Raises:
-        UsageError: none, or one that there is not.
+        UsageError: there is none, or an unknown one.
     """
     unknown = [name for name in names if name not in ASSIGNORS]
     if unknown or not names or isinstance(names, str):
@@ -110,10 +108,10 @@ def check_assignors(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def chosen(wishes: Sequence[Sequence[str]]) -> str | None:
-    """Return the assignor that all members know, by their votes; None where there is no common one.
+    """Return the members' vote among common assignors; None without any.
 
-    Each member votes for the first of its own that all know; a tie goes to the one that the first member names first
-    (Kafka: ``GroupMetadata.selectProtocol``, which leaves ties open).
+    Each votes for its first common one; the first member breaks ties (Kafka: ``GroupMetadata.selectProtocol``, which
+    leaves them open).
     """
     common = set.intersection(*(set(wish) for wish in wishes)) if wishes else set()
     if not common:

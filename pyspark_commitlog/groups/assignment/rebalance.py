@@ -1,6 +1,6 @@
-"""What a rebalance makes of a group's members: the state machine, without a coordinator. Pure.
+"""State machine of a group's members, without a coordinator. Pure.
 
-docs/explanation/design/group-membership.md says why; ``tests/model`` explores it.
+See docs/explanation/design/group-membership.md; ``tests/model`` explores it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import count
 from pyspark_commitlog.groups.assignment.assignors import ASSIGNORS, Assignor, Subscriber, chosen
 from pyspark_commitlog.groups.state.members import Member, Members, Phase, Places, Profile, TopicIncarnation
 
-#: Members of one group at most: bounds an entry's side file.
+#: Maximum members of a group: bounds an entry's side file.
 MAX_MEMBERS = 10_000
 
 
@@ -21,10 +21,10 @@ class Observation:
     """Changes of members that a process observed since the newest entry.
 
     Args:
-        joining: members that want to come in.
-        gone: member -> the number of its admission: silent for its session, or leaving.
-        given_up: member -> the generation that its file has reached.
-        changed: members that want something else now.
+        joining: members to admit.
+        gone: member -> admission number: silent or leaving.
+        given_up: member -> generation that its file has reached.
+        changed: new profiles of members.
     """
 
     joining: Mapping[str, Profile] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Rows that take the place of those there are; ``topics`` where a new generation is due."""
+    """Replacement of the rows; ``topics`` if a new generation is due."""
 
     rows: Mapping[str, Member]
     topics: Mapping[str, TopicIncarnation] | None = None
@@ -47,15 +47,10 @@ def is_due(before: Members, observation: Observation, topics: Mapping[str, Topic
 
 
 def rebalanced(before: Members, observation: Observation, topics: Mapping[str, TopicIncarnation]) -> Members:
-    """Return the members after an observation; the very same if nothing is to be done.
+    """Return the members after an observation; the same object without changes.
 
-    While a member has something to give up, only departures and static members' returns change anything: a process
-    that wants to join waits for the generation that hands everything on (Kafka: ``PREPARING_REBALANCE``).
-
-    Args:
-        before: the newest state.
-        observation: what happened since.
-        topics: the topics as they are now, at least those that members want.
+    While a member has partitions to give up, only departures and returning static members count: others join with the
+    reassignment (Kafka: ``PREPARING_REBALANCE``).
     """
     step = _step(before, observation, topics)
     if step is None:
@@ -86,21 +81,19 @@ def _step(before: Members, observation: Observation, topics: Mapping[str, TopicI
 
 
 def _wishes_differ(rows: Mapping[str, Member], asked: Mapping[str, Profile]) -> bool:
-    """Return whether a member is new, or wants something else than before."""
     return any(_wish(row.profile) != _wish(asked.get(member_id)) for member_id, row in rows.items())
 
 
 def _wish(profile: Profile | None) -> object:
-    """Return the parts of a profile that the assignment depends on."""
     return profile and (profile.topics, profile.pattern, profile.assignors)
 
 
 def _take_over(
     rows: dict[str, Member], asked: dict[str, Profile], joining: Mapping[str, Profile], numbers: Iterator[int]
 ) -> bool:
-    """Give the rows of static members that came back to their new ids; return whether there are any.
+    """Move rows of returning static members to new ids; return success.
 
-    A process that comes back reads nothing: what its row was to give up is given up (KIP-345).
+    A restarted process reads nothing, so its ``revoking`` is given up (KIP-345).
     """
     before = set(rows)
     for member_id in sorted(joining.keys() - rows.keys()):
@@ -117,7 +110,7 @@ def _is_given_up(member_id: str, row: Member, given_up: Mapping[str, int]) -> bo
 
 
 def _admitted(rows: Mapping[str, Member], joining: Mapping[str, Profile], numbers: Iterator[int]) -> dict[str, Member]:
-    """Return the rows of those that can be let in: not of one that shares no assignor with all others."""
+    """Return new rows of members that share an assignor with all others."""
     admitted: dict[str, Member] = {}
     wishes = [row.profile.assignors for row in rows.values()]
     for member_id in sorted(joining.keys() - rows.keys()):
@@ -132,13 +125,13 @@ def _admitted(rows: Mapping[str, Member], joining: Mapping[str, Profile], number
 
 @dataclass(frozen=True, slots=True)
 class _Handover:
-    """Of each member what it gives up first (``leaving``), and all that it is to have in the end (``target``)."""
+    """Partitions that members give up first (``leaving``), and final ones (``target``)."""
 
     leaving: Mapping[str, Places]
     target: Mapping[str, Places]
 
     def blocked(self) -> Places:
-        """Return the partitions that nobody gets before they are given up."""
+        """Return the partitions to be given up before reassignment."""
         return frozenset().union(*self.leaving.values())
 
 
@@ -148,11 +141,11 @@ def _assigned(
     wanted: Mapping[str, TopicIncarnation],
     topics: Mapping[str, TopicIncarnation],
 ) -> Members:
-    """Return the next generation, of rows that have nothing left to give up.
+    """Return the next generation, of rows with nothing left to give up.
 
-    With an eager assignor everybody gives up everything first, unless nobody has to give up anything. With a
-    cooperative one what moves is given up first, and what is free goes out at once (KIP-429). What nobody wants any
-    more is given up, too; what is of a topic that is gone is not: nobody can commit it.
+    Eager: everybody gives up everything first if anybody has to. Cooperative: only moved partitions are given up, free
+    ones assigned at once (KIP-429). Unwanted partitions are given up, too, except those of deleted topics, which can't
+    be committed.
     """
     generation, admitted = before.generation + 1, _admitted_to(before, rows)
     if not rows:
@@ -173,7 +166,7 @@ def _assigned(
 def _lasting(
     before: Mapping[str, TopicIncarnation], topics: Mapping[str, TopicIncarnation]
 ) -> dict[str, TopicIncarnation]:
-    """Return the topics of the last generation that have not been deleted, or made again, since."""
+    """Return the last generation's topics, without deleted or recreated ones."""
     return {
         name: incarnation
         for name, incarnation in before.items()
@@ -182,15 +175,11 @@ def _lasting(
 
 
 def _has(row: Member, incarnations: Collection[str]) -> Places:
-    """Return the partitions that a member owns, of topics still there."""
     return frozenset(place for place in row.owned if place.topic in incarnations)
 
 
 def _previous_places(before: Members, member_id: str, has: Places, incarnations: Collection[str]) -> Places:
-    """Return the partitions a member had before an eager rebalance revoked them.
-
-    For the sticky assignor.
-    """
+    """Add partitions revoked by an eager rebalance, for the sticky assignor."""
     row = before.rows.get(member_id)
     return has | frozenset(place for place in row.revoking if place.topic in incarnations) if row else has
 
@@ -198,7 +187,6 @@ def _previous_places(before: Members, member_id: str, has: Places, incarnations:
 def _target(
     assignor: Assignor, rows: Mapping[str, Member], had: Mapping[str, Places], wanted: Mapping[str, TopicIncarnation]
 ) -> dict[str, Places]:
-    """Return the partitions that the assignor gives each member."""
     subscribers = {
         m: Subscriber(frozenset(row.profile.topics), tuple(sorted(had[m])), row.profile.instance_id)
         for m, row in rows.items()
@@ -208,9 +196,9 @@ def _target(
 
 
 def _handover(has: Mapping[str, Places], target: Mapping[str, Places], *, cooperative: bool) -> _Handover:
-    """Return the partitions that members give up first, and their targets.
+    """Return the partitions to give up first, and the targets.
 
-    Those that move, or, with an eager assignor, all as soon as any moves.
+    With an eager assignor all, if any moves.
     """
     leaving = {m: has[m] - target[m] for m in has}
     if any(leaving.values()) and not cooperative:
@@ -221,17 +209,15 @@ def _handover(has: Mapping[str, Places], target: Mapping[str, Places], *, cooper
 def _row_after(
     row: Member, member_id: str, has: Places, handover: _Handover, blocked: Places, generation: int
 ) -> Member:
-    """Return a member's row in the next generation: what it keeps, what it gets at once, what it gives up."""
     leaving = handover.leaving[member_id]
     owned = (has - leaving) | (handover.target[member_id] - blocked)
     return Member(row.profile, row.joined, owned, leaving, generation if leaving else row.revoked_in)
 
 
 def wanted_topics(profiles: Iterable[Profile], topics: Mapping[str, TopicIncarnation]) -> dict[str, TopicIncarnation]:
-    """Return those of the topics that members want, sorted by name.
+    """Return the existing topics that members want, sorted by name.
 
-    Names alone count: each member evaluates its own pattern and says what that found, so one that can't be compiled,
-    or takes for ever, is nobody else's trouble.
+    Members evaluate their own patterns: one that fails or hangs harms no other.
     """
     names = {name for topics_of_one in {profile.topics for profile in profiles} for name in topics_of_one}
     return {name: topics[name] for name in sorted(names) if name in topics}

@@ -1,14 +1,13 @@
-"""The sticky assignment: as balanced as can be, then as few moves as can be (Kafka: ``AbstractStickyAssignor``). Pure.
+"""Sticky assignment: balanced, with fewest moves (Kafka: ``AbstractStickyAssignor``). Pure.
 
-The result is Kafka's, partition by partition. There are no racks here, and no claims of older generations: the group's
-newest entry says which member has what. Where Kafka's result hangs on the order of a hash map, and so on names of
-members and topics, it is what Kafka gives to names that lie there in this order:
+The result is Kafka's, without racks and claims of older generations. If Kafka's depends on a hash map's order, it is
+that for this order:
 
-- members sorted by id: of those that have more than their share, the first keep one more than the others;
-- partitions from the highest number down: of several that could move back to where they came from, that one does.
+- members by id: of those above their share, the first keep one more;
+- partitions descending: of several that could move back, that one does.
 
-Where Kafka moves partitions in circles for ever, the result is balanced all the same. What is not there stays nobody's:
-partitions beyond a topic's count, and topics for members that want none.
+If Kafka loops for ever, the result is balanced all the same. Partitions beyond a topic's count, and topics nobody
+wants, stay unassigned.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ def sticky(
     """Return member -> partitions.
 
     Args:
-        partitions: topic -> how many it has.
-        topics: member -> the topics it wants, also those that there are none of; members sorted.
-        owned: member -> what it has now. A partition that several say they have is nobody's.
+        partitions: topic -> number of partitions.
+        topics: member -> wanted topics, existing or not; members sorted.
+        owned: member -> present partitions; conflicting claims are ignored.
     """
     wanted = set().union(*topics.values())
     there = {topic: count for topic, count in partitions.items() if topic in wanted and count > 0}
@@ -50,10 +49,10 @@ def _places(partitions: Mapping[str, int], topics: Iterable[str]) -> list[TopicP
 
 
 def _equal(places: list[TopicPartition], owned: _Assigned) -> _Assigned:
-    """Assign where all want the same (Kafka: ``ConstrainedAssignmentBuilder``): each gets the quota, some one more.
+    """Assign equal subscriptions (Kafka: ``ConstrainedAssignmentBuilder``).
 
-    First members keep what they have up to that, low numbers first; then those below the quota are filled in turns,
-    and then some get the one more.
+    Members keep up to the quota, low numbers first, the first members one more. Those below are filled in turns; then
+    some get one more.
     """
     if not owned:
         return {}
@@ -83,10 +82,9 @@ def _equal(places: list[TopicPartition], owned: _Assigned) -> _Assigned:
 
 
 def _general(partitions: Mapping[str, int], topics: Mapping[str, Set[str]], owned: _Assigned) -> _Assigned:
-    """Assign where members want different topics (Kafka: ``GeneralAssignmentBuilder``).
+    """Assign different subscriptions (Kafka: ``GeneralAssignmentBuilder``).
 
-    A member keeps what it has and still wants; what is free goes to the one with least; then partitions move on.
-    Where nobody has to give up anything for good, those that are new to their members move first.
+    If every member kept all of its own, newly assigned partitions move first.
     """
     wanting = {topic: sum(topic in of_one for of_one in topics.values()) for topic in partitions}
     places = _places(partitions, sorted(partitions, key=lambda topic: (wanting[topic], topic)))
@@ -99,7 +97,7 @@ def _general(partitions: Mapping[str, int], topics: Mapping[str, Set[str]], owne
     if len(kept) == sum(map(len, owned.values())):
         _level(new, spread, before)
     _level(places, spread, before)
-    # Kafka takes moves back that left the whole no more balanced. In two million random groups none did.
+    # Kafka reverts moves without a better balance; in two million random groups none was.
     assigned: _Assigned = {member: [] for member in topics}
     for place in places:
         assigned[spread.owner[place]].append(place)
@@ -107,14 +105,12 @@ def _general(partitions: Mapping[str, int], topics: Mapping[str, Set[str]], owne
 
 
 class _Spread:
-    """Which member has which partition, and which have least; members in the order of their ids."""
-
     def __init__(self, topics: Mapping[str, Set[str]], owner: Mapping[TopicPartition, str]) -> None:
         self.owner: _Owner = {}
         self.has: dict[str, set[TopicPartition]] = {member: set() for member in topics}
         self._topics = topics
         self._by_size = sorted((0, member) for member in topics)
-        self._least_loaded: dict[str, str] = {}  # by topic, until something moves
+        self._least_loaded: dict[str, str] = {}  # by topic, until a move
         for place, member in owner.items():
             self.give(place, member)
 
@@ -125,7 +121,7 @@ class _Spread:
         return self._least_loaded[topic]
 
     def give(self, place: TopicPartition, member: str) -> None:
-        """Give a partition to a member, and take it from its former owner."""
+        """Move a partition to a member."""
         if place in self.owner:
             self._resize(self.owner[place], -1)
             self.has[self.owner[place]].remove(place)
@@ -141,12 +137,9 @@ class _Spread:
 
 
 def _level(places: Sequence[TopicPartition], spread: _Spread, before: _Owner) -> None:
-    """Move partitions to members that have two less, until none can be (Kafka: ``performReassignments``).
+    """Move partitions to members with two less (Kafka: ``performReassignments``).
 
-    Args:
-        places: those that may move, in the order in which they are tried.
-        spread: what changes.
-        before: the owners before anything moved.
+    ``places`` is the order of attempts; ``before`` has the first owners.
     """
     seen: set[tuple[str, ...]] = set()
     circles, moved = False, True
@@ -158,18 +151,16 @@ def _level(places: Sequence[TopicPartition], spread: _Spread, before: _Owner) ->
         for place in places:
             to = spread.least_loaded(place.topic)
             if len(spread.has[spread.owner[place]]) > len(spread.has[to]) + 1:
-                # a move of the partition itself makes the whole more balanced, so these come to an end
+                # moving the partition itself improves the balance, so this ends
                 spread.give(place if circles else _partition_to_move(place, to, spread, before), to)
                 moved = True
 
 
 def _partition_to_move(place: TopicPartition, to: str, spread: _Spread, before: _Owner) -> TopicPartition:
-    """Return the partition to move to a member.
+    """Return the partition to move: one of the topic coming back, preferably.
 
-    It is one of the same topic that came from there, if one did.
-
-    Else two members would swap partitions of one topic (Kafka: ``PartitionMovements``). It is looked for at the
-    owner of before anything moved, as Kafka does, which need not be the one of now.
+    Else two members would swap partitions (Kafka: ``PartitionMovements``). As in Kafka, it is sought at the first
+    owner.
     """
     if before[place] == to:
         return place

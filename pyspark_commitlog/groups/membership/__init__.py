@@ -1,1 +1,1 @@
-"""How a process takes part in a group: its member, heartbeats, and the look after other members."""
+"""Membership of a process in a group: member, heartbeats, eviction."""

@@ -1,4 +1,4 @@
-"""Members that died with nobody left to notice: a reset of their group removes them first."""
+"""Removal of dead members before a group's reset."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _LONGEST_NAP_SECONDS = 0.5
 
 
 def remove_silent(handle: GroupLog) -> None:
-    """Remove all members of a group if none gives a sign of life for the longest of their sessions.
+    """Remove a group's members if all are silent for the longest session.
 
-    Returns at the first sign of life, which comes within a heartbeat interval: then they stay (rule R10).
+    Returns at the first sign of life without removing any (rule R10).
     """
     files, watch, clock = MemberFiles.of(handle), Watch(), handle.storage.clock
     silent: dict[str, int] = {}

@@ -1,11 +1,8 @@
-"""The heartbeats of a process: a few threads for all of its members of groups, and none where there are none.
+"""Heartbeats of a process' group members, by a few threads, while needed.
 
-So a consumer stays in its group while its application is at work with what it got, up to ``max_poll_interval_ms``.
-Members that nobody holds any more fall silent.
-
-One thread says when it is time, and does no I/O. Others call the members: one at a time of each root, so a root that
-hangs takes a thread of its own and holds up nobody else. While a call there does not come back, a second one goes on
-with the other members of that root.
+Members stay while the application works, up to ``max_poll_interval_ms``; unreferenced ones fall silent. One thread
+schedules, without I/O. Others call members, one at a time per root; while its call hangs, a second one serves the
+root's other members.
 """
 
 from __future__ import annotations
@@ -23,21 +20,19 @@ from pyspark_commitlog.storage.process import WhileNeeded, after_fork, start_thr
 
 log = logging.getLogger("pyspark_commitlog.groups")
 
-#: Threads that call members, at most, whatever the number of members and roots; the one that says when is not counted.
+#: Maximum threads that call members, besides the scheduler.
 MAX_WORKERS = 8
-#: Of these, those that one root can take: the second while the first does not come back.
+#: Maximum of these per root: the second while the first hangs.
 WORKERS_OF_A_ROOT = 2
-#: A call that takes longer makes room for a second one; and one that takes so long is warned of.
+#: Durations after which a call counts as hanging, and is warned of.
 HELD_UP_SECONDS = 1.0
 _WARN_SECONDS = 10.0
-#: Looks at a member per heartbeat interval: a heartbeat is at most this part of one late.
+#: Looks at a member per heartbeat interval: bounds the delay of a heartbeat.
 _LOOKS = 4
 
 
 @dataclass(eq=False, slots=True)
 class _HeartbeatCall:
-    """A heartbeat that is under way."""
-
     member: GroupMember
     since: float
     warned: bool = False
@@ -45,13 +40,11 @@ class _HeartbeatCall:
 
 @dataclass(eq=False, slots=True)
 class _Root:
-    """What is to be called of one root in this round, and what is under way."""
-
     waiting: deque[ref[GroupMember]] = field(default_factory=deque)
     calls: list[_HeartbeatCall] = field(default_factory=list)
 
     def held_up(self, now: float) -> int:
-        """Return how many calls do not come back."""
+        """Return how many calls hang."""
         return sum(now - call.since > HELD_UP_SECONDS for call in self.calls)
 
     def is_free(self, now: float) -> bool:
@@ -60,7 +53,7 @@ class _Root:
 
 
 class Heartbeats:
-    """Calls the heartbeat of each member."""
+    """Scheduler of the members' heartbeats."""
 
     def __init__(self) -> None:
         self._members: WeakSet[GroupMember] = WeakSet()
@@ -72,7 +65,7 @@ class Heartbeats:
         self._changed = Event()
 
     def add(self, member: GroupMember) -> None:
-        """Look after a member, until ``remove``, or until nobody else holds it."""
+        """Send a member's heartbeats until ``remove``, while others reference it."""
         with self._lock:
             self._members.add(member)
         self._changed.set()
@@ -83,7 +76,7 @@ class Heartbeats:
             raise
 
     def remove(self, member: GroupMember) -> None:
-        """Forget a member."""
+        """Stop a member's heartbeats."""
         with self._lock:
             self._members.discard(member)
         self._changed.set()
@@ -94,7 +87,7 @@ class Heartbeats:
             self._changed.clear()
 
     def _round(self) -> float | None:
-        """Have all members called that are not yet; return how long to pause, in seconds; None where there are none."""
+        """Start due calls; return the pause in seconds, or None without members."""
         now = monotonic()
         with self._lock:
             members = list(self._members)
@@ -118,7 +111,7 @@ class Heartbeats:
         return min(member.heartbeat_seconds for member in members) / _LOOKS
 
     def _gather(self, members: list[GroupMember]) -> None:
-        """Begin another round of each root whose last one is through: nobody is passed over."""
+        """Begin another round of roots whose last one is complete."""
         by_root: dict[str, list[GroupMember]] = {}
         for member in members:
             by_root.setdefault(member.root, []).append(member)
@@ -137,7 +130,7 @@ class Heartbeats:
         return news
 
     def _start(self, workers: int) -> None:
-        """Start threads; where the process gets no more, those there are go on, or this one does their work."""
+        """Start threads, or rely on running ones or this one."""
         for number in range(workers):
             try:
                 start_thread("commitlog-heartbeat", self._work)
@@ -151,20 +144,19 @@ class Heartbeats:
                 return
 
     def _work(self) -> None:
-        """Call one member after the other, until none waits that may be called now."""
         try:
             while (taken := self._next()) is not None:
                 root, call = taken
                 self._call(call.member)
                 with self._lock:
                     root.calls.remove(call)
-                del root, call, taken  # a member that nobody else holds goes
+                del root, call, taken  # drop the last reference to a member
         finally:
             with self._lock:
                 self._workers -= 1
 
     def _next(self) -> tuple[_Root, _HeartbeatCall] | None:
-        """Take a member that waits, of the root that had its turn the longest time ago."""
+        """Take a waiting member, of the least recently served root."""
         now = monotonic()
         with self._lock:
             for url, root in list(self._roots.items()):
@@ -187,7 +179,7 @@ class Heartbeats:
             self._failed.pop(member, None)
 
     def _warn(self, member: GroupMember, error: Exception) -> None:
-        """Warn of a failure, once of each; what is no error of ours comes with its traceback."""
+        """Warn once of each failure; unexpected ones with a traceback."""
         message = f"{type(error).__name__}: {error}"
         if self._failed.get(member) != message:
             self._failed[member] = message
@@ -208,7 +200,7 @@ def of_process() -> Heartbeats:
 
 
 def _begin_again() -> None:
-    """Beat for no member of the process that this one was forked from: they are not this one's."""
+    """Start without members in a forked child: they are the parent's."""
     global _process
     _process = Heartbeats()
 

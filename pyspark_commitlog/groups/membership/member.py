@@ -1,7 +1,7 @@
-"""One member of a group: it joins, sends heartbeats, notices members that do not, and learns its assignment.
+"""One member of a group: heartbeats, rebalances, assignment.
 
-docs/explanation/design/group-membership.md has the protocol. Safety does not hang on this module: each commit
-is checked against the newest entry (``GroupLog.advance``).
+See docs/explanation/design/group-membership.md. Safety does not depend on this module: each commit is checked against
+the newest entry (``GroupLog.advance``).
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ from pyspark_commitlog.storage.process import process_id
 
 log = logging.getLogger("pyspark_commitlog.groups")
 
-#: How much sooner than a heartbeat a member looks while it waits for something.
+#: Factor by which looks are more frequent than heartbeats while waiting.
 _QUICK = 20
-#: Warnings that are remembered, so that they are not repeated.
+#: Recent warnings that are not repeated.
 _WARNINGS = 32
 _Place = tuple[TopicPartition, str]
 
 
 class GroupMember:
-    """A member of a group; see ``Membership``. Safe for use by several threads.
+    """A member of a group; see ``Membership``. Thread-safe.
 
     Args:
         handle: the group, used by this member alone.
         topics: names; or ``pattern``: a regular expression for whole names.
-        client_id: what people call it.
-        group_instance_id: makes a static member: it may restart within its session, and keeps its partitions.
-        partition_assignment_strategy: assignors, the best first; the group takes one that all members know.
-        config: times.
+        client_id: name for people.
+        group_instance_id: id of a static member, which keeps its partitions over a restart within its session.
+        partition_assignment_strategy: assignors, the best first.
+        config: timeouts.
 
     Raises:
-        UsageError: a value that is not allowed.
+        UsageError: a value is not allowed.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class GroupMember:
         self._polled = self._clock.monotonic()
 
     def _begin(self) -> None:
-        """Be nobody yet: a new id that was never in the group."""
+        """Reset to a fresh member id that has not joined."""
         self._id = self._handle.storage.new_id()
         self._joined: int | None = None
         self._generation = self._given_up = NEVER_IN
@@ -105,7 +105,7 @@ class GroupMember:
 
     @property
     def _lock(self) -> threading.RLock:
-        """Return the lock of the process that began; a forked child has none of it, or both would have what it has."""
+        """Return the lock, refused to a forked child."""
         if self._process != process_id():
             raise UsageError(
                 f"group {self._handle.name!r}: member {self._id} is that of the process that this one was forked from: "
@@ -113,50 +113,50 @@ class GroupMember:
             )
         return self._held_lock
 
-    # --- what it is -----------------------------------------------------------------------------------------
+    # --- properties -----------------------------------------------------------------------------------------
 
     @property
     def member_id(self) -> str:
-        """The id under which it is in the group; another one after it was removed."""
+        """Id in the group; replaced after a removal."""
         return self._id
 
     @property
     def root(self) -> str:
-        """The root of its group."""
+        """URL of its group's root."""
         return self._handle.storage.url
 
     @property
     def heartbeat_seconds(self) -> float:
-        """The time between two heartbeats."""
+        """Time between heartbeats."""
         return self._config.heartbeat_interval_ms / 1000
 
     @property
     def generation(self) -> int:
-        """The generation that it follows; -1 while it is in none."""
+        """Generation that it follows; -1 without any."""
         return self._generation
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that it may read."""
+        """Partitions that it may read."""
         return frozenset(place for place, _ in self._held)
 
     @property
     def is_settled(self) -> bool:
-        """Whether the group was stable at the last look, with this member in it: what it has is its whole share."""
+        """Whether the group was stable with this member at the last look."""
         with self._lock:
             members = self._members
             return self._id in members.rows and (members.phase, members.generation) == (Phase.STABLE, self._generation)
 
     @property
     def tenure(self) -> Tenure:
-        """In whose name it commits."""
+        """Identity for commits."""
         return Tenure(self._id, self._joined, self._generation, self._profile.instance_id)
 
     def subscribe(self, topics: Sequence[str] = (), pattern: str | None = None) -> None:
-        """Want other topics from now on.
+        """Replace the wanted topics.
 
         Raises:
-            UsageError: neither or both are given, or one that is not allowed.
+            UsageError: neither or both are given, or one is invalid.
         """
         if isinstance(topics, str) or bool(topics) == (pattern is not None):
             raise UsageError(f"topics={topics!r}, pattern={pattern!r}: give a list of names, or a pattern")
@@ -168,17 +168,17 @@ class GroupMember:
             self._profile = replace(self._profile, topics=tuple(sorted(set(topics))), pattern=pattern)
             self._beaten = self._looked = None
 
-    # --- what a consumer calls ------------------------------------------------------------------------------
+    # --- calls of a consumer --------------------------------------------------------------------------------
 
     def poll(self) -> Assignment | None:
-        """Return the assignment if it changed since the last call (``Membership.poll``).
+        """Return the assignment if it changed since the last call.
 
-        The call says that all that was revoked by the last answer is given up. Nobody else may make it meanwhile.
+        The call gives up all partitions that the last result revoked, so only the consumer may make it.
 
         Raises:
             FencedInstanceIdError: another process is this static member now.
-            UsageError: no assignor in common with the members there are, or the group is full.
-            StorageDeniedError: this user may not write the group's files, or not read them.
+            UsageError: no assignor in common with the members, or the group is full.
+            StorageDeniedError: this user may not read or write the group's files.
             CorruptionError: the group's newest entry is damaged.
         """
         with self._lock:
@@ -193,10 +193,10 @@ class GroupMember:
             return self._adopt()
 
     def heartbeat(self) -> None:
-        """Send a heartbeat, look after the others; leave where nobody polled for too long.
+        """Send a heartbeat and observe others; leave without polls for ``max_poll_interval_ms``.
 
-        For another thread than the one that polls. While that is at work here, nothing is done: a poll is a heartbeat,
-        a commit is none, and may wait ten seconds for its turn, which a session should outlast.
+        For another thread than the poller's, which returns while that is at work: a poll is a heartbeat. A commit is
+        none, and may wait ten seconds, which a session should outlast.
         """
         if not self._lock.acquire(blocking=False):
             return
@@ -216,10 +216,10 @@ class GroupMember:
             self._lock.release()
 
     def commit(self, positions: Sequence[Position], metadata: str = "") -> None:
-        """Commit offsets of partitions that are the member's, forward only (rule R9).
+        """Commit offsets of the member's partitions, never backwards (rule R9).
 
         Raises:
-            CommitFailedError: they are not, or the generation is over: poll, and commit what is assigned then.
+            CommitFailedError: a partition or generation is not the member's: poll, and commit what is assigned then.
             FencedInstanceIdError: another process is this static member now.
             OffsetOutOfRangeError, TopicChangedError, OutcomeUnknownError: see ``GroupLog.advance``.
         """
@@ -233,7 +233,7 @@ class GroupMember:
                 raise
 
     def leave(self) -> None:
-        """Leave the group: others get the partitions at once. A static member only falls silent (KIP-345)."""
+        """Leave the group at once; a static member only falls silent (KIP-345)."""
         with self._lock:
             try:
                 if not self._closed and self._profile.instance_id is None:
@@ -241,10 +241,10 @@ class GroupMember:
             finally:
                 self._closed, self._held = True, frozenset()
 
-    # --- what it does ---------------------------------------------------------------------------------------
+    # --- protocol -------------------------------------------------------------------------------------------
 
     def _is_out(self) -> bool:
-        """Return whether it was in the group and is not any more: ``poll`` has to report it."""
+        """Return whether it was removed, which ``poll`` has to report."""
         return self._joined is not None and self._id not in self._members.rows
 
     def _go(self) -> None:
@@ -257,9 +257,9 @@ class GroupMember:
             self._warn(f"group {self._handle.name!r}: member {self._id} could not leave: its session will end: {error}")
 
     def _work(self, *, polled: bool = False) -> None:
-        """Beat, look and rebalance, each when it is time to; trouble with the storage is a warning.
+        """Beat, look and rebalance when due; storage errors only warn.
 
-        A poll raises what no other try will mend: it would wait for its partitions for ever.
+        A poll raises permanent ones, or it would wait for ever.
         """
         now, beat = self._clock.monotonic(), self._config.heartbeat_interval_ms / 1000
         waiting = self._joined is None or self._due is not None or self._members.phase is Phase.PREPARING_REBALANCE
@@ -272,7 +272,7 @@ class GroupMember:
                 self._members = self._handle.newest().members
                 if self._joined is None and self._id in self._members.rows:
                     self._joined = self._members.rows[self._id].joined
-                self._match()  # after the newest entry: what it says of a pattern like this one is older
+                self._match()  # after the newest entry, whose result for such a pattern is older
                 self._beat(now)
                 self._look_after(now)
         except (ConflictError, OutcomeUnknownError, StorageError) as error:
@@ -288,18 +288,16 @@ class GroupMember:
             self._beaten = now
 
     def _match(self) -> None:
-        """Look which topics there are that the pattern finds; what it finds goes out with the next heartbeat: now."""
         if self._pattern is not None:
             topics = self._pattern.matching_names(self._handle.topic_names())
             if topics != self._profile.topics:
                 self._profile, self._beaten = replace(self._profile, topics=topics), None
 
     def _look_after(self, now: float) -> None:
-        """Rebalance if it is due, and this member's turn to do it."""
         if self._is_out():
             return
         if self._due is not None and now < self._due and self._due_on is self._members:
-            return  # what others do before it is due shows in the newest entry: nobody's file is needed
+            return  # earlier rebalances by others show in the newest entry: no files needed
         observation = self._sight(now)
         if not self._is_due(observation):
             self._due = None
@@ -314,11 +312,10 @@ class GroupMember:
             self._due = None
             returning = (self._members.instance(profile.instance_id) for profile in observation.joining.values())
             for member_id in (*observation.gone, *(former for former in returning if former is not None)):
-                self._files.delete(member_id)  # first: what is dead must not come in again
+                self._files.delete(member_id)  # first: a dead member must not be admitted again
             self._put("rebalance", observation)
 
     def _is_due(self, observation: Observation) -> bool:
-        """Return whether a rebalance is due; where nothing has changed since the last look, that is known."""
         situation = self._members, observation, self._topics(self._members, observation)
         if self._idle is not None and self._idle[0] is situation[0] and self._idle[1:] == situation[1:]:
             return False
@@ -331,10 +328,7 @@ class GroupMember:
         return replace(observation, changed=self._wishes() if self._id in self._members.rows else {})
 
     def _wishes(self) -> Mapping[str, Profile]:
-        """Return the wanted profiles of this member and those sharing its pattern.
-
-        Members with the same pattern find the same topics.
-        """
+        """Return new profiles of this member and those sharing its pattern."""
         mine = self._profile
         wishes = {self._id: mine}
         if mine.pattern is not None:
@@ -348,7 +342,7 @@ class GroupMember:
         try:
             profiles = (*rows, *observation.joining.values(), *observation.changed.values())
             return topic_incarnations(self._handle, profiles, members.topics, self._warn)
-        except StorageUnreadableError as error:  # a topic that another member wants, and may read: it can rebalance
+        except StorageUnreadableError as error:  # another member wants and may read it: that one can rebalance
             raise StorageError(str(error)) from error
 
     def _put(self, kind: str, observation: Observation) -> None:
@@ -410,7 +404,6 @@ class GroupMember:
             raise UsageError(f"group {self._handle.name!r} has {MAX_MEMBERS} members, the most there may be")
 
     def _warn(self, message: str) -> None:
-        """Warn, but not again of what was warned of lately."""
         if message not in self._warned:
             log.warning("%s", message)
             self._warned[message] = None

@@ -1,4 +1,4 @@
-"""The files of a group's members: messages that anybody may read, lose or find old (``MemberFile``)."""
+"""Files of a group's members: messages that may be lost or stale."""
 
 from __future__ import annotations
 
@@ -18,31 +18,23 @@ _Result = TypeVar("_Result")
 
 log = logging.getLogger("pyspark_commitlog.groups")
 
-#: Looks at a file that was a member's before it is read again.
+#: Looks at a valid file before it is read again.
 _LOOKS = 8
-#: More than a member's file takes that wants 10,000 topics by name and has 100,000 partitions; a longer one is cut off,
-#: and is no member's.
+#: More than the file of a member with 10,000 topics by name and 100,000 partitions; a longer one is cut, and invalid.
 _MAX_BYTES = 16 * 2**20
 
 
 @dataclass(slots=True)
 class _Read:
-    """What a file was when it was read last, and how often it was looked at since."""
-
     valid: bool
     looks: int = 0
 
 
 class MemberFiles:
-    """The directory of one group's members; what lies there and is no member's file counts as not there.
+    """Directory of a group's member files; other files count as missing.
 
-    Where several metadata roots decide it lies at each of them: what a member writes to a majority, all see that reach
-    one. What lies at one that was away may be old, and is written again with the next heartbeat.
-
-    Args:
-        storage: the root.
-        group: its name.
-        deciders: the metadata roots, where there are several.
+    With several metadata roots each has one: a write to a majority is visible to every reader of a majority. Files of a
+    root that was away are stale until the next heartbeat.
     """
 
     def __init__(self, storage: Storage, group: str, deciders: Deciders | None = None) -> None:
@@ -52,16 +44,14 @@ class MemberFiles:
 
     @classmethod
     def of(cls, handle: GroupLog) -> MemberFiles:
-        """Return those of a group."""
+        """Return the files of a group."""
         return cls(handle.storage, handle.name, handle.deciders)
 
     def _run_at_each_root(self, act: Callable[[Storage], _Result]) -> list[_Result]:
-        """Run a function at each root of the directory; return the results.
-
-        Of several roots those count that answer.
+        """Run a function at each reachable root; return the results.
 
         Raises:
-            StorageError: it failed; of several roots no majority is left.
+            StorageError: it failed, or no majority is left.
         """
         if self._deciders is None:
             return [act(self._storage)]
@@ -69,7 +59,7 @@ class MemberFiles:
         for storage in self._deciders.reachable_roots():
             try:
                 done = act(storage)
-                if not done and not storage.exists(paths.ROOT_MARKER):  # a disk that is not mounted has no files
+                if not done and not storage.exists(paths.ROOT_MARKER):  # an unmounted disk has no files
                     raise ReplicaNotAvailableError(f"{storage.url} does not answer")
                 found.append(done)
             except OSError as error:
@@ -85,7 +75,7 @@ class MemberFiles:
         return f"{self._directory}/{paths.member_name(member_id)}"
 
     def write(self, member_id: str, file: MemberFile) -> None:
-        """Put a file in the place of the one there is; it need not survive power loss."""
+        """Replace a file, not durably."""
 
         def put(storage: Storage) -> bool:
             output = storage.create(self._path(member_id))
@@ -100,11 +90,9 @@ class MemberFiles:
         self._run_at_each_root(put)
 
     def read(self, member_id: str) -> MemberFile | None:
-        """Return a member's file; None if it is missing or invalid.
+        """Return a member's file; None if missing or invalid, warned of once.
 
-        A file that no member wrote is warned of once.
-
-        Of several the one that has come furthest: another is of before its root was away.
+        Of several, the highest generation: others are from before an outage.
         """
         before = self._read.get(member_id)
         found = self._run_at_each_root(lambda storage: self._at(storage, member_id))
@@ -122,7 +110,6 @@ class MemberFiles:
         return None
 
     def _at(self, storage: Storage, member_id: str) -> MemberFile | CorruptionError | None:
-        """Return a member's file at a root, what is wrong with it, or None where there is none."""
         path = self._path(member_id)
         try:
             return MemberFile.decode(storage.read(path, 0, _MAX_BYTES), path)
@@ -132,14 +119,10 @@ class MemberFiles:
             return error
 
     def sign(self, member_id: str, *, closely: bool = False) -> str | None:
-        """Return a member's sign of life: what differs from the file before; None where there is none.
+        """Return a member's sign of life, which changes with its file.
 
-        A file is read when it is first seen, and now and then; one that was no member's each time. A member whose file
-        can't be read gives no sign: if the others waited for what it says, they would for ever.
-
-        Args:
-            member_id: whose.
-            closely: read it in any case.
+        None without one. Valid files are read only now and then, or if ``closely``. An unreadable file is no sign, or
+        others would wait for ever.
         """
         known = self._read.get(member_id)
         if closely or known is None or not known.valid or known.looks >= _LOOKS:
@@ -158,21 +141,21 @@ class MemberFiles:
             return None
 
     def keep(self, members: Collection[str]) -> None:
-        """Forget what was seen of all others."""
+        """Drop what is remembered of all others."""
         if len(self._read) > len(members):
             self._read = {member_id: seen for member_id, seen in self._read.items() if member_id in members}
 
     def delete(self, member_id: str) -> None:
-        """Remove a file; its member, if it lives, writes it again."""
+        """Remove a file; a live member writes it again."""
         self._run_at_each_root(lambda storage: storage.delete(self._path(member_id)))
 
     def faults(self) -> list[str]:
-        """Return the faults of files that are no members'."""
+        """Return the faults of invalid files."""
         found = [self._run_at_each_root(lambda storage: self._at(storage, member)) for member in self.members()]  # noqa: B023
         return [str(each) for of_member in found for each in of_member if isinstance(each, CorruptionError)]
 
     def clear(self) -> None:
-        """Remove all files that there are."""
+        """Remove all files."""
 
         def clear(storage: Storage) -> None:
             for name in storage.names(self._directory):
@@ -181,7 +164,7 @@ class MemberFiles:
         self._run_at_each_root(clear)
 
     def members(self) -> list[str]:
-        """Return whose files there are, sorted."""
+        """Return the members with files, sorted."""
         named = self._run_at_each_root(lambda storage: storage.names(self._directory))
         member_ids = (paths.parse_member(name) for name in sorted(set[str]().union(*named)))
         return [member_id for member_id in member_ids if member_id is not None]
@@ -190,13 +173,9 @@ class MemberFiles:
 def topic_incarnations(
     handle: GroupLog, profiles: Iterable[Profile], known: Mapping[str, TopicIncarnation], warn: Callable[[str], object]
 ) -> dict[str, TopicIncarnation]:
-    """Return the topics that members want and that are there, as they are now.
+    """Return the present incarnations of the topics that members want.
 
-    Args:
-        handle: the group.
-        profiles: of the members.
-        known: the topics as the group has them: one that is damaged stays so, as the members' other topics go on.
-        warn: called where one is damaged.
+    A damaged topic keeps its ``known`` incarnation, so that others proceed, and is passed to ``warn``.
     """
     incarnations: dict[str, TopicIncarnation] = {}
     for name in sorted({name for wanted in {profile.topics for profile in profiles} for name in wanted}):

@@ -1,9 +1,7 @@
-"""What one member sees of the others of its group, by their files.
+"""One member's observations of the others, by their files.
 
-Each member looks at all others, so what a look reads is bounded: a herd of N that joins would else read N² files with
-each look. A joiner's file counts for a heartbeat, which is how often its member writes it; a file that says that
-something is given up is not read again; of those that don't say so yet one is enough; and silence is looked for
-once a heartbeat.
+Reads are bounded, or N joining members would read N² files per look: a joiner's file is cached for a heartbeat, a
+revocation is read until confirmed, one that is pending suffices, and silence is checked once a heartbeat.
 """
 
 from __future__ import annotations
@@ -17,12 +15,9 @@ from pyspark_commitlog.groups.state.members import NEVER_IN, Member, MemberFile,
 
 
 class Observer:
-    """The looks of one member at the files of the others.
+    """Looks of one member at the files of the others.
 
-    Args:
-        files: of the group.
-        start: where it begins to watch among the members; see ``Watch``.
-        heartbeat_seconds: the time between two heartbeats.
+    ``start`` is the first position to watch (``Watch``); the heartbeat is in seconds.
     """
 
     def __init__(self, files: MemberFiles, start: float, heartbeat_seconds: float) -> None:
@@ -35,12 +30,8 @@ class Observer:
     def look(self, members: Members, member_id: str, profile: Profile, given_up: int, now: float) -> Observation:
         """Observe the other members; delete the file of a silent joiner.
 
-        Args:
-            members: as the newest entry has them.
-            member_id: the member that looks.
-            profile: what it wants.
-            given_up: the generation that it has reached.
-            now: monotonic, in seconds.
+        ``members`` are the newest entry's. ``member_id`` looks, wants ``profile`` and has reached generation
+        ``given_up``. ``now`` is monotonic, in seconds.
         """
         rows = members.rows
         others = sorted({*rows, *self._files.members()} - {member_id})
@@ -60,7 +51,6 @@ class Observer:
         return Observation(joining, gone, self._given_up(stay, member_id, given_up))
 
     def _joining(self, members: Collection[str], now: float) -> Iterator[tuple[str, Profile]]:
-        """Yield those of the members without a row that want to come in, and what they want."""
         self._joiners = {member: read for member, read in self._joiners.items() if member in members}
         for member in members:
             read_at, file = self._joiners.get(member, (0.0, None))
@@ -76,7 +66,7 @@ class Observer:
     def _watched_now(
         self, others: Sequence[str], rows: Mapping[str, Member], profile: Profile, now: float
     ) -> list[str]:
-        """Return which members gave no sign of life for their session; between heartbeats those that were silent."""
+        """Return silent members; between heartbeats recheck only those found silent."""
         if self._watched is None or now - self._watched >= self._heartbeat:
             self._watched, turn = now, self._watch.turn(others)
         else:
@@ -90,17 +80,17 @@ class Observer:
         return self._silent
 
     def _given_up(self, rows: Mapping[str, Member], member_id: str, own: int) -> dict[str, int]:
-        """Return the generations that members with something to give up have reached, up to the first that has not."""
+        """Return generations reached by revoking members, to the first pending."""
         found = {}
         for member, row in rows.items():
             if row.revoking:
                 found[member] = own if member == member_id else self._reached_by(member, row.revoked_in)
                 if found[member] < row.revoked_in:
-                    break  # nothing is handed on before that
+                    break  # no reassignment before that
         return found
 
     def _reached_by(self, member: str, generation: int) -> int:
-        """Return the generation that a member's file has reached: it only grows, so it is read until it is enough."""
+        """Return a file's generation, cached if sufficient, as it only grows."""
         if self._reached.get(member, NEVER_IN) < generation:
             file = self._files.read(member)
             self._reached[member] = NEVER_IN if file is None else file.generation

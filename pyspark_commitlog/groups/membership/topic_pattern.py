@@ -1,4 +1,4 @@
-"""Which topics a member's pattern finds: its own alone, so that a bad one harms nobody else. Pure."""
+"""Topic pattern of a member, evaluated by itself only. Pure."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Collection
 
 from pyspark_commitlog.errors import UsageError
 
-#: Characters of a pattern at most: more than four of the longest names of topics.
+#: Maximum characters of a pattern: more than four of the longest topic names.
 MAX_PATTERN = 1024
 
 
 class TopicPattern:
-    """A regular expression of Python for whole names; each name is looked at once.
+    """Python regular expression for whole names, with cached results.
 
     Raises:
-        UsageError: it is no regular expression, or too long.
+        UsageError: it is invalid or too long.
     """
 
     def __init__(self, text: str) -> None:

@@ -1,13 +1,13 @@
-"""Which members are silent: what an observer saw of members' files, by its own monotonic clock (rule R10). Pure."""
+"""Failure detector: silence of members by the observer's clock (R10). Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-#: Files that a member looks at in one go: with 1,000 members each is still looked at by many.
+#: Files looked at in one go: of 1,000 members each is still watched by many.
 AT_ONCE = 64
-#: No look counts for more than this part of a session: an observer that slept has to look again.
+#: Largest part of a session that one look counts for: an observer that slept has to look again.
 _PART = 0.5
 
 
@@ -19,10 +19,9 @@ class _Sight:
 
 
 class Watch:
-    """What one observer knows.
+    """Observations of one member.
 
-    Args:
-        start: where to begin among the members, in [0, 1): observers that begin apart see more together.
+    ``start`` is its first position among the members, in [0, 1): different starts cover more together.
     """
 
     def __init__(self, start: float = 0.0) -> None:
@@ -31,7 +30,7 @@ class Watch:
         self._seen: dict[str, _Sight] = {}
 
     def turn(self, members: Sequence[str]) -> list[str]:
-        """Return whose files to look at now: all, or where they are many, the next ones."""
+        """Return the members to look at: all, or the next ones."""
         if len(members) <= AT_ONCE:
             return list(members)
         first = int(self._start * len(members)) if self._next is None else self._next
@@ -39,15 +38,9 @@ class Watch:
         return [members[number % len(members)] for number in range(first, first + AT_ONCE)]
 
     def see(self, member: str, identity: str | None, now: float, session: float) -> bool:
-        """Take in what a member's file is now; return whether its member gave no sign of life for a session.
+        """Record a file; return whether its member was silent for a session.
 
-        A file that is gone is no sign of life: another member may have deleted it, and died itself.
-
-        Args:
-            member: whose.
-            identity: of the file, as storage gives it; None where there is none.
-            now: monotonic, in seconds.
-            session: in seconds.
+        A missing file (``identity`` None) is no sign of life: its deleter may have died. ``now`` is monotonic; seconds.
         """
         before = self._seen.get(member)
         if before is None or identity not in (None, before.identity):
@@ -58,7 +51,7 @@ class Watch:
         return silent >= session
 
     def changed(self, member: str, identity: str | None) -> bool:
-        """Return whether a file that was seen is another one now."""
+        """Return whether a file seen before has changed."""
         before = self._seen.get(member)
         return before is not None and identity not in (None, before.identity)
 

@@ -1,1 +1,1 @@
-"""What a group is: what its journal says, its members among it, and the handle on it."""
+"""State of a group: journal, members, handle."""

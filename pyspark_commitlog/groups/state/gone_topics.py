@@ -1,4 +1,4 @@
-"""Which topics of a group are gone for good, so that it may forget their offsets."""
+"""Deleted topics of a group, whose offsets may be forgotten."""
 
 from __future__ import annotations
 
@@ -13,13 +13,9 @@ log = logging.getLogger("pyspark_commitlog.groups")
 
 
 def gone_for_good(topic: Callable[[str], TopicLog], state: GroupState, group: str, *, absent: bool) -> set[str]:
-    """Return the topic ids that are gone for good: deleted, or another one has the name now. Ids never come back.
+    """Return the topic ids that are deleted or replaced, which is final.
 
-    Args:
-        topic: returns a topic's handle.
-        state: the group's.
-        group: its name, for messages.
-        absent: also those of a topic of which there is nothing at all: somebody may be about to put it back.
+    ``absent`` includes topics without any journal, which might be restored.
     """
     gone = set()
     for topic_id, row in state.topics.items():

@@ -1,4 +1,4 @@
-"""A handle on one group: its journal, and what its newest entry says."""
+"""Handle on one group: its journal, and the newest entry's state."""
 
 from __future__ import annotations
 
@@ -58,26 +58,26 @@ from pyspark_commitlog.storage.caches import Shelf
 
 log = logging.getLogger("pyspark_commitlog.groups")
 
-#: All rows of an entry together: bounds what a commit writes, and what a look reads.
+#: Maximum bytes of an entry's rows: bounds a commit's write, and a look's read.
 MAX_STATE_BYTES = 2**20
 MAX_METADATA_BYTES = 4096
-#: A generation above is no count of resets.
+#: Bound of generations: larger ones count no resets.
 MAX_GENERATION = 2**53
 _COLLECT_EVERY = 16
-#: How long commits of offsets go by what is remembered of their topics, where a look is a request.
+#: Maximum age in seconds of topic states that check commits, if a look is a request.
 _RECENT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """What a commit came to: the state after it, and what it could not move, because it was reset since."""
+    """Result of a commit: the state after it, and positions reset since."""
 
     state: GroupState
     fenced: tuple[Position, ...]
 
 
 class Changed(NamedTuple, Generic[Result]):
-    """What an operation makes of a group's state, the very same where it changes nothing; and what it comes to."""
+    """New state, the same object if unchanged, and result of an operation."""
 
     state: GroupState
     result: Result
@@ -85,7 +85,10 @@ class Changed(NamedTuple, Generic[Result]):
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """In whose name a member commits (Kafka: ``ConsumerGroupMetadata``); ``joined`` is the number of its admission."""
+    """Identity of a committing member (Kafka: ``ConsumerGroupMetadata``).
+
+    ``joined`` is the number of its admission.
+    """
 
     member_id: str
     joined: int | None
@@ -98,16 +101,14 @@ def _side_file(directory: str, topic_id: str, file: str) -> str:
 
 
 class GroupLog:
-    """One group of a root. Opening touches nothing; every answer comes from the newest entry.
-
-    Not safe for use by several threads at once.
+    """One group of a root. Not thread-safe; opening has no effect.
 
     Args:
         storage: the root.
-        name: of the group.
-        allow: raises where offsets of a topic may not be committed; not asked again of topics that the last commit had.
-        replicated: whether the root belongs together with others: all learn what a group commits.
-        deciders: the metadata roots, where there are several: they are asked, and not what this root has.
+        name: group name.
+        allow: raises if offsets of a topic may not be committed; not called again for topics of the last commit.
+        replicated: whether the root has replicas, which learn commits.
+        deciders: metadata roots, if several, read instead of this root.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class GroupLog:
         self.name = paths.check_group_name(name)
         self.directory = paths.group_journal(name)
         self._sides = paths.group_side(name)
-        self._side = partial(_side_file, self._sides)  # no method: the journal would hold its handle, as a cycle
+        self._side = partial(_side_file, self._sides)  # no method: with it the journal would refer back to its handle
         unit = Unit(self.directory, "group", self._side, GroupFiles(storage, name), whole=True)
         self.journal = (DecidedJournal if deciders else ReplicatedJournal)(storage, unit, check_group_entry)
         self._topics: Shelf[str, TopicLog] = Shelf()
@@ -139,7 +140,7 @@ class GroupLog:
         return topic
 
     def _topic_once(self, name: str) -> TopicLog:
-        """Return the handle of a topic, which is not kept: a group may know thousands that are gone."""
+        """Return a handle uncached: thousands of deleted topics may be known."""
         return self._topics.get(name) or self._opened(name)
 
     def _opened(self, name: str) -> TopicLog:
@@ -158,7 +159,7 @@ class GroupLog:
         return self.topic(name).newest_durable(topic_id)[1]
 
     def newest(self) -> GroupState:
-        """Return the group's state, durable; an empty one where nothing was ever committed.
+        """Return the group's durable state, empty before any commit.
 
         Raises:
             CorruptionError: the newest entry is damaged.
@@ -179,8 +180,8 @@ class GroupLog:
         """Return the state in an entry; an empty one for none.
 
         Raises:
-            FileNotFoundError: the side file with its members is collected.
-            CorruptionError: that is damaged.
+            FileNotFoundError: the side file with its members was collected.
+            CorruptionError: that file is damaged.
         """
         if stored is None:
             return GroupState()
@@ -207,25 +208,27 @@ class GroupLog:
         strict: bool = False,
         member: Tenure | None = None,
     ) -> Advanced:
-        """Commit positions: of each partition the higher offset stays.
+        """Commit positions; each partition keeps the higher offset.
+
+        Unless OutcomeUnknownError, an error means that nothing was committed.
 
         Args:
-            positions: what to commit.
-            generation: that the committer follows; a member follows none, as there is no reset beside it.
-            metadata: a text to keep with them.
-            strict: refuse the whole commit if a part of it was reset since; else the others are committed.
-            member: in whose name; None for queries, and others that are not members of the group.
+            positions: positions to commit.
+            generation: generation that the committer follows; ignored for members, which no reset coexists with.
+            metadata: text to store with them.
+            strict: refuse the whole commit if a part was reset since; else commit the rest.
+            member: committing member; None for queries and others.
 
         Raises:
-            AccessDeniedError: the principal may not read a topic; nothing was committed.
-            UnknownTopicError, TopicChangedError: a topic is gone, or another one now.
-            UsageError: a partition that does not exist, or too much of all.
-            OffsetOutOfRangeError: an offset below 0 or beyond the high watermark.
-            LogTruncationError: a topic was restored from a copy since the position was reached; nothing was committed.
+            AccessDeniedError: the principal may not read a topic.
+            UnknownTopicError, TopicChangedError: a topic was deleted or recreated.
+            UsageError: a partition does not exist, or the state is too large.
+            OffsetOutOfRangeError: negative, or beyond the high watermark.
+            LogTruncationError: a topic was restored since the position was reached.
             GroupResetError: a part was reset, and ``strict`` is set.
-            CommitFailedError: the member's generation is over, or a partition is not its own; nothing was committed.
-            FencedInstanceIdError: another process is the static member now; nothing was committed.
-            OutcomeUnknownError: do it again: what landed changes nothing the second time.
+            CommitFailedError: the member's generation is over, or a partition is not its own.
+            FencedInstanceIdError: another process is the static member now.
+            OutcomeUnknownError: commit again, which is idempotent.
         """
         try:
             size = len(metadata.encode())
@@ -259,7 +262,7 @@ class GroupLog:
         self._allowed = topics
 
     def end(self) -> None:
-        """Delete the group: no offset is left, and processes that followed it before can't commit any more.
+        """Delete the group: drop all offsets and fence former followers.
 
         Raises:
             NonEmptyGroupError: it has members.
@@ -272,9 +275,9 @@ class GroupLog:
         self.change("delete", change)
 
     def end_damaged(self) -> None:
-        """Delete the group, whatever its entries hold: nothing of what can't be read is kept, nor asked.
+        """Delete the group without reading its damaged entries.
 
-        The generation goes on from the highest that is found, so followers of the group can't commit any more.
+        The generation continues from the highest found, to fence former followers.
         """
         generations = [self._generation_at(sequence) for sequence in self.journal.sequences()]
 
@@ -287,7 +290,6 @@ class GroupLog:
         self._collect_sides()
 
     def _generation_at(self, sequence: int) -> int:
-        """Return the generation of an entry as far as it can be read, else 0."""
         try:
             state = self.journal.read(sequence).entry.body.get("state")
         except (CommitLogError, OSError):
@@ -296,10 +298,10 @@ class GroupLog:
         return generation if type(generation) is int and 0 <= generation < MAX_GENERATION else 0
 
     def forget(self) -> int:
-        """Forget the offsets of topics that were deleted, as Kafka's coordinator does (``maintain``).
+        """Forget the offsets of deleted topics, as Kafka's coordinator does (``maintain``).
 
         Returns:
-            Of how many topic ids.
+            The number of topic ids.
         """
 
         def without_gone(state: GroupState) -> GroupState:
@@ -312,10 +314,10 @@ class GroupLog:
         return known - len(after.topics)
 
     def _fitting(self, state: GroupState) -> GroupState:
-        """Return a state; one that is too large without what it holds of topics that are gone.
+        """Return a state; one that is too large without deleted topics.
 
         Raises:
-            UsageError: it does not fit all the same.
+            UsageError: it does not fit even so.
         """
         size = len(to_json_bytes(state.to_json()))
         if size > MAX_STATE_BYTES:
@@ -329,7 +331,7 @@ class GroupLog:
         return state
 
     def refuse_members(self, members: Members) -> None:
-        """Refuse what can't be done under members.
+        """Refuse an operation on a group with members.
 
         Raises:
             NonEmptyGroupError: names one.
@@ -370,14 +372,14 @@ class GroupLog:
         )
 
     def change(self, kind: str, change: Callable[[GroupState, Slot], GroupState]) -> GroupState:
-        """Put what ``change`` makes of the newest state; nothing, where it returns the very same.
+        """Put the result of ``change``, unless it is the newest state itself.
 
-        ``change`` is called on every attempt (rule R9).
+        Called on every attempt (rule R9).
         """
         return self.apply(kind, lambda state, slot: Changed(change(state, slot), None)).state
 
     def apply(self, kind: str, change: Callable[[GroupState, Slot], Changed[Result]]) -> Changed[Result]:
-        """Put what ``change`` makes of the newest state, as the method of that name; return that and its result."""
+        """Put the state that ``change`` returns; return it with the result."""
 
         def plan(base: Stored | None, slot: Slot) -> Draft[Changed[Result]] | Unchanged[Changed[Result]] | LandedDraft:
             before = self.state_of(base)
@@ -416,9 +418,9 @@ class GroupLog:
         return Draft(kind, "", {"state": body}, sides=sides, result=changed)
 
     def of_history(self, state: GroupState, name: str, topic: TopicState) -> GroupState:
-        """Return the state without what was committed of a topic before it was restored from a copy.
+        """Cut commits of a topic's lost history to the common prefix.
 
-        The offsets up to which both histories are the same stay; where that is unknown, none does.
+        To nothing, if that is unknown.
         """
         difference = find_divergence(self.topic(name), state.lineage(topic.topic_id), topic)
         if difference is None:
@@ -427,10 +429,10 @@ class GroupLog:
         return without_lost(state, topic.topic_id, difference.ends)
 
     def _covering(self, at: Position, state: GroupState) -> TopicState:
-        """Return a topic's state that a position can be checked by: where a look is a request, one that is remembered.
+        """Return a topic's state to check a position, cached if looks cost.
 
-        That may be of a topic that was deleted, or restored, a minute ago; as if the commit had come before. The
-        position carries its incarnation and history, by which it is judged when it is used.
+        A cached one may miss a deletion or restore of the last minute. The position's incarnation and history are
+        judged when it is used.
         """
         topic = self.topic(at.topic)
         try:
@@ -445,10 +447,10 @@ class GroupLog:
     def _checked(
         self, positions: Iterable[Position], state: GroupState
     ) -> tuple[list[Position], dict[str, TopicState]]:
-        """Return positions that can be committed on top of a state, and those of their topics, as they were checked.
+        """Return valid positions, and the states of their topics.
 
-        A topic of which the group has offsets of another incarnation is looked at: of the two, the one that is gone
-        would take the offsets of the other away. So would one position among those of a commit.
+        A topic with offsets of another incarnation is read again, also within one commit: the deleted one would remove
+        the other's offsets.
         """
         states: dict[str, TopicState] = {}
         incarnations = Counter(row.name for row in state.topics.values())
@@ -458,7 +460,7 @@ class GroupLog:
                 has_other = incarnations[at.topic] > (at.topic_id in state.topics)
                 states[at.topic] = self.topic_state(at.topic, at.topic_id) if has_other else self._covering(at, state)
             elif states[at.topic].topic_id != at.topic_id:
-                for each in (at.topic_id, states[at.topic].topic_id):  # one of them is gone: that is the error
+                for each in (at.topic_id, states[at.topic].topic_id):  # one of them is deleted, which raises
                     self.topic_state(at.topic, each)
             elif not _covers(states[at.topic], at, state):
                 states[at.topic] = self.topic_state(at.topic, at.topic_id)
@@ -484,7 +486,7 @@ class GroupLog:
     # --- old entries --------------------------------------------------------------------------------------
 
     def _collect(self) -> None:
-        """Delete entries that nobody can need; a failure is a warning: what was put is committed."""
+        """Delete unneeded entries; a failure only warns, as the put is committed."""
         try:
             self.collect_old()
         except (CommitLogError, OSError) as error:
@@ -496,12 +498,10 @@ class GroupLog:
         return self.collect(delay if self.storage.can_append else stays_ms(delay))
 
     def collect(self, delay_ms: int) -> int:
-        """Delete, ascending, the entries whose next one is older than the delay, never the newest two.
+        """Delete old entries, ascending; return how many.
 
-        Nor one that a replica in sync has not learned. Where several metadata roots decide, at each that answers.
-
-        Returns:
-            How many went.
+        Old: the successor exceeds the delay. Keeps the newest two, and those that an in-sync replica has not learned.
+        With several metadata roots, at each that answers.
         """
         if self.deciders is None:
             return self._collect_here(delay_ms, self.journal.learned_in_sync)
@@ -531,21 +531,20 @@ class GroupLog:
         return len(gone)
 
     def _stored_ms(self, sequence: int) -> int | None:
-        """Return an entry's storage time; None where another collector is ahead of us."""
         try:
             return self.storage.info(f"{self.directory}/{paths.entry_name(sequence)}").modified_ms
         except FileNotFoundError:
             return None
 
     def _collect_sides(self) -> None:
-        """Delete the side files that no entry names any more: those made for entries before the oldest one's."""
+        """Delete side files older than the oldest entry's."""
         made = {name: paths.parse_side(name) for name in self.storage.names(self._sides)}
         sequences = self.journal.sequences() if made else []
-        if not sequences:  # none was put yet: what lies there may be of one that is about to be
+        if not sequences:  # none was put yet: files may be of one that is about to be
             return
         try:
             oldest = self.journal.read(sequences[0])
-        except FileNotFoundError:  # another collector is ahead of us
+        except FileNotFoundError:  # collected concurrently
             return
         named = paths.parse_side(oldest.entry.body["state"].get("members", {}).get("file", ""))
         for name, sequence in made.items():
@@ -554,10 +553,10 @@ class GroupLog:
 
 
 def _covers(topic: TopicState, at: Position, group: GroupState) -> bool:
-    """Return whether a state that is remembered has what a position needs (pure).
+    """Return whether a cached topic state suffices for a position (pure).
 
-    That is the offset, and nothing may be newer: neither what the position was read under, nor what the group's offsets
-    of the topic were committed under. To such an older state looks like a history that has parted from it.
+    It must have the offset, and be no older than the position and the group's last commit: else it looks like a
+    diverged history.
     """
     seen = [lineage.sequence for lineage in (at.lineage, group.lineage(at.topic_id)) if lineage is not None]
     is_old = max(seen, default=0) > topic.lineage.sequence

@@ -1,4 +1,4 @@
-"""What a group's entries, its members' table and their files may be: one declaration of each. Pure."""
+"""Shapes of a group's entries, member tables and member files. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark_commitlog.log.shapes import Partition, Side
 from pyspark_commitlog.replicas.replica_state import check_replicated
 
 Session = Annotated[int, Meta(ge=MIN_SESSION_MS, le=MAX_SESSION_MS)]
-#: A generation that counts resets: with room for all that can come.
+#: A generation that counts resets; the bound leaves room.
 Generation = Annotated[int, Meta(ge=0, lt=2**53)]
 Places = dict[TopicName, tuple[Partition, ...]]
 
@@ -43,13 +43,13 @@ class State(Shape):
 
 
 class GroupEntry(Shape):
-    """What an entry of a group's journal holds beyond its envelope."""
+    """Body of a group's entry."""
 
     state: State
 
 
 class MemberFields(Shape):
-    """MemberFields a member is, and what it wants, but for the topics."""
+    """Profile of a member, without topics."""
 
     client_id: str
     host: str
@@ -90,10 +90,10 @@ class File(MemberFields):
 
 
 def check_group_entry(body: Json, where: str) -> None:
-    """Check an entry of a group's journal, and the members in it, if they lie there.
+    """Check an entry of a group's journal, with inline members.
 
     Raises:
-        CorruptionError: names the field, what was found and what was expected.
+        CorruptionError: names the field, the value and what was expected.
     """
     state = check(body, GroupEntry, where).state
     check_replicated(state.replicas, body, where)
@@ -107,7 +107,7 @@ def check_group_entry(body: Json, where: str) -> None:
 
 
 def check_members(members: Json, where: str) -> Json:
-    """Return a table of members, in an entry or a side file, if that is one; raises as ``check_group_entry``."""
+    """Check a table of members and return it; raises as ``check_group_entry``."""
     table = check(members, Table, where)
     for member_id, row in table.rows.items():
         if row.topics >= len(table.wishes):

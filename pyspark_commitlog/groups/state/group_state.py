@@ -1,7 +1,7 @@
-"""What a group's newest entry says, and what a commit, a reset or a deletion makes of it. Pure.
+"""State in a group's newest entry, and its transitions. Pure.
 
-A partition's offset is that of the next record to read, as in Kafka (``OffsetAndMetadata``). ``since`` is the
-generation of the reset that moved it last: a process that follows an earlier one can't move it any more.
+Offsets are of the next record to read, as in Kafka (``OffsetAndMetadata``). ``since`` is the generation of a
+partition's last reset: followers of earlier ones can't move it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.groups.state.members import Members
 
-#: Stands for "no offset is committed".
+#: No committed offset.
 NEVER = -1
 
 
@@ -21,7 +21,7 @@ NEVER = -1
 class Position:
     """An offset of a partition, of one incarnation of a topic.
 
-    ``lineage``: the entry that it was reached under; None where nobody knows.
+    ``lineage``: the entry at which it was reached, if known.
     """
 
     topic: str
@@ -33,10 +33,10 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class TopicOffsets:
-    """A group's offsets of one topic id, by partition; tuples end with the last partition that has something to say.
+    """A group's offsets of one topic id, indexed by partition.
 
-    ``time_ms`` and ``metadata`` are of the last commit or reset. ``mark`` remembers the topic's newest entry of then
-    (``Lineage.position``): of the history that it belongs to, all of the offsets are.
+    ``time_ms`` and ``metadata`` are of the last commit or reset. ``mark``: the topic's newest entry then
+    (``Lineage.position``), whose history all offsets refer to.
     """
 
     name: str
@@ -66,11 +66,12 @@ class TopicOffsets:
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """All that a group's entry holds.
+    """State in a group's entry.
 
-    ``generation`` counts resets; that of the members is ``members.generation``. ``floor`` is the generation that its
-    last deletion began: it counts for every partition. ``last_reset`` is the write id of the last entry that raised the
-    generation.
+    Attributes:
+        generation: number of resets.
+        floor: generation of the last deletion, which fences every partition.
+        last_reset: write id of the last entry that raised the generation.
     """
 
     generation: int = 0
@@ -81,11 +82,11 @@ class GroupState:
 
     @property
     def exists(self) -> bool:
-        """Whether the group is there: it has an offset, or a member."""
+        """Whether the group has an offset or a member."""
         return bool(self.members.rows or self.names())
 
     def to_json(self) -> Json:
-        """Return the form for an entry; that of the members lies beside it (``GroupLog``)."""
+        """Return the form for an entry, without the members (``GroupLog``)."""
         return {
             "generation": self.generation,
             "floor": self.floor,
@@ -100,7 +101,7 @@ class GroupState:
         return cls(data["generation"], data["floor"], data["lastReset"], topics, members or Members())
 
     def offsets(self, topic_id: str) -> dict[int, int]:
-        """Return partition -> offset of a topic id's partitions that were ever committed."""
+        """Return partition -> committed offset of a topic id."""
         row = self.topics.get(topic_id)
         return {} if row is None else {p: offset for p, offset in enumerate(row.offsets) if offset != NEVER}
 
@@ -110,28 +111,28 @@ class GroupState:
         return row.offsets[partition] if row is not None and partition < len(row.offsets) else NEVER
 
     def lineage(self, topic_id: str) -> Lineage | None:
-        """Return the entry of a topic that its offsets were committed under; None where nobody knows."""
+        """Return the topic entry of the last commit's offsets; None if unknown."""
         row = self.topics.get(topic_id)
         return None if row is None else Lineage.of_position(row.mark)
 
     def since(self, topic_id: str, partition: int) -> int:
-        """Return the generation that somebody must follow to move a partition."""
+        """Return the least generation whose followers may move a partition."""
         row = self.topics.get(topic_id)
         own = row.since[partition] if row is not None and partition < len(row.since) else 0
         return max(own, self.floor)
 
     def names(self) -> tuple[str, ...]:
-        """Return the topics of which something is committed, sorted."""
+        """Return the topics with committed offsets, sorted."""
         return tuple(sorted(row.name for topic_id, row in self.topics.items() if self.offsets(topic_id)))
 
 
 def fenced(state: GroupState, positions: Iterable[Position], generation: int) -> tuple[Position, ...]:
-    """Return the positions that a follower of ``generation`` can't commit: they were reset since, or deleted."""
+    """Return the positions that a reset or deletion fences from ``generation``."""
     return tuple(at for at in positions if state.since(at.topic_id, at.partition) > generation)
 
 
 def committed(state: GroupState, positions: Iterable[Position], time_ms: int, metadata: str) -> GroupState:
-    """Return the state after a commit: of each partition the higher offset. The very same if nothing moves."""
+    """Return the state after a commit of higher offsets, if any."""
     moved = [at for at in positions if at.offset > state.offset(at.topic_id, at.partition)]
     if not moved:
         return state
@@ -145,12 +146,9 @@ def committed(state: GroupState, positions: Iterable[Position], time_ms: int, me
 
 
 def without_lost(state: GroupState, topic_id: str, ends: Sequence[int] | None) -> GroupState:
-    """Return the state without what was committed of a history that is gone.
+    """Return the state without commits to a lost history of a topic.
 
-    Args:
-        state: the group's.
-        topic_id: of a topic that was restored from a copy.
-        ends: where the histories parted, by partition; None: that is unknown, so no offset means anything.
+    ``ends``: common prefix by partition; None, if unknown, drops all.
     """
     row = state.topics[topic_id]
     known = () if ends is None else ends
@@ -162,13 +160,12 @@ def without_lost(state: GroupState, topic_id: str, ends: Sequence[int] | None) -
 
 
 def _mark(rows: Sequence[Position], before: TopicOffsets) -> str:
-    """Return the newest lineage mark of the positions, for a row."""
     lineages = [at.lineage for at in rows if at.lineage is not None]
     return max(lineages, key=lambda lineage: lineage.sequence).position if lineages else before.mark
 
 
 def reset(state: GroupState, positions: Iterable[Position], time_ms: int, write_id: str) -> GroupState:
-    """Return the state after a reset: these offsets, whatever they were, in a new generation."""
+    """Return the state after a reset, in a new generation."""
     moved, generation, topics = list(positions), state.generation + 1, dict(state.topics)
     for topic_id, rows in _by_topic(moved).items():
         before = topics.get(topic_id, TopicOffsets(rows[0].topic))
@@ -180,15 +177,9 @@ def reset(state: GroupState, positions: Iterable[Position], time_ms: int, write_
 
 
 def without_topic(state: GroupState, name: str, live: Mapping[str, int], time_ms: int, write_id: str) -> GroupState:
-    """Return the state after a deletion of a topic's offsets.
+    """Return the state after deleting a topic's offsets.
 
-    Args:
-        state: the group's.
-        name: of the topic.
-        live: topic id -> number of partitions, of the topic as it is there now: what a query of before may still
-            commit to. Rows of other incarnations go.
-        time_ms: now.
-        write_id: of the operation.
+    ``live``: topic id -> partitions of the present incarnation, to fence former queries.
     """
     generation = state.generation + 1
     topics = {topic_id: row for topic_id, row in state.topics.items() if row.name != name}
@@ -204,9 +195,9 @@ def ended(state: GroupState, write_id: str) -> GroupState:
 
 
 def forgotten(state: GroupState, topic_ids: Collection[str]) -> GroupState:
-    """Return the state without the rows of topic ids that are gone for good. The very same if it has none of them.
+    """Return the state without deleted topic ids.
 
-    No generation begins: nobody can commit to such an id any more, and of what lives nothing changes.
+    No new generation: nobody can commit to such ids.
     """
     topics = {topic_id: row for topic_id, row in state.topics.items() if topic_id not in topic_ids}
     return state if len(topics) == len(state.topics) else replace(state, topics=topics)
@@ -220,7 +211,6 @@ def _by_topic(positions: Iterable[Position]) -> dict[str, list[Position]]:
 
 
 def _set(values: tuple[int, ...], changed: Mapping[int, int], fill: int) -> tuple[int, ...]:
-    """Return ``values`` with some changed, grown with ``fill`` as far as need be."""
     grown = [*values, *(fill for _ in range(max(changed) + 1 - len(values)))]
     for index, value in changed.items():
         grown[index] = value
@@ -228,6 +218,5 @@ def _set(values: tuple[int, ...], changed: Mapping[int, int], fill: int) -> tupl
 
 
 def _one_incarnation(topics: Mapping[str, TopicOffsets], moved: Iterable[Position]) -> dict[str, TopicOffsets]:
-    """Return the rows without those of former incarnations of the topics that were moved: an entry stays small."""
     current = {at.topic: at.topic_id for at in moved}
     return {topic_id: row for topic_id, row in topics.items() if current.get(row.name, topic_id) == topic_id}

@@ -1,7 +1,7 @@
-"""The members of a group: what its newest entry says of them, and what a member's file holds. Pure.
+"""Members of a group in its newest entry, and their files. Pure.
 
-Of every partition at most one member has it: ``owned``, or ``revoking`` until it has given it up. A commit counts if it
-comes from the member that has the partition, in the newest generation.
+Of every partition at most one member has it: ``owned``, or ``revoking`` until given up. A commit counts from that
+member in the newest generation.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark_commitlog.format.shape import checked_json
 from pyspark_commitlog.groups.state.group_shapes import File
 from pyspark_commitlog.model import TopicPartition
 
-#: The generation of a member's file before it was ever in the group.
+#: Generation in a member's file before its first admission.
 NEVER_IN = -1
 
 Places = frozenset[TopicPartition]
@@ -32,10 +32,9 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What describes a member, and what it wants.
+    """Description and wishes of a member.
 
-    ``topics`` are names: those given, or those that the member found by its ``pattern``, a regular expression for
-    whole names that nobody else evaluates. ``host`` is ``host/pid``.
+    ``topics`` are given, or found by the member's ``pattern``, which nobody else evaluates. ``host`` is ``host/pid``.
     """
 
     client_id: str
@@ -74,7 +73,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class MemberFile:
-    """What a member's file says: all that generations up to ``generation`` revoked is given up."""
+    """A member's file: all revoked up to ``generation`` is given up."""
 
     profile: Profile
     generation: int
@@ -89,7 +88,7 @@ class MemberFile:
         """Parse a member's file.
 
         Raises:
-            CorruptionError: it is not a member's file; its member writes it again.
+            CorruptionError: it is invalid; its member writes it again.
         """
         fields = checked_json(data, File, where)
         return cls(Profile.from_json(fields), fields["generation"])
@@ -97,10 +96,10 @@ class MemberFile:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A row: a member, the number of its admission, and its partitions.
+    """A member's row.
 
-    ``joined`` differs between any two admissions to the group, also of one id. ``revoking`` has to be given up before
-    it goes to another; ``revoked_in`` is the generation that said so last.
+    ``joined`` is the unique number of its admission, also of one id. ``revoking`` must be given up before reassignment;
+    ``revoked_in`` is the last generation that revoked.
     """
 
     profile: Profile
@@ -117,7 +116,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class TopicIncarnation:
-    """A topic as it was assigned: one id, and so many partitions."""
+    """A topic at assignment: its id and number of partitions."""
 
     topic_id: str
     partitions: int
@@ -125,7 +124,7 @@ class TopicIncarnation:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """All members of a group in one generation; ``admitted`` counts the admissions there ever were."""
+    """All members of a group in one generation; ``admitted`` counts admissions ever."""
 
     generation: int = 0
     admitted: int = 0
@@ -146,7 +145,7 @@ class Members:
         return next((m for m, row in self.rows.items() if row.profile.instance_id == instance_id), None)
 
     def to_json(self) -> Json:
-        """Return the form for an entry; lists of names that many rows share stand there once."""
+        """Return the form for an entry; shared topic lists appear once."""
         wishes = {
             topics: number for number, topics in enumerate(dict.fromkeys(r.profile.topics for r in self.rows.values()))
         }
