@@ -39,16 +39,12 @@ UPDATE_ADVICE = (
 
 
 class GivenOptions:
-    """Options of a source or sink.
+    """Options of a source or sink (``what``).
 
-    Args:
-        options: options as the job gives them.
-        known: names of the supported options.
-        what: "source" or "sink", for errors.
-        passed: lower-case options of the query, ignored.
+    ``passed`` are lower-case options of the query, ignored.
 
     Raises:
-        OptionError: an option is unknown.
+        OptionError: an option is not ``known``.
     """
 
     def __init__(

@@ -102,7 +102,7 @@ def moved_checkpoint(
 
     Args:
         log: the root that the query reads; selects among several sources of a topic.
-        checkpoint: the checkpoint before the move.
+        checkpoint: the newest micro-batch.
         topics: topic -> partitions; None for all, also of a topic.
         target: the point to move to.
 
