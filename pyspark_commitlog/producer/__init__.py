@@ -1,7 +1,4 @@
-"""``Producer`` (Kafka: ``KafkaProducer``) and its results, without Spark.
-
-Names are loaded lazily.
-"""
+"""``Producer`` (Kafka: ``KafkaProducer``) and its results, loaded lazily."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Queue of one topic's records (Kafka: ``RecordAccumulator``).
 
-Records gather during a commit, so commits grow with the load. It is a job of the process' pool, without a thread of its
-own.
+Records gather during a commit, so commits grow with the load. A job of the process' pool.
 """
 
 from __future__ import annotations
@@ -72,16 +71,10 @@ class _Mark(NamedTuple):
 
 
 class RecordAccumulator:
-    """Queue and state of one topic's records.
+    """Queue and state of one topic's records, guarded by the buffer's lock.
 
-    ``retired``: takes no more records and may be replaced. Guarded by the buffer's lock.
-
-    Args:
-        root: fairness key: no root gets all threads.
-        topic: topic name.
-        delivery: commits the records.
-        buffer: memory and lock of the producer.
-        committed_sequence: last sequence of a durable producer at its opening, or None.
+    ``retired``: takes no more records and may be replaced. ``committed_sequence``: last sequence of a durable producer
+    at its opening, or None. No ``root`` gets all threads.
     """
 
     def __init__(
@@ -122,12 +115,12 @@ class RecordAccumulator:
 
     @property
     def last_sequence(self) -> int | None:
-        """Return a durable producer's last committed sequence; None for others."""
+        """Return a durable producer's last committed sequence, else None."""
         return None if self.committed_sequence is None else self._delivery.last_sequence
 
     @property
     def partitions(self) -> int:
-        """Return the topic's number of partitions at the last look."""
+        """Return the number of partitions at the last look."""
         return self._delivery.partitions
 
     # --- appending ---------------------------------------------------------------------------------------
@@ -233,7 +226,7 @@ class RecordAccumulator:
             self._items[-1].cut(*mark.run)
 
     def _take(self, size: int, sequence: int | None, taken: list[int], *, wait: bool) -> None:
-        """Take memory, counted in ``taken``; repeat the checks after a wait."""
+        """Take memory, counted in ``taken``; a wait repeats the checks."""
         self._taking += 1
         try:
             self._buffer.take(size, self._topic, taken, wait=wait)
@@ -290,21 +283,21 @@ class RecordAccumulator:
         return max(0.0, self._linger - (self._clock.monotonic() - self._items[0].since))
 
     def hurry(self) -> None:
-        """Schedule a commit of ready items; the lock is held."""
+        """Schedule a commit of ready items; lock held."""
         if self._items and not self._under_way and not self._lingers():
             self._pool.schedule(self)
 
     # --- flushing and closing; the lock is held ----------------------------------------------------------
 
     def flush(self) -> int:
-        """Schedule a commit of all items; return the count to wait for."""
+        """Schedule a commit of all items; return the count to await."""
         self._flush_to = self._sent
         if self._items:
             self._pool.schedule(self)
         return self._sent
 
     def count_pending(self, target: int) -> int:
-        """Return how many of the first ``target`` records are pending."""
+        """Return how many of the first ``target`` records pend."""
         return max(0, target - self._done)
 
     def abandon(self) -> Callable[[], None]:
@@ -327,11 +320,11 @@ class RecordAccumulator:
         return fail
 
     def show(self, timeout: float) -> bool:
-        """State the high watermark, without the lock; return whether readers see it."""
+        """State the high watermark without the lock; return whether readers see it."""
         return self._delivery.show(timeout)
 
     def join(self, timeout: float) -> None:
-        """Wait up to ``timeout`` seconds for due settling, unless storage hangs."""
+        """Wait ``timeout`` seconds for due settling, unless storage hangs."""
         until = self._clock.monotonic() + timeout
         if self._silent is None and self._pool.wait(self, timeout):
             self._delivery.join(max(0.0, until - self._clock.monotonic()))
@@ -339,7 +332,7 @@ class RecordAccumulator:
     def rest(self, now: float) -> bool:
         """Drop idle caches; return whether this accumulator is retired.
 
-        The lock is held; ``now`` is monotonic, in seconds. A durable producer is never retired: its numbers must last.
+        Lock held; ``now`` is monotonic, in seconds. A durable producer's numbers must last.
         """
         if self.busy or self._taking or self._under_way or not self._delivery.is_seen:
             self._used = now
@@ -361,9 +354,9 @@ class RecordAccumulator:
         return self._done < self._sent
 
     def overdue(self, now: float) -> list[Callable[[], None]]:
-        """Expire records while storage hangs; a try that hangs can't be stopped.
+        """Expire records while a storage call hangs, which can't be stopped.
 
-        ``now`` is monotonic, in seconds. The returned callbacks fail them, and must be called without the lock.
+        ``now`` is monotonic, in seconds. The returned callbacks fail them: call those without the lock.
         """
         if self._paused:
             return self._overdue_paused(now - _PATIENCE_SECONDS)
@@ -399,7 +392,7 @@ class RecordAccumulator:
         return warnings + callbacks + self._after_failure() + self._overdue_waiting(now)
 
     def _overdue_called_back(self, began: float, now: float) -> list[Callable[[], None]]:
-        """Expire records that wait for callbacks, which may wait for them."""
+        """Expire records that wait for callbacks, or for each other."""
         if now - began >= _CALLBACK_SECONDS:
             self._pool.lend(self)
         callbacks = self._overdue_waiting(now - _PATIENCE_SECONDS, _CALLBACK, "it")
@@ -444,7 +437,7 @@ class RecordAccumulator:
         return items
 
     def _fail_dropped(self, items: list[Item], error: CommitLogError) -> None:
-        """Fail removed items, then let a flush proceed; without the lock."""
+        """Fail removed items, then let flushes proceed; without the lock."""
         try:
             _fail(items, error)
         finally:

@@ -31,9 +31,7 @@ class AppendOrder:
     async def take(self, give: Callable[[], _T], until: float) -> _T:
         """Call ``give`` until it finds room, at first without yielding.
 
-        Args:
-            give: raises ``BufferFullError`` without side effects.
-            until: deadline in the loop's time, seconds.
+        ``give`` raises ``BufferFullError`` without side effects; ``until`` is the loop's time, in seconds.
 
         Raises:
             BufferExhaustedError: there was no room until then.

@@ -17,7 +17,7 @@ _SHARE = 4
 
 
 class BatchPart(NamedTuple):
-    """Rows sent and committed together; ``first`` is their index in the batch."""
+    """Rows committed together; ``first`` is their index in the batch."""
 
     first: int
     pieces: list[pa.RecordBatch]
@@ -50,8 +50,7 @@ def split_batch(pieces: list[pa.RecordBatch], limit: int) -> list[BatchPart]:
 class PartFutures:
     """Futures of a batch's parts, and their common ``future``.
 
-    It completes when no part follows or is pending, and fails as the first part that failed, else with the error that
-    stopped the next one.
+    It fails as the first part that failed, else with the error that stopped the next one.
     """
 
     def __init__(self, topic: str) -> None:

@@ -1,4 +1,4 @@
-"""Queued records and Arrow batches, and their futures' results."""
+"""Queued records and Arrow batches, and their results."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class BatchMetadata(NamedTuple):
 
 
 class SentFuture(Future[_T]):
-    """Future of ``send``; not cancellable, as Kafka's. The first outcome holds."""
+    """Future of ``send``; not cancellable, as Kafka's; first outcome holds."""
 
     def cancel(self) -> bool:
         """Return False."""
@@ -108,7 +108,7 @@ def _called_back(error: BaseException) -> None:
 
 @dataclass(slots=True)
 class RecordRun:
-    """Single records; ``since`` is the monotonic time (s) of the first."""
+    """Single records; ``since`` is the first's monotonic time (s)."""
 
     topic: str
     since: float
@@ -160,14 +160,14 @@ class RecordRun:
         self.size += size
 
     def cut(self, rows: int, size: int) -> None:
-        """Drop all but the first ``rows`` records, which have ``size`` bytes."""
+        """Drop all but the first ``rows``, which have ``size`` bytes."""
         columns = (self.values, self.keys, self.headers, self.timestamps, self.partitions, self.futures, self.sequences)
         for column in columns:
             del column[rows:]
         self.size = size
 
     def select(self, rows: Sequence[int], partitions: Sequence[int | None]) -> RecordRun:
-        """Return some records with their partitions, uncounted by the buffer."""
+        """Return some records with partitions, uncounted by the buffer."""
         return RecordRun(
             self.topic, self.since, 0, _of(self.sequences, rows), _of(self.values, rows), _of(self.keys, rows),
             _of(self.headers, rows), _of(self.timestamps, rows), list(partitions), _of(self.futures, rows),
@@ -341,9 +341,9 @@ def halves(batch: pa.RecordBatch, start: int) -> Iterator[tuple[pa.RecordBatch, 
 
 
 def divided(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
-    """Split items in order into two parts of about equal bytes (pure).
+    """Split items in order into two parts of equal bytes (pure).
 
-    The second is empty for a single record. An Arrow batch stays whole.
+    The second is empty for a single record. Arrow batches stay whole.
     """
     weights = [item.weights() for item in items]
     sums = np.cumsum([weight for of_item in weights for weight in of_item])

@@ -28,9 +28,9 @@ class BufferFullError(Exception):
 class Buffer:
     """Bytes of records from ``send`` until their futures are done.
 
-    Bytes of a record that fails early return when its commit ends. ``lock`` guards this and the queues of all topics.
-    ``room`` wakes threads that wait for memory, ``progress`` those that flush. ``waiting`` has accumulators with
-    records, in order. Threads inside ``calling`` run callbacks, and must not wait for each other.
+    Those of a record that fails early return when its commit ends. ``lock`` also guards the queues of all topics.
+    ``room`` wakes threads that wait for memory, ``progress`` those that flush. Threads inside ``calling`` run
+    callbacks, and must not wait for each other.
     """
 
     def __init__(self, limit: int, max_block_ms: int) -> None:
@@ -111,7 +111,7 @@ class Buffer:
 
     @contextmanager
     def awaited(self, wake: Callable[[], None]) -> Iterator[None]:
-        """Register a coroutine that waits for room; the lock is not held.
+        """Register a coroutine that waits for room; lock not held.
 
         Any thread calls ``wake``, with the lock held, when there may be room or the producer is closed.
         """

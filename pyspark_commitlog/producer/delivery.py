@@ -1,7 +1,7 @@
 """Stage, commit and retry of a topic's bundles (Kafka: ``Sender``).
 
-One commit at a time, each under the next sequence numbers, so that a try of unknown outcome can be repeated (R6): if it
-landed, the repetition is skipped and reads the offsets from its entry.
+Commits run one at a time under the next sequence numbers, so that a try of unknown outcome can be repeated (R6): if it
+landed, the repetition is skipped and reads its offsets.
 """
 
 from __future__ import annotations
@@ -77,8 +77,7 @@ NOT_COMMITTED = "topic %r: not committed: %s: %s"
 class ProducerIdentity:
     """Writer id of a topic's batches, and their last committed sequence.
 
-    ``topic_id``: the topic in which a durable id was opened; None for transient ids, which stay valid in its next
-    incarnation.
+    ``topic_id``: where a durable id was opened; None for transient ids, valid in all incarnations.
     """
 
     writer_id: str
@@ -96,11 +95,8 @@ class ProducerIdentity:
 class _Bundle:
     """Items of one commit.
 
-    Attributes:
-        tried: placements of the last try that may have landed.
-        doubt: whether a try may have landed.
-        checks: check all pieces of an Arrow batch before staging the first.
-        rest: items of the following bundle.
+    ``tried``: placements of the last try that may have landed. ``checks``: check all pieces of an Arrow batch before
+    staging. ``rest``: items of the following bundle.
     """
 
     items: list[Item]
@@ -184,7 +180,7 @@ class Delivery:
         """Commit items as one entry, and complete their futures.
 
         Args:
-            items: queued items, in order; the same again after a returned pause.
+            items: queued items; the same again after a returned pause.
             abandoned: tests whether the producer gave up: then nothing is retried.
             wanted: tests whether another topic waits for this thread: then it does not sleep.
 
@@ -360,7 +356,7 @@ class Delivery:
         return self._watermark.is_stated
 
     def show(self, seconds: float) -> bool:
-        """State the high watermark within ``seconds``; return whether readers see it."""
+        """State the high watermark within ``seconds``; return success."""
         return self._watermark.flush(seconds)
 
     def _check_access(self) -> None:
@@ -377,7 +373,7 @@ class Delivery:
             self._asked = now
 
     def join(self, seconds: float) -> bool:
-        """Wait up to ``seconds`` for due settling; return whether it is done."""
+        """Wait ``seconds`` for due settling; return success."""
         return self._settler.join(seconds)
 
     def rest(self) -> None:
@@ -631,7 +627,7 @@ class Delivery:
 
 
 def after_failure(failed: CommitLogError, topic: str) -> CommitLogError:
-    """Return the error of a durable producer's records after a failed batch."""
+    """Return the error of a durable producer's records after a failure."""
     if isinstance(failed, WriterFencedError):
         return WriterFencedError(str(failed))
     error = NotSentError(
@@ -700,7 +696,7 @@ def _without_refused(item: Item, refused: Mapping[int, InvalidRecordError]) -> l
 
 
 def _acknowledge(bundle: _Bundle, ranges: Mapping[int, tuple[int, int]]) -> None:
-    """Complete the futures with their offsets, unknown without ``ranges``."""
+    """Complete futures with their offsets, unknown without ``ranges``."""
     following: Ints = np.zeros(bundle.partitions, np.int64)
     for partition, (first, _) in ranges.items():
         following[partition] = first

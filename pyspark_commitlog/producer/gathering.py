@@ -54,7 +54,7 @@ Record = tuple[bytes | None, bytes | None, HeaderList | None, int, int | None, i
 
 
 class Gathering:
-    """Accumulators of a producer, and access to them; base of ``Producer``."""
+    """Accumulators of a producer; base of ``Producer``."""
 
     def _start(self, storage: Storage, options: ProducerConfig, principal: str | None) -> None:
         self._storage, self._options, self._principal = storage, options, principal
@@ -159,7 +159,7 @@ class Gathering:
         return kept.append_column("partition", pa.array(chosen, pa.int64()))
 
     def _opened(self, topic: str) -> RecordAccumulator:
-        """Return a topic's accumulator; the first use opens the producer's id there.
+        """Return a topic's accumulator; the first use opens the producer's id.
 
         A missing root is awaited for ``max_block_ms``, as Kafka awaits metadata.
         """

@@ -1,7 +1,7 @@
 """Background updates of the high watermark after a producer's commits.
 
 With acks=all a record is acknowledged when all in-sync replicas have it, and visible when that is stated: by the next
-commit, or else by an entry from here.
+commit, or an entry from here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 
 
 class HighWatermark:
-    """High watermark statements of one topic; a job of the process' threads."""
+    """High watermark statements of one topic; a job of the process."""
 
     def __init__(self, storage: Storage, name: str) -> None:
         self.root: object = storage.url
@@ -61,9 +61,9 @@ class HighWatermark:
         return not (self._is_due or self._stating)
 
     def flush(self, seconds: float) -> bool:
-        """State what is due within ``seconds``; return whether it is stated.
+        """State what is due within ``seconds``; return success.
 
-        While an in-sync root is away this covers what that root has; the rest follows when it is back or out of sync.
+        While an in-sync root is away this covers what that root has; the rest follows.
         """
         if self.is_stated:
             return True

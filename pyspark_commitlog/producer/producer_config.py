@@ -52,7 +52,7 @@ class ProducerConfig:
 
     @property
     def acks_all(self) -> bool:
-        """Return whether all in-sync replicas must have records before acknowledgement."""
+        """Return whether acknowledged records must be on all in-sync replicas."""
         return str(self.acks) in ("all", "-1")
 
     @property

@@ -42,7 +42,7 @@ class Settler:
         self._ask(LOOK_SECONDS if self._bytes < LOOK_BYTES else 0.0)
 
     def moved(self, storage: Storage) -> Settler:
-        """Return a settler at the topic's new leader, with the pending work.
+        """Return a settler at the topic's new leader, with pending work.
 
         A run in progress ends at its root.
         """

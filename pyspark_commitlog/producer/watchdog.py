@@ -1,6 +1,6 @@
 """Timeouts for storage calls that hang, and retirement of idle topics.
 
-Such a call keeps its thread; only its futures can be failed (Kafka: ``delivery.timeout.ms``).
+Such a call keeps its thread; only its futures can fail (Kafka: ``delivery.timeout.ms``).
 """
 
 from __future__ import annotations
@@ -21,10 +21,7 @@ _SHORTEST = 0.02
 
 
 class Watchdog:
-    """Watchdog of one producer, while it has pending records or caches.
-
-    ``accumulators`` is guarded by the buffer's lock.
-    """
+    """Watchdog of one producer, while it has pending records or caches."""
 
     def __init__(
         self, buffer: Buffer, clock: Clock, options: ProducerConfig, accumulators: dict[str, RecordAccumulator]
