@@ -291,7 +291,7 @@ class Consumer:
         return self._poller.read_up(timeout, stored_columns(schema), most, schema)
 
     async def apoll(self, timeout: float = 0.0, max_records: int | None = None) -> list[Record]:
-        """Poll in a thread, including listeners, without blocking the event loop."""
+        """Poll in a thread, including listeners, without blocking the loop."""
         return await self._poller.apoll(
             timeout, PollRequest(RECORD_COLUMNS, self._record_limit(max_records), to_records)
         )
@@ -319,7 +319,7 @@ class Consumer:
         return self
 
     def __next__(self) -> Record:
-        """Return the next record; wait for it at most ``consumer_timeout_ms``."""
+        """Return the next record, within ``consumer_timeout_ms``."""
         if not (self._buffer.records or self._poller.has_next()):
             raise StopIteration
         return self._buffer.hand_over()

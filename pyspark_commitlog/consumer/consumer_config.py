@@ -57,7 +57,7 @@ class ConsumerConfig:
 
 
 def checked(settings: ConsumerConfig) -> ConsumerConfig:
-    """Return the settings after checks.
+    """Check and return the settings.
 
     Raises:
         UsageError: names what is not allowed, and what is.

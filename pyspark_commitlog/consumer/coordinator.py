@@ -153,7 +153,7 @@ class ConsumerCoordinator:
             self._membership = None
 
     def _commit_last(self, membership: Membership) -> None:
-        """Commit, and again after a poll if the group has moved on."""
+        """Commit, and again if the group has moved on."""
         if self.auto_commit(now=True) or self._group is None or self._group.member is None:
             return
         change = membership.poll()
@@ -199,7 +199,7 @@ class ConsumerCoordinator:
         self._unsure = False
 
     def _beat(self) -> None:
-        """Start a member's heartbeats at its first poll, to raise its errors."""
+        """Start a member's heartbeats at its first poll."""
         if not self._beats and self._group is not None and self._group.member is not None:
             heartbeats.of_process().add(self._group.member)
             self._beats = True
@@ -244,7 +244,7 @@ class ConsumerCoordinator:
     # --- committing --------------------------------------------------------------------------------------
 
     def group_state(self) -> GroupState | None:
-        """Return the group's state, and follow its generation; None without a group."""
+        """Follow the group's generation; return its state, if any."""
         if self._group is None:
             return None
         state = self._group.state()

@@ -25,7 +25,7 @@ class FrameRest:
 
 
 class FetchBuffer:
-    """Rest of a frame, and records for iteration, with positions before them."""
+    """Rest of a frame, and records for iteration."""
 
     def __init__(self, subscriptions: SubscriptionState) -> None:
         self._subscriptions = subscriptions
@@ -39,7 +39,7 @@ class FetchBuffer:
             self._subscriptions.move(TopicPartition(record.topic, record.partition), record.offset)
 
     def hand_over(self) -> Record:
-        """Return the next record and move its position, atomically under Ctrl-C."""
+        """Return the next record and move its position, atomically."""
         record = self.records[0]
         key = TopicPartition(record.topic, record.partition)
         try:

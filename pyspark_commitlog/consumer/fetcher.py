@@ -23,7 +23,7 @@ _ROW_BYTES = 16
 class PollResult:
     """Rows and positions of one poll, not yet applied.
 
-    ``positions`` are after the rows or gaps; ``before`` has topic ids and positions before ``apply``.
+    ``positions`` are after the rows or gaps; ``before`` is for ``undo``.
     """
 
     pieces: list[PolledRows] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Fetcher:
         No further frame is taken after ``max_bytes`` decoded bytes.
 
         Raises:
-            CorruptionError: a frame is damaged, and there are no other rows. The position stays before it.
+            CorruptionError: a frame is damaged, and there are no other rows. The position stays.
         """
         result = PollResult(last=self._last)
         active = in_turn([key for key in self._subscriptions.assigned if self._is_due(key, views)], self._last)
@@ -98,7 +98,7 @@ class Fetcher:
     def _next(
         self, result: PollResult, key: TopicPartition, view: View, names: tuple[str, ...], max_records: int
     ) -> Rows | None:
-        """Take a partition's next rows; None without any, or if overtaken."""
+        """Take a partition's next rows; None without any."""
         position = result.positions.get(key, self._subscriptions.assigned[key].position)
         assert position is not None
         if position >= view.topic.log_end[key.partition]:

@@ -15,7 +15,7 @@ class ConsumerRebalanceListener:
         """Handle partitions about to be revoked: they can still be committed."""
 
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
-        """Handle partitions that others own already: commits fail. Default: as revoked."""
+        """Handle partitions that others own: commits fail. Default: as revoked."""
         self.on_partitions_revoked(lost)
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
@@ -30,7 +30,7 @@ def changed(before: Places, now: Places) -> Assignment | None:
 class Sole:
     """Membership without a group: all partitions of the topics.
 
-    ``counts``, called at every poll, returns topic -> number of partitions.
+    ``counts`` returns topic -> number of partitions.
     """
 
     def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:

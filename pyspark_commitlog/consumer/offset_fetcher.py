@@ -124,7 +124,7 @@ class OffsetFetcher:
                     del views[key.topic]
 
     def _follow_history(self, views: Mapping[str, View]) -> None:
-        """Validate positions reached under another entry: the topic may be restored."""
+        """Validate positions reached under another entry, maybe before a restore."""
         judged: dict[tuple[str, Lineage | None], Divergence | None] = {}
         refused: list[LogTruncationError] = []
         for key, state in self._subscriptions.assigned.items():

@@ -39,12 +39,8 @@ log = logging.getLogger("pyspark_commitlog.consumer")
 class PollRequest(Generic[_Rows]):
     """Arguments of one poll.
 
-    Args:
-        names: columns to decode.
-        most: maximum rows.
-        convert: makes the poll's result.
-        certain: see ``SharedTopic.look``.
-        then: called with the result, once positions have moved.
+    ``convert`` makes the result, ``then`` is called with it once positions have moved. ``certain``: see
+    ``SharedTopic.look``.
     """
 
     names: tuple[str, ...]
@@ -75,7 +71,7 @@ class Poller:
         self._away_since: float | None = None
 
     def poll(self, timeout: float, request: PollRequest[_Rows]) -> _Rows:
-        """Return the next rows, converted; an interruption (Ctrl-C) moves nothing."""
+        """Return the next rows, converted; an interruption moves nothing."""
         deadline = self._clock.monotonic() + timeout
         while True:
             result = None
@@ -174,7 +170,7 @@ class Poller:
     # --- iteration ---------------------------------------------------------------------------------------
 
     def has_next(self) -> bool:
-        """Wait for a record up to ``consumer_timeout_ms``; return whether one came."""
+        """Wait up to ``consumer_timeout_ms``; return whether a record came."""
         while not self._buffer.records:
             self._poll_ahead(self._patience)
             if not self._buffer.records and self._config.consumer_timeout_ms is not None:
@@ -213,7 +209,7 @@ class Poller:
     def read_up(self, timeout: float, names: tuple[str, ...], most: int, schema: pa.Schema) -> pa.Table:
         """Return up to ``most`` rows, to the present high watermarks.
 
-        A failure restores positions; commits within, by a listener or at a revocation, count none of these rows.
+        A failure restores positions; commits within count none of these rows.
         """
         begun: dict[TopicPartition, tuple[str | None, int]] = {}
 

@@ -17,10 +17,10 @@ log = logging.getLogger("pyspark_commitlog.consumer")
 
 
 class SubscriptionState:
-    """A consumer's subscription, its listener, and its assigned partitions.
+    """Subscription, listener and assigned partitions of a consumer.
 
     Attributes:
-        begun: partition counts by topic at the subscription's first look; None before.
+        begun: partition counts by topic at the subscription's first look, or None.
         reading: topic ids and positions before a table of several polls, whose rows are not returned yet.
     """
 
@@ -55,7 +55,7 @@ class SubscriptionState:
     ) -> None:
         """Assign partitions.
 
-        ``late`` returns whether a partition is new to the consumer; ``topic_ids`` has known ids.
+        ``late`` returns whether a partition is new to the consumer.
         """
         for key in partitions:
             new = PartitionState(topic_ids.get(key.topic), late=late(key))

@@ -32,8 +32,6 @@ class ConsumerMetadata:
         views: views of the poll in progress.
         damaged: topics whose newest entry it can't read.
         seen: versions at the last poll; another one wakes the consumer.
-
-    ``commit_log`` acts as the consumer's principal.
     """
 
     def __init__(
@@ -93,7 +91,7 @@ class ConsumerMetadata:
         return {self.topic(n): views[n].newest.write_id if n in views else self.topic(n).version for n in names}
 
     def counts(self) -> dict[str, int]:
-        """Return subscribed topics with partition counts, unchanged for unreadable topics.
+        """Return subscribed topics with partition counts, if unreadable the last.
 
         Raises:
             UnknownTopicError: a topic subscribed by name never existed.

@@ -1,1 +1,1 @@
-"""Views, decoded frames and the watcher, shared by a process' consumers."""
+"""Views, decoded frames and watcher, shared by a process' consumers."""

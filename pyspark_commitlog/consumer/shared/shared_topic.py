@@ -149,7 +149,7 @@ def _weight(pending: Pending) -> int:
 
 
 class SharedPartition:
-    """Partition of one incarnation of a topic, read with fixed columns."""
+    """Partition of a topic's incarnation, read with fixed columns."""
 
     def __init__(
         self, topic: TopicLog, view: View, partition: int, names: Names, cache: FrameCache, entries: SharedEntries

@@ -1,8 +1,8 @@
 """Watcher thread that wakes a process' waiting consumers.
 
-Local disks report entries (``storage.events``); beyond the user's limit of watches the thread polls with growing
-pauses; elsewhere looks are paced requests (``storage.pace``). While one hangs, consumers of other roots look
-themselves. Costs: docs/explanation/design/waking.md.
+Local disks report entries (``storage.events``), beyond the user's limit of watches the thread polls, elsewhere looks
+are paced requests (``storage.pace``). While one hangs, consumers of other roots look themselves. Costs:
+docs/explanation/design/waking.md.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def next_pause(pause: float, *, news: bool) -> float:
 
 
 class Watcher:
-    """Watcher of awaited topics, by events or, without them, at intervals."""
+    """Watcher of awaited topics, by events or at intervals."""
 
     def __init__(self) -> None:
         self._waiting: dict[SharedTopic, set[Waiter]] = {}
@@ -62,7 +62,7 @@ class Watcher:
     def is_held_up(self, topics: Iterable[SharedTopic]) -> bool:
         """Return whether a look at another root hangs, so nobody is woken.
 
-        At their own root, looks by the consumers would hang as well.
+        At their own root consumers could not look either.
         """
         under_way = self._under_way
         if under_way is None:
@@ -71,7 +71,7 @@ class Watcher:
         return monotonic() - since > HELD_UP_SECONDS and all(topic.storage.url != url for topic in topics)
 
     def add(self, waiter: Waiter) -> None:
-        """Wake ``waiter`` when one of its topics differs from its seen version."""
+        """Wake ``waiter`` when a topic differs from its seen version."""
         with self._lock:
             new = [topic for topic in waiter.seen if topic not in self._waiting and topic not in self._followed]
             for topic in waiter.seen:
@@ -151,8 +151,8 @@ class Watcher:
     ) -> tuple[list[SharedTopic], bool]:
         """Return topics that may have changed, and whether some lack events.
 
-        A topic is followed before the look, not to miss a change. A full look follows all again: a directory may have
-        been replaced.
+        Topics are followed before the look, not to miss a change, and again at full looks, as a directory may have been
+        replaced.
         """
         with self._lock:
             waiting, followed = list(self._waiting), dict(self._followed)
