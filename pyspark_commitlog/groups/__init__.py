@@ -1,1 +1,1 @@
-"""Consumer groups: committed offsets by topic id, in a journal per group."""
+"""Consumer groups: committed offsets by topic id, in journals."""

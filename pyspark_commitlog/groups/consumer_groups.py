@@ -57,14 +57,8 @@ Chosen = str | Sequence[str] | Mapping[str, Sequence[int]] | None
 class Groups:
     """The consumer groups of a root. Opening has no effect.
 
-    Changes need READ on the topics, if the root has access rules.
-
-    Args:
-        storage: the root.
-        access: its access rules.
-        replicated: whether it has replicas.
-        deciders: metadata roots, if several.
-        learner: the opened root, if others decide: ``maintain`` cleans it, too.
+    Changes need READ on the topics, if the root has access rules. ``maintain`` also cleans ``learner``, the opened root
+    if the ``deciders`` are others.
     """
 
     def __init__(
@@ -85,7 +79,7 @@ class Groups:
     def open(self, group: str) -> GroupLog:
         """Return the handle of a group, existing or not.
 
-        READ is checked at the first commit to a topic.
+        The first commit to a topic checks READ.
 
         Raises:
             UsageError: the name is invalid.
@@ -324,7 +318,7 @@ class Groups:
     def maintain(self, group: str) -> MaintainedGroup:
         """Forget offsets of deleted topics, and remove old entries.
 
-        All replicas first learn the commits; failures are logged. Counts are of the deciding roots.
+        All replicas first learn the commits; failures are logged.
 
         Raises:
             CorruptionError: the newest entry is damaged.

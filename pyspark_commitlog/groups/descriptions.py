@@ -32,7 +32,7 @@ class GroupPartition:
 class MemberDescription:
     """A member of a group, with its partitions, including revoked ones.
 
-    ``host`` is ``host/pid``; ``consumer_id`` as Kafka's tools name it.
+    ``host`` is ``host/pid``; ``consumer_id`` Kafka's.
     """
 
     consumer_id: str
@@ -78,7 +78,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class MaintainedGroup:
-    """Result of ``Groups.maintain``: topic ids forgotten, entries removed."""
+    """Result of ``Groups.maintain``."""
 
     group: str
     forgotten_topics: int

@@ -21,7 +21,7 @@ Assigned = dict[str, list[TopicPartition]]
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """A member's wanted topics, existing or not, and its partitions."""
+    """A member's wanted topics, existing or not, and partitions."""
 
     topics: frozenset[str]
     owned: tuple[TopicPartition, ...] = ()
@@ -78,7 +78,7 @@ def round_robin_assign(partitions: Mapping[str, int], subscribers: Mapping[str, 
 
 
 def sticky_assign(partitions: Mapping[str, int], subscribers: Mapping[str, Subscriber]) -> Assigned:
-    """Balance, then keep assignments (Kafka: ``AbstractStickyAssignor``), in order of ids."""
+    """Balance, then keep assignments (Kafka: ``AbstractStickyAssignor``)."""
     topics = {member: subscribers[member].topics for member in sorted(subscribers)}
     owned = {member: list(subscribers[member].owned) for member in topics}
     return sticky(partitions, topics, owned)
@@ -99,7 +99,7 @@ def check_assignors(names: Sequence[str]) -> tuple[str, ...]:
     """Return the names as a tuple.
 
     Raises:
-        UsageError: there is none, or an unknown one.
+        UsageError: none, or an unknown one.
     """
     unknown = [name for name in names if name not in ASSIGNORS]
     if unknown or not names or isinstance(names, str):
@@ -108,10 +108,10 @@ def check_assignors(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def chosen(wishes: Sequence[Sequence[str]]) -> str | None:
-    """Return the members' vote among common assignors; None without any.
+    """Return the members' vote among common assignors, or None.
 
-    Each votes for its first common one; the first member breaks ties (Kafka: ``GroupMetadata.selectProtocol``, which
-    leaves them open).
+    Each votes for its first common one; the first member breaks ties (Kafka: ``GroupMetadata.selectProtocol`` leaves
+    them open).
     """
     common = set.intersection(*(set(wish) for wish in wishes)) if wishes else set()
     if not common:

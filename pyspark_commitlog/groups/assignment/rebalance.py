@@ -20,11 +20,8 @@ MAX_MEMBERS = 10_000
 class Observation:
     """Changes of members that a process observed since the newest entry.
 
-    Args:
-        joining: members to admit.
-        gone: member -> admission number: silent or leaving.
-        given_up: member -> generation that its file has reached.
-        changed: new profiles of members.
+    ``gone`` has admission numbers of silent or leaving members, ``given_up`` generations that files have reached,
+    ``changed`` new profiles.
     """
 
     joining: Mapping[str, Profile] = field(default_factory=dict)
@@ -35,7 +32,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Replacement of the rows; ``topics`` if a new generation is due."""
+    """Replacement of the rows; ``topics`` start a new generation."""
 
     rows: Mapping[str, Member]
     topics: Mapping[str, TopicIncarnation] | None = None
@@ -49,8 +46,8 @@ def is_due(before: Members, observation: Observation, topics: Mapping[str, Topic
 def rebalanced(before: Members, observation: Observation, topics: Mapping[str, TopicIncarnation]) -> Members:
     """Return the members after an observation; the same object without changes.
 
-    While a member has partitions to give up, only departures and returning static members count: others join with the
-    reassignment (Kafka: ``PREPARING_REBALANCE``).
+    While partitions are being given up, only departures and returning static members count (Kafka:
+    ``PREPARING_REBALANCE``).
     """
     step = _step(before, observation, topics)
     if step is None:
@@ -93,7 +90,7 @@ def _take_over(
 ) -> bool:
     """Move rows of returning static members to new ids; return success.
 
-    A restarted process reads nothing, so its ``revoking`` is given up (KIP-345).
+    A restarted process reads nothing: its ``revoking`` is given up (KIP-345).
     """
     before = set(rows)
     for member_id in sorted(joining.keys() - rows.keys()):
@@ -125,7 +122,7 @@ def _admitted(rows: Mapping[str, Member], joining: Mapping[str, Profile], number
 
 @dataclass(frozen=True, slots=True)
 class _Handover:
-    """Partitions that members give up first (``leaving``), and final ones (``target``)."""
+    """Partitions to give up first (``leaving``), and final ones (``target``)."""
 
     leaving: Mapping[str, Places]
     target: Mapping[str, Places]
@@ -143,9 +140,8 @@ def _assigned(
 ) -> Members:
     """Return the next generation, of rows with nothing left to give up.
 
-    Eager: everybody gives up everything first if anybody has to. Cooperative: only moved partitions are given up, free
-    ones assigned at once (KIP-429). Unwanted partitions are given up, too, except those of deleted topics, which can't
-    be committed.
+    Eager: all give up everything if anybody has to. Cooperative: only moved partitions are given up, free ones assigned
+    at once (KIP-429). Unwanted partitions are given up, too, except of deleted topics, which can't be committed.
     """
     generation, admitted = before.generation + 1, _admitted_to(before, rows)
     if not rows:
@@ -179,7 +175,7 @@ def _has(row: Member, incarnations: Collection[str]) -> Places:
 
 
 def _previous_places(before: Members, member_id: str, has: Places, incarnations: Collection[str]) -> Places:
-    """Add partitions revoked by an eager rebalance, for the sticky assignor."""
+    """Add partitions revoked by an eager rebalance, for stickiness."""
     row = before.rows.get(member_id)
     return has | frozenset(place for place in row.revoking if place.topic in incarnations) if row else has
 
@@ -217,7 +213,7 @@ def _row_after(
 def wanted_topics(profiles: Iterable[Profile], topics: Mapping[str, TopicIncarnation]) -> dict[str, TopicIncarnation]:
     """Return the existing topics that members want, sorted by name.
 
-    Members evaluate their own patterns: one that fails or hangs harms no other.
+    Each evaluates its own pattern, so that a bad one harms no other.
     """
     names = {name for topics_of_one in {profile.topics for profile in profiles} for name in topics_of_one}
     return {name: topics[name] for name in sorted(names) if name in topics}

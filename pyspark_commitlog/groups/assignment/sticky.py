@@ -1,13 +1,13 @@
 """Sticky assignment: balanced, with fewest moves (Kafka: ``AbstractStickyAssignor``). Pure.
 
-The result is Kafka's, without racks and claims of older generations. If Kafka's depends on a hash map's order, it is
-that for this order:
+The result is Kafka's, without racks and older generations. If Kafka's depends on a hash map's order, it is that for
+this order:
 
 - members by id: of those above their share, the first keep one more;
 - partitions descending: of several that could move back, that one does.
 
-If Kafka loops for ever, the result is balanced all the same. Partitions beyond a topic's count, and topics nobody
-wants, stay unassigned.
+If Kafka loops for ever, the result is balanced all the same. Nonexistent partitions, and topics nobody wants, stay
+unassigned.
 """
 
 from __future__ import annotations
@@ -27,10 +27,7 @@ def sticky(
 ) -> _Assigned:
     """Return member -> partitions.
 
-    Args:
-        partitions: topic -> number of partitions.
-        topics: member -> wanted topics, existing or not; members sorted.
-        owned: member -> present partitions; conflicting claims are ignored.
+    ``topics`` has wanted topics, existing or not, by sorted members. Conflicting claims in ``owned`` are ignored.
     """
     wanted = set().union(*topics.values())
     there = {topic: count for topic, count in partitions.items() if topic in wanted and count > 0}
@@ -51,8 +48,8 @@ def _places(partitions: Mapping[str, int], topics: Iterable[str]) -> list[TopicP
 def _equal(places: list[TopicPartition], owned: _Assigned) -> _Assigned:
     """Assign equal subscriptions (Kafka: ``ConstrainedAssignmentBuilder``).
 
-    Members keep up to the quota, low numbers first, the first members one more. Those below are filled in turns; then
-    some get one more.
+    Members keep up to the quota, low numbers first, the first ones one more. Those below are filled in turns; then some
+    get one more.
     """
     if not owned:
         return {}
@@ -159,8 +156,7 @@ def _level(places: Sequence[TopicPartition], spread: _Spread, before: _Owner) ->
 def _partition_to_move(place: TopicPartition, to: str, spread: _Spread, before: _Owner) -> TopicPartition:
     """Return the partition to move: one of the topic coming back, preferably.
 
-    Else two members would swap partitions (Kafka: ``PartitionMovements``). As in Kafka, it is sought at the first
-    owner.
+    Else members would swap partitions (Kafka: ``PartitionMovements``). As in Kafka, it is sought at the first owner.
     """
     if before[place] == to:
         return place

@@ -22,7 +22,7 @@ _LONGEST_NAP_SECONDS = 0.5
 def remove_silent(handle: GroupLog) -> None:
     """Remove a group's members if all are silent for the longest session.
 
-    Returns at the first sign of life without removing any (rule R10).
+    The first sign of life ends it (rule R10).
     """
     files, watch, clock = MemberFiles.of(handle), Watch(), handle.storage.clock
     silent: dict[str, int] = {}

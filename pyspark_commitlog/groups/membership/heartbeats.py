@@ -1,8 +1,8 @@
 """Heartbeats of a process' group members, by a few threads, while needed.
 
 Members stay while the application works, up to ``max_poll_interval_ms``; unreferenced ones fall silent. One thread
-schedules, without I/O. Others call members, one at a time per root; while its call hangs, a second one serves the
-root's other members.
+schedules, without I/O. Others call members, one per root; while its call hangs, a second one serves the root's other
+members.
 """
 
 from __future__ import annotations

@@ -53,10 +53,8 @@ class GroupMember:
     Args:
         handle: the group, used by this member alone.
         topics: names; or ``pattern``: a regular expression for whole names.
-        client_id: name for people.
         group_instance_id: id of a static member, which keeps its partitions over a restart within its session.
         partition_assignment_strategy: assignors, the best first.
-        config: timeouts.
 
     Raises:
         UsageError: a value is not allowed.

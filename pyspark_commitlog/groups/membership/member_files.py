@@ -33,8 +33,8 @@ class _Read:
 class MemberFiles:
     """Directory of a group's member files; other files count as missing.
 
-    With several metadata roots each has one: a write to a majority is visible to every reader of a majority. Files of a
-    root that was away are stale until the next heartbeat.
+    With several metadata roots each has one: all readers of a majority see a write to one. Files of a root that was
+    away are stale until the next heartbeat.
     """
 
     def __init__(self, storage: Storage, group: str, deciders: Deciders | None = None) -> None:

@@ -1,7 +1,7 @@
 """One member's observations of the others, by their files.
 
-Reads are bounded, or N joining members would read N² files per look: a joiner's file is cached for a heartbeat, a
-revocation is read until confirmed, one that is pending suffices, and silence is checked once a heartbeat.
+Reads are bounded, or N joining members would read N² files per look: joiners' files are cached for a heartbeat,
+revocations read until confirmed, only one that is pending, and silence checked once a heartbeat.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark_commitlog.groups.state.members import NEVER_IN, Member, MemberFile,
 class Observer:
     """Looks of one member at the files of the others.
 
-    ``start`` is the first position to watch (``Watch``); the heartbeat is in seconds.
+    ``start``: see ``Watch``.
     """
 
     def __init__(self, files: MemberFiles, start: float, heartbeat_seconds: float) -> None:
@@ -30,8 +30,8 @@ class Observer:
     def look(self, members: Members, member_id: str, profile: Profile, given_up: int, now: float) -> Observation:
         """Observe the other members; delete the file of a silent joiner.
 
-        ``members`` are the newest entry's. ``member_id`` looks, wants ``profile`` and has reached generation
-        ``given_up``. ``now`` is monotonic, in seconds.
+        ``member_id`` looks, wants ``profile`` and has reached generation ``given_up``. ``now`` is monotonic, in
+        seconds.
         """
         rows = members.rows
         others = sorted({*rows, *self._files.members()} - {member_id})

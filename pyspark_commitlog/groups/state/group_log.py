@@ -107,7 +107,7 @@ class GroupLog:
         storage: the root.
         name: group name.
         allow: raises if offsets of a topic may not be committed; not called again for topics of the last commit.
-        replicated: whether the root has replicas, which learn commits.
+        replicated: whether replicas learn commits.
         deciders: metadata roots, if several, read instead of this root.
     """
 
@@ -215,7 +215,7 @@ class GroupLog:
         Args:
             positions: positions to commit.
             generation: generation that the committer follows; ignored for members, which no reset coexists with.
-            metadata: text to store with them.
+            metadata: text to store.
             strict: refuse the whole commit if a part was reset since; else commit the rest.
             member: committing member; None for queries and others.
 
@@ -226,7 +226,7 @@ class GroupLog:
             OffsetOutOfRangeError: negative, or beyond the high watermark.
             LogTruncationError: a topic was restored since the position was reached.
             GroupResetError: a part was reset, and ``strict`` is set.
-            CommitFailedError: the member's generation is over, or a partition is not its own.
+            CommitFailedError: the member's generation is over, or a partition not its own.
             FencedInstanceIdError: another process is the static member now.
             OutcomeUnknownError: commit again, which is idempotent.
         """
@@ -486,7 +486,7 @@ class GroupLog:
     # --- old entries --------------------------------------------------------------------------------------
 
     def _collect(self) -> None:
-        """Delete unneeded entries; a failure only warns, as the put is committed."""
+        """Delete unneeded entries; a failure only warns."""
         try:
             self.collect_old()
         except (CommitLogError, OSError) as error:
@@ -555,8 +555,7 @@ class GroupLog:
 def _covers(topic: TopicState, at: Position, group: GroupState) -> bool:
     """Return whether a cached topic state suffices for a position (pure).
 
-    It must have the offset, and be no older than the position and the group's last commit: else it looks like a
-    diverged history.
+    It must have the offset, and be no older than the position and the group's last commit, or it looks diverged.
     """
     seen = [lineage.sequence for lineage in (at.lineage, group.lineage(at.topic_id)) if lineage is not None]
     is_old = max(seen, default=0) > topic.lineage.sequence

@@ -107,7 +107,7 @@ def check_group_entry(body: Json, where: str) -> None:
 
 
 def check_members(members: Json, where: str) -> Json:
-    """Check a table of members and return it; raises as ``check_group_entry``."""
+    """Check and return a table of members; raises as ``check_group_entry``."""
     table = check(members, Table, where)
     for member_id, row in table.rows.items():
         if row.topics >= len(table.wishes):
