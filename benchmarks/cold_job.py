@@ -3,7 +3,7 @@ and when it ended.
 
     python benchmarks/cold_job.py commitlog|kafka batch|stream TOPIC PLACE CHECKPOINT
 
-``PLACE`` is a root, or the broker's address. Ours is set by ``configure``, Kafka's source by its tuned options.
+``PLACE`` is a root, or the broker's address. Ours is set by ``configure_spark``, Kafka's source by its tuned options.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafka_peer import TUNED_CONSUMER
 from machine import PEERS_POM
 from pyspark.sql import SparkSession
 
-from pyspark_commitlog import configure
+from pyspark_commitlog import configure_spark
 from tests.kafka.toolchain import jars
 
 PER_TRIGGER = 500_000
@@ -28,7 +28,7 @@ def main() -> None:
     builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.driver.memory", "4g")
     if source == "kafka":
         builder = builder.config("spark.driver.extraClassPath", f"{jars(PEERS_POM)}/*")
-    spark = (configure(builder) if source == "commitlog" else builder).getOrCreate()
+    spark = (configure_spark(builder) if source == "commitlog" else builder).getOrCreate()
     began = time.perf_counter()
     options = {"path": place} if source == "commitlog" else {"kafka.bootstrap.servers": place, **TUNED_CONSUMER}
     options |= {"subscribe": topic, "startingOffsets": "earliest"}

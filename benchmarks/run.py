@@ -10,8 +10,8 @@ Peers: Parquet; floors, which no Python source or sink can beat; and, once ``mak
 with Spark's connector, confluent-kafka and Delta. Rows by kind are in ``rows/``. ``--quick`` leaves out most rows, and
 of Kafka all but the tuned one.
 
-Then the main rows are measured again in two further sessions, each with a Java of its own: one that ``configure`` sets,
-and one as it comes. The last table has the ratios side by side.
+Then the main rows are measured again in two further sessions, each with a Java of its own: one that
+``configure_spark`` sets, and one as it comes. The last table has the ratios side by side.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from floors import FloorSink, FloorSource
 from machine import PEERS_POM, peers_are_there
 from pyspark.sql import SparkSession
 
-from pyspark_commitlog import configure
+from pyspark_commitlog import configure_spark
 from tests.kafka.toolchain import jars
 
 HERE = Path(__file__).resolve().parent
@@ -33,7 +33,7 @@ _DELTA = {
 
 
 #: The sessions that rows are measured in: ``as it comes`` sets nothing that makes anything faster, ``configure`` what
-#: ``pyspark_commitlog.configure`` sets, ``configured`` all that spark-conf names for reading and writing fast.
+#: ``pyspark_commitlog.configure_spark`` sets, ``configured`` all that spark-conf names for reading and writing fast.
 AS_IT_COMES, CONFIGURE, CONFIGURED = SESSIONS = ("as it comes", "configure", "configured")
 
 
@@ -59,7 +59,7 @@ def session(
     for name, value in {**settings, **(more or {})}.items():
         builder = builder.config(name, value)
     if how == CONFIGURE:
-        builder = configure(builder)
+        builder = configure_spark(builder)
     with _stderr_to(said):
         spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

@@ -75,13 +75,13 @@ def row(root: Path, tasks: int, partitions: int, *, each: bool) -> str:
 
 
 def by_spark(root: Path, tasks: int, partitions: int) -> str:
-    """Return the same of reads by Spark, in a session as ``configure`` makes it; the first of each kind in brackets."""
+    """Return the same of reads by Spark, in a session of ``configure_spark``; the first of each kind in brackets."""
     from pyspark.sql import SparkSession
 
-    from pyspark_commitlog import configure
+    from pyspark_commitlog import configure_spark
 
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    spark = configure(builder.config("spark.ui.showConsoleProgress", "false")).getOrCreate()
+    spark = configure_spark(builder.config("spark.ui.showConsoleProgress", "false")).getOrCreate()
 
     def read(where: Path) -> float:
         began = time.perf_counter()

@@ -13,7 +13,7 @@ import argparse
 
 from pyspark.sql import SparkSession
 
-from pyspark_commitlog import configure
+from pyspark_commitlog import configure_spark
 from pyspark_commitlog.spark.compaction_job import compact
 
 
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--root", required=True, help="root of the commit log")
     parser.add_argument("--topic", required=True, help="a topic with cleanup.policy=compact")
     args = parser.parse_args()
-    spark = configure(SparkSession.builder).appName(f"compact-{args.topic}").getOrCreate()
+    spark = configure_spark(SparkSession.builder).appName(f"compact-{args.topic}").getOrCreate()
     done = compact(spark, args.root, args.topic)
     for one in done:
         (many, few), (large, small) = one.segments, one.size_bytes

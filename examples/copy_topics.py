@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from pyspark.sql import SparkSession
 
-from pyspark_commitlog import CommitLog, configure, copy_topics
+from pyspark_commitlog import CommitLog, configure_spark, copy_topics
 from pyspark_commitlog.copying.topic_copy import stage_ahead
 
 
@@ -35,7 +35,7 @@ def main() -> None:
         for topic, partition in tasks:
             stage_ahead(CommitLog(source).topic(topic), CommitLog(destination).topic(topic), [partition])
 
-    spark = configure(SparkSession.builder).appName("copy-topics").getOrCreate()
+    spark = configure_spark(SparkSession.builder).appName("copy-topics").getOrCreate()
     spark.sparkContext.parallelize(work, max(1, len(work))).foreachPartition(stage)
     for done in copy_topics(source, destination, args.topics, groups=args.groups).topics:
         print(f"{done.topic}: {done.copied:,} offsets copied, up to entry {done.sequence}")

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StreamingQuery
 
-from pyspark_commitlog import configure
+from pyspark_commitlog import configure_spark
 
 FLIGHTS, BY_DAY = "flights", "flights-by-day"
 #: A day is counted when flights have come that depart so much later; what comes for it after that is left out. Files
@@ -37,7 +37,7 @@ def main() -> None:
     args = parser.parse_args()
     for topic in (FLIGHTS, BY_DAY):
         create_topic(args.root, topic, args.partitions)
-    builder = configure(SparkSession.builder).appName("flights-by-day")
+    builder = configure_spark(SparkSession.builder).appName("flights-by-day")
     spark = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()  # the windows' days are UTC's
     ingest(spark, args.data, args.root, FLIGHTS, f"{args.checkpoint}/{FLIGHTS}").awaitTermination()
     count_by_day(spark, args.root, f"{args.checkpoint}/{BY_DAY}").awaitTermination()

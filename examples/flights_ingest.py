@@ -14,7 +14,7 @@ import argparse
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from pyspark_commitlog import CommitLog, configure
+from pyspark_commitlog import CommitLog, configure_spark
 
 SCHEMA = (
     "scheduled_departure timestamp, carrier string, flight int, tailnum string, origin string, dest string, "
@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=4)
     args = parser.parse_args()
     create_topic(args.root, args.topic, args.partitions)
-    spark = configure(SparkSession.builder).appName("flights-ingest").getOrCreate()
+    spark = configure_spark(SparkSession.builder).appName("flights-ingest").getOrCreate()
     ingest(spark, args.data, args.root, args.topic, args.checkpoint).awaitTermination()
     spark.stop()
 

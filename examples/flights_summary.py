@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from pyspark_commitlog import configure
+from pyspark_commitlog import configure_spark
 
 Summary = list[tuple[object, int, float | None, int | None]]
 PER_TRIGGER = 100_000
@@ -39,7 +39,8 @@ def main() -> None:
 
 def session(name: str) -> SparkSession:
     """Return a session whose hours are New York's, where the flights depart."""
-    builder = configure(SparkSession.builder).appName(name).config("spark.sql.session.timeZone", "America/New_York")
+    builder = configure_spark(SparkSession.builder).appName(name)
+    builder = builder.config("spark.sql.session.timeZone", "America/New_York")
     return builder.config("spark.sql.shuffle.partitions", "4").getOrCreate()
 
 

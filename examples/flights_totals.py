@@ -14,7 +14,7 @@ import argparse
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pyspark_commitlog import configure
+from pyspark_commitlog import configure_spark
 
 PER_TRIGGER = 100_000
 
@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--topic", default="flights", help="topic to read")
     parser.add_argument("--totals", default="flights-totals", help="topic to write; it is made if it is missing")
     args = parser.parse_args()
-    spark = configure(SparkSession.builder).appName("flights-totals").getOrCreate()
+    spark = configure_spark(SparkSession.builder).appName("flights-totals").getOrCreate()
     spark.conf.set("spark.sql.shuffle.partitions", "4")
     run(spark, args.root, args.topic, args.totals, args.checkpoint)
     totals = spark.read.format("commitlog").option("subscribe", args.totals).option("view", "latest").load(args.root)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from pyspark_commitlog import configure
+from pyspark_commitlog import configure_spark
 
 #: What the values hold; other fields of theirs are left out.
 SCHEMA = "name string, city string"
@@ -39,7 +39,7 @@ def run(
     settings: Mapping[str, str] | None = None,
 ) -> None:
     """Keep a table in a session of its own, with the settings of Spark that the table needs."""
-    builder = configure(SparkSession.builder).appName(name)
+    builder = configure_spark(SparkSession.builder).appName(name)
     for setting, value in (settings or {}).items():
         builder = builder.config(setting, value)
     spark = builder.getOrCreate()

@@ -20,7 +20,7 @@ __all__ = [
     "TopicPartition",
     "__version__",
     "compare_topics",
-    "configure",
+    "configure_spark",
     "copy_topics",
     "errors",
     "set_limits",
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark_commitlog.copying.copy import compare_topics, copy_topics
     from pyspark_commitlog.model import Record, TopicPartition
     from pyspark_commitlog.producer import Producer
-    from pyspark_commitlog.spark.session.configure import configure
+    from pyspark_commitlog.spark.session.configure import configure_spark
     from pyspark_commitlog.spark.session.listener import CommitLogListener
     from pyspark_commitlog.spark.source import DefaultSource
     from pyspark_commitlog.storage.limits import set_limits
@@ -48,7 +48,7 @@ _HOMES = {
     "Record": "pyspark_commitlog.model",
     "TopicPartition": "pyspark_commitlog.model",
     "compare_topics": "pyspark_commitlog.copying.copy",
-    "configure": "pyspark_commitlog.spark.session.configure",
+    "configure_spark": "pyspark_commitlog.spark.session.configure",
     "copy_topics": "pyspark_commitlog.copying.copy",
     "set_limits": "pyspark_commitlog.storage.limits",
 }

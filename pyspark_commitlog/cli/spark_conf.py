@@ -1,4 +1,4 @@
-"""``commitlog spark-conf``: what ``configure`` sets, for spark-submit and spark-defaults.conf."""
+"""``commitlog spark-conf``: what ``configure_spark`` sets, for spark-submit and spark-defaults.conf."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pyspark_commitlog.spark.session.configure import (
 )
 
 _HEAD = """\
-# What configure(SparkSession.builder) sets:
+# What configure_spark(SparkSession.builder) sets:
 #   commitlog spark-conf > commitlog.conf
 #   spark-submit --properties-file commitlog.conf --load-spark-defaults job.py
 # On one machine, Spark's Python processes start sooner with (before spark-submit):

@@ -39,7 +39,7 @@ def workers() -> None:
 
 
 def _start_sooner(python: str) -> None:
-    """Have Spark's Python processes import PySpark from where it is compiled, as `configure` does."""
+    """Have Spark's Python processes import PySpark from where it is compiled, as `configure_spark` does."""
     quick = quick_python()
     if "QUICK_PYTHON" not in os.environ and quick is not None:
         os.environ["QUICK_PYTHON"], python = python, quick

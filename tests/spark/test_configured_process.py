@@ -1,4 +1,4 @@
-"""``configure`` in a process of its own, as a user runs it: a Python that is not on PATH, and settings of theirs."""
+"""``configure_spark`` in a process of its own, as a user runs it: a Python not on PATH, and settings of theirs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from tests.support.records import append, batch_of
 JOB = """
 import json, sys
 from pyspark.sql import SparkSession
-from pyspark_commitlog import configure
+from pyspark_commitlog import configure_spark
 
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-spark = configure(configure(builder.config("spark.sql.execution.arrow.maxRecordsPerBatch", "1234"))).getOrCreate()
-again = configure(SparkSession.builder).getOrCreate()
+builder = builder.config("spark.sql.execution.arrow.maxRecordsPerBatch", "1234")
+spark = configure_spark(configure_spark(builder)).getOrCreate()
+again = configure_spark(SparkSession.builder).getOrCreate()
 rows = again.read.format("commitlog").option("subscribe", "t").load(sys.argv[1]).collect()
 names = ("spark.sql.execution.arrow.maxRecordsPerBatch", "spark.python.unix.domain.socket.enabled", sys.argv[2])
 print(json.dumps([len(rows), [spark.sparkContext.getConf().get(name) for name in names]]))

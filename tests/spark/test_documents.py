@@ -42,11 +42,11 @@ PARTS = {
 _BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 #: What the text leaves to its reader.
 GIVEN = """
-from pyspark_commitlog import CommitLog, configure
+from pyspark_commitlog import CommitLog, configure_spark
 from pyspark.sql import SparkSession
 log = CommitLog("/data/commitlog")
 log.create_topic("flights", partitions=4, config={"retention.ms": -1})
-spark = configure(SparkSession.builder).getOrCreate()
+spark = configure_spark(SparkSession.builder).getOrCreate()
 import pyarrow
 table = pyarrow.table({"value": ["from a table"]})
 lines = ["first", "second"]

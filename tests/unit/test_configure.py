@@ -1,4 +1,4 @@
-"""``configure``: all that is safe, nothing that the user set."""
+"""``configure_spark``: all that is safe, nothing that the user set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyspark_commitlog.spark.session.configure import (
     SETTINGS,
     UNCHECKED,
     Situation,
-    configure,
+    configure_spark,
     of_arguments,
     parsed,
     plan,
@@ -112,10 +112,10 @@ def test_arguments_of_spark_submit_are_read_as_it_reads_them() -> None:
 
 def test_what_is_no_builder_is_refused() -> None:
     with pytest.raises(UsageError, match=r"takes SparkSession\.builder, this is str"):
-        configure("local[2]")  # type: ignore[arg-type]
+        configure_spark("local[2]")  # type: ignore[arg-type]
 
 
-def test_the_recommended_file_sets_what_configure_sets() -> None:
+def test_the_recommended_file_sets_what_configure_spark_sets() -> None:
     found = parsed((REPOSITORY / "spark-conf" / "spark-defaults.conf").read_text())
     ours = {**SETTINGS, DRIVER_JAVA: plan(NEW).settings[DRIVER_JAVA], EXECUTOR_JAVA: plan(NEW).settings[EXECUTOR_JAVA]}
     assert {name: found.get(name) for name in ours} == ours

@@ -1,4 +1,4 @@
-"""Settings that make Spark fast: ``configure(SparkSession.builder)``.
+"""Settings that make Spark fast: ``configure_spark(SparkSession.builder)``.
 
 All are safe for every job and leave the user's unchanged. Importing the module does not import pyspark.
 """
@@ -107,7 +107,7 @@ def _python(now: Situation) -> dict[str, str]:
     return {"PYSPARK_PYTHON": now.quick_python, "QUICK_PYTHON": now.python}
 
 
-def configure(builder: SparkSession.Builder, *, arrow_checks: bool = True) -> SparkSession.Builder:
+def configure_spark(builder: SparkSession.Builder, *, arrow_checks: bool = True) -> SparkSession.Builder:
     """Add the settings that make this source fast; call it before ``getOrCreate``.
 
     Your own settings stay: from the builder, ``spark-defaults.conf``, ``--conf`` or the environment. If Python and Java
@@ -125,15 +125,15 @@ def configure(builder: SparkSession.Builder, *, arrow_checks: bool = True) -> Sp
     """
     options = getattr(builder, "_options", None)
     if not isinstance(options, dict):
-        raise UsageError(f"configure takes SparkSession.builder, this is {type(builder).__name__}: {builder!r}")
+        raise UsageError(f"configure_spark takes SparkSession.builder, this is {type(builder).__name__}: {builder!r}")
     if "spark.remote" in options or environment("SPARK_REMOTE"):
         log.info("Spark Connect: the settings are the server's (commitlog spark-conf prints them)")
         return builder
     if (running := _running()) is not None:
         missing = sorted(name for name in SETTINGS if name not in {**running, **options})
         if missing:
-            log.warning("a Spark session is there already, and goes on without %s: call configure before it is made, "
-                        "in a new Python", ", ".join(missing))  # fmt: skip
+            log.warning("a Spark session is there already, and goes on without %s: call configure_spark before it "
+                        "is made, in a new Python", ", ".join(missing))  # fmt: skip
         return builder
     made = plan(_situation(options), arrow_checks=arrow_checks)
     for name, value in made.environment.items():
