@@ -23,7 +23,7 @@ __all__ = [
     "configure_spark",
     "copy_topics",
     "errors",
-    "set_limits",
+    "set_process_limits",
 ]
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark_commitlog.spark.session.configure import configure_spark
     from pyspark_commitlog.spark.session.listener import CommitLogListener
     from pyspark_commitlog.spark.source import DefaultSource
-    from pyspark_commitlog.storage.limits import set_limits
+    from pyspark_commitlog.storage.limits import set_process_limits
 
 _HOMES = {
     "CommitLog": "pyspark_commitlog.commit_log",
@@ -50,7 +50,7 @@ _HOMES = {
     "compare_topics": "pyspark_commitlog.copying.copy",
     "configure_spark": "pyspark_commitlog.spark.session.configure",
     "copy_topics": "pyspark_commitlog.copying.copy",
-    "set_limits": "pyspark_commitlog.storage.limits",
+    "set_process_limits": "pyspark_commitlog.storage.limits",
 }
 
 

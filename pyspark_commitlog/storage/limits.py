@@ -70,7 +70,7 @@ _limits: ProcessLimits | None = None
 
 
 def limits() -> ProcessLimits:
-    """Return this process's limits: as set, from the environment, or defaults.
+    """Return what holds for this process: what ``set_process_limits`` set, else the environment, else the defaults.
 
     Raises:
         OptionError: an environment variable is not allowed.
@@ -81,7 +81,7 @@ def limits() -> ProcessLimits:
     return _limits
 
 
-def set_limits(
+def set_process_limits(
     *,
     threads: int | None = None,
     files: int | None = None,

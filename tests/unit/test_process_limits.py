@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog import set_limits
+from pyspark_commitlog import set_process_limits
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.storage import caches, limits, mapping, pool, process
 from pyspark_commitlog.storage.caches import ITEM_BYTES, Cache, Reported, Shelf
@@ -31,7 +31,7 @@ def test_the_environment_sets_them_and_a_call_changes_some(monkeypatch: pytest.M
     monkeypatch.setenv("COMMITLOG_MAX_THREADS", "9")
     monkeypatch.setenv("COMMITLOG_MAX_CACHE_BYTES", "0")
     assert limits.limits() == ProcessLimits(9, 256, 0)
-    assert set_limits(files=16) == limits.limits() == ProcessLimits(9, 16, 0)
+    assert set_process_limits(files=16) == limits.limits() == ProcessLimits(9, 16, 0)
 
 
 @pytest.mark.parametrize("text", ["7", "-1", "8.5", "many", "²"])
@@ -45,7 +45,7 @@ def test_a_variable_that_is_not_allowed_is_named(monkeypatch: pytest.MonkeyPatch
 def test_what_is_not_allowed_changes_nothing(wrong: dict[str, int]) -> None:
     before = limits.limits()
     with pytest.raises(OptionError, match="or more"):
-        set_limits(**wrong)
+        set_process_limits(**wrong)
     assert limits.limits() == before
 
 
@@ -102,7 +102,7 @@ def test_mapped_pieces_hold_no_descriptor_and_are_bounded(tmp_path: Path, monkey
 
 
 def test_files_that_are_being_filled_share_their_descriptors(tmp_path: Path) -> None:
-    set_limits(files=16)
+    set_process_limits(files=16)
     storage = LocalStorage(tmp_path)
     before = len(os.listdir("/proc/self/fd"))
     outputs = [storage.create(f"d/{number}") for number in range(40)]
@@ -119,7 +119,7 @@ def test_files_that_are_being_filled_share_their_descriptors(tmp_path: Path) -> 
 
 
 def test_no_more_threads_are_started_than_the_limit_allows() -> None:
-    set_limits(threads=process.RESERVED + process._threads.running + 2)
+    set_process_limits(threads=process.RESERVED + process._threads.running + 2)
     go = threading.Event()
     started = [process.start_thread("commitlog-test", go.wait) for _ in range(2)]
     with pytest.raises(RuntimeError, match="max_threads"):
@@ -131,7 +131,7 @@ def test_no_more_threads_are_started_than_the_limit_allows() -> None:
 
 
 def test_many_that_need_a_thread_at_once_do_not_take_its_place_from_each_other() -> None:
-    set_limits(threads=process.RESERVED + process._threads.running + 2)
+    set_process_limits(threads=process.RESERVED + process._threads.running + 2)
     go, ran = threading.Event(), threading.Event()
     for _ in range(process.RESERVED + 2):  # as if all of them had started one
         process.start_thread("commitlog-test", go.wait, reserved=True)
@@ -229,7 +229,7 @@ def test_a_job_is_done_when_it_is_due_or_earlier_if_that_is_asked() -> None:
 
 def test_what_whoever_waited_has_done_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no thread may start, whoever waits does the things itself; their results are its own."""
-    set_limits(threads=8)
+    set_process_limits(threads=8)
     over = threading.Event()
     busy: list[threading.Thread] = []
     with suppress(RuntimeError):
