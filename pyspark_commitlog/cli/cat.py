@@ -235,7 +235,7 @@ def _at(consumer: Consumer, places: Sequence[TopicPartition], time: int | None) 
 def _is_done(consumer: Consumer, request: _Request, ends: dict[TopicPartition, int]) -> bool:
     """Return whether all that was asked for is written; partitions that are done are not polled any more."""
     if request.group is not None:
-        begun = bool(consumer.assignment()) or consumer.is_settled()  # others may have all partitions
+        begun = bool(consumer.assignment()) or consumer.is_stable()  # others may have all partitions
         return request.to_end and begun and not any(consumer.lag().values())
     lag = consumer.lag() if ends else {}
     for place, end in list(ends.items()):

@@ -214,9 +214,9 @@ class Consumer:
         """Return the partitions that are read: none before a subscription's first poll."""
         return set(self._subscriptions.assigned)
 
-    def is_settled(self) -> bool:
+    def is_stable(self) -> bool:
         """Return whether ``assignment`` is final, possibly empty: not while a group rebalances."""
-        return self._coordinator.is_settled
+        return self._coordinator.is_stable
 
     def partitions_for_topic(self, topic: str) -> set[int]:
         """Return the numbers of a topic's partitions.

@@ -63,10 +63,10 @@ class ConsumerCoordinator:
         return isinstance(self._membership, GroupMember) and not self._subscriptions.assigned
 
     @property
-    def is_settled(self) -> bool:
+    def is_stable(self) -> bool:
         """Return whether the assignment is final."""
         membership = self._membership
-        return membership is not None and (not isinstance(membership, GroupMember) or membership.is_settled)
+        return membership is not None and (not isinstance(membership, GroupMember) or membership.is_stable)
 
     # --- beginning and ending ----------------------------------------------------------------------------
 

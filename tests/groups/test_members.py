@@ -383,20 +383,20 @@ def test_a_thread_does_not_give_up_what_the_poll_has_not_told(group: Group) -> N
     assert all_places(group) == "t0 t1 t2 t3"
 
 
-def test_a_share_is_settled_when_the_group_is_stable(group: Group) -> None:
+def test_a_member_is_stable_when_its_group_is(group: Group) -> None:
     a = group.join("a")
-    assert not a.member.is_settled
+    assert not a.member.is_stable
     group.run()
-    assert a.member.is_settled
+    assert a.member.is_stable
     b = group.join("b")
     for _ in range(100):
         group.world.clock.advance(10)
         a.member.heartbeat()
         b.poll()
     assert group.state().members.phase is Phase.PREPARING_REBALANCE  # until a gives up what it has
-    assert (a.member.is_settled, b.member.is_settled) == (False, False)
+    assert (a.member.is_stable, b.member.is_stable) == (False, False)
     group.run()
-    assert (a.member.is_settled, b.member.is_settled) == (True, True)
+    assert (a.member.is_stable, b.member.is_stable) == (True, True)
 
 
 @pytest.mark.parametrize("error", [io_error(), StorageFullError("full")])

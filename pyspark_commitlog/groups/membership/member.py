@@ -139,7 +139,7 @@ class GroupMember:
         return frozenset(place for place, _ in self._held)
 
     @property
-    def is_settled(self) -> bool:
+    def is_stable(self) -> bool:
         """Whether the group was stable with this member at the last look."""
         with self._lock:
             members = self._members
