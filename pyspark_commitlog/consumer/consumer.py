@@ -38,7 +38,7 @@ from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import Record, TopicPartition, whole_number
 from pyspark_commitlog.storage import Storage
-from pyspark_commitlog.storage.pace import DEFAULT_PER_HOUR
+from pyspark_commitlog.storage.pace import DEFAULT_IDLE_POLL_INTERVAL_MS
 
 _ALL = 2**62
 
@@ -56,23 +56,24 @@ class Consumer:
         client_id: name in log messages.
         group_instance_id: id of a static member, which may restart within its session and keep its partitions.
         partition_assignment_strategy: some of ``range``, ``roundrobin``, ``sticky`` and ``cooperative-sticky``, the
-            best first; the group takes one that all members support.
-        session_timeout_ms, heartbeat_interval_ms, max_poll_interval_ms, initial_rebalance_delay_ms: see
-            ``MemberConfig``. A thread sends heartbeats, even without polls, up to ``max_poll_interval_ms``.
-        auto_offset_reset: start if there is no valid position: ``latest``, ``earliest``, or ``none``, which raises.
-            Partitions and topics added while the consumer runs are read from their start.
-        enable_auto_commit: with a group, ``poll`` commits the records that earlier polls returned.
-        auto_commit_interval_ms: shortest interval between automatic commits.
-        max_poll_records: maximum records that ``poll`` returns.
-        fetch_max_bytes: approximate maximum of decoded bytes per poll; the last frame may exceed it.
-        consumer_timeout_ms: iteration ends after this time without records; None: never.
-        metadata_max_age_ms: interval of access checks, and of looks for new topics of a ``pattern`` (in a group, each
-            heartbeat looks).
-        poll_requests_per_hour: requests for looks without news, per topic and process, on storage that reports no
-            changes (object stores, unknown mounts). After a long silence a record is seen about 3600 /
-            poll_requests_per_hour seconds late; at once while records flow. Minimum: 60.
-        principal: for access rules; None takes ``COMMITLOG_PRINCIPAL``.
-        storage_options: options for a URL, named as fsspec's (docs/how-to/object-stores.md).
+            best first; the group takes one that all members know.
+        session_timeout_ms, heartbeat_interval_ms, max_poll_interval_ms, initial_rebalance_delay_ms: ``MemberConfig``. A
+            thread sends heartbeats, also while nobody polls, up to ``max_poll_interval_ms``.
+        auto_offset_reset: where to begin without a committed offset, and to go on where a position is out of range:
+            ``latest``, ``earliest``, or ``none``, which raises. Partitions and topics that come up while the consumer
+            runs are read from their start.
+        enable_auto_commit: with a group, ``poll`` commits what earlier polls have handed out.
+        auto_commit_interval_ms: how often, at most.
+        max_poll_records: how many records ``poll`` returns at most.
+        fetch_max_bytes: about how many decoded bytes one poll takes at most; a frame more than that may come.
+        consumer_timeout_ms: iteration ends when nothing has come for so long; None: never.
+        metadata_max_age_ms: how often a ``pattern`` looks for new topics (a group does with every heartbeat), and
+            access rules are asked again.
+        idle_poll_interval_ms: mean interval between requests that find nothing, for each topic and process, where
+            nothing reports news: object stores and unknown mounts. So a record is seen about so late after a long
+            silence, at once where records flow. Range: 1 to 60,000.
+        principal: in whose name to read, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
+        storage_options: for a URL, under the names of fsspec's filesystems (docs/how-to/object-stores.md).
 
     Raises:
         RootNotFoundError: there is no root.
@@ -98,7 +99,7 @@ class Consumer:
         fetch_max_bytes: int = 52_428_800,
         consumer_timeout_ms: int | None = None,
         metadata_max_age_ms: int = 5000,
-        poll_requests_per_hour: int = DEFAULT_PER_HOUR,
+        idle_poll_interval_ms: int = DEFAULT_IDLE_POLL_INTERVAL_MS,
         principal: str | None = None,
         storage_options: Mapping[str, object] | None = None,
     ) -> None:
@@ -112,7 +113,7 @@ class Consumer:
             fetch_max_bytes=fetch_max_bytes,
             consumer_timeout_ms=consumer_timeout_ms,
             metadata_max_age_ms=metadata_max_age_ms,
-            poll_requests_per_hour=poll_requests_per_hour,
+            idle_poll_interval_ms=idle_poll_interval_ms,
             partition_assignment_strategy=check_assignors(partition_assignment_strategy),
             group_instance_id=group_instance_id,
             times=MemberConfig(

@@ -11,7 +11,7 @@ from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format.paths import check_group_name, check_topic_name
 from pyspark_commitlog.groups.member_config import MemberConfig
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.storage.pace import DEFAULT_PER_HOUR, check_per_hour
+from pyspark_commitlog.storage.pace import DEFAULT_IDLE_POLL_INTERVAL_MS, check_idle_poll_interval
 
 
 class Reset(Enum):
@@ -53,7 +53,7 @@ class ConsumerConfig:
     group_instance_id: str | None
     times: MemberConfig
     principal: str | None
-    poll_requests_per_hour: int = DEFAULT_PER_HOUR
+    idle_poll_interval_ms: int = DEFAULT_IDLE_POLL_INTERVAL_MS
 
 
 def checked(settings: ConsumerConfig) -> ConsumerConfig:
@@ -70,7 +70,7 @@ def checked(settings: ConsumerConfig) -> ConsumerConfig:
     check_number("fetch_max_bytes", settings.fetch_max_bytes)
     check_number("auto_commit_interval_ms", settings.auto_commit_interval_ms, least=0)
     check_number("metadata_max_age_ms", settings.metadata_max_age_ms, least=0)
-    check_per_hour("poll_requests_per_hour", settings.poll_requests_per_hour)
+    check_idle_poll_interval("idle_poll_interval_ms", settings.idle_poll_interval_ms)
     if settings.consumer_timeout_ms is not None:
         check_number("consumer_timeout_ms", settings.consumer_timeout_ms, least=0)
     return settings

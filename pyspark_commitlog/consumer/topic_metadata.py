@@ -55,7 +55,7 @@ class ConsumerMetadata:
         topic = self._topics.get(name)
         if topic is None:
             topic = self._topics[name] = self._root.topic(name, self._commit_log.topic(name).storage)
-            topic.allow(self._config.poll_requests_per_hour)
+            topic.shorten_idle_interval(self._config.idle_poll_interval_ms)
             topic.doubt()
             if len(self._topics) > len(self._subscriptions.assigned) + _MOST_OTHERS:
                 self._let_go(_MOST_OTHERS)

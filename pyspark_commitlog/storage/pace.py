@@ -8,65 +8,66 @@ from __future__ import annotations
 
 from pyspark_commitlog.errors import UsageError
 
-#: Empty looks' requests per hour and topic.
-DEFAULT_PER_HOUR = 3600
-LEAST_PER_HOUR = 60
-#: Weight of a listing: S3 bills it as twelve reads.
+#: Mean interval between requests for one topic that find nothing, ms.
+DEFAULT_IDLE_POLL_INTERVAL_MS = 1000
+MAX_IDLE_POLL_INTERVAL_MS = 60_000
+#: What a listing counts for: S3 bills it as twelve reads.
 LIST_REQUESTS = 12
-_HOUR_SECONDS = 3600.0
-#: Empty looks earned by each successful one.
+#: Looks that may find nothing for each that finds something.
 EARNED = 10
 #: First pause after news in seconds, and its growth factor.
 FIRST_PAUSE = 0.02
 _GROWTH = 1.2
-#: Divisor of the hourly budget that gives the burst.
-_AT_ONCE = 60
-#: Stretch of the longest pause: it saves budget for the next records.
+#: The requests of so long may be made at any speed, of each hour.
+_BURST_MS = 60_000
+_HOUR_MS = 3_600_000
+#: Looks are so much further apart, after a long silence, than the interval asks: what is saved is for the next records.
 _SAVES = 1.1
 
 
-def check_per_hour(name: str, value: object) -> int:
-    """Return a budget.
+def check_idle_poll_interval(name: str, value: object) -> int:
+    """Return an interval.
 
     Raises:
-        UsageError: not a whole number, or too small.
+        UsageError: it is no whole number of milliseconds, or out of range.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < LEAST_PER_HOUR:
-        raise UsageError(f"{name}={value!r} is not allowed: it takes {LEAST_PER_HOUR} requests an hour or more")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_IDLE_POLL_INTERVAL_MS:
+        raise UsageError(f"{name}={value!r} is not allowed: it takes 1 to {MAX_IDLE_POLL_INTERVAL_MS} ms")
     return value
 
 
 class Pace:
     """Token bucket for one caller's looks at one topic.
 
-    Empty looks take at most ``per_hour`` requests in any hour, plus ``EARNED`` per success. A record is seen up to
-    ``longest_pause`` seconds late, unless a look took several requests.
+    In any hour those that find nothing take no more than one request per ``interval_ms``, and ``EARNED`` for each that
+    finds something; a record is seen at most ``longest_pause`` seconds late, unless a look took several requests.
     """
 
-    def __init__(self, per_hour: int = DEFAULT_PER_HOUR) -> None:
-        self._per_hour = per_hour
+    def __init__(self, interval_ms: int = DEFAULT_IDLE_POLL_INTERVAL_MS) -> None:
+        self._interval_ms = interval_ms
         self._left = self._burst
         self._filled_at: float | None = None
         self._pause, self._next = FIRST_PAUSE, 0.0
 
     @property
-    def per_hour(self) -> int:
-        """Return the budget."""
-        return self._per_hour
+    def interval_ms(self) -> int:
+        """Return the mean interval between requests that find nothing."""
+        return self._interval_ms
 
-    def allow(self, per_hour: int) -> None:
-        """Raise the budget; a smaller one changes nothing."""
-        if per_hour > self._per_hour:
-            self._per_hour = per_hour
+    def shorten(self, interval_ms: int) -> None:
+        """Shorten the interval; a longer one changes nothing."""
+        if interval_ms < self._interval_ms:
+            self._interval_ms = interval_ms
             self._pause, self._next = min(self._pause, self.longest_pause), 0.0
 
     @property
     def _burst(self) -> float:
-        return self._per_hour / _AT_ONCE
+        return _BURST_MS / self._interval_ms
 
     @property
     def _rate(self) -> float:
-        return (self._per_hour - self._burst) / _HOUR_SECONDS
+        """Return the requests per second that are added, so that those of an hour include a burst."""
+        return (1000 - 1000 * _BURST_MS / _HOUR_MS) / self._interval_ms
 
     @property
     def longest_pause(self) -> float:

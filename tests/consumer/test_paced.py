@@ -1,4 +1,4 @@
-"""Consumers that wait where each look is a request: within a budget, never by a listing, and soon after a record."""
+"""Consumers that wait where each look is a request: at an interval, never by a listing, and soon after a record."""
 
 from __future__ import annotations
 
@@ -57,9 +57,11 @@ def idle(topic: SharedTopic, clock: ManualClock, seconds: float) -> None:
         clock.advance(max(1, round(min(1.0, topic.seconds_left()) * 1000)))
 
 
-@pytest.mark.parametrize("per_hour", [3600, 120])
-def test_an_idle_hour_takes_its_requests_and_no_listing(topic: SharedTopic, clock: ManualClock, per_hour: int) -> None:
-    topic._pace = shared_topic.Pace(per_hour)
+@pytest.mark.parametrize("interval_ms", [1000, 30_000])
+def test_an_idle_hour_takes_its_requests_and_no_listing(
+    topic: SharedTopic, clock: ManualClock, interval_ms: int
+) -> None:
+    topic._pace, per_hour = shared_topic.Pace(interval_ms), 3_600_000 // interval_ms
     topic.look()
     requests_of(topic).reset()
     idle(topic, clock, HOUR)
@@ -149,7 +151,7 @@ def test_who_waits_is_woken_within_the_pace(root: Path, watcher: Watcher, monkey
     """With the real clock: the thread waits for the next look that is due."""
     monkeypatch.setattr(watcher_module, "RECHECK_SECONDS", 3600.0)
     topic, woken = SharedTopic(RemoteStorage(root), "t"), threading.Event()
-    topic.allow(36_000)
+    topic.shorten_idle_interval(100)
     topic.look()
     waiter = Waiter(woken.set, {topic: topic.version})
     watcher.add(waiter)
@@ -162,18 +164,18 @@ def test_who_waits_is_woken_within_the_pace(root: Path, watcher: Watcher, monkey
     assert requests_of(topic).requests["LIST"] == 4, "those of the first look"
 
 
-def test_the_largest_budget_of_the_consumers_counts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shortest_interval_of_the_consumers_counts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared = SharedRoot(RemoteStorage(root), object())
     monkeypatch.setattr(SharedRoot, "open", lambda *_: shared)
     with (
-        Consumer(str(root), "t", poll_requests_per_hour=100_000) as first,
-        Consumer(str(root), "t", poll_requests_per_hour=60) as second,
+        Consumer(str(root), "t", idle_poll_interval_ms=36) as first,
+        Consumer(str(root), "t", idle_poll_interval_ms=60_000) as second,
     ):
         first.poll(0)
         second.poll(0)
-        assert shared.topic("t")._pace.per_hour == 100_000
+        assert shared.topic("t")._pace.interval_ms == 36
 
 
-def test_a_budget_that_is_not_allowed_is_named(root: Path) -> None:
-    with pytest.raises(UsageError, match="poll_requests_per_hour=10 is not allowed"):
-        Consumer(str(root), "t", poll_requests_per_hour=10)
+def test_an_interval_that_is_not_allowed_is_named(root: Path) -> None:
+    with pytest.raises(UsageError, match="idle_poll_interval_ms=60001 is not allowed: it takes 1 to 60000 ms"):
+        Consumer(str(root), "t", idle_poll_interval_ms=60_001)

@@ -63,9 +63,9 @@ class Query:
             self.clock.advance(100)
 
 
-@pytest.mark.parametrize("per_hour", [3600, 600])
-def test_an_idle_hour_takes_its_requests_and_no_listing(tmp_path: Path, per_hour: int) -> None:
-    query = Query(tmp_path / "root", pollRequestsPerHour=str(per_hour))
+@pytest.mark.parametrize("interval_ms", [1000, 6000])
+def test_an_idle_hour_takes_its_requests_and_no_listing(tmp_path: Path, interval_ms: int) -> None:
+    query, per_hour = Query(tmp_path / "root", idlePollIntervalMs=str(interval_ms)), 3_600_000 // interval_ms
     query.triggers()
     query.storage.reset()
     query.idle(3600)
@@ -182,6 +182,8 @@ def test_local_disks_are_looked_at_whenever_spark_asks(tmp_path: Path) -> None:
     assert query.triggers()
 
 
-def test_a_budget_that_is_not_allowed_is_named(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="option 'pollRequestsPerHour'='59': use a whole number, at least 60"):
-        source_options({"path": "/root", "subscribe": "t", "pollRequestsPerHour": "59"})
+@pytest.mark.parametrize("interval", ["0", "-1", "60001", "1.5", "1s"])
+def test_an_interval_that_is_not_allowed_is_named(interval: str) -> None:
+    said = f"option 'idlePollIntervalMs'='{interval}': use a whole number of milliseconds, 1 to 60000"
+    with pytest.raises(OptionError, match=said):
+        source_options({"path": "/root", "subscribe": "t", "idlePollIntervalMs": interval})

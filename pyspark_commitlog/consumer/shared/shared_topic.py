@@ -223,13 +223,13 @@ class SharedTopic:
 
     @property
     def is_paced(self) -> bool:
-        """Return whether looks are budgeted requests (storage without append)."""
+        """Return whether looks that find nothing are requests, and so paced: on object stores and unknown mounts."""
         return not self.storage.can_append
 
-    def allow(self, requests_per_hour: int) -> None:
-        """Raise the budget of idle looks to the largest given."""
+    def shorten_idle_interval(self, interval_ms: int) -> None:
+        """Lower the interval between idle looks to the shortest that a consumer gives."""
         with self._lock:
-            self._pace.allow(requests_per_hour)
+            self._pace.shorten(interval_ms)
 
     def seconds_left(self) -> float:
         """Return the seconds until the next paced look."""

@@ -34,12 +34,12 @@ class PacedLooks:
     """Newest states of a query's topics, looked up at a limited rate.
 
     Args:
-        per_hour: requests per topic for looks without news.
+        interval_ms: mean interval between requests per topic for looks without news.
         listed: whether a full look lists the topics (pattern).
     """
 
-    def __init__(self, per_hour: int, *, listed: bool) -> None:
-        self._pace, self._listed = Pace(per_hour), listed
+    def __init__(self, interval_ms: int, *, listed: bool) -> None:
+        self._pace, self._listed = Pace(interval_ms), listed
         self._known: frozenset[str] | None = None
         self._newest: Mapping[str, Newest] = {}
         self._looked = self._checked = 0.0

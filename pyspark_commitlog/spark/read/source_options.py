@@ -19,7 +19,7 @@ from pyspark_commitlog.spark.read.splits import Split
 from pyspark_commitlog.spark.read.topic_selection import QueryGroup, TopicSelection, by_name, by_partition, by_pattern
 from pyspark_commitlog.spark.read.trigger_limits import MAX_TRIGGER_DELAY_MS, TriggerLimits
 from pyspark_commitlog.storage import environment
-from pyspark_commitlog.storage.pace import DEFAULT_PER_HOUR, LEAST_PER_HOUR
+from pyspark_commitlog.storage.pace import DEFAULT_IDLE_POLL_INTERVAL_MS, MAX_IDLE_POLL_INTERVAL_MS
 
 if TYPE_CHECKING:
     from pyspark_commitlog.spark.read.source_offset import SourceOffset
@@ -36,7 +36,7 @@ _SOURCE = ("path", "subscribe", "subscribePattern", "assign", "startingOffsets",
            "endingOffsetsByTimestamp", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
            "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "columns",
            "failOnDataLoss", "groupId", "kafka.group.id", "groupShare", "pushDownPredicate", "principal",
-           "view", "pollRequestsPerHour")  # fmt: skip
+           "view", "idlePollIntervalMs")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class SourceOptions:
     group: QueryGroup | None = None
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     principal: str | None = None
-    poll_requests_per_hour: int = DEFAULT_PER_HOUR
+    idle_poll_interval_ms: int = DEFAULT_IDLE_POLL_INTERVAL_MS
     topic_ids: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def check_incarnations(self, option: str, topic_ids: Mapping[str, str]) -> None:
@@ -131,7 +131,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         newest_per_key=_view(given),
         storage=given.storage,
         principal=given.text("principal") or environment(PRINCIPAL_VARIABLE),
-        poll_requests_per_hour=given.number("pollRequestsPerHour", LEAST_PER_HOUR) or DEFAULT_PER_HOUR,
+        idle_poll_interval_ms=_idle_poll_interval(given),
         topic_ids=_topic_ids(given),
     )
 
@@ -172,6 +172,20 @@ def _limits(given: GivenOptions) -> TriggerLimits:
             f"option 'minOffsetsPerTrigger'='{least}' is above 'maxOffsetsPerTrigger'='{most}': it must not be"
         )
     return limits
+
+
+def _idle_poll_interval(given: GivenOptions) -> int:
+    text = given.text("idlePollIntervalMs")
+    if text is None:
+        return DEFAULT_IDLE_POLL_INTERVAL_MS
+    try:
+        interval = int(text)
+    except ValueError:
+        interval = 0
+    if not 1 <= interval <= MAX_IDLE_POLL_INTERVAL_MS:
+        allowed = f"1 to {MAX_IDLE_POLL_INTERVAL_MS}"
+        raise OptionError(f"option 'idlePollIntervalMs'={text!r}: use a whole number of milliseconds, {allowed}")
+    return interval
 
 
 _SUBSCRIBE = {"subscribe": by_name, "subscribePattern": by_pattern, "assign": by_partition}

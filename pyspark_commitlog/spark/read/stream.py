@@ -69,7 +69,7 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         return super().__getstate__() | asked
 
     def _no_looks(self) -> PacedLooks:
-        return PacedLooks(self._options.poll_requests_per_hour, listed=self._options.selection.pattern is not None)
+        return PacedLooks(self._options.idle_poll_interval_ms, listed=self._options.selection.pattern is not None)
 
     def _awaited(self, known: Mapping[str, str]) -> dict[str, TopicState]:
         """Return the newest states, paced if each look is a request."""
