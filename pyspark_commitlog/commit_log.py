@@ -51,7 +51,7 @@ from pyspark_commitlog.log.read.backlog import backlog
 from pyspark_commitlog.log.read.fetch import fetch
 from pyspark_commitlog.log.read.replica_progress import describe_replication, log_ends
 from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp, find_max_timestamp, find_time
-from pyspark_commitlog.log.repair.verify import Report, RootReport, verify
+from pyspark_commitlog.log.repair.verify import RootReport, TopicReport, verify
 from pyspark_commitlog.log.repair.void import GivenUp
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog, check_partition, nothing_to_delete
@@ -777,7 +777,7 @@ class CommitLog(ReplicatedRoot):
             unnamed += [f"{path}/{name}" for name in storage.names(path) if paths.parse_entry(name) is None]
         return RootReport((*faults, *groups.verify()), (*unnamed, *groups.unnamed()))
 
-    def verify(self, name: str, *, progress: Progress = silent) -> Report:
+    def verify(self, name: str, *, progress: Progress = silent) -> TopicReport:
         """Check every stored byte of a topic against what its newest entries say; reads only.
 
         Args:

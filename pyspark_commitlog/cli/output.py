@@ -12,7 +12,7 @@ from pyspark_commitlog.text import backlog_line, counted, table
 if TYPE_CHECKING:
     from pyspark_commitlog.groups.descriptions import GroupDescription, MaintainedGroup, Moved
     from pyspark_commitlog.log.maintain.run import Maintained
-    from pyspark_commitlog.log.repair.verify import Report
+    from pyspark_commitlog.log.repair.verify import TopicReport
     from pyspark_commitlog.log.repair.void import GivenUp
     from pyspark_commitlog.model import Recovered, Repaired, Replicated, RootDescription
 
@@ -143,7 +143,7 @@ def void_lines(topic: str, given_up: Sequence[GivenUp], *, execute: bool) -> Ite
         yield f"{topic}: nothing was changed; --execute gives them up for ever"
 
 
-def fault_lines(report: Report) -> Iterator[str]:
+def fault_lines(report: TopicReport) -> Iterator[str]:
     """Yield a line per fault, and one that sums up."""
     for fault in report.faults:
         yield f"{report.topic}: FAULT {fault}"

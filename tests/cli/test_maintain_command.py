@@ -33,7 +33,7 @@ from pyspark_commitlog.log.maintain.settle import Settled
 from pyspark_commitlog.log.repair import strays
 from pyspark_commitlog.log.repair import verify as verifying
 from pyspark_commitlog.log.repair.strays import Strays
-from pyspark_commitlog.log.repair.verify import Report, RootReport
+from pyspark_commitlog.log.repair.verify import RootReport, TopicReport
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Progress
 from tests.support.commands import COMMAND, run
@@ -332,7 +332,7 @@ def test_whatever_fails_in_a_topic_the_others_are_verified(
 ) -> None:
     real = topics.verify
 
-    def fails(topic: TopicLog, progress: Progress) -> Report:
+    def fails(topic: TopicLog, progress: Progress) -> TopicReport:
         if topic.name == "flights":
             raise MemoryError("malloc failed")
         return real(topic, progress)

@@ -17,7 +17,7 @@ from pyspark_commitlog.format.paths import entry_name, group_journal, group_memb
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.repair.objects import NamedObject, object_faults
-from pyspark_commitlog.log.repair.verify import Report, verify
+from pyspark_commitlog.log.repair.verify import TopicReport, verify
 from pyspark_commitlog.log.settle_change import Change
 from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.storage import FileInfo, own_writes
@@ -44,7 +44,7 @@ def settled(unlocked: ObjectWorld) -> ObjectWorld:
     return unlocked
 
 
-def look(world: ObjectWorld) -> Report:
+def look(world: ObjectWorld) -> TopicReport:
     return verify(world.handle())
 
 

@@ -29,8 +29,8 @@ _TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """Result of `verify`; faults name file, expectation and finding.
+class TopicReport:
+    """What ``verify`` looked at, and the faults it found: file, expectation, what is there.
 
     Attributes:
         unnamed: orphans, and damaged files of older entries; no faults.
@@ -54,14 +54,14 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class RootReport:
-    """Result of `verify_root`, as in `Report`, without topics."""
+    """What ``verify_root`` found: as in ``TopicReport``, of what belongs to no topic."""
 
     faults: tuple[str, ...]
     unnamed: tuple[str, ...]
 
 
-def verify(topic: TopicLog, progress: Progress = silent) -> Report:
-    """Check a topic part by part; parts that changed meanwhile again.
+def verify(topic: TopicLog, progress: Progress = silent) -> TopicReport:
+    """Check the topic, part by part, each as it is then; what changed while it was looked at is looked at again.
 
     `progress` gets the bytes of segments read, and of all.
 
@@ -81,7 +81,7 @@ def verify(topic: TopicLog, progress: Progress = silent) -> Report:
     checkers += (_stable(make, partial(_Checker.partition, partition=p)) for p in range(journal.partitions))
     checkers.append(_stable(make, _Checker.objects))
     strays = _stable(make, _Checker.strays)
-    return Report(
+    return TopicReport(
         topic.name,
         tuple(dict.fromkeys(fault for checker in [*checkers, strays] for fault in checker.faults)),
         sum(checker.segments for checker in checkers),
