@@ -52,7 +52,7 @@ from pyspark_commitlog.log.read.fetch import fetch
 from pyspark_commitlog.log.read.replica_progress import describe_replication, log_ends
 from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp, find_max_timestamp, find_time
 from pyspark_commitlog.log.repair.verify import RootReport, TopicReport, verify
-from pyspark_commitlog.log.repair.void import GivenUp
+from pyspark_commitlog.log.repair.void import VoidedRange
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog, check_partition, nothing_to_delete
 from pyspark_commitlog.log.write.writers import former_queries
@@ -595,7 +595,7 @@ class CommitLog(ReplicatedRoot):
         *,
         force: bool = False,
         dry_run: bool = False,
-    ) -> tuple[GivenUp, ...]:
+    ) -> tuple[VoidedRange, ...]:
         """Give up records whose segment, chunk or journal entry is lost or damaged, for ever.
 
         Readers skip their offsets, and the partition goes on. Records that can be read stay, unless ``force`` is set.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark_commitlog.groups.descriptions import GroupDescription, MaintainedGroup, Moved
     from pyspark_commitlog.log.maintain.run import Maintained
     from pyspark_commitlog.log.repair.verify import TopicReport
-    from pyspark_commitlog.log.repair.void import GivenUp
+    from pyspark_commitlog.log.repair.void import VoidedRange
     from pyspark_commitlog.model import Recovered, Repaired, Replicated, RootDescription
 
 
@@ -132,7 +132,7 @@ def group_maintained_lines(done: MaintainedGroup) -> Iterator[str]:
         yield f"group {done.group}: removed {done.collected_entries} entries that nothing needs any more"
 
 
-def void_lines(topic: str, given_up: Sequence[GivenUp], *, execute: bool) -> Iterator[str]:
+def void_lines(topic: str, given_up: Sequence[VoidedRange], *, execute: bool) -> Iterator[str]:
     """Yield a line per range that was given up, or would be."""
     for lost in given_up:
         gave_up = f"{'gave' if execute else 'would give'} up offsets {lost.start} to {lost.end - 1}"

@@ -13,7 +13,7 @@ from pyspark_commitlog.errors import ConflictError, UsageError
 from pyspark_commitlog.journal import Slot, Stored
 from pyspark_commitlog.log.objects.salvage_objects import Looked, Salvage, Swap, publish
 from pyspark_commitlog.log.repair.salvage import Range
-from pyspark_commitlog.log.repair.void import Answer, GivenUp, check_ranges, look, settled_ranges, void, voided
+from pyspark_commitlog.log.repair.void import Answer, VoidedRange, check_ranges, look, settled_ranges, void, voided
 from pyspark_commitlog.log.settle_change import Change
 from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.state import TopicState
@@ -25,7 +25,7 @@ _MAX_LOOKS = 100
 
 def give_up(
     topic: TopicLog, topic_id: str, ranges: Mapping[int, Range] | None, *, force: bool = False, dry_run: bool = False
-) -> tuple[GivenUp, ...]:
+) -> tuple[VoidedRange, ...]:
     """Void unreadable records on any storage; see `CommitLog.void`.
 
     Raises:
@@ -68,7 +68,7 @@ class _Look:
         check_ranges(topic, state, ranges or {}, self._salvage.lowest)
         self._fragments = self._salvage.fragments(ranges, known)
 
-    def given_up(self, stored: Stored, state: TopicState) -> tuple[SettleState, tuple[GivenUp, ...]]:
+    def given_up(self, stored: Stored, state: TopicState) -> tuple[SettleState, tuple[VoidedRange, ...]]:
         """Return the settle state used, and the offsets to give up.
 
         A missing file is lost only if a settle entry read after the look needs it (rule R8).
@@ -106,7 +106,7 @@ def _is_passed(before: SettleState, now: SettleState, ends: Iterable[tuple[int, 
     return any(end > before.partition(p).end_offset != now.partition(p).end_offset for p, end in ends)
 
 
-def _void(found: _Look, *, dry_run: bool) -> tuple[GivenUp, ...]:
+def _void(found: _Look, *, dry_run: bool) -> tuple[VoidedRange, ...]:
     topic, topic_id = found.topic, found.topic_id
     settled, given_up = found.given_up(*topic.newest(topic_id))
     if dry_run or not given_up:
@@ -131,7 +131,7 @@ def _void(found: _Look, *, dry_run: bool) -> tuple[GivenUp, ...]:
     return given_up
 
 
-def _check_settled(topic: TopicLog, given_up: Sequence[GivenUp], settled: SettleState) -> None:
+def _check_settled(topic: TopicLog, given_up: Sequence[VoidedRange], settled: SettleState) -> None:
     """Refuse to force away records that a settler may be moving now."""
     stopped = settled.marked
     for lost in given_up:

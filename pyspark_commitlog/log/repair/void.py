@@ -28,7 +28,7 @@ _LOCK_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class GivenUp:
+class VoidedRange:
     """Voided offsets [start, end), or those that would be.
 
     `records` bounds the visible ones: not below the log start, nor compacted away. `why` names file and fault.
@@ -42,7 +42,7 @@ class GivenUp:
 
 
 #: The voiding entry, or nothing to void.
-Answer = Draft[tuple[GivenUp, ...]] | Unchanged[tuple[GivenUp, ...]]
+Answer = Draft[tuple[VoidedRange, ...]] | Unchanged[tuple[VoidedRange, ...]]
 
 
 def void(
@@ -52,7 +52,7 @@ def void(
     *,
     force: bool = False,
     dry_run: bool = False,
-) -> tuple[GivenUp, ...]:
+) -> tuple[VoidedRange, ...]:
     """Void unreadable records; see `CommitLog.void`.
 
     Each attempt rereads everything unsettled (rule R9), under the settlers' lock. Segments are rewritten before the
@@ -92,7 +92,7 @@ def void(
     return given_up
 
 
-def settled_ranges(given_up: Sequence[GivenUp], settled: SettleState) -> dict[int, list[Range]]:
+def settled_ranges(given_up: Sequence[VoidedRange], settled: SettleState) -> dict[int, list[Range]]:
     """Return voided ranges that begin in segments, per partition (pure)."""
     ranges: dict[int, list[Range]] = {}
     for lost in given_up:
@@ -125,7 +125,7 @@ def void_unsynced(topic: TopicLog, topic_id: str) -> bool:
     return bool(given_up)
 
 
-def voided(state: TopicState, settle: SettleState, given_up: tuple[GivenUp, ...], number: int) -> Answer:
+def voided(state: TopicState, settle: SettleState, given_up: tuple[VoidedRange, ...], number: int) -> Answer:
     """Return the voiding entry `number`, without outdated voids (pure)."""
     if not given_up:
         return Unchanged(())
@@ -166,7 +166,7 @@ def look(
     *,
     force: bool,
     since: int = 0,
-) -> tuple[GivenUp, ...]:
+) -> tuple[VoidedRange, ...]:
     """Return the offsets to give up now.
 
     `of_segments` are settled fragments; `since` selects unsynced chunks from that entry on.
@@ -177,7 +177,7 @@ def look(
         sources = {
             partition: [source for source in some if _since(source, since)] for partition, some in sources.items()
         }
-    given_up: list[GivenUp] = []
+    given_up: list[VoidedRange] = []
     for partition in sorted({*sources, *of_segments} if ranges is None else ranges):
         start = settled.partition(partition).end_offset
         unsettled = _fragments(topic, state.topic_id, sources.get(partition, ()), start)
@@ -281,8 +281,8 @@ def _check_ends(fragments: Iterable[Fragment], wanted: Range, where: str) -> Non
             )
 
 
-def _given_up(partition: int, fragments: Sequence[Fragment], log_start: int) -> Iterator[GivenUp]:
-    before: GivenUp | None = None
+def _given_up(partition: int, fragments: Sequence[Fragment], log_start: int) -> Iterator[VoidedRange]:
+    before: VoidedRange | None = None
     for fragment in fragments:
         records = max(0, fragment.end - max(fragment.start, log_start))
         why = fragment.why or "these can be read, and are given up by force"
@@ -291,6 +291,6 @@ def _given_up(partition: int, fragments: Sequence[Fragment], log_start: int) -> 
             continue
         if before is not None:
             yield before
-        before = GivenUp(partition, fragment.start, fragment.end, records, why)
+        before = VoidedRange(partition, fragment.start, fragment.end, records, why)
     if before is not None:
         yield before
