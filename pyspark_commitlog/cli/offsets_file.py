@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from pyspark_commitlog.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.groups.descriptions import Moved
+    from pyspark_commitlog.groups.descriptions import OffsetReset
 
 
-def exported_lines(moved: Sequence[Moved], group: str | None) -> Iterator[str]:
+def exported_lines(moved: Sequence[OffsetReset], group: str | None) -> Iterator[str]:
     """Yield where a reset goes, without a header; each line begins with the group where one is given."""
     before = "" if group is None else f"{_quoted(group)},"
     for row in moved:

@@ -10,7 +10,7 @@ from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.text import backlog_line, counted, table
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.groups.descriptions import GroupDescription, MaintainedGroup, Moved
+    from pyspark_commitlog.groups.descriptions import GroupDescription, MaintainedGroup, OffsetReset
     from pyspark_commitlog.log.maintain.run import Maintained
     from pyspark_commitlog.log.repair.verify import TopicReport
     from pyspark_commitlog.log.repair.void import VoidedRange
@@ -223,7 +223,7 @@ def state_lines(groups: Sequence[GroupDescription]) -> Iterator[str]:
     yield from table(["GROUP", "COORDINATOR", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"], rows)
 
 
-def moved_lines(group: str, moved: Sequence[Moved], *, execute: bool) -> Iterator[str]:
+def moved_lines(group: str, moved: Sequence[OffsetReset], *, execute: bool) -> Iterator[str]:
     """Yield a table of what a reset moved, or would move."""
     rows = [(group, row.topic, row.partition, row.before, row.after) for row in moved]
     yield from table(["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"], rows)

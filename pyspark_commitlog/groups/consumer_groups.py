@@ -27,7 +27,7 @@ from pyspark_commitlog.groups.descriptions import (
     GroupDescription,
     GroupPartition,
     MaintainedGroup,
-    Moved,
+    OffsetReset,
     described_members,
 )
 from pyspark_commitlog.groups.membership.evict import remove_silent
@@ -212,7 +212,7 @@ class Groups:
         shift: int | None = None,
         duration: str | None = None,
         dry_run: bool = True,
-    ) -> tuple[Moved, ...]:
+    ) -> tuple[OffsetReset, ...]:
         """Move a group's offsets in any direction, and raise its generation.
 
         Running queries continue from their checkpoints, but their progress no longer counts for these partitions. Give
@@ -260,7 +260,9 @@ class Groups:
         if not dry_run:
             remove_silent(handle)
             moved = handle.apply("reset", change).result
-        return tuple(sorted((Moved(at.topic, at.partition, before, at.offset) for at, before in moved), key=_place))
+        return tuple(
+            sorted((OffsetReset(at.topic, at.partition, before, at.offset) for at, before in moved), key=_place)
+        )
 
     def delete(self, group: str) -> None:
         """Delete a group with all its offsets and fence its queries.
@@ -383,7 +385,7 @@ def _sides(handle: GroupLog) -> set[str]:
     return named
 
 
-def _place(row: Moved) -> tuple[str, int]:
+def _place(row: OffsetReset) -> tuple[str, int]:
     return row.topic, row.partition
 
 

@@ -67,7 +67,7 @@ class GroupDescription:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class OffsetReset:
     """One move of a reset; ``before`` is None without a commit."""
 
     topic: str

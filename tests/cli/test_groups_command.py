@@ -14,7 +14,7 @@ from pyspark_commitlog.cli.offsets_file import exported_lines, parse_offsets
 from pyspark_commitlog.commit_log import CommitLog as Log
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.groups.consumer_groups import Groups
-from pyspark_commitlog.groups.descriptions import Moved
+from pyspark_commitlog.groups.descriptions import OffsetReset
 from pyspark_commitlog.groups.member_config import MemberConfig
 from pyspark_commitlog.groups.membership.member import GroupMember
 from pyspark_commitlog.storage import process_name
@@ -222,7 +222,7 @@ def test_what_is_read_of_a_file_is_what_was_exported() -> None:
     assert parse_offsets('"t", 0, 1\n t,1,2\n', "f", "g") == {"g": {"t": {0: 1, 1: 2}}}
     assert parse_offsets("", "f", "g") == {"g": {}}
     assert parse_offsets("", "f", None) == {}
-    moved = [Moved("t", 0, None, 5), Moved("u", 1, 3, 4)]
+    moved = [OffsetReset("t", 0, None, 5), OffsetReset("u", 1, 3, 4)]
     groups = ["a\nb", "ü", ' "', "x,y", " x", "y "]
     text = "".join(f"{line}\n" for group in groups for line in exported_lines(moved, group))
     assert parse_offsets(text, "f", None) == {group: {"t": {0: 5}, "u": {1: 4}} for group in groups}

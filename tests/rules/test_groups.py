@@ -21,7 +21,7 @@ from pyspark_commitlog.errors import (
     UsageError,
 )
 from pyspark_commitlog.format.entry import to_json_bytes
-from pyspark_commitlog.groups.consumer_groups import GroupPartition, Moved
+from pyspark_commitlog.groups.consumer_groups import GroupPartition, OffsetReset
 from pyspark_commitlog.groups.state import group_log
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import Position
@@ -206,7 +206,7 @@ def test_a_reset_counts_from_what_is_committed_when_it_lands(world: World) -> No
     commit(world, {0: 1, 1: 1})
     late = on_path(_JOURNAL, "put_if_absent", lambda: commit(world, {0: 6}))
     told = world.log(late).groups.reset("g", shift=2, dry_run=False)
-    assert told == (Moved("t", 0, 6, 8), Moved("t", 1, 1, 3))
+    assert told == (OffsetReset("t", 0, 6, 8), OffsetReset("t", 1, 1, 3))
     assert offsets(world) == {0: 8, 1: 3}
 
 
@@ -303,7 +303,7 @@ def test_a_reset_that_landed_is_known_by_its_write_id_when_its_entry_is_gone(wor
     """Else a put whose anchor and number were collected meanwhile would be of unknown outcome."""
     commit(world, {0: 1})
     slow = on_path(_JOURNAL, "put_if_absent", lambda: collect_entries(world), when="after")
-    assert world.log(slow).groups.reset("g", {"t": [0]}, to="earliest", dry_run=False) == (Moved("t", 0, 1, 0),)
+    assert world.log(slow).groups.reset("g", {"t": [0]}, to="earliest", dry_run=False) == (OffsetReset("t", 0, 1, 0),)
     assert world.log().groups.describe("g").generation == 1
     assert offsets(world) == {0: 8, 1: None}
 
@@ -388,7 +388,7 @@ def test_a_damaged_entry_is_told_and_named(world: World) -> None:
 
 def test_a_reset_tells_first_and_does_it_when_told_to(world: World) -> None:
     commit(world, {0: 5})
-    plan = (Moved("t", 0, 5, 0), Moved("t", 1, None, 0))
+    plan = (OffsetReset("t", 0, 5, 0), OffsetReset("t", 1, None, 0))
     assert world.log().groups.reset("g", to="earliest") == plan
     assert (offsets(world), entries(world)) == ({0: 5, 1: None}, [1])
     assert world.log().groups.reset("g", to="earliest", dry_run=False) == plan
@@ -399,13 +399,19 @@ def test_resets_by_time_offset_and_one_by_one(world: World) -> None:
     groups, now = world.log().groups, world.clock.now_ms()
     commit(world, {0: 5, 1: 5})
     world.clock.advance(90_000)
-    assert groups.reset("g", timestamp=now) == (Moved("t", 0, 5, 0), Moved("t", 1, 5, 0))
-    assert groups.reset("g", duration="PT1M") == (Moved("t", 0, 5, 9), Moved("t", 1, 5, 9))
-    assert groups.reset("g", duration="PT1S") == (Moved("t", 0, 5, 10), Moved("t", 1, 5, 10))
-    assert groups.reset("g", {"t": [1]}, offset=3) == (Moved("t", 1, 5, 3),)
-    assert groups.reset("g", to={"t": {1: 7, 0: 2}}, dry_run=False) == (Moved("t", 0, 5, 2), Moved("t", 1, 5, 7))
+    assert groups.reset("g", timestamp=now) == (OffsetReset("t", 0, 5, 0), OffsetReset("t", 1, 5, 0))
+    assert groups.reset("g", duration="PT1M") == (OffsetReset("t", 0, 5, 9), OffsetReset("t", 1, 5, 9))
+    assert groups.reset("g", duration="PT1S") == (OffsetReset("t", 0, 5, 10), OffsetReset("t", 1, 5, 10))
+    assert groups.reset("g", {"t": [1]}, offset=3) == (OffsetReset("t", 1, 5, 3),)
+    assert groups.reset("g", to={"t": {1: 7, 0: 2}}, dry_run=False) == (
+        OffsetReset("t", 0, 5, 2),
+        OffsetReset("t", 1, 5, 7),
+    )
     assert offsets(world) == {0: 2, 1: 7}
-    assert groups.reset("new", ["t"], to="current", dry_run=False) == (Moved("t", 0, None, 10), Moved("t", 1, None, 10))
+    assert groups.reset("new", ["t"], to="current", dry_run=False) == (
+        OffsetReset("t", 0, None, 10),
+        OffsetReset("t", 1, None, 10),
+    )
     assert groups.list() == ("g", "new")
 
 
