@@ -110,7 +110,7 @@ bench-replicas: java $(BENCH_INSTALLED) ## Measure three replicas next to Kafka 
 bench-root-loss: install ## Measure how long topics and groups are away when the root is lost, or hangs, that leads 1,100 of them
 	PYTHONPATH=$(CURDIR) .venv/bin/python benchmarks/root_loss.py $(ARGS)
 	PYTHONPATH=$(CURDIR) .venv/bin/python benchmarks/root_loss.py --how hangs $(ARGS)
-	PYTHONPATH=$(CURDIR) .venv/bin/python benchmarks/root_loss.py --by replicate $(ARGS)
+	PYTHONPATH=$(CURDIR) .venv/bin/python benchmarks/root_loss.py --by sync $(ARGS)
 
 bench-peers: java $(BENCH_INSTALLED) $(SAIL_INSTALLED) ## Fetch the peers: Kafka, its connector for Spark and a Python client, Delta, S3A, Sail (Maven, pip)
 	$(WITH_JAVA) $(PYSPARK_PYTHON) benchmarks/fetch_peers.py

@@ -1,12 +1,12 @@
 """What the loss of a root costs that leads many topics and groups: until each of them goes on.
 
-    python benchmarks/root_loss.py [--topics 1000] [--groups 100] [--how away|hangs] [--by use|replicate]
+    python benchmarks/root_loss.py [--topics 1000] [--groups 100] [--how away|hangs] [--by use|sync]
                                    [--directory /tmp]
 
 Three roots with data on this disk, and one that decides. ``away``: the leader's directory is renamed. ``hangs``: what
 is read first there is a FIFO that nobody writes to, so the call waits in the kernel. ``use``: one process writes and
-reads every topic, and commits for every group, which elects each leader on the way. ``replicate``: one runs
-``CommitLog.replicate()`` first, as ``commitlog replicate`` does, which elects them all.
+reads every topic, and commits for every group, which elects each leader on the way. ``sync``: one runs
+``CommitLog.replicate()`` first, as ``commitlog replicas sync`` does, which elects them all.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def main() -> None:
     asked.add_argument("--topics", type=int, default=1000)
     asked.add_argument("--groups", type=int, default=100)
     asked.add_argument("--how", choices=["away", "hangs"], default="away")
-    asked.add_argument("--by", choices=["use", "replicate"], default="use")
+    asked.add_argument("--by", choices=["use", "sync"], default="use")
     asked.add_argument("--directory", default=None)
     given = asked.parse_args()
     logging.getLogger("pyspark_commitlog").setLevel(logging.ERROR)
@@ -128,10 +128,10 @@ def main() -> None:
         )
         lose(home / "a", given.how)
         since = Since()
-        if given.by == "replicate":
+        if given.by == "sync":
             with suppress(ExceptionGroup):  # groups have a replica at the lost root
                 CommitLog(path).replicate()
-            since.say("replicate has run")
+            since.say("sync has run")
         measure(path, names, followed, since)
     finally:
         if given.how == "hangs" and (home / "a" / "commitlog.json").exists():

@@ -93,7 +93,7 @@ def _take_settled(
         if head is None or there.settled is None or there.sequence > head.sequence:
             raise ReplicaNotAvailableError(
                 f"it has settled entry {there.sequence}, and {topic.storage.url} has learned less: run `commitlog "
-                "replicate`"
+                "replicas sync`"
             )
 
     for other in holding:

@@ -24,7 +24,7 @@ from pyspark_commitlog.cli.groups import groups
 from pyspark_commitlog.cli.offsets import delete_records, offsets
 from pyspark_commitlog.cli.output import dumped_line, fault_lines, group_maintained_lines, maintained_lines, void_lines
 from pyspark_commitlog.cli.produce import produce
-from pyspark_commitlog.cli.replicas import elect, repair, replicas, replicate
+from pyspark_commitlog.cli.replicas import replicas
 from pyspark_commitlog.cli.shared import (
     AsJson,
     Root,
@@ -72,9 +72,6 @@ app.add_typer(checkpoint, name="checkpoint")
 app.command()(produce)
 app.command()(cat)
 app.command()(copy)
-app.command()(elect)
-app.command()(replicate)
-app.command()(repair)
 app.command()(offsets)
 app.command("delete-records")(delete_records)
 app.command("spark-conf")(spark_conf)

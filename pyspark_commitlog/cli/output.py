@@ -156,8 +156,8 @@ def fault_lines(report: TopicReport) -> Iterator[str]:
         )
     if report.faults and report.replicated:
         yield (
-            f"{report.topic}: the faults are in {report.root}: `commitlog repair {report.root} {report.topic}` fetches "
-            "what is damaged from other roots"
+            f"{report.topic}: the faults are in {report.root}: `commitlog replicas repair {report.root} "
+            f"{report.topic}` fetches what is damaged from other roots"
         )
     what = counted(len(report.faults), "fault") if report.faults else "no fault"
     yield (

@@ -1,4 +1,4 @@
-"""``commitlog replicas …``, ``elect``, ``replicate`` and ``repair``: roots that belong together."""
+"""``commitlog replicas``: roots that belong together."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark_commitlog.model import Replicated
 
 replicas = typer.Typer(
-    help="Make and show roots that belong together: their topics have replicas.", no_args_is_help=True
+    help="Make, show, sync and repair roots that belong together: their topics have replicas.", no_args_is_help=True
 )
 
 
@@ -158,6 +158,7 @@ def recover(
     raise typer.Exit(1 if any(each.fault or each.failed for each in found) else 0)
 
 
+@replicas.command()
 def elect(
     root: Root,
     topic: Topic,
@@ -189,7 +190,8 @@ def elect(
 _HOPELESS = (NotFoundError, StorageDeniedError, UnsupportedError, UsageError)
 
 
-def replicate(
+@replicas.command()
+def sync(
     root: Root,
     topic: Annotated[
         str | None, typer.Argument(help="A topic; all without one.", autocompletion=complete_topic)
@@ -222,6 +224,7 @@ def _catch_up(log: CommitLog, stop: threading.Event) -> None:
         complain_of(error)
 
 
+@replicas.command()
 def repair(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
     """Fetch what is damaged, or missing, at this root from the others that have it; all segments are read.
 

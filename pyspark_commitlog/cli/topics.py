@@ -199,7 +199,7 @@ def _change(
             done.append(f"it has {partitions} partitions")
         if factor is not None:
             for root, why in log.set_replication_factor(topic, factor).failed.items():
-                complain(f"root {root} has not caught up, `commitlog replicate` goes on: {why}")
+                complain(f"root {root} has not caught up, `commitlog replicas sync` goes on: {why}")
             done.append(f"its replication factor is {factor}")
     except Exception:
         if done:

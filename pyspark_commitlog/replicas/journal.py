@@ -130,7 +130,7 @@ class ReplicatedJournal(Journal):
             if clock.monotonic() >= until:
                 raise ReplicaNotAvailableError(
                     f"{self._storage.url}/{self._directory} ends with entry {newest.sequence if newest else 0} so far, "
-                    f"and entry {sequence} was read at another root: `commitlog replicate` has this one learn it"
+                    f"and entry {sequence} was read at another root: `commitlog replicas sync` has this one learn it"
                 )
             clock.sleep(_PAUSE_SECONDS)
 
@@ -158,7 +158,7 @@ class ReplicatedJournal(Journal):
             if clock.monotonic() >= until and not self._shows(known):
                 raise ReplicaNotAvailableError(
                     f"{self._storage.url}/{self._directory}: an election that this root does not show yet may have "
-                    f"made void what is missing here: `commitlog replicate` has it learn entry {known.sequence}"
+                    f"made void what is missing here: `commitlog replicas sync` has it learn entry {known.sequence}"
                 )
             clock.sleep(_PAUSE_SECONDS)
         return True

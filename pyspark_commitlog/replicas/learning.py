@@ -104,7 +104,7 @@ class Replica:
         raise RestoredError(
             f"{self.storage.url}/{self.unit.directory}: entry {missing} is missing, and not settled, below entry "
             f"{newest.sequence}: the root was restored from a copy while others wrote there, or has lost files. "
-            f"Nothing of it counts: run `commitlog repair {self.storage.url}`"
+            f"Nothing of it counts: run `commitlog replicas repair {self.storage.url}`"
         )
 
     def check(self) -> None:

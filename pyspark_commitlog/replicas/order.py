@@ -408,7 +408,7 @@ class _LackingError(Exception):
         if self.reason in (Reason.NOT_ON_LEADER, Reason.NOT_ON_METADATA):
             return NotLeaderError(
                 f"{self.unit}: NOT_LEADER_OR_FOLLOWER: nothing was written: {self}. Run the write again; if the "
-                "root of the leader is gone, `commitlog elect` names another"
+                "root of the leader is gone, `commitlog replicas elect` names another"
             )
         return NotEnoughReplicasError(
             f"{self.unit}: NOT_ENOUGH_REPLICAS: nothing was written: {self}; {len(self.state.isr)} of "

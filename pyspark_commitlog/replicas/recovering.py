@@ -43,12 +43,12 @@ from pyspark_commitlog.storage.os_errors import is_eio
 logger = logging.getLogger("pyspark_commitlog.replicas")
 
 _REMEDY = (
-    "Restore it there (`commitlog repair` fetches what others have), and run this again; or switch that root off, and "
-    "give it up, too: what it alone has is gone then"
+    "Restore it there (`commitlog replicas repair` fetches what others have), and run this again; or switch that root "
+    "off, and give it up, too: what it alone has is gone then"
 )
 _REMEDY_OF_SETTINGS = (
     "Nobody can change them until then: restore the file at one of these roots, and run this again, or `commitlog "
-    "replicate`"
+    "replicas sync`"
 )
 #: Attempts while entries are collected as they are copied.
 _TRIES = 5

@@ -224,7 +224,7 @@ def _come_near(
             lacks = newest.sequence - learned
             raise LaggingError(
                 f"{places.unit.directory}: root {root} still lags {lacks} entries. It learns on with the next run, or "
-                "by `commitlog replicate` of this topic alone", lacks,
+                "by `commitlog replicas sync` of this topic alone", lacks,
             )  # fmt: skip
     raise ReplicaNotAvailableError(
         f"{places.unit.directory}: root {root} lags {newest.sequence - learned} entries after {_ROUNDS} rounds: others "

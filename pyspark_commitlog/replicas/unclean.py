@@ -45,7 +45,7 @@ def draft_unclean_election(
     if places.roots.answers(state.leader):
         raise NotLeaderError(
             f"{where}: root {state.leader} leads and answers: a root that is not in sync would lose what that has. "
-            "`commitlog replicate` brings it in sync"
+            "`commitlog replicas sync` brings it in sync"
         )
     chosen = _candidate(places, base, wanted)
     has = chosen.whole.union(n for n in {*state.on, *chosen.living} if n <= chosen.learned)

@@ -1,4 +1,4 @@
-"""``commitlog replicas``, ``elect``, ``replicate`` and what ``topics`` says of replicas, as processes of their own."""
+"""``commitlog replicas`` and what ``topics`` says of replicas, as processes of their own."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_topics_that_lack_a_replica_or_a_leader(roots: tuple[str, str, str], tmp
     (tmp_path / "a").rename(tmp_path / "away")
     assert named("--unavailable-partitions") == ["t"]
     assert named("--under-replicated-partitions") == []
-    run("replicate", b, code=1)
+    run("replicas", "sync", b, code=1)
     assert named("--unavailable-partitions") == []
     assert named("--under-replicated-partitions") == ["t"]
 
@@ -121,17 +121,17 @@ def test_a_root_is_lost_and_comes_back(roots: tuple[str, str, str], tmp_path: Pa
     known = ids(a)
     send(a, b"1\n")
     (tmp_path / "a").rename(tmp_path / "away")
-    lines, _ = run("replicate", b, "t", code=1)
+    lines, _ = run("replicas", "sync", b, "t", code=1)
     assert lines[0] == f"t: root {known[b]} leads now: the former leader does not answer"
     assert f"root {known[a]} lacks what was decided" in lines[1]
     send(f"{a},{b}", b"2\n")
     (tmp_path / "away").rename(tmp_path / "a")
-    (line,) = run("replicate", c, "--json")[0]
+    (line,) = run("replicas", "sync", c, "--json")[0]
     told = json.loads(line)
     assert (told["topic"], told["leader"], told["joined"], told["failed"]) == ("t", known[b], [known[a]], {})
-    assert run("replicate", c)[0] == []
-    assert run("elect", c, "t", "--to", a)[0] == [f"t: {a} ({known[a]}) leads"]
-    assert json.loads(run("elect", c, "t", "--to", known[c], "--json")[0][0]) == {
+    assert run("replicas", "sync", c)[0] == []
+    assert run("replicas", "elect", c, "t", "--to", a)[0] == [f"t: {a} ({known[a]}) leads"]
+    assert json.loads(run("replicas", "elect", c, "t", "--to", known[c], "--json")[0][0]) == {
         "topic": "t", "leader": known[c], "leader_url": c,
     }  # fmt: skip
     for root in roots:
@@ -141,20 +141,20 @@ def test_a_root_is_lost_and_comes_back(roots: tuple[str, str, str], tmp_path: Pa
 def test_what_can_not_be_is_refused(roots: tuple[str, str, str], tmp_path: Path) -> None:
     alone = str(tmp_path / "alone")
     CommitLog(alone).create_topic("t")
-    assert "stands alone" in run("replicate", alone, code=2)[1]
-    assert "stands alone" in run("replicate", alone, "--watch", code=2)[1]
-    assert "stands alone" in run("elect", alone, "t", code=2)[1]
-    assert "none of the roots that hold data" in run("elect", roots[0], "t", "--to", alone, code=2)[1]
-    assert "unknown topic" in run("replicate", roots[0], "nobody", code=1)[1]
+    assert "stands alone" in run("replicas", "sync", alone, code=2)[1]
+    assert "stands alone" in run("replicas", "sync", alone, "--watch", code=2)[1]
+    assert "stands alone" in run("replicas", "elect", alone, "t", code=2)[1]
+    assert "none of the roots that hold data" in run("replicas", "elect", roots[0], "t", "--to", alone, code=2)[1]
+    assert "unknown topic" in run("replicas", "sync", roots[0], "nobody", code=1)[1]
     (tmp_path / "m").rename(tmp_path / "away")
-    assert "does not answer" in run("replicate", roots[0], code=1)[1]
+    assert "does not answer" in run("replicas", "sync", roots[0], code=1)[1]
 
 
 def test_watch_goes_on_until_a_signal(roots: tuple[str, str, str], tmp_path: Path) -> None:
     a, b, _ = roots
     (tmp_path / "a").rename(tmp_path / "away")
     watching = subprocess.Popen(
-        [*COMMAND, "replicate", b, "t", "--watch", "--every", "0.1", "--json"], stdout=subprocess.PIPE
+        [*COMMAND, "replicas", "sync", b, "t", "--watch", "--every", "0.1", "--json"], stdout=subprocess.PIPE
     )
     assert watching.stdout is not None
     try:
@@ -205,7 +205,7 @@ def test_watch_goes_on_where_its_root_is_away_for_a_while(
     )
     monkeypatch.setattr(replicas_module, "stopped_by_signals", lambda: stop)
     monkeypatch.setattr(Log, "catch_up", lambda *_: None)
-    done = CliRunner().invoke(app, ["replicate", str(b), "--watch", "--json"])
+    done = CliRunner().invoke(app, ["replicas", "sync", str(b), "--watch", "--json"])
     assert done.exit_code == 0, done.stderr
     assert [json.loads(line)["topic"] for line in done.stdout.splitlines()] == ["t"] * 3
     away, refused = done.stderr.splitlines()
@@ -215,7 +215,7 @@ def test_watch_goes_on_where_its_root_is_away_for_a_while(
 
 def test_watch_ends_where_its_first_round_can_do_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replicas_module, "stopped_by_signals", Between)
-    done = CliRunner().invoke(app, ["replicate", str(tmp_path / "nothing"), "--watch"])
+    done = CliRunner().invoke(app, ["replicas", "sync", str(tmp_path / "nothing"), "--watch"])
     assert done.exit_code == 1
     assert done.stderr.startswith("error: there is no commit log at ")
 
@@ -249,8 +249,8 @@ def test_an_unclean_election_is_asked_for(roots: tuple[str, str, str], tmp_path:
     (tmp_path / "a").rename(tmp_path / "away-a")
     for name in "bc":
         (tmp_path / f"away-{name}").rename(tmp_path / name)
-    assert "gone" in run("elect", roots[1], "t", code=1)[1]
-    (line,), told = run("elect", roots[1], "t", "--unclean", "--json")
+    assert "gone" in run("replicas", "elect", roots[1], "t", code=1)[1]
+    (line,), told = run("replicas", "elect", roots[1], "t", "--unclean", "--json")
     assert "UNCLEAN" in told
     assert json.loads(line)["leader_url"] in roots[1:]
 
@@ -287,12 +287,11 @@ def test_what_is_damaged_is_named_and_repaired(roots: tuple[str, str, str]) -> N
     path = next(path for path in sorted(journal.iterdir()) if b"record" in path.read_bytes())
     path.write_bytes(path.read_bytes().replace(b"record", b"recorD"))
     lines, _ = run("verify", roots[1], code=1)
-    assert f"t: the faults are in {roots[1]}: `commitlog repair {roots[1]} t` fetches what is damaged" in "\n".join(
-        lines
-    )
-    assert run("repair", roots[1])[0] == [f"t: fetched topics/t/journal/{path.name}"]
-    assert run("repair", roots[1], "t")[0] == [f"t: nothing is damaged in {roots[1]}"]
-    (done,) = run("repair", roots[1], "--json")[0]
+    remedy = f"`commitlog replicas repair {roots[1]} t` fetches what is damaged"
+    assert f"t: the faults are in {roots[1]}: {remedy}" in "\n".join(lines)
+    assert run("replicas", "repair", roots[1])[0] == [f"t: fetched topics/t/journal/{path.name}"]
+    assert run("replicas", "repair", roots[1], "t")[0] == [f"t: nothing is damaged in {roots[1]}"]
+    (done,) = run("replicas", "repair", roots[1], "--json")[0]
     assert json.loads(done) == {
         "topic": "t", "root": roots[1], "files": [], "ranges": [], "left": [], "away": [],
     }  # fmt: skip

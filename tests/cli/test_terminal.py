@@ -84,7 +84,7 @@ LACKS = f"topics/t/journal: root ID lacks what was decided: /nowhere/{SHOWN} (ro
     [
         (("replicas", "list", "ROOT"), 0, f"no answer from /nowhere/{SHOWN}: "),
         (("topics", "describe", "ROOT", "t"), 0, f"Isr: ROOT,/nowhere/{SHOWN}\n"),
-        (("replicate", "ROOT"), 1, f"lacks what was decided: /nowhere/{SHOWN} (root "),
+        (("replicas", "sync", "ROOT"), 1, f"lacks what was decided: /nowhere/{SHOWN} (root "),
         (("replicas", "remove", "ROOT", "x"), 2, f"none of the roots that hold data: ROOT (root ID), /nowhere/{SHOWN}"),
         (("maintain", "ROOT", "--once"), 0, f"{LACKS} does not answer"),
         (("-v", "maintain", "ROOT", "--once"), 0, f" WARNING pyspark_commitlog.replicas: {LACKS} does not answer"),

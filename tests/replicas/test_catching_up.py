@@ -89,20 +89,20 @@ def test_who_is_stopped_leaves_the_segments_that_it_copies(fast_path: Path, capl
 
 
 @pytest.mark.parametrize(
-    "by", ["replicate", "maintain", "maintain --once", "maintain --every 0.2", "replicate --watch --every 0.2"]
+    "by", ["replicate", "maintain", "maintain --once", "maintain --every 0.2", "replicas sync --watch --every 0.2"]
 )
 def test_a_round_of_all_topics_copies_segments(fast_path: Path, by: str) -> None:
-    roots, (name, *options) = lagging(fast_path), by.split()
-    if options == ["--once"]:
-        run(name, str(fast_path / "a"), *options)
-    elif options:
-        with subprocess.Popen([*COMMAND, name, str(fast_path / "a"), *options]) as service:
+    roots, command = lagging(fast_path), [*by.split(), str(fast_path / "a")]
+    if "--once" in command:
+        run(*command)
+    elif "--every" in command:
+        with subprocess.Popen([*COMMAND, *command]) as service:
             until = time.monotonic() + 60
             while roots.isr() != "abc" and time.monotonic() < until:
                 time.sleep(0.1)
             service.terminate()
     else:
-        getattr(roots.log("a"), name)()
+        getattr(roots.log("a"), by)()
     assert roots.isr() == "abc"
     whole(roots, expected())
 

@@ -182,7 +182,7 @@ def test_a_root_that_lags_says_how_far_and_what_to_do(roots: Replicated) -> None
     done = take_turn(roots.order())
     assert done.lagging == {roots.id_of("c"): 36}
     assert "still lags 36 entries" in done.failed[roots.id_of("c")]
-    assert "`commitlog replicate` of this topic alone" in done.failed[roots.id_of("c")]
+    assert "`commitlog replicas sync` of this topic alone" in done.failed[roots.id_of("c")]
 
 
 def test_a_root_that_needs_long_for_an_entry_does_not_join_for_it(roots: Replicated) -> None:

@@ -319,7 +319,7 @@ def test_nothing_is_taken_beyond_what_is_learned(roots: Replicated, monkeypatch:
     monkeypatch.setattr(copying._Copy, "_frames", gone)
     done = roots.log("b").repair("t")
     assert once
-    assert any("run `commitlog replicate`" in each for each in done.away)
+    assert any("run `commitlog replicas sync`" in each for each in done.away)
     topic = roots.at("b")
     assert topic.journal.head() == head
     assert topic.settled(topic.newest()[1].topic_id)[1].through == before.through
@@ -628,7 +628,7 @@ def test_nothing_is_taken_from_a_root_that_was_compacted_beyond_what_is_known_he
     roots.take_away("c")
     damage_frame(roots, "b", 1)
     done = roots.log("b").repair("t")
-    assert "run `commitlog replicate` first" in done.left[0]
+    assert "run `commitlog replicas sync` first" in done.left[0]
     roots.give_back("c")
     assert roots.log("b").repair("t").left == ()
     assert roots.values("b") == [b"living", b"x", b"y"]

@@ -120,8 +120,8 @@ def test_what_no_root_has_is_said_and_can_be_given_up(fast_path: Path) -> None:
     done = roots.log("a").set_replication_factor("t", 3)
     assert len(done.failed) == 2
     assert all("partition 0 is damaged, so nothing is copied from there" in why for why in done.failed.values())
-    assert all("`commitlog repair " in why for why in done.failed.values())
-    with pytest.raises(CorruptionError, match=f"commitlog repair {fast_path / 'a'}"):
+    assert all("`commitlog replicas repair " in why for why in done.failed.values())
+    with pytest.raises(CorruptionError, match=f"commitlog replicas repair {fast_path / 'a'}"):
         roots.values("a")
     with pytest.raises(CorruptionError):
         settle_at(roots, "a")

@@ -88,8 +88,8 @@ class TopicSegments:
             if settled.damaged:
                 raise CorruptionError(
                     f"topic {self._name!r} in {donor.url}: partition {settled.damaged[0].partition} is damaged, so "
-                    f"nothing is copied from there: {settled.damaged[0].why}. `commitlog repair {donor.url}` fetches "
-                    "from other roots what they have of it"
+                    f"nothing is copied from there: {settled.damaged[0].why}. `commitlog replicas repair {donor.url}` "
+                    "fetches from other roots what they have of it"
                 )
             if (found := reached(topic, settled)) is not None:
                 return SettledTopic(found.sequence, found.entry.write_id, topic.state_of(found.entry), settled)
@@ -128,7 +128,8 @@ class TopicSegments:
         with copy.into.settling(state.topic_id) as held:
             if not held:
                 raise ReplicaNotAvailableError(
-                    f"topic {self._name!r}: {copy.into.busy} settles at {target.url}: run `commitlog replicate` again"
+                    f"topic {self._name!r}: {copy.into.busy} settles at {target.url}: run `commitlog replicas sync` "
+                    "again"
                 )
             return copy.publish()
 
@@ -270,7 +271,7 @@ class _Copy:
 
     def _overtaken(self) -> CommitLogError:
         where = f"topic {self.into.name!r} in {self.into.storage.url}"
-        return ReplicaNotAvailableError(f"{where} was settled meanwhile: run `commitlog replicate` again")
+        return ReplicaNotAvailableError(f"{where} was settled meanwhile: run `commitlog replicas sync` again")
 
     def _lacks(self, partition: int, before: SettledPartition) -> bool:
         ends = self.settled.partition(partition).end_offset

@@ -136,7 +136,7 @@ class Donor:
         if seen > learned:
             raise ReplicaNotAvailableError(
                 f"compaction has come to offset {seen} there, and only offsets below {learned} are known here: run "
-                "`commitlog replicate` first"
+                "`commitlog replicas sync` first"
             )
 
     def frames(self, partition: int, start: int, end: int, voids: Sequence[Void]) -> Iterator[Timed]:

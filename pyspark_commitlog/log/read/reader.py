@@ -259,7 +259,7 @@ class PartitionReader:
         what = "is missing" if isinstance(error, FileNotFoundError) else str(error)
         remedy = "restore it from a copy"
         if self._view.topic.is_replicated:
-            remedy = f"`commitlog repair {self._topic.storage.url}` fetches it from another root"
+            remedy = f"`commitlog replicas repair {self._topic.storage.url}` fetches it from another root"
         return CorruptionError(
             f"topic {self._topic.name!r} partition {self._partition} offset {position}: {span.path} {what}. The newest "
             f"entries still name it: {remedy}"

@@ -307,7 +307,7 @@ def unsettled_frames(
 
 #: Advice for damaged unsettled records.
 WAY_OUT = (
-    "Restore it from a copy (`commitlog repair` does, where the topic has replicas); if there is none, "
+    "Restore it from a copy (`commitlog replicas repair` does, where the topic has replicas); if there is none, "
     "`commitlog void` gives it up"
 )
 

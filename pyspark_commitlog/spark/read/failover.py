@@ -60,6 +60,7 @@ def _await(topic: TopicLog, wanted: OffsetRange) -> None:
         if clock.monotonic() >= until:
             raise ReplicaNotAvailableError(
                 f"topic {topic.name!r} partition {wanted.partition}: {topic.storage.url} shows offsets up to "
-                f"{state.log_end[wanted.partition]} only, and {wanted.end} was read elsewhere: `commitlog replicate`"
+                f"{state.log_end[wanted.partition]} only, and {wanted.end} was read elsewhere: run "
+                "`commitlog replicas sync`"
             )
         clock.sleep(_PAUSE)
