@@ -10,9 +10,10 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from pyspark_commitlog import __version__
 from pyspark_commitlog.cli.access import access
@@ -61,8 +62,25 @@ if TYPE_CHECKING:
     from pyspark_commitlog.commit_log import CommitLog
     from pyspark_commitlog.log.maintain.run import Maintained
 
+
+class _Commands(TyperGroup):
+    """The top-level commands; for an unknown one they suggest the subcommands of that name."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the arguments name, or end with a usage error."""
+        name = args[0]
+        groups = [group for group, command in self.commands.items() if name in getattr(command, "commands", ())]
+        if groups and name not in self.commands and not ctx.resilient_parsing:
+            suggestions = ", ".join(f"'{group} {name}'" for group in groups)
+            ctx.fail(f"No such command {name!r}. Did you mean {suggestions}?")
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
-    no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=_Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(topics, name="topics")
 app.add_typer(groups, name="groups")

@@ -76,6 +76,21 @@ def test_help_by_its_short_name(command: list[str]) -> None:
     assert run(*command, "-h")[0]
 
 
+@pytest.mark.parametrize(
+    ("command", "suggested"),
+    [
+        ("elect", ". Did you mean 'replicas elect'?"),
+        ("repair", ". Did you mean 'replicas repair'?"),
+        ("list", ". Did you mean 'topics list', 'groups list', "),
+    ],
+)
+def test_an_unknown_command_suggests_subcommands_of_that_name(root: str, command: str, suggested: str) -> None:
+    lines, told = run(command, root, code=2)
+    assert lines == []
+    assert f"No such command '{command}'{suggested}" in told
+    assert completions(command, root, "or") == []
+
+
 def test_what_the_system_refuses_is_one_line(root: str, tmp_path: Path) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run([*COMMAND, "topics", "list", root], stdout=full, stderr=subprocess.PIPE, check=False)
