@@ -83,6 +83,7 @@ def test_help_by_its_short_name(command: list[str]) -> None:
         ("repair", ". Did you mean 'replicas repair'?"),
         ("list", ". Did you mean 'topics list', 'groups list', "),
     ],
+    ids=["elect", "repair", "list"],
 )
 def test_an_unknown_command_suggests_subcommands_of_that_name(root: str, command: str, suggested: str) -> None:
     lines, told = run(command, root, code=2)
