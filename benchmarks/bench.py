@@ -105,7 +105,7 @@ class Bench:
         """Return the root of a topic that holds all records, settled."""
         root = self.root(keep=True)
         self.write(root)
-        CommitLog(root).maintain(TOPIC)
+        CommitLog(root).topic(TOPIC).maintain()
         return root
 
     @cached_property
@@ -133,7 +133,7 @@ class Bench:
 
     def floor_options(self, root: str) -> dict[str, str]:
         """Return the options that make the floor's source yield as many records per partition as a topic has."""
-        counts = [partition.high_watermark for partition in CommitLog(root).describe(TOPIC).partitions]
+        counts = [partition.high_watermark for partition in CommitLog(root).topic(TOPIC).describe().partitions]
         return {"records": ",".join(map(str, counts)), "sample": str(self.sample)}
 
     def drain(self, writer: DataStreamWriter, checkpoint: str = "") -> None:

@@ -42,8 +42,8 @@ def prepare(root: str, stream: str, records: int) -> None:
     log.create_topic(TOPIC, 4, {"retention.ms": -1})
     for number, first in enumerate(range(0, records, CHUNK)):
         for batch in events(min(CHUNK, records - first), number).combine_chunks().to_batches(max_chunksize=100_000):
-            append(log.topic(TOPIC), batch)
-    log.maintain(TOPIC)
+            append(log.root.topic(TOPIC), batch)
+    log.topic(TOPIC).maintain()
     with Consumer(root, TOPIC, auto_offset_reset="earliest", fetch_max_bytes=2**40) as consumer:
         table = consumer.poll_arrow(columns=["key", "value", "timestamp"])
     options = pa.ipc.IpcWriteOptions(compression=pa.Codec("lz4", compression_level=-3))
@@ -98,7 +98,7 @@ def reading(work: Path, records: int, runs: int) -> None:
 
 def write(root: str, seconds: float, pipe: Connection) -> None:
     """Commit records at the rate; tell when each commit returned, by the offset after it."""
-    topic = CommitLog(root).topic(TOPIC)
+    topic = CommitLog(root).root.topic(TOPIC)
     topic_id = topic.newest()[1].topic_id
     sent, returned = 0, []
     began = time.monotonic()

@@ -14,7 +14,7 @@ import statistics
 import time
 import uuid
 
-from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.log.maintain.settle import settle_after_commit
 from pyspark_commitlog.log.settling.settle_load import forget_all, is_look_due, waiting_of
 from pyspark_commitlog.log.topic import TopicLog

@@ -20,7 +20,7 @@ PAUSE = 0.002
 def main() -> None:
     """Feed until the time is over."""
     root, name, rate, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4])
-    topic = CommitLog(root).topic(name)
+    topic = CommitLog(root).root.topic(name)
     began, sent, total = time.time(), 0, int(rate * seconds)
     while sent < total:
         due = min(total, int((time.time() - began) * rate))

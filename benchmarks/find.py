@@ -58,9 +58,9 @@ def topic_of(root: Path, count: int, size: int, **config: int) -> str:
     with mock.patch("os.fsync"):
         log.create_topic(TOPIC, 1, {"retention.ms": -1, "inline.max.bytes": 0, "compression.type": "none", **stored})
         for batch in records(count, size):
-            staged = stage(log.topic(TOPIC), batch)
-            commit(log.topic(TOPIC), staged.topic_id, [staged])
-            log.maintain(TOPIC)
+            staged = stage(log.root.topic(TOPIC), batch)
+            commit(log.root.topic(TOPIC), staged.topic_id, [staged])
+            log.topic(TOPIC).maintain()
     return str(root)
 
 
@@ -81,12 +81,12 @@ def microseconds(root: str, count: int, lookup: Lookup, *, warm: bool) -> float:
     """Return the median time of a look-up."""
     chance = random.Random(1)
     log = CommitLog(root)
-    topic = log.topic(TOPIC)
+    topic = log.root.topic(TOPIC)
     lookup(topic, 0)
     taken = []
     for _ in range(LOOKUPS):
         offset = chance.randrange(count)
-        handle = topic if warm else log.topic(TOPIC)
+        handle = topic if warm else log.root.topic(TOPIC)
         began = time.perf_counter()
         lookup(handle, offset)
         taken.append(time.perf_counter() - began)

@@ -23,6 +23,7 @@ from pyspark_commitlog import CommitLog
 from pyspark_commitlog.log.read.fetch import fetch
 from pyspark_commitlog.log.read.timestamps import find_time
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.root import Root
 from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
 from pyspark_commitlog.spark.source import DefaultSource
 from pyspark_commitlog.storage import Storage
@@ -58,7 +59,7 @@ class World:
         self.storage: Storage = FaultyStorage(LocalStorage(self.root, clock=self.clock), self._count)
         self.log = CommitLog.on(self.storage)
         self.log.create_topic(TOPIC, self.partitions, {"retention.ms": -1, **self.config})
-        self.topic = self.log.topic(TOPIC)
+        self.topic = self.log.root.topic(TOPIC)
         self.batch = one_each(self.partitions)
 
     def _count(self, operation: str, path: str, moment: str) -> None:
@@ -93,9 +94,9 @@ class CountedSource(DefaultSource):
         super().__init__({"path": str(world.root), "subscribe": TOPIC, **options})
         self._world = world
 
-    def open_log(self, path: str, storage: object) -> CommitLog:
+    def open_log(self, path: str, storage: object) -> Root:
         """Return the world's log."""
-        return CommitLog.on(self._world.storage)
+        return Root.on(self._world.storage)
 
 
 def reader(world: World, **options: str) -> CommitLogStreamReader:
@@ -122,9 +123,9 @@ def topic_figures(world: World) -> dict[str, Figure]:
     _, state = world.topic.newest()
     middle = state.log_end[0] // 2
     (record,) = fetch(world.topic, 0, middle, 1)
-    figures["find offset, new handle"] = world.timed(lambda: fetch(world.log.topic(TOPIC), 0, middle, 1))
+    figures["find offset, new handle"] = world.timed(lambda: fetch(world.log.root.topic(TOPIC), 0, middle, 1))
     at = record.timestamp
-    figures["find timestamp, new handle"] = world.timed(lambda: _find_time(world.log.topic(TOPIC), at))
+    figures["find timestamp, new handle"] = world.timed(lambda: _find_time(world.log.root.topic(TOPIC), at))
     return figures
 
 
@@ -176,7 +177,7 @@ def by_segments(scratch: Path, largest: int) -> Figures:
         world = World(scratch / f"segments-{size}", 1, {"segment.bytes": 1024, "batch.size": 1024})
         world.batch = batch_of([b"v" * 1024] * size, timestamp=[10**15 + i * 10**6 for i in range(size)])
         world.commit()
-        world.log.maintain(TOPIC)
+        world.log.topic(TOPIC).maintain()
         world.batch = world.batch.slice(0, 1)
         yield size, topic_figures(world)
 

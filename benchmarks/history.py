@@ -48,7 +48,7 @@ def commits(root: Path, count: int, partitions: int = 4) -> CommitLog:
     log = CommitLog.on(LocalStorage(root, clock=clock))
     with unsynced():
         log.create_topic(TOPIC, partitions, {"retention.ms": -1})
-        topic, batch = log.topic(TOPIC), one_each(partitions)
+        topic, batch = log.root.topic(TOPIC), one_each(partitions)
         for _ in range(count):
             clock.advance(SECOND)
             commit_and_settle(topic, batch)

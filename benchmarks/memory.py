@@ -36,7 +36,7 @@ def plan(root: str, megabytes: int) -> int:
 
 def read(root: str, megabytes: int) -> int:
     """Read the partition with the most records."""
-    partitions = CommitLog(root).describe(TOPIC).partitions
+    partitions = CommitLog(root).topic(TOPIC).describe().partitions
     largest = max(partitions, key=lambda partition: partition.high_watermark)
     source = DefaultSource({"path": root, "assign": json.dumps({TOPIC: [largest.partition]})})
     reader = source.reader(source.schema())
@@ -75,7 +75,7 @@ def main() -> None:
                 CommitLog(root).create_topic(TOPIC, partitions)
                 megabytes = int(float(size) * 1000)
                 peaks = [peak_mb(task, root, megabytes) for task in ("nothing", "write")]
-                CommitLog(root).maintain(TOPIC)
+                CommitLog(root).topic(TOPIC).maintain()
                 peaks += [peak_mb(task, root, megabytes) for task in ("plan", "read")]
             print(f"| {size} | {partitions:,} | {' | '.join(f'{peak:.0f}' for peak in peaks)} |", flush=True)
 

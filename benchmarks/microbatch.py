@@ -69,7 +69,7 @@ def ours(spark: SparkSession, work: Path, batches: int) -> DataFrame:
         f"CAST(id % {PARTITIONS} AS INT) AS partition", "CAST(id AS STRING) value"
     )
     numbers.write.format("commitlog").mode("append").option("topic", "from").save(str(work / "log"))
-    log.maintain("from")
+    log.topic("from").maintain()
     source = spark.readStream.format("commitlog").option("subscribe", "from").option("startingOffsets", "earliest")
     return source.option("maxOffsetsPerTrigger", ROWS).load(str(work / "log"))
 

@@ -77,7 +77,7 @@ class Rows:
         """All columns, and the value alone, to nowhere."""
         root = self._topic("kept")
         self._to_topic(root)
-        CommitLog(root).maintain(TOPIC)
+        CommitLog(root).topic(TOPIC).maintain()
         parquet = self._place("kept")
         self._to_parquet(parquet)
         for what, schema in (("all columns", STORED), ("value only", "value binary")):

@@ -113,7 +113,7 @@ class Bench:
         log.create_topic("t", partitions=PARTITIONS, config={"compression.type": "none", "retention.ms": -1})
         wrote = self._timed("batch write", lambda: self._write(log))
         staged = self._in_turn("staged", gets, lambda: self._read(log))
-        self._timed("maintain", lambda: log.maintain("t"))
+        self._timed("maintain", lambda: log.topic("t").maintain())
         settled = self._in_turn("settled", gets, lambda: self._read(log))
         print(f"  write / floor {puts / wrote:.2f}, read / floor {staged:.2f}, settled {settled:.2f}\n")
         return puts / wrote, staged, settled
@@ -127,7 +127,7 @@ class Bench:
         return statistics.median(ratios)
 
     def _write(self, log: CommitLog) -> None:
-        topic = log.topic("t")
+        topic = log.root.topic("t")
         stored, state = topic.newest()
         config, paths = topic.config(state), topic.paths(state.topic_id)
 
@@ -143,11 +143,11 @@ class Bench:
         commit(topic, state.topic_id, _each(task, range(THREADS)))
 
     def _read(self, log: CommitLog) -> None:
-        topic = log.topic("t")
+        topic = log.root.topic("t")
         _, state = topic.newest()
 
         def whole(partition: int) -> int:
-            reader = PartitionReader(log.topic("t"), state.topic_id, partition)
+            reader = PartitionReader(log.root.topic("t"), state.topic_id, partition)
             return sum(rows.count for rows in reader.read(0, state.log_end[partition]))
 
         assert sum(_each(whole, range(PARTITIONS))) == sum(state.log_end)

@@ -84,7 +84,7 @@ def paced(directory: str, seconds: float, rate: int, linger_ms: int) -> tuple[fl
 
 def newest(path: str) -> int:
     """Return the number of the topic's newest entry."""
-    stored, _ = CommitLog(path).topic(TOPIC).newest()
+    stored, _ = CommitLog(path).root.topic(TOPIC).newest()
     return stored.sequence
 
 

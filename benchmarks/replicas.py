@@ -77,7 +77,7 @@ def batch_writes(home: Path, broker: Broker, records: int, runs: int) -> None:
         kafka = kafka.option("topic", f"batch{run}").option("kafka.acks", "all").options(**TUNED_PRODUCER)
         rates["kafka"].append(records / timed(kafka.save))
         places = [str(home / f"run{run}" / name) for name in "abc"]
-        log = CommitLog.create_root(places, [str(home / f"run{run}" / "metadata")])
+        log = CommitLog.create(places, [str(home / f"run{run}" / "metadata")])
         log.create_topic("t", PARTITIONS, {"min.insync.replicas": 2, "retention.ms": -1})
         ours = frame.write.format("commitlog").mode("append").option("path", places[0]).option("topic", "t")
         rates["commitlog"].append(records / timed(ours.save))
@@ -103,7 +103,7 @@ def sends(home: Path, broker: Broker, count: int) -> None:
             alone[f"kafka {name}"] = client.ask("one_by_one", topic=name, count=count, bytes=_BYTES)
             paced[f"kafka {name}"] = client.ask("paced", topic=name, count=10 * count, rate=_RATE, bytes=_BYTES)
     places = [str(home / "sends" / name) for name in "abc"]
-    log = CommitLog.create_root(places, [str(home / "sends" / "metadata")])
+    log = CommitLog.create(places, [str(home / "sends" / "metadata")])
     log.create_topic("t", PARTITIONS, {"min.insync.replicas": 2})
     with Producer(places[0], linger_ms=0) as producer:
 

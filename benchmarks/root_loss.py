@@ -6,7 +6,7 @@
 Three roots with data on this disk, and one that decides. ``away``: the leader's directory is renamed. ``hangs``: what
 is read first there is a FIFO that nobody writes to, so the call waits in the kernel. ``use``: one process writes and
 reads every topic, and commits for every group, which elects each leader on the way. ``sync``: one runs
-``CommitLog.replicate()`` first, as ``commitlog replicas sync`` does, which elects them all.
+``log.replicas.sync()`` first, as ``commitlog replicas sync`` does, which elects them all.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ def make(home: Path, topics: int, groups: int) -> tuple[str, list[str], dict[str
         The roots' path, the topics, and the topic of each group.
     """
     places = [str(home / name) for name in "abc"]
-    log = CommitLog.create_root(places, [str(home / "metadata")])
+    log = CommitLog.create(places, [str(home / "metadata")])
     names = [f"t{number:04d}" for number in range(topics)]
     followed = {f"g{number:03d}": names[number % topics] for number in range(groups)}
-    leader = next(root.root_id for root in log.replicas() if root.url == places[0])
+    leader = next(root.root_id for root in log.replicas.describe() if root.url == places[0])
     with Producer(places[0], linger_ms=0) as producer:
         for name in names:
             log.create_topic(name, PARTITIONS, {"min.insync.replicas": 2})
-            replication = log.describe(name).replication
+            replication = log.topic(name).describe().replication
             assert replication is not None
             if replication.leader != leader:
-                log.elect(name, leader)
+                log.replicas.elect(name, leader)
             producer.send(name, b"before").result()
     for group, topic in followed.items():
         log.groups.commit(group, {topic: {0: BEFORE}})
-        hand_over(log.group(group).journal.order(), leader, "its topic's leader leads it, too")
+        hand_over(log.root.group(group).journal.order(), leader, "its topic's leader leads it, too")
     return ",".join(places), names, followed
 
 
@@ -80,7 +80,7 @@ def measure(path: str, names: list[str], followed: dict[str, str], since: Since)
     with Producer(path, linger_ms=0) as producer:
 
         def check(name: str) -> None:
-            found = [record.value for record in log.read(name, 0, 0, 10)]
+            found = [record.value for record in log.topic(name).read(0, 0, 10)]
             assert found == [b"before", b"after"], (name, found)
 
         producer.send(names[0], b"after").result()
@@ -130,7 +130,7 @@ def main() -> None:
         since = Since()
         if given.by == "sync":
             with suppress(ExceptionGroup):  # groups have a replica at the lost root
-                CommitLog(path).replicate()
+                CommitLog(path).replicas.sync()
             since.say("sync has run")
         measure(path, names, followed, since)
     finally:

@@ -34,7 +34,7 @@ def wide_commit(root: Path, tasks: int, partitions: int) -> CommitLog:
     log = CommitLog(root)
     with unsynced():
         log.create_topic(TOPIC, partitions, {"retention.ms": -1})
-        topic = log.topic(TOPIC)
+        topic = log.root.topic(TOPIC)
         numbers = list(range(partitions)) * ROWS
         staged = [stage(topic, batch_of([b"v" * 100] * len(numbers), partition=numbers)) for _ in range(tasks)]
         commit(topic, staged[0].topic_id, staged)
@@ -43,7 +43,7 @@ def wide_commit(root: Path, tasks: int, partitions: int) -> CommitLog:
 
 def read_all(root: Path, *, each: bool) -> int:
     """Read every partition, by one handle or each by its own; return the number of records."""
-    topic = TopicLog(CommitLog(root).topic(TOPIC).storage, TOPIC)
+    topic = TopicLog(CommitLog(root).root.topic(TOPIC).storage, TOPIC)
     _, state = topic.newest()
     count = 0
     for partition, end in enumerate(state.log_end):
@@ -63,7 +63,7 @@ def cpu_seconds(act: Callable[[], object]) -> float:
 def row(root: Path, tasks: int, partitions: int, *, each: bool) -> str:
     """Return the figures of one shuffle as a row of a table."""
     log = wide_commit(root, tasks, partitions)
-    topic = log.topic(TOPIC)
+    topic = log.root.topic(TOPIC)
 
     def read() -> None:
         assert read_all(root, each=each) == tasks * partitions * ROWS
@@ -94,7 +94,7 @@ def by_spark(root: Path, tasks: int, partitions: int) -> str:
         read(root / "warm-up")
     log, times = wide_commit(root / "log", tasks, partitions), list[list[float]]()
     times.append([read(root / "log") for _ in range(4)])
-    settling = cpu_seconds(lambda: settle(log.topic(TOPIC), log.topic(TOPIC).newest()[1].topic_id))
+    settling = cpu_seconds(lambda: settle(log.root.topic(TOPIC), log.root.topic(TOPIC).newest()[1].topic_id))
     times.append([read(root / "log") for _ in range(4)])
     unsettled, settled = (f"{min(each):.2f} ({each[0]:.2f})" for each in times)
     return f"| {tasks} x {partitions} | {tasks * partitions:,} | {unsettled} | {settling:.2f} | {settled} |"

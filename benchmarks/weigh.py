@@ -142,7 +142,7 @@ def weigh(root: Path, records: int, rounds: int, found: list[Variant]) -> None:
         in_turn = list(enumerate(found))
         for number, variant in in_turn if turn % 2 else reversed(in_turn):
             with variant.change():
-                _measure(log.topic(f"t{number}"), variant, _as_from_spark(table, variant.rows), warm=turn > 0)
+                _measure(log.root.topic(f"t{number}"), variant, _as_from_spark(table, variant.rows), warm=turn > 0)
             if turn == 0 and variant.reads:
                 variant.stored = _segments(root / "topics" / f"t{number}")
 
@@ -214,7 +214,7 @@ def weigh_checksum(root: Path, rounds: int) -> Iterator[str]:
     pa.set_cpu_count(1)
     log = CommitLog(str(root))
     log.create_topic("t", PARTITIONS, {})
-    topic = log.topic("t")
+    topic = log.root.topic("t")
     config = topic.config(topic.newest()[1])
     for rows in SUMMED_ROWS:
         (batch,) = _as_from_spark(events(rows, 0).combine_chunks(), rows)

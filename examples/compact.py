@@ -14,7 +14,7 @@ import argparse
 from pyspark.sql import SparkSession
 
 from pyspark_commitlog import configure_spark
-from pyspark_commitlog.spark.compaction_job import compact
+from pyspark_commitlog.spark.write.compaction_job import compact
 
 
 def main() -> None:

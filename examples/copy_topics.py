@@ -14,8 +14,10 @@ from collections.abc import Iterator
 
 from pyspark.sql import SparkSession
 
-from pyspark_commitlog import CommitLog, configure_spark, copy_topics
+from pyspark_commitlog import CommitLog, configure_spark
 from pyspark_commitlog.copying.topic_copy import stage_ahead
+from pyspark_commitlog.root import Root
+from pyspark_commitlog.root_marker import make_root
 
 
 def main() -> None:
@@ -27,17 +29,17 @@ def main() -> None:
     parser.add_argument("--groups", action="store_true", help="copy the offsets of consumer groups, too")
     args = parser.parse_args()
     source, destination = str(args.source), str(args.destination)
-    CommitLog(destination).make_root()
     log = CommitLog(source)
-    work = [(topic, row.partition) for topic in args.topics for row in log.describe(topic).partitions]
+    make_root(Root(destination))
+    work = [(topic, row.partition) for topic in args.topics for row in log.topic(topic).describe().partitions]
 
     def stage(tasks: Iterator[tuple[str, int]]) -> None:
         for topic, partition in tasks:
-            stage_ahead(CommitLog(source).topic(topic), CommitLog(destination).topic(topic), [partition])
+            stage_ahead(Root(source).topic(topic), Root(destination).topic(topic), [partition])
 
     spark = configure_spark(SparkSession.builder).appName("copy-topics").getOrCreate()
     spark.sparkContext.parallelize(work, max(1, len(work))).foreachPartition(stage)
-    for done in copy_topics(source, destination, args.topics, groups=args.groups).topics:
+    for done in log.copy_to(destination, args.topics, groups=args.groups).topics:
         print(f"{done.topic}: {done.copied:,} offsets copied, up to entry {done.sequence}")
     spark.stop()
 

@@ -65,7 +65,9 @@ def run(root: Path, url: str, total: int) -> bool:
     log = CommitLog(url)
     log.create_topic(TOPIC, partitions=PARTITIONS, config={"retention.ms": -1})
     write_with_a_kill(root, log, url, total)
-    log.maintain(TOPIC)  # what a writer's commits have not settled into segments yet; readers need not wait for it
+    log.topic(
+        TOPIC
+    ).maintain()  # what a writer's commits have not settled into segments yet; readers need not wait for it
     show_topic(log)
     return read_back(root, url, log, total)
 
@@ -177,7 +179,7 @@ def start_writer(root: Path, url: str) -> subprocess.Popen[bytes]:
 
 def written(log: CommitLog) -> int:
     """Return how many records the topic holds."""
-    return sum(p.high_watermark - p.log_start_offset for p in log.describe(TOPIC).partitions)
+    return sum(p.high_watermark - p.log_start_offset for p in log.topic(TOPIC).describe().partitions)
 
 
 @contextmanager
@@ -193,7 +195,7 @@ def show_topic(log: CommitLog) -> None:
     table = Table(title=f"topic {TOPIC}")
     for name in ("partition", "log start", "high watermark", "segments", "bytes", "not yet settled"):
         table.add_column(name, justify="right")
-    for p in log.describe(TOPIC).partitions:
+    for p in log.topic(TOPIC).describe().partitions:
         cells = (p.partition, p.log_start_offset, p.high_watermark, p.segments, p.size_bytes, p.unsettled)
         table.add_row(*(f"{cell:,}" for cell in cells))
     console.print(table)
@@ -215,7 +217,7 @@ def read_back(root: Path, url: str, log: CommitLog, total: int) -> bool:
     print_summary("departure delay by scheduled hour, New York", streamed["hour"])
 
     console.rule("read.format('commitlog') of the same offset range")
-    ends = {str(p.partition): p.high_watermark for p in log.describe(TOPIC).partitions}
+    ends = {str(p.partition): p.high_watermark for p in log.topic(TOPIC).describe().partitions}
     batch = read_batch(spark, url, TOPIC, ends).cache()
     sums = partial_sums(flights_of(batch)).cache()
     agree = all(streamed[by] == summarise(sums, by) for by in ("carrier", "hour"))

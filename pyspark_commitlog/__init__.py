@@ -41,46 +41,45 @@ __all__ = [
     "Recovered",
     "Repaired",
     "ReplicaDescription",
+    "Replicas",
     "Replicated",
     "ReplicationDescription",
+    "RootConfig",
     "RootDescription",
     "RootReport",
     "Rule",
+    "Topic",
     "TopicDescription",
     "TopicPartition",
     "TopicReport",
     "VoidedRange",
     "__version__",
-    "compare_topics",
     "configure_spark",
-    "copy_topics",
     "errors",
     "set_process_limits",
 ]
 
 if TYPE_CHECKING:
     from pyspark_commitlog import errors
-    from pyspark_commitlog.access import Access, Operation, Rule
-    from pyspark_commitlog.commit_log import CommitLog
-    from pyspark_commitlog.consumer import Consumer, ConsumerRebalanceListener
-    from pyspark_commitlog.copying.comparison import Compared
-    from pyspark_commitlog.copying.copy import Copied, compare_topics, copy_topics
-    from pyspark_commitlog.copying.group_offsets import CopiedGroup, KeptOffset
-    from pyspark_commitlog.copying.topic_copy import CopiedTopic
-    from pyspark_commitlog.groups.consumer_groups import Groups
-    from pyspark_commitlog.groups.descriptions import (
+    from pyspark_commitlog.api.commit_log import CommitLog
+    from pyspark_commitlog.api.replicas import Replicas
+    from pyspark_commitlog.api.results import (
+        Access,
+        Backlog,
+        Compared,
+        Copied,
+        CopiedGroup,
+        CopiedTopic,
         GroupDescription,
         GroupPartition,
+        Groups,
+        KeptOffset,
+        Maintained,
         MaintainedGroup,
         MemberDescription,
+        OffsetAndTimestamp,
         OffsetReset,
-    )
-    from pyspark_commitlog.log.maintain.run import Maintained
-    from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp
-    from pyspark_commitlog.log.repair.verify import RootReport, TopicReport
-    from pyspark_commitlog.log.repair.void import VoidedRange
-    from pyspark_commitlog.model import (
-        Backlog,
+        Operation,
         PartitionDescription,
         Record,
         Recovered,
@@ -89,9 +88,16 @@ if TYPE_CHECKING:
         Replicated,
         ReplicationDescription,
         RootDescription,
+        RootReport,
+        Rule,
         TopicDescription,
         TopicPartition,
+        TopicReport,
+        VoidedRange,
     )
+    from pyspark_commitlog.api.root_config import RootConfig
+    from pyspark_commitlog.api.topic import Topic
+    from pyspark_commitlog.consumer import Consumer, ConsumerRebalanceListener
     from pyspark_commitlog.producer import BatchMetadata, Producer, RecordMetadata
     from pyspark_commitlog.spark.session.configure import configure_spark
     from pyspark_commitlog.spark.session.lag import QueryLag
@@ -99,50 +105,22 @@ if TYPE_CHECKING:
     from pyspark_commitlog.spark.source import DefaultSource
     from pyspark_commitlog.storage.limits import ProcessLimits, set_process_limits
 
+#: The modules of the names that are not in ``api.results``.
 _HOMES = {
-    "Access": "pyspark_commitlog.access",
-    "Backlog": "pyspark_commitlog.model",
     "BatchMetadata": "pyspark_commitlog.producer",
-    "CommitLog": "pyspark_commitlog.commit_log",
+    "CommitLog": "pyspark_commitlog.api.commit_log",
     "CommitLogListener": "pyspark_commitlog.spark.session.listener",
-    "Compared": "pyspark_commitlog.copying.comparison",
     "Consumer": "pyspark_commitlog.consumer",
     "ConsumerRebalanceListener": "pyspark_commitlog.consumer",
-    "Copied": "pyspark_commitlog.copying.copy",
-    "CopiedGroup": "pyspark_commitlog.copying.group_offsets",
-    "CopiedTopic": "pyspark_commitlog.copying.topic_copy",
     "DefaultSource": "pyspark_commitlog.spark.source",
-    "GroupDescription": "pyspark_commitlog.groups.descriptions",
-    "GroupPartition": "pyspark_commitlog.groups.descriptions",
-    "Groups": "pyspark_commitlog.groups.consumer_groups",
-    "KeptOffset": "pyspark_commitlog.copying.group_offsets",
-    "Maintained": "pyspark_commitlog.log.maintain.run",
-    "MaintainedGroup": "pyspark_commitlog.groups.descriptions",
-    "MemberDescription": "pyspark_commitlog.groups.descriptions",
-    "OffsetAndTimestamp": "pyspark_commitlog.log.read.timestamps",
-    "OffsetReset": "pyspark_commitlog.groups.descriptions",
-    "Operation": "pyspark_commitlog.access",
-    "PartitionDescription": "pyspark_commitlog.model",
     "ProcessLimits": "pyspark_commitlog.storage.limits",
     "Producer": "pyspark_commitlog.producer",
     "QueryLag": "pyspark_commitlog.spark.session.lag",
-    "Record": "pyspark_commitlog.model",
     "RecordMetadata": "pyspark_commitlog.producer",
-    "Recovered": "pyspark_commitlog.model",
-    "Repaired": "pyspark_commitlog.model",
-    "ReplicaDescription": "pyspark_commitlog.model",
-    "Replicated": "pyspark_commitlog.model",
-    "ReplicationDescription": "pyspark_commitlog.model",
-    "RootDescription": "pyspark_commitlog.model",
-    "RootReport": "pyspark_commitlog.log.repair.verify",
-    "Rule": "pyspark_commitlog.access",
-    "TopicDescription": "pyspark_commitlog.model",
-    "TopicPartition": "pyspark_commitlog.model",
-    "TopicReport": "pyspark_commitlog.log.repair.verify",
-    "VoidedRange": "pyspark_commitlog.log.repair.void",
-    "compare_topics": "pyspark_commitlog.copying.copy",
+    "Replicas": "pyspark_commitlog.api.replicas",
+    "RootConfig": "pyspark_commitlog.api.root_config",
+    "Topic": "pyspark_commitlog.api.topic",
     "configure_spark": "pyspark_commitlog.spark.session.configure",
-    "copy_topics": "pyspark_commitlog.copying.copy",
     "set_process_limits": "pyspark_commitlog.storage.limits",
 }
 
@@ -152,8 +130,8 @@ def __getattr__(name: str) -> Any:
 
     if name == "errors":
         return import_module("pyspark_commitlog.errors")
-    home = _HOMES.get(name)
-    if home is None:
+    home = _HOMES.get(name, "pyspark_commitlog.api.results")
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         if name == "DefaultSource":

@@ -64,7 +64,7 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record, as ``CommitLog.read`` returns it (Kafka: ``ConsumerRecord``).
+    """One record, as ``Topic.read`` returns it (Kafka: ``ConsumerRecord``).
 
     ``timestamp_us`` is exact, in microseconds since 1970; ``timestamp`` is Kafka's, in milliseconds.
     ``timestamp_type`` is 0 for CreateTime, the producer's clock, and 1 for LogAppendTime. A key or a value may be
@@ -97,7 +97,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """One row of ``CommitLog.describe``.
+    """One row of ``Topic.describe``.
 
     ``high_watermark`` is the first offset that readers may not see, ``log_end_offset`` the one that the next record
     gets; they differ where a topic has replicas, and not all in sync have learned the last records.
@@ -200,7 +200,7 @@ class ReplicationDescription:
 
 @dataclass(frozen=True, slots=True)
 class Replicated:
-    """What ``CommitLog.replicate`` did for a topic; roots by their ids.
+    """What ``Replicas.sync`` did for a topic; roots by their ids.
 
     ``leader`` and ``isr`` are what they are now. ``elected``: it became leader now, as the former one did not answer.
     ``joined`` are in sync again, ``shrunk`` no more. ``failed`` has the replicas that lack something yet, and why.
@@ -219,7 +219,7 @@ class Replicated:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What ``CommitLog.recover`` finds of a topic (or of a ``group NAME``), or has done; roots by their ids.
+    """What ``Replicas.recover`` finds of a topic (or of a ``group NAME``), or has done; roots by their ids.
 
     ``root-wide defaults`` and ``access rules`` are named where no root has them whole, with a ``fault``.
 
@@ -241,7 +241,7 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What ``CommitLog.repair`` did to a topic at one root.
+    """What ``Topic.repair`` did to a topic at one root.
 
     ``root``: its directory or URL. ``files``: entries, tables and chunks below it that were fetched from other roots.
     ``ranges``: offsets whose frames were, (partition, start, end). ``left``: what is damaged still, and why.
@@ -258,7 +258,7 @@ class Repaired:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """What ``CommitLog.describe`` answers; printed as ``commitlog topics describe`` prints it.
+    """What ``Topic.describe`` answers; printed as ``commitlog topics describe`` prints it.
 
     ``config`` has every config, ``overrides`` the names of those that are set for the topic or the root. ``damaged``
     maps partitions that can't be settled to what is damaged: commits to them are refused. ``since_maintained_ms``: how

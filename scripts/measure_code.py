@@ -83,8 +83,8 @@ def kept(document: str) -> dict[str, int]:
 
 
 def worse(before: Mapping[str, int], figures: Mapping[str, Figure]) -> dict[str, int]:
-    """Return which figures are worse than before, and what they were (pure)."""
-    held = {name: each.value for name, each in figures.items() if each.held}
+    """Return which figures beyond their goal are worse than before, and what they were (pure)."""
+    held = {name: each.value for name, each in figures.items() if each.held and each.value > each.goal}
     return {name: before[name] for name, value in held.items() if value > before.get(name, value)}
 
 

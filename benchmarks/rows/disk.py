@@ -67,12 +67,12 @@ def _written(bench: Bench, **config: object) -> str:
 
 
 def _settle(root: str) -> None:
-    topic = CommitLog(root).topic(TOPIC)
+    topic = CommitLog(root).root.topic(TOPIC)
     settling.settle(topic, topic.newest()[1].topic_id)
 
 
 def _compact(root: str) -> None:
-    topic = CommitLog(root).topic(TOPIC)
+    topic = CommitLog(root).root.topic(TOPIC)
     compacting.compact(topic, topic.newest()[1].topic_id)
 
 

@@ -71,7 +71,7 @@ def _poller(root: str) -> Callable[[], object]:
 
 
 def _opener(root: str) -> Callable[[], object]:
-    return lambda: CommitLog(root).topic(TOPIC).newest()
+    return lambda: CommitLog(root).root.topic(TOPIC).newest()
 
 
 def _each(act: Callable[[], object]) -> float:

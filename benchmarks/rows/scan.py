@@ -32,7 +32,7 @@ def scan(bench: Bench) -> None:
 
 def read_topic(root: str, columns: Sequence[str]) -> int:
     """Decode all records of a topic; return how many there are."""
-    topic = CommitLog(root).topic(TOPIC)
+    topic = CommitLog(root).root.topic(TOPIC)
     _, state = topic.newest()
     return sum(
         rows.count

@@ -28,7 +28,7 @@ def small(bench: Bench) -> None:
 
 
 def _commits(root: str, rows: pa.Table, commits: int) -> None:
-    topic = CommitLog(root).topic(TOPIC)
+    topic = CommitLog(root).root.topic(TOPIC)
     step = RECORDS // commits
     for first in range(0, RECORDS, step):
         commit_and_settle(topic, *rows.slice(first, step).to_batches())

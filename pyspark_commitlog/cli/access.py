@@ -11,7 +11,7 @@ from pyspark_commitlog.cli.shared import AsJson, Root, opened, print_lines
 from pyspark_commitlog.config import ALL
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.commit_log import CommitLog
+    from pyspark_commitlog.api.commit_log import CommitLog
 
 access = typer.Typer(
     help="Show and change who may do what. Who you are: commitlog --principal NAME, or COMMITLOG_PRINCIPAL.",

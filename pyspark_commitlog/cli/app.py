@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -59,8 +60,9 @@ from pyspark_commitlog.model import Progress
 from pyspark_commitlog.text import counted
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.commit_log import CommitLog
-    from pyspark_commitlog.log.maintain.run import Maintained
+    from pyspark_commitlog.api.commit_log import CommitLog
+    from pyspark_commitlog.api.maintenance import Maintenance
+    from pyspark_commitlog.api.results import Maintained
 
 
 class _Commands(TyperGroup):
@@ -151,15 +153,18 @@ def maintain(
     """
     stop = stopped_by_signals()
     with opened(root) as log:
-        last = ends = _MaintainRound(log, stop, as_json=as_json).run(topic)
-        with CatchingUp(_MaintainRound(log, stop, as_json=as_json).catch_up, stop) as beside:
+        from pyspark_commitlog.api.maintenance import Maintenance
+
+        new_round = partial(_MaintainRound, Maintenance(log.root), stop, as_json=as_json)
+        last = ends = new_round().run(topic)
+        with CatchingUp(new_round().catch_up, stop) as beside:
             while not (once or ends.is_hopeless or stop.is_set()):
                 beside.go_on()
                 seconds = _pause(log, every)
                 if not as_json:
                     complain(f"{last.summary}; the next round begins in {seconds:g} s")
                 if not stop.wait(seconds):
-                    last = _MaintainRound(log, stop, as_json=as_json).run(topic)
+                    last = new_round().run(topic)
             if once:
                 ends.catch_up()
         raise typer.Exit(ends.code if once or ends.is_hopeless else 0)
@@ -171,7 +176,7 @@ def _pause(log: CommitLog, every: float | None) -> float:
         return every
     given: Mapping[str, str] = {}
     with suppress(Exception):  # the next round reports it
-        given = log.defaults()
+        given = log.config.get()
     return check_interval_ms(given) / 1000
 
 
@@ -186,8 +191,8 @@ class _StoppedError(Exception):
 class _MaintainRound:
     """One round over topics and groups: ``code`` is the highest exit code of what failed."""
 
-    def __init__(self, log: CommitLog, stop: threading.Event, *, as_json: bool) -> None:
-        self._log, self._stop, self._as_json = log, stop, as_json
+    def __init__(self, maintenance: Maintenance, stop: threading.Event, *, as_json: bool) -> None:
+        self._maintenance, self._stop, self._as_json = maintenance, stop, as_json
         self.code = 0
         self._done, self._mendable = 0, False
 
@@ -204,11 +209,11 @@ class _MaintainRound:
     def run(self, only: list[str] | None) -> _MaintainRound:
         """Maintain each topic once, and the groups where no topics are named; return this."""
         try:
-            names = only or self._log.every_name()
+            names = only or self._maintenance.root.every_name()
         except Exception as error:  # noqa: BLE001 reported: the next round may find it mended
             self._failed(error)
             return self
-        self._log.replace_leaders(names)
+        self._maintenance.replicas.replace_leaders(names)
         for name, show in _progress(names):
             if self._stop.is_set() or not self._maintain(name, show):
                 return self
@@ -219,7 +224,7 @@ class _MaintainRound:
     def catch_up(self) -> None:
         """Catch up roots that lagged in the round."""
         try:
-            self._log.catch_up(self._stop.is_set)
+            self._maintenance.replicas.catch_up(self._stop.is_set)
         except Exception as error:  # noqa: BLE001 reported: the next round may find it mended
             self._failed(error)
 
@@ -232,9 +237,9 @@ class _MaintainRound:
             show(what, done, total)
 
         try:
-            if self._log.keep_replicated(name):
+            if self._maintenance.replicas.sync_if_copying(name):
                 return True
-            done = self._log.maintain(name, progress=progress, catch_up=False)
+            done = self._maintenance.maintain(name, progress)
         except _StoppedError:
             return False
         except BrokenPipeError:
@@ -249,7 +254,7 @@ class _MaintainRound:
 
     def _run_groups(self) -> None:
         try:
-            names = self._log.groups.every_name()
+            names = self._maintenance.root.groups.every_name()
         except Exception as error:  # noqa: BLE001 reported: the next round may find it mended
             self._failed(error, "groups")
             return
@@ -257,7 +262,7 @@ class _MaintainRound:
             if self._stop.is_set():
                 return
             try:
-                done = self._log.groups.maintain(name)
+                done = self._maintenance.root.groups.maintain(name)
             except Exception as error:  # noqa: BLE001 reported: no group stops the others
                 self._failed(error, f"group {name}")
             else:
@@ -276,11 +281,11 @@ def _print_done(done: Maintained, *, as_json: bool) -> None:
 def verify(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
     """Check every stored byte of all topics, and of groups, against what the entries say; exit code 1 names a fault."""
     with opened(root) as log:
-        there = log.every_name()  # without a root there is nothing to look at
+        there = log.root.every_name()  # without a root there is nothing to look at
         code = 1 if _root_faults(log, as_json=as_json) else 0
         for name, show in _progress(topic or there):
             try:
-                report = log.verify(name, progress=show)
+                report = log.topic(name).verify(progress=show)
             except BrokenPipeError:
                 raise
             except Exception as error:  # noqa: BLE001 reported: no topic stops the others
@@ -294,8 +299,10 @@ def verify(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
 
 def _root_faults(log: CommitLog, *, as_json: bool) -> bool:
     """Report the faults of what belongs to no topic: defaults, rules, groups; return whether something is."""
+    from pyspark_commitlog.api.verify_root import verify_root
+
     try:
-        report = log.verify_root()
+        report = verify_root(log.root)
         faults, unnamed = report.faults, report.unnamed
     except Exception as error:  # noqa: BLE001 a fault: the topics are checked all the same
         faults, unnamed = (f"error: {fault_of(error, 'the root')}",), ()
@@ -327,7 +334,7 @@ def void(
         if None in given and given != (None, None, None):
             raise UsageError("--partition, --from and --to go together")
         ranges = None if partition is None or first is None or end is None else {partition: (first, end)}
-        given_up = log.void(topic, ranges, force=force, dry_run=not execute)
+        given_up = log.topic(topic).void(ranges, force=force, dry_run=not execute)
         lines = void_lines(topic, given_up, execute=execute)
         print_lines((json.dumps(asdict(lost)) for lost in given_up) if as_json else lines)
 

@@ -87,7 +87,7 @@ def set_offsets(
         target = target_of(way, to_offset, at, shift_by, None, 0)
         storage = storage_at(directory)
         before = read_checkpoint(storage)
-        changed, moved = moved_checkpoint(log, before, chosen_partitions(topic), target)
+        changed, moved = moved_checkpoint(log.root, before, chosen_partitions(topic), target)
         if execute and moved:
             kept = write_checkpoint(storage, changed, before)
         if as_json:

@@ -53,11 +53,11 @@ def copy(
     """
     code = 0
     with ended_by_errors():
-        from pyspark_commitlog.commit_log import CommitLog
         from pyspark_commitlog.copying.copy import compare_topics, copy_what_can_be
+        from pyspark_commitlog.root import Root as OpenedRoot
 
-        here = CommitLog.on(storage_at(source, source_option), principal())
-        there = CommitLog.on(storage_at(destination), principal())
+        here = OpenedRoot.on(storage_at(source, source_option), principal())
+        there = OpenedRoot.on(storage_at(destination), principal())
         with _bar() as show:
             copied, failures = copy_what_can_be(here, there, topic, groups=groups, progress=show)
         _print_copied(copied, as_json=as_json)

@@ -29,7 +29,7 @@ from pyspark_commitlog.cli.shared import (
 from pyspark_commitlog.errors import CommitLogError, UsageError
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.commit_log import CommitLog
+    from pyspark_commitlog.api.commit_log import CommitLog
 
 groups = typer.Typer(help="Show consumer groups, and move or delete their offsets.", no_args_is_help=True)
 

@@ -22,8 +22,8 @@ from pyspark_commitlog.cli.shared import (
 from pyspark_commitlog.model import PartitionDescription
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.commit_log import CommitLog
-    from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp
+    from pyspark_commitlog.api.commit_log import CommitLog
+    from pyspark_commitlog.api.results import OffsetAndTimestamp
 
 _MAX_TIMESTAMP = "max-timestamp"
 
@@ -70,11 +70,11 @@ def parse_time(text: str) -> int | str:
 
 def _offsets(log: CommitLog, name: str, time: int | str) -> dict[int, int | None]:
     if time == _MAX_TIMESTAMP:
-        return _offsets_of(log.max_timestamps(name))
-    partitions = log.describe(name).partitions
+        return _offsets_of(log.topic(name).max_timestamps())
+    partitions = log.topic(name).describe().partitions
     if isinstance(time, str):
         return {partition.partition: _end(partition, time) for partition in partitions}
-    return _offsets_of(log.offsets_for_times(name, {partition.partition: time for partition in partitions}))
+    return _offsets_of(log.topic(name).offsets_for_times({partition.partition: time for partition in partitions}))
 
 
 def _offsets_of(records: Mapping[int, OffsetAndTimestamp | None]) -> dict[int, int | None]:
@@ -95,6 +95,6 @@ def delete_records(
 ) -> None:
     """Delete the records below an offset of each partition given; maintain frees the disk."""
     with opened(root) as log:
-        for partition, low in log.delete_records(topic, parse_partitions(offset, "--offset")).items():
+        for partition, low in log.topic(topic).delete_records(parse_partitions(offset, "--offset")).items():
             row = {"topic": topic, "partition": partition, "lowWatermark": low}
             print_lines([json.dumps(row) if as_json else f"{topic}:{partition} low_watermark: {low}"])

@@ -10,10 +10,8 @@ from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.text import backlog_line, counted, table
 
 if TYPE_CHECKING:
+    from pyspark_commitlog.api.results import Maintained, TopicReport, VoidedRange
     from pyspark_commitlog.groups.descriptions import GroupDescription, MaintainedGroup, OffsetReset
-    from pyspark_commitlog.log.maintain.run import Maintained
-    from pyspark_commitlog.log.repair.verify import TopicReport
-    from pyspark_commitlog.log.repair.void import VoidedRange
     from pyspark_commitlog.model import Recovered, Repaired, Replicated, RootDescription
 
 

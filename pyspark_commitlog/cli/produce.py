@@ -38,8 +38,8 @@ from pyspark_commitlog.text import counted
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pyspark_commitlog.api.commit_log import CommitLog
     from pyspark_commitlog.cli.lines import LineFormat
-    from pyspark_commitlog.commit_log import CommitLog
     from pyspark_commitlog.producer.batches import BatchMetadata
     from pyspark_commitlog.producer.client import Producer
 
@@ -154,7 +154,7 @@ def _longest(log: CommitLog, topic: str, form: LineFormat, landed: int) -> Calla
     from pyspark_commitlog.format.frame import MAX_RECORD_BYTES
 
     def longest(number: int) -> int:
-        handle = log.topic(topic, Operation.DESCRIBE)
+        handle = log.root.topic(topic, Operation.DESCRIBE)
         _, state = handle.newest()
         takes = handle.config(state).number("max.message.bytes")
         return longest_line(MAX_RECORD_BYTES if number - 1 <= landed else min(takes, MAX_RECORD_BYTES), form)

@@ -28,7 +28,8 @@ from pyspark_commitlog.cli.storage_options import storage_options
 from pyspark_commitlog.errors import CommitLogError, NotFoundError, StorageDeniedError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.commit_log import CommitLog
+    from pyspark_commitlog.api.commit_log import CommitLog
+    from pyspark_commitlog.api.replica_sync import ReplicaSync
     from pyspark_commitlog.model import Replicated
 
 replicas = typer.Typer(
@@ -47,9 +48,9 @@ def create(
 ) -> None:
     """Make roots that belong together, in empty places."""
     with ended_by_errors():
-        from pyspark_commitlog.commit_log import CommitLog
+        from pyspark_commitlog.api.commit_log import CommitLog
 
-        log = CommitLog.create_root(roots, metadata or (), storage_options())
+        log = CommitLog.create(roots, metadata or (), storage_options())
         if as_json:
             _print_roots(log)
 
@@ -65,7 +66,7 @@ def add(
     Its topics stay on it alone until `topics alter --replication-factor` gives them replicas.
     """
     with opened(root) as log:
-        log.add_replicas(new)
+        log.replicas.add(new)
         if as_json:
             _print_roots(log)
 
@@ -78,7 +79,7 @@ def remove(
 ) -> None:
     """Take roots out, lost ones too: others get their replicas, if there are any, and lead in their place."""
     with opened(root) as log:
-        log.remove_replicas(gone)
+        log.replicas.remove(gone)
         if as_json:
             _print_roots(log)
 
@@ -95,7 +96,7 @@ def move(
     The root is taken out.
     """
     with opened(root) as log:
-        log.move_replicas(moved, to)
+        log.replicas.move(moved, to)
         if as_json:
             _print_roots(log)
 
@@ -113,7 +114,7 @@ def replace_metadata(
     again.
     """
     with opened(root) as log:
-        log.replace_metadata(old, new)
+        log.replicas.replace_metadata(old, new)
         if as_json:
             _print_roots(log)
 
@@ -125,11 +126,11 @@ def list_roots(root: Root, as_json: AsJson = False) -> None:
         if as_json:
             _print_roots(log)
         else:
-            print_lines(root_lines(log.replicas()))
+            print_lines(root_lines(log.replicas.describe()))
 
 
 def _print_roots(log: CommitLog) -> None:
-    print_lines(json.dumps(asdict(each)) for each in log.replicas())
+    print_lines(json.dumps(asdict(each)) for each in log.replicas.describe())
 
 
 @replicas.command()
@@ -150,7 +151,7 @@ def recover(
     The roots that are given up must stay switched off. Exit code 1 if a topic can't be recovered, or a root lacks it.
     """
     with opened(root) as log:
-        found = log.recover(metadata, lost, execute=execute)
+        found = log.replicas.recover(metadata, lost, execute=execute)
         if as_json:
             print_lines(json.dumps(asdict(each)) for each in found)
         else:
@@ -177,8 +178,8 @@ def elect(
     can lead: records are lost.
     """
     with opened(root) as log:
-        leader = log.elect(topic, to, unclean=unclean)
-        replication = log.describe(topic).replication
+        leader = log.replicas.elect(topic, to, unclean=unclean)
+        replication = log.topic(topic).describe().replication
         where = replication.leader_url if replication is not None and replication.leader == leader else "another root"
         if as_json:
             print_lines([json.dumps({"topic": topic, "leader": leader, "leader_url": where})])
@@ -207,19 +208,22 @@ def sync(
     """
     stop = stopped_by_signals() if watch else threading.Event()
     with opened(root) as log:
-        code = _round(log, topic, as_json=as_json, catch_up=not watch, ended_by=_HOPELESS)
-        with CatchingUp(lambda: _catch_up(log, stop), stop) as beside:
+        from pyspark_commitlog.api.replica_sync import ReplicaSync
+
+        sync = ReplicaSync(log.root)
+        code = _round(sync, topic, as_json=as_json, catch_up=not watch, ended_by=_HOPELESS)
+        with CatchingUp(lambda: _catch_up(sync, stop), stop) as beside:
             while watch and not stop.is_set():
                 beside.go_on()
                 if not stop.wait(every):
-                    _round(log, topic, as_json=as_json, catch_up=False)
+                    _round(sync, topic, as_json=as_json, catch_up=False)
     raise typer.Exit(0 if watch else code)
 
 
-def _catch_up(log: CommitLog, stop: threading.Event) -> None:
+def _catch_up(sync: ReplicaSync, stop: threading.Event) -> None:
     """Catch up roots that lagged in the rounds; the rounds go on."""
     try:
-        log.catch_up(stop.is_set)
+        sync.catch_up(stop.is_set)
     except Exception as error:  # noqa: BLE001 reported: the next round may find it mended
         complain_of(error)
 
@@ -232,9 +236,9 @@ def repair(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
     """
     with opened(root) as log:
         code = 0
-        for name in topic or log.every_name():
+        for name in topic or log.root.every_name():
             try:
-                done = log.repair(name)
+                done = log.topic(name).repair()
             except (BrokenPipeError, *_HOPELESS):
                 raise
             except Exception as error:  # noqa: BLE001 reported: no topic stops the others
@@ -246,7 +250,7 @@ def repair(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
 
 
 def _round(
-    log: CommitLog,
+    sync: ReplicaSync,
     topic: str | None,
     *,
     as_json: bool,
@@ -255,9 +259,11 @@ def _round(
 ) -> int:
     """Replicate once; return the exit code. What is in ``ended_by`` is raised, all else that fails is reported."""
     try:
-        done: Iterable[Replicated] = (
-            log.replicate(catch_up=catch_up) if topic is None else [log.replicate(topic, catch_up=catch_up)]
-        )
+        done: Iterable[Replicated]
+        if topic is None:
+            done = sync.sync_all(catch_up=catch_up)
+        else:
+            done = [sync.sync(topic) if catch_up else sync.take_turn(topic)]
     except BrokenPipeError:
         raise
     except Exception as error:  # reported: with --watch the next round may find it mended

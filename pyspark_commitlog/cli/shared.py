@@ -26,7 +26,7 @@ from pyspark_commitlog.text import visible
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
 
-    from pyspark_commitlog.commit_log import CommitLog
+    from pyspark_commitlog.api.commit_log import CommitLog
 
 log = logging.getLogger("pyspark_commitlog.cli")
 
@@ -47,7 +47,7 @@ def principal() -> str | None:
 
 def _root_of(context: typer.Context) -> CommitLog | None:
     """Return the log of a command line that is being completed; None where there is none yet."""
-    from pyspark_commitlog.commit_log import CommitLog
+    from pyspark_commitlog.api.commit_log import CommitLog
 
     root = context.params.get("root")
     given = context.find_root().params
@@ -226,7 +226,7 @@ def ended_by_errors() -> Iterator[None]:
 def opened(root: str) -> Iterator[CommitLog]:
     """Yield the log at a root, for the principal of the command line; an error in the block ends the command."""
     with ended_by_errors():
-        from pyspark_commitlog.commit_log import CommitLog
+        from pyspark_commitlog.api.commit_log import CommitLog
 
         yield CommitLog(root, storage_options(), principal())
 

@@ -24,7 +24,7 @@ from pyspark_commitlog.errors import TopicExistsError, UnknownTopicError, UsageE
 from pyspark_commitlog.text import counted, topic_lines
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.commit_log import CommitLog
+    from pyspark_commitlog.api.commit_log import CommitLog
 
 topics = typer.Typer(help="Make, show, alter and delete topics.", no_args_is_help=True)
 
@@ -65,7 +65,7 @@ def create(
 
 def _report(log: CommitLog, topic: str, outcome: str, *, as_json: bool) -> None:
     """Print what was done, or the topic as it is now."""
-    print_lines([json.dumps(asdict(log.describe(topic))) if as_json else outcome])
+    print_lines([json.dumps(asdict(log.topic(topic).describe())) if as_json else outcome])
 
 
 @topics.command("list")
@@ -97,7 +97,7 @@ def describe(
     with opened(root) as log:
         each = EachAlone(named=bool(topic))
         for name in topic or log.topics():
-            description = each.ask(log.describe, name)
+            description = each.ask(lambda topic: log.topic(topic).describe(), name)
             if description is None:
                 continue
             replication = description.replication
@@ -152,10 +152,10 @@ def _check_changes(log: CommitLog, topic: str, partitions: int | None, factor: i
     from pyspark_commitlog.access import Operation
 
     if partitions is not None:
-        _, state = log.topic(topic, Operation.DESCRIBE).newest()
+        _, state = log.root.topic(topic, Operation.DESCRIBE).newest()
         check_grows(topic, state.partitions, partitions)
     if factor is not None:
-        check_factor(sum(root.data for root in log.replicas()), factor)
+        check_factor(sum(root.data for root in log.replicas.describe()), factor)
 
 
 def check_grows(topic: str, present: int, partitions: int) -> None:
@@ -192,13 +192,13 @@ def _change(
     done: list[str] = []
     try:
         if changed:
-            log.alter_topic(topic, changed)
+            log.topic(topic).alter(changed)
             done.append("its configs are changed")
         if partitions is not None:
-            log.add_partitions(topic, partitions)
+            log.topic(topic).add_partitions(partitions)
             done.append(f"it has {partitions} partitions")
         if factor is not None:
-            for root, why in log.set_replication_factor(topic, factor).failed.items():
+            for root, why in log.topic(topic).set_replication_factor(factor).failed.items():
                 complain(f"root {root} has not caught up, `commitlog replicas sync` goes on: {why}")
             done.append(f"its replication factor is {factor}")
     except Exception:
@@ -219,7 +219,7 @@ def delete(
     with opened(root) as log:
         deleted = True
         try:
-            log.delete_topic(topic)
+            log.topic(topic).delete()
         except UnknownTopicError:
             if not if_exists:
                 raise

@@ -10,7 +10,6 @@ from typing import NoReturn, Self
 
 import pyarrow as pa
 
-from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.consumer.consumer_config import (
     ConsumerConfig,
     Reset,
@@ -32,11 +31,13 @@ from pyspark_commitlog.consumer.subscription_state import SubscriptionState
 from pyspark_commitlog.consumer.topic_metadata import ConsumerMetadata
 from pyspark_commitlog.errors import TopicChangedError, UsageError
 from pyspark_commitlog.groups.assignment.assignors import check_assignors
-from pyspark_commitlog.groups.member_config import MemberConfig
+from pyspark_commitlog.groups.state.member_config import MemberConfig
 from pyspark_commitlog.log.read.arrow import schema_of, stored_columns
-from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp
+from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp, find_time
 from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.log.topic import check_partition
 from pyspark_commitlog.model import Record, TopicPartition, whole_number
+from pyspark_commitlog.root import Root
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.pace import DEFAULT_IDLE_POLL_INTERVAL_MS
 
@@ -131,12 +132,12 @@ class Consumer:
         """Create the parts, without references to the consumer: closing frees them."""
         root, config = self._root, self._config
         self._guard = ConsumerGuard(str(self))
-        self._log = CommitLog.on(root.storage, config.principal)
+        self._own_root = Root.on(root.storage, config.principal)
         self._subscriptions = SubscriptionState()
-        self._metadata = ConsumerMetadata(root, self._log, config, self._subscriptions)
+        self._metadata = ConsumerMetadata(root, self._own_root, config, self._subscriptions)
         self._buffer = FetchBuffer(self._subscriptions)
         self._coordinator = ConsumerCoordinator(
-            config, self._log.groups, self._subscriptions, self._metadata, self._buffer
+            config, self._own_root.groups, self._subscriptions, self._metadata, self._buffer
         )
         self._offsets = OffsetFetcher(
             config, self._subscriptions, self._metadata, self._buffer, self._coordinator.group_state
@@ -216,7 +217,7 @@ class Consumer:
         return set(self._subscriptions.assigned)
 
     def is_stable(self) -> bool:
-        """Return whether ``assignment`` is final, possibly empty: not while a group rebalances."""
+        """Return whether ``assignment`` is all that is to be read, maybe nothing: not while a group rebalances."""
         return self._coordinator.is_stable
 
     def partitions_for_topic(self, topic: str) -> set[int]:
@@ -229,7 +230,7 @@ class Consumer:
 
     def topics(self) -> set[str]:
         """Return the names of all topics of the root."""
-        return set(self._log.topics())
+        return set(self._own_root.topics())
 
     # --- records -----------------------------------------------------------------------------------------
 
@@ -439,9 +440,13 @@ class Consumer:
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return each partition's first record not before a timestamp (ms), or None."""
         self._guard.check_open()
-        return {
-            key: self._log.offsets_for_times(key.topic, {key.partition: at})[key.partition] for key, at in times.items()
-        }
+        return {key: self._offset_for_time(key, at) for key, at in times.items()}
+
+    def _offset_for_time(self, key: TopicPartition, at: int) -> OffsetAndTimestamp | None:
+        topic = self._own_root.topic(key.topic)
+        _, state = topic.newest()
+        check_partition(key.topic, state, key.partition)
+        return find_time(topic, state.topic_id, key.partition, at)
 
     # --- commits -----------------------------------------------------------------------------------------
 

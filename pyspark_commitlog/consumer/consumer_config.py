@@ -9,7 +9,7 @@ from enum import Enum
 
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format.paths import check_group_name, check_topic_name
-from pyspark_commitlog.groups.member_config import MemberConfig
+from pyspark_commitlog.groups.state.member_config import MemberConfig
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.storage.pace import DEFAULT_IDLE_POLL_INTERVAL_MS, check_idle_poll_interval
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 
 from pyspark_commitlog.access import Operation
-from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.config import MAX_PARTITIONS
 from pyspark_commitlog.consumer.consumer_config import ConsumerConfig, check_places
 from pyspark_commitlog.consumer.shared.shared_topic import SharedTopic
@@ -18,6 +17,7 @@ from pyspark_commitlog.log.read.reader import View
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import check_partition
 from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.root import Root
 
 #: Unassigned topics that a consumer keeps at a look, and at most between looks.
 _OTHERS, _MOST_OTHERS = 8, 512
@@ -35,9 +35,9 @@ class ConsumerMetadata:
     """
 
     def __init__(
-        self, root: SharedRoot, commit_log: CommitLog, config: ConsumerConfig, subscriptions: SubscriptionState
+        self, root: SharedRoot, own_root: Root, config: ConsumerConfig, subscriptions: SubscriptionState
     ) -> None:
-        self._root, self._commit_log, self._config, self._subscriptions = root, commit_log, config, subscriptions
+        self._root, self._own_root, self._config, self._subscriptions = root, own_root, config, subscriptions
         self._clock = root.storage.clock
         self._topics: dict[str, SharedTopic] = {}
         self._listed: tuple[float, tuple[str, ...]] | None = None
@@ -54,7 +54,7 @@ class ConsumerMetadata:
         """
         topic = self._topics.get(name)
         if topic is None:
-            topic = self._topics[name] = self._root.topic(name, self._commit_log.topic(name).storage)
+            topic = self._topics[name] = self._root.topic(name, self._own_root.topic(name).storage)
             topic.shorten_idle_interval(self._config.idle_poll_interval_ms)
             topic.doubt()
             if len(self._topics) > len(self._subscriptions.assigned) + _MOST_OTHERS:
@@ -121,7 +121,7 @@ class ConsumerMetadata:
         assert pattern is not None
         now = self._clock.monotonic()
         if self._listed is None or (now - self._listed[0]) * 1000 >= self._age_ms:
-            names = (name for name in self._commit_log.listed() if pattern.fullmatch(name) and is_topic_name(name))
+            names = (name for name in self._own_root.listed() if pattern.fullmatch(name) and is_topic_name(name))
             self._listed = now, tuple(names)
         return self._listed[1]
 
@@ -150,7 +150,7 @@ class ConsumerMetadata:
         if (now - self._allowed) * 1000 >= self._age_ms:
             names = self._subscriptions.names()
             if names:
-                self._commit_log.access.check(Operation.READ, *sorted(names))
+                self._own_root.access.check(Operation.READ, *sorted(names))
             self._allowed = now
 
     # --- eviction ----------------------------------------------------------------------------------------

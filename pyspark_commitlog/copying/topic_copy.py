@@ -327,7 +327,7 @@ def check_stands_alone(destination: Storage, topics: Sequence[str]) -> None:
         raise UsageError(
             f"{destination.url} belongs together with others, and a copy begins at a root that stands alone: of "
             f"{', '.join(map(repr, topics))} nothing was copied. Copy to another root, then have others added to it: "
-        ).advising("CommitLog.add_replicas", "commitlog replicas add")
+        ).advising("CommitLog.replicas.add", "commitlog replicas add")
 
 
 def make_home(destination: TopicLog, source: TopicState) -> tuple[int, ...]:

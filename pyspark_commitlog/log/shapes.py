@@ -90,7 +90,7 @@ class LostRow(Row):
     ranges: tuple[tuple[Partition, Whole, Whole], ...]
 
 
-class Topic(Shape):
+class TopicStateShape(Shape):
     """`state` of an entry of a topic's journal."""
 
     deleted: bool
@@ -115,7 +115,7 @@ class Topic(Shape):
 class TopicEntry(Shape):
     """Body of an entry of a topic's journal."""
 
-    state: Topic
+    state: TopicStateShape
     chunks: Chunks | Side = ()
     extents: Extents | Side = ()
 

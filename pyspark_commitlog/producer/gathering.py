@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from pyspark_commitlog.access import Operation
-from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.config import MAX_PARTITION
 from pyspark_commitlog.errors import CommitLogError, InvalidRecordError, ProducerClosedError, RootNotAvailableError
 from pyspark_commitlog.log.topic import TopicLog
@@ -38,7 +37,7 @@ from pyspark_commitlog.producer.buffer import Buffer, interrupted
 from pyspark_commitlog.producer.delivery import Delivery, ProducerIdentity
 from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.producer.watchdog import Watchdog
-from pyspark_commitlog.replicas.roots import Roots
+from pyspark_commitlog.root import Root
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.process import process_id
 
@@ -58,8 +57,8 @@ class Gathering:
 
     def _start(self, storage: Storage, options: ProducerConfig, principal: str | None) -> None:
         self._storage, self._options, self._principal = storage, options, principal
-        self._log = CommitLog.on(storage, principal)
-        self._logs = {storage.url: self._log}
+        self._root = Root.on(storage, principal)
+        self._roots = {storage.url: self._root}
         self._buffer = Buffer(options.buffer_memory, options.max_block_ms)
         self._accumulators: dict[str, RecordAccumulator] = {}
         self._buffer.watched = Watchdog(self._buffer, storage.clock, options, self._accumulators).start
@@ -207,24 +206,17 @@ class Gathering:
     def _handle(self, topic: str) -> TopicLog:
         """Return a topic's handle, if necessary through another root."""
         try:
-            return self._log.topic(topic, Operation.WRITE)
+            return self._root.topic(topic, Operation.WRITE)
         except (CommitLogError, OSError):
-            fallback = self._find_fallback_root(topic)
+            fallback = self._root.find_fallback(topic)
             if fallback is None:
                 raise
             return self._writable(topic, fallback)
 
-    def _find_fallback_root(self, topic: str) -> Storage | None:
-        storage = self._log.storage
-        if storage.together is None or not TopicLog(storage, topic).is_away():
-            return None
-        roots = Roots.of(storage)
-        found = next((each.id for each in roots.listed().every() if roots.answers(each.id)), None)
-        return None if found is None else roots.open(found)
-
     def _writable(self, topic: str, storage: Storage) -> TopicLog:
-        log = self._logs.setdefault(storage.url, CommitLog.on(storage, self._principal))
-        return log.topic(topic, Operation.WRITE)
+        """Return a topic's handle, by a root that may be another than was named; raises as ``Root.topic``."""
+        root = self._roots.setdefault(storage.url, Root.on(storage, self._principal))
+        return root.topic(topic, Operation.WRITE)
 
     def _check_process(self) -> None:
         if process_id() != self._process:

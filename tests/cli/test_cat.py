@@ -18,9 +18,9 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog import CommitLog, Consumer, TopicPartition
+from pyspark_commitlog.api.commit_log import CommitLog as Log
 from pyspark_commitlog.cli.cat import _is_done, _Request, _run
 from pyspark_commitlog.cli.starts import StartAndStop
-from pyspark_commitlog.commit_log import CommitLog as Log
 from tests.support.commands import COMMAND, cat, run
 from tests.support.records import append, batch_of
 
@@ -35,7 +35,7 @@ def log(tmp_path: Path) -> Log:
     log.create_topic("t", 2, config={"retention.ms": -1})
     times = [(DAY + 1000 * (n // 2)) * 1000 for n in range(10)]
     values = [b"%d-%d" % (n % 2, n // 2) for n in range(10)]
-    append(log.topic("t"), batch_of(values, partition=[0, 1] * 5, timestamp=times))
+    append(log.root.topic("t"), batch_of(values, partition=[0, 1] * 5, timestamp=times))
     return log
 
 
@@ -48,7 +48,7 @@ def test_any_bytes_are_written_as_they_are_and_told_in_json(root: str, log: Log)
     chance = random.Random(7)
     values: list[bytes | None] = [chance.randbytes(chance.randrange(3000)) for _ in range(200)]
     log.create_topic("bytes")
-    append(log.topic("bytes"), batch_of([*values, None, b""]))
+    append(log.root.topic("bytes"), batch_of([*values, None, b""]))
     assert cat(root, "bytes", "-e", "-D", "") == b"".join(v or b"" for v in values)
     rows = [json.loads(line) for line in cat(root, "bytes", "-e", "-J").splitlines()]
     told = [base64.b64decode(r["payload_base64"]) if "payload_base64" in r else r["payload"] for r in rows]
@@ -77,7 +77,7 @@ def test_where_it_starts_and_stops(root: str, given: list[str], expected: list[s
 
 
 def test_an_offset_that_is_not_there_is_warned_of(root: str, log: Log) -> None:
-    log.delete_records("t", {0: 2})
+    log.topic("t").delete_records({0: 2})
     _, said = run("cat", root, "t", "-e", "-p", "0", "-o", "1")
     assert "warning: topic 't' partition 0: offsets 1 to 1 were deleted" in said
     assert said.endswith("it begins at 2\n")
@@ -95,7 +95,7 @@ def test_formats_are_kcats(root: str, log: Log) -> None:
         timestamp=[1_999, 2_000_000],
         headers=[[{"key": "a", "value": b"1"}, {"key": "b", "value": None}], None],
     )
-    append(log.topic("f"), rows)
+    append(log.root.topic("f"), rows)
     form = r"%t[%p]%o %T %K:%k %S:%s %h%%\x21\n"
     assert (
         cat(root, "f", "-e", "-Z", "-f", form) == b"f[0]0 1 -1:NULL 2:v\xff a=1,b=NULL%!\nf[0]1 2000 1:k -1:NULL %!\n"
@@ -143,7 +143,7 @@ def test_nothing_is_waited_for_of_a_topic_that_is_deleted_meanwhile(root: str, l
         consumer.poll(max_records=1)
         ends = consumer.end_offsets(places)
         assert not _is_done(consumer, request, dict(ends))
-        log.delete_topic("t")
+        log.topic("t").delete()
         assert _is_done(consumer, request, dict(ends))
 
 
@@ -288,7 +288,7 @@ def test_it_follows_what_comes_later_and_ends_on_sigint(root: str, log: Log) -> 
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"0-4\n"
-        append(log.topic("t"), batch_of([b"later"], partition=[0]))
+        append(log.root.topic("t"), batch_of([b"later"], partition=[0]))
         assert child.stdout.readline() == b"later\n"
         child.send_signal(signal.SIGINT)
         assert child.communicate(timeout=60) == (b"", b"")

@@ -56,7 +56,7 @@ def log(tmp_path: Path) -> CommitLog:
     log = CommitLog(str(tmp_path / "root"))
     log.create_topic("orders", 2, {"retention.ms": -1})
     times = [(DAY + 1000 * (n // 2)) * 1000 for n in range(8)]
-    append(log.topic("orders"), batch_of([b"%d" % n for n in range(8)], partition=[0, 1] * 4, timestamp=times))
+    append(log.root.topic("orders"), batch_of([b"%d" % n for n in range(8)], partition=[0, 1] * 4, timestamp=times))
     return log
 
 
@@ -155,9 +155,9 @@ def test_what_can_t_be_set_is_refused(query: Query, tmp_path: Path, args: list[s
 
 def test_a_topic_that_was_made_again_is_set_as_a_whole(query: Query, log: CommitLog, tmp_path: Path) -> None:
     query.run()
-    log.delete_topic("orders")
+    log.topic("orders").delete()
     log.create_topic("orders", 1, {"retention.ms": -1})
-    append(log.topic("orders"), batch_of([b"new"]))
+    append(log.root.topic("orders"), batch_of([b"new"]))
     args = ["checkpoint", "set", str(tmp_path / "root"), str(tmp_path / "checkpoint"), "--to-earliest", "--execute"]
     assert "was deleted and made again" in run(*args, "--topic", "orders:0", code=2)[1]
     run(*args)
@@ -169,11 +169,11 @@ def test_a_restored_topic_is_set_as_a_whole_from_what_still_means_something(
 ) -> None:
     """The checkpoint has one mark per topic: with a new one, nobody notices that the other partition's offset is gone."""
     copy = Copy(tmp_path / "root", tmp_path / "aside")
-    append(log.topic("orders"), batch_of([b"gone"] * 2, partition=[0, 1]))
+    append(log.root.topic("orders"), batch_of([b"gone"] * 2, partition=[0, 1]))
     query.run()
     copy.copied()
     log = CommitLog(str(tmp_path / "root"))
-    append(log.topic("orders"), batch_of([b"new 0", b"new 1"] * 2, partition=[0, 1] * 2))
+    append(log.root.topic("orders"), batch_of([b"new 0", b"new 1"] * 2, partition=[0, 1] * 2))
     args = ["checkpoint", "set", str(tmp_path / "root"), str(tmp_path / "checkpoint"), "--shift-by", "0", "--execute"]
     assert "partition 1: offset 5 means nothing any more" in run(*args, "--topic", "orders:0", code=2)[1]
     lines, _ = run(*args)
@@ -219,7 +219,7 @@ def test_of_a_topic_that_is_read_at_two_roots_the_source_at_this_one_is_set(
     other = Query(tmp_path / "other", tmp_path / "c")
     there = CommitLog(str(tmp_path / "other"))
     there.create_topic("orders", 2, {"retention.ms": -1})
-    append(there.topic("orders"), batch_of([b"a", b"b"], partition=[0, 1]))
+    append(there.root.topic("orders"), batch_of([b"a", b"b"], partition=[0, 1]))
     query.run(), other.run()
     theirs = other.newest.read_text().splitlines()[-1]
     query.newest.write_text(f"{query.newest.read_text()}\n{theirs}")

@@ -32,7 +32,7 @@ def test_copy_tells_what_it_did_and_compares(tmp_path: Path) -> None:
     log = CommitLog(source)
     log.create_topic("t", 2)
     log.create_topic("u")
-    append(log.topic("t"), batch_of([b"a", b"b"]))
+    append(log.root.topic("t"), batch_of([b"a", b"b"]))
     log.groups.commit("g", {"t": {0: 1}})
     lines, errors = run("copy", source, there, "t", "--groups", "--verify")
     assert lines == [
@@ -43,7 +43,7 @@ def test_copy_tells_what_it_did_and_compares(tmp_path: Path) -> None:
     copied, compared = (json.loads(line) for line in run("copy", source, there, "t", "--verify", "--json")[0])
     assert copied == {"topic": "t", "copied": 0, "sequence": 2, "log_end": [2, 0]}
     assert compared == {"topic": "t", "records": 2, "faults": [], "superseded": 0}
-    append(CommitLog(there).topic("t"), batch_of([b"own"]))
+    append(CommitLog(there).root.topic("t"), batch_of([b"own"]))
     lines, errors = run("copy", source, there, "--groups", "--verify", code=1)
     assert lines == ["u: 0 offsets copied, up to entry 1", "u: 0 records the same in both"], "no topic stops the others"
     assert "has been written to since it was copied" in errors
@@ -56,9 +56,9 @@ def test_records_that_differ_end_it_with_an_error(tmp_path: Path) -> None:
     source, there = str(tmp_path / "source"), str(tmp_path / "there")
     log = CommitLog(source)
     log.create_topic("t")
-    append(log.topic("t"), batch_of([b"a", b"b"]))
+    append(log.root.topic("t"), batch_of([b"a", b"b"]))
     run("copy", source, there)
-    log.void("t", {0: (0, 2)}, force=True)
+    log.topic("t").void({0: (0, 2)}, force=True)
     lines, errors = run("copy", source, there, "--verify", code=1)
     assert lines == ["t: 0 offsets copied, up to entry 3", "t: 0 records the same in both"]
     found = [line for line in errors.splitlines() if "the source has no record" in line]
@@ -105,18 +105,20 @@ def test_a_topic_goes_to_a_bucket_and_back(moto_bucket: Bucket, tmp_path: Path) 
     log.create_topic("t", 3)
     log.create_topic("compacted", 1, {"cleanup.policy": "compact"})
     headers = [[("h", b"1"), ("h", b"")], None, []]
-    append(log.topic("t"), batch_of([b"a", None, b""], key=[b"k", None, b""], headers=headers, partition=[0, 1, 1]))
-    append(log.topic("compacted"), batch_of([b"1", b"2"], key=[b"k", b"k"]))
+    append(
+        log.root.topic("t"), batch_of([b"a", None, b""], key=[b"k", None, b""], headers=headers, partition=[0, 1, 1])
+    )
+    append(log.root.topic("compacted"), batch_of([b"1", b"2"], key=[b"k", b"k"]))
     log.groups.commit("g", {"t": {0: 1}})
     command("copy", source, url, "--groups", "--verify")
-    append(log.topic("t"), batch_of([b"later"]))
+    append(log.root.topic("t"), batch_of([b"later"]))
     assert command("copy", source, url, "--verify")[1] == "t: 1 offset copied, up to entry 3"
     command("copy", url, back, "--groups", "--verify")
     copied = CommitLog(back)
-    assert copied.to_arrow("t").equals(log.to_arrow("t"))
-    assert copied.to_arrow("compacted").equals(log.to_arrow("compacted"))
+    assert copied.topic("t").to_arrow().equals(log.topic("t").to_arrow())
+    assert copied.topic("compacted").to_arrow().equals(log.topic("compacted").to_arrow())
     assert copied.groups.describe("g").partitions[0].offset == 1
-    assert copied.verify("t").faults == ()
+    assert copied.topic("t").verify().faults == ()
 
     command("produce", url, "t", given=b"own\n")
     assert command("copy", source, url, "t", code=1) == []

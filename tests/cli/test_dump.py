@@ -20,9 +20,9 @@ def root(tmp_path: Path) -> Path:
     log.create_topic("t", config=config)
     for first in range(0, 40, 10):
         values = [b"%d" % number + b"x" * 100 for number in range(first, first + 10)]
-        append(log.topic("t"), batch_of(values, timestamp=[1000 * n for n in range(first, first + 10)]))
-        log.maintain("t")
-    append(log.topic("t"), batch_of([b"late"]))
+        append(log.root.topic("t"), batch_of(values, timestamp=[1000 * n for n in range(first, first + 10)]))
+        log.topic("t").maintain()
+    append(log.root.topic("t"), batch_of([b"late"]))
     return tmp_path / "root"
 
 
@@ -70,7 +70,7 @@ def test_an_entry_is_shown_with_the_bytes_behind_it(root: Path) -> None:
 
 
 def test_an_entry_of_the_roots_defaults_is_shown(root: Path) -> None:
-    CommitLog(str(root)).alter_defaults({"log.retention.hours": 48})
+    CommitLog(str(root)).config.alter({"log.retention.hours": 48})
     (entry,) = dumped(next(root.glob("config/journal/*.json")))
     assert (entry["journal"], entry["kind"], entry["config"]) == ("config", "alter", {"log.retention.hours": "48"})
 

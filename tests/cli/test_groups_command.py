@@ -9,14 +9,14 @@ import pytest
 from typer.testing import CliRunner
 
 from pyspark_commitlog import CommitLog
+from pyspark_commitlog.api.commit_log import CommitLog as Log
 from pyspark_commitlog.cli.app import app
 from pyspark_commitlog.cli.offsets_file import exported_lines, parse_offsets
-from pyspark_commitlog.commit_log import CommitLog as Log
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.groups.consumer_groups import Groups
 from pyspark_commitlog.groups.descriptions import OffsetReset
-from pyspark_commitlog.groups.member_config import MemberConfig
 from pyspark_commitlog.groups.membership.member import GroupMember
+from pyspark_commitlog.groups.state.member_config import MemberConfig
 from pyspark_commitlog.storage import process_name
 from tests.support.commands import run
 from tests.support.records import append, batch_of
@@ -33,7 +33,7 @@ def log(tmp_path: Path) -> Log:
     log = CommitLog(str(tmp_path / "root"))
     log.create_topic("orders", 2, config={"retention.ms": -1})
     times = [(DAY + 1000 * (n // 2)) * 1000 for n in range(8)]
-    append(log.topic("orders"), batch_of([b"x"] * 8, partition=[0, 1] * 4, timestamp=times))
+    append(log.root.topic("orders"), batch_of([b"x"] * 8, partition=[0, 1] * 4, timestamp=times))
     log.groups.commit("reports", {"orders": {0: 3}})
     return log
 
@@ -282,7 +282,7 @@ def test_offsets_of_several_topics_are_deleted_together_or_not_at_all(root: str,
 def test_one_group_s_error_stops_no_other(root: str, log: Log) -> None:
     log.create_topic("u")
     log.groups.commit("a", {"u": {0: 0}})
-    log.delete_topic("u")
+    log.topic("u").delete()
     lines, told = run("groups", "reset", root, "--all-groups", "--all-topics", "--to-earliest", "--execute", code=2)
     assert told.startswith("group a: error: group 'a' has no offsets of a topic that is there")
     assert lines

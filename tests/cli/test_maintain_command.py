@@ -18,9 +18,10 @@ from typer.testing import CliRunner
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog import commit_log as topics
+from pyspark_commitlog.api.commit_log import CommitLog as Log
+from pyspark_commitlog.api.verify_root import verify_root
 from pyspark_commitlog.cli import app as app_module
 from pyspark_commitlog.cli.app import _pause
-from pyspark_commitlog.commit_log import CommitLog as Log
 from pyspark_commitlog.errors import ConfigError, StorageFullError
 from pyspark_commitlog.groups import consumer_groups as groups_module
 from pyspark_commitlog.groups.consumer_groups import Groups
@@ -46,7 +47,7 @@ def log(tmp_path: Path) -> Log:
     log = CommitLog(str(tmp_path / "root"))
     for name in ("orders", "flights"):
         log.create_topic(name, config={"retention.ms": -1, "inline.max.bytes": 0})
-        append(log.topic(name), batch_of([b"a", b"b"], timestamp=[1000, 2000]))
+        append(log.root.topic(name), batch_of([b"a", b"b"], timestamp=[1000, 2000]))
     return log
 
 
@@ -58,14 +59,14 @@ def root(log: Log, tmp_path: Path) -> str:
 def test_one_round_says_what_it_did_and_the_next_that_there_was_nothing(root: str, log: Log) -> None:
     assert run("maintain", root, "--once")[0] == ["flights: settled 2 records", "orders: settled 2 records"]
     assert run("maintain", root, "--once")[0] == []
-    assert log.describe("orders").partitions[0].unsettled == 0
+    assert log.topic("orders").describe().partitions[0].unsettled == 0
 
 
 def test_a_round_of_all_topics_is_one_of_the_groups_too(root: str, log: Log) -> None:
     log.groups.commit("g", {"orders": {0: 1}})
     log.groups.commit("g", {"flights": {0: 1}})
     run("maintain", root, "--once")
-    log.delete_topic("orders")
+    log.topic("orders").delete()
     assert run("maintain", root, "flights", "--once")[0] == []
     assert run("maintain", root, "--once")[0] == ["group g: forgot the offsets of 1 topics that were deleted"]
     (line,) = [line for line in run("maintain", root, "--once", "--json")[0] if "group" in json.loads(line)]
@@ -77,7 +78,7 @@ def test_a_group_that_cannot_be_maintained_fails_the_round_and_not_the_others(ro
         log.groups.commit(group, {"orders": {0: 1}})
     (entry,) = (Path(root) / "groups/a/journal").iterdir()
     entry.write_bytes(b"{}")
-    log.delete_topic("orders")
+    log.topic("orders").delete()
     told, complaint = run("maintain", root, "--once", code=1)
     assert "group b: forgot the offsets of 1 topics that were deleted" in told
     assert "group a: error:" in complaint
@@ -86,12 +87,12 @@ def test_a_group_that_cannot_be_maintained_fails_the_round_and_not_the_others(ro
 
 
 def test_one_topic_as_json(root: str, log: Log) -> None:
-    log.alter_topic("orders", {"retention.ms": 1})
+    log.topic("orders").alter({"retention.ms": 1})
     (line,) = run("maintain", root, "orders", "--once", "--json")[0]
     told = json.loads(line)
     assert (told["topic"], told["settled_records"]) == ("orders", 2)
     assert told["retained"] == {"log_start": {"0": [0, 2]}, "segments": 1}
-    assert log.describe("flights").partitions[0].unsettled == 2
+    assert log.topic("flights").describe().partitions[0].unsettled == 2
 
 
 def test_a_compacted_topic_says_why_nothing_is_compacted(root: str, log: Log) -> None:
@@ -106,7 +107,7 @@ def test_a_compacted_topic_says_why_nothing_is_compacted(root: str, log: Log) ->
 
 
 def test_retention_is_told_by_offset(root: str, log: Log) -> None:
-    log.alter_topic("orders", {"retention.ms": 1})
+    log.topic("orders").alter({"retention.ms": 1})
     lines = run("maintain", root, "--once")[0]
     assert "orders: partition 0: retention deleted offsets 0 to 1" in lines
 
@@ -134,7 +135,7 @@ def test_what_is_no_topic_is_passed_over(root: str, log: Log) -> None:
     """A topic whose creator died before its first entry, and a directory of somebody else."""
     for stray in ("half/journal", "lost+found"):
         (Path(root) / "topics" / stray).mkdir(parents=True)
-    log.delete_topic("flights")
+    log.topic("flights").delete()
     assert run("maintain", root, "--once")[0] == ["orders: settled 2 records"]
     assert [done.topic for done in log.maintain()] == ["flights", "orders"]
     assert len(run("verify", root)[0]) == 1
@@ -162,8 +163,8 @@ def test_it_goes_on_until_a_signal_and_then_ends_cleanly(root: str, log: Log, nu
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "flights: settled 2 records\n"
-        append(log.topic("flights"), batch_of([b"c"]))
-        wait_for(lambda: log.describe("flights").partitions[0].unsettled == 0)
+        append(log.root.topic("flights"), batch_of([b"c"]))
+        wait_for(lambda: log.topic("flights").describe().partitions[0].unsettled == 0)
         process.send_signal(number)
         assert process.wait(20) == 0
     finally:
@@ -174,17 +175,17 @@ def test_it_goes_on_until_a_signal_and_then_ends_cleanly(root: str, log: Log, nu
 def test_the_root_says_how_often_it_goes_round_unless_the_command_line_does(root: str, log: Log) -> None:
     """Kafka: ``log.retention.check.interval.ms``."""
     assert _pause(log, None) == 300
-    log.alter_defaults({"log.retention.check.interval.ms": 200})
+    log.config.alter({"log.retention.check.interval.ms": 200})
     assert (_pause(log, None), _pause(log, 7.5)) == (0.2, 7.5)
-    assert "log.retention.check.interval.ms" not in log.describe("flights").config
+    assert "log.retention.check.interval.ms" not in log.topic("flights").describe().config
     with pytest.raises(ConfigError, match=r"log\.retention\.check\.interval\.ms=0 is not allowed"):
-        log.alter_defaults({"log.retention.check.interval.ms": 0})
+        log.config.alter({"log.retention.check.interval.ms": 0})
     process = subprocess.Popen([*COMMAND, "maintain", root], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "flights: settled 2 records\n"
-        append(log.topic("flights"), batch_of([b"c"]))
-        wait_for(lambda: log.describe("flights").partitions[0].unsettled == 0)
+        append(log.root.topic("flights"), batch_of([b"c"]))
+        wait_for(lambda: log.topic("flights").describe().partitions[0].unsettled == 0)
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
     finally:
@@ -219,8 +220,8 @@ def test_a_signal_ends_a_round_between_two_steps(root: str, log: Log) -> None:
     code += "m.settle_on = stop\nfrom pyspark_commitlog.cli import main\nmain()"
     done = subprocess.run([sys.executable, "-c", code, "maintain", root], capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, b"")
-    assert log.describe("flights").partitions[0].unsettled == 0, "the step was done"
-    assert log.describe("orders").partitions[0].unsettled == 2
+    assert log.topic("flights").describe().partitions[0].unsettled == 0, "the step was done"
+    assert log.topic("orders").describe().partitions[0].unsettled == 2
 
 
 def test_progress_is_told_and_may_end_the_work(log: Log) -> None:
@@ -236,10 +237,10 @@ def test_progress_is_told_and_may_end_the_work(log: Log) -> None:
             raise EnoughError
 
     with pytest.raises(EnoughError):
-        log.maintain("orders", progress=progress)
+        log.topic("orders").maintain(progress=progress)
     assert told == ["settle", "retain", "check indexes", "compact"]
     sizes: list[tuple[int, int]] = []
-    assert log.verify("orders", progress=lambda _, done, total: sizes.append((done, total))).faults == ()
+    assert log.topic("orders").verify(progress=lambda _, done, total: sizes.append((done, total))).faults == ()
     assert sizes[-1][0] == sizes[-1][1] > 0
 
 
@@ -265,7 +266,7 @@ def test_verify_tells_a_sound_root_and_a_damaged_one(root: str, log: Log) -> Non
 
 
 def test_verify_tells_damaged_defaults_and_goes_on(root: str, log: Log) -> None:
-    log.alter_defaults({"log.retention.hours": 48})
+    log.config.alter({"log.retention.hours": 48})
     assert len(run("verify", root)[0]) == 2
     (newest,) = Path(root).glob("config/journal/*.json")
     newest.write_bytes(newest.read_bytes().replace(b"48", b"49"))
@@ -291,7 +292,7 @@ def test_without_the_extra_the_command_says_what_to_install(tmp_path: Path) -> N
 
 def two_groups(log: Log) -> None:
     """Make groups first and second."""
-    topic_id = log.topic("orders").newest()[1].topic_id
+    topic_id = log.root.topic("orders").newest()[1].topic_id
     for name in ("first", "second"):
         log.groups.open(name).advance([Position("orders", topic_id, 0, 1)])
 
@@ -364,7 +365,7 @@ def test_what_cannot_be_checked_stops_no_other_check(log: Log, monkeypatch: pyte
         raise MemoryError("malloc")
 
     monkeypatch.setattr(verifying, "unsettled_frames", fails)
-    report = log.verify("orders")
+    report = log.topic("orders").verify()
     assert report.faults == ("topic 'orders' can't be checked: MemoryError: malloc",)
     assert report.chunks == 1
 
@@ -383,7 +384,7 @@ def test_what_cannot_be_looked_at_besides_stops_no_other_look(
     else:
         monkeypatch.setattr(Strays, "_settle", fails)
     monkeypatch.setattr(Strays, "_rest", lambda *_: looked.append("rest"))
-    assert "topic 'orders' can't be checked: MemoryError: malloc" in log.verify("orders").faults
+    assert "topic 'orders' can't be checked: MemoryError: malloc" in log.topic("orders").verify().faults
     assert "rest" in looked
 
 
@@ -393,15 +394,15 @@ def test_a_progress_that_raises_ends_verify(log: Log) -> None:
     def progress(what: str, done: int, total: int) -> None:
         raise InterruptedError(what)
 
-    log.maintain("orders")
+    log.topic("orders").maintain()
     with pytest.raises(InterruptedError):
-        log.verify("orders", progress=progress)
+        log.topic("orders").verify(progress=progress)
 
 
 def test_a_progress_that_raises_ends_the_look_at_what_lies_there_besides(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log.maintain("orders")
+    log.topic("orders").maintain()
     monkeypatch.setattr(Strays, "_settle", lambda look, *_: look.progress("verify", 0, 1))
     monkeypatch.setattr(verifying._Checker, "partition", lambda *_, **__: None)
 
@@ -409,7 +410,7 @@ def test_a_progress_that_raises_ends_the_look_at_what_lies_there_besides(
         raise InterruptedError(what)
 
     with pytest.raises(InterruptedError):
-        log.verify("orders", progress=progress)
+        log.topic("orders").verify(progress=progress)
 
 
 def test_whatever_fails_in_a_group_the_others_are_maintained(
@@ -477,5 +478,5 @@ def test_whatever_fails_in_a_group_s_check_the_others_are_checked(
         return []
 
     monkeypatch.setattr(groups_module, "_faults", fails)
-    assert log.verify_root().faults == ("group first can't be checked: KeyError: 'x'",)
+    assert verify_root(log.root).faults == ("group first can't be checked: KeyError: 'x'",)
     assert checked == ["first", "second"]

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.commit_log import CommitLog as Log
+from pyspark_commitlog.api.commit_log import CommitLog as Log
 from tests.support.commands import COMMAND, cat, run_bytes
 from tests.support.records import Record, read_topic
 
@@ -45,7 +45,7 @@ def produce(given: bytes, *arguments: str, code: int = 0) -> str:
 
 
 def records(log: Log, topic: str = "t") -> list[Record]:
-    return read_topic(log.topic(topic))
+    return read_topic(log.root.topic(topic))
 
 
 def test_any_bytes_come_back_as_they_were(root: str) -> None:
@@ -88,7 +88,7 @@ def test_json_lines_and_what_cat_writes(root: str, log: Log) -> None:
         {"value_base64": "/w==", "key_base64": "AA==", "timestamp": "1970-01-01T00:00:02", "partition": 1},
         {"value": None, "partition": 1, "timestamp": 3000, "headers": ["a", {"base64": "/w=="}]},
     ]
-    log.alter_topic("t", {"retention.ms": -1})
+    log.topic("t").alter({"retention.ms": -1})
     produce("\n".join(map(json.dumps, rows)).encode(), root, "t", "--json")
     expected = [
         Record(1, 0, "ä".encode(), b"v", 1_500_000, (("h", b"1"), ("n", None))),  # type: ignore[arg-type]
@@ -195,7 +195,7 @@ def test_with_an_id_what_follows_a_refused_line_is_sent_with_it_again(root: str,
     given = b"\n".join([*lines[:5], b"b" * 101, *lines[5:]])
     told = produce(given, root, "small", "-p", "0", "--producer-id", "me", code=1)
     assert "none of them was sent: topic 'small': record 5 of its batch has 101 bytes" in told
-    log.alter_topic("small", {"max.message.bytes": 1000})
+    log.topic("small").alter({"max.message.bytes": 1000})
     produce(given, root, "small", "-p", "0", "--producer-id", "me")
     assert [each.value for each in records(log, "small")] == given.split(b"\n")
 
@@ -206,9 +206,9 @@ def test_a_line_without_an_end_is_refused_as_soon_as_it_is_too_large(root: str, 
     told = produce(b"a\n" + large, root, "t", "-p", "0", code=1)
     assert "error: line 2: it was not sent: its end does not come within 1048588 bytes" in told
     assert [each.value for each in records(log)] == [b"a"]
-    log.alter_topic("small", {"max.message.bytes": 2**22})
+    log.topic("small").alter({"max.message.bytes": 2**22})
     produce(large, root, "small", "-p", "0", "--producer-id", "me")
-    log.alter_topic("small", {"max.message.bytes": 100})
+    log.topic("small").alter({"max.message.bytes": 100})
     produce(large + b"\nb", root, "small", "-p", "0", "--producer-id", "me")
     assert [each.value for each in records(log, "small")] == [large, b"b"]
 

@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from pyspark_commitlog import CommitLog
+from pyspark_commitlog.api.replica_sync import ReplicaSync
 from pyspark_commitlog.cli import replicas as replicas_module
 from pyspark_commitlog.cli.app import app
-from pyspark_commitlog.commit_log import CommitLog as Log
 from pyspark_commitlog.errors import StorageReadOnlyError
 from tests.support.commands import COMMAND, run, run_bytes
 
@@ -87,7 +87,7 @@ def test_describe_shows_the_leader_and_how_far_each_replica_is(roots: tuple[str,
     send(a, b"1\n2\n")
     known = ids(a)
     lines, _ = run("topics", "describe", b, "t")
-    assert str(CommitLog(b).describe("t")).splitlines()[:-1] == lines[:-1]
+    assert str(CommitLog(b).topic("t").describe()).splitlines()[:-1] == lines[:-1]
     assert lines[3] == f"t: Leader: {a} ({known[a]})  LeaderEpoch: 0  Replicas: {a},{b},{c}  Isr: {a},{b},{c}"
     assert lines[4].split() == [
         "REPLICA", "ROOT-ID", "ROLE", "HIGH-WATERMARKS", "LOG-END-OFFSETS", "ENTRIES-BEHIND", "BYTES-BEHIND",
@@ -192,7 +192,7 @@ def test_watch_goes_on_where_its_root_is_away_for_a_while(
 ) -> None:
     """Or refuses: only what the first round meets is no matter of time."""
     b = tmp_path / "b"
-    replicate = Log.replicate
+    sync_all = ReplicaSync.sync_all
 
     def denied(*_: object, **__: object) -> None:
         raise StorageReadOnlyError("the disk is mounted read-only")
@@ -200,11 +200,11 @@ def test_watch_goes_on_where_its_root_is_away_for_a_while(
     stop = Between(
         lambda: b.rename(tmp_path / "away"),
         lambda: (tmp_path / "away").rename(b),
-        lambda: monkeypatch.setattr(Log, "replicate", denied),
-        lambda: monkeypatch.setattr(Log, "replicate", replicate),
+        lambda: monkeypatch.setattr(ReplicaSync, "sync_all", denied),
+        lambda: monkeypatch.setattr(ReplicaSync, "sync_all", sync_all),
     )
     monkeypatch.setattr(replicas_module, "stopped_by_signals", lambda: stop)
-    monkeypatch.setattr(Log, "catch_up", lambda *_: None)
+    monkeypatch.setattr(ReplicaSync, "catch_up", lambda *_: None)
     done = CliRunner().invoke(app, ["replicas", "sync", str(b), "--watch", "--json"])
     assert done.exit_code == 0, done.stderr
     assert [json.loads(line)["topic"] for line in done.stdout.splitlines()] == ["t"] * 3
@@ -264,7 +264,7 @@ def test_a_log_that_is_there_gets_roots_and_its_topics_replicas_and_a_root_is_mo
     run("replicas", "move", at[1], at[2], at[3])
     assert set(ids(at[0])) == {at[0], at[1], at[3]}
     for root in (at[0], at[1], at[3]):
-        assert [record.value for record in CommitLog(root).read("t", 0, 0, 5)] == [b"0"]
+        assert [record.value for record in CommitLog(root).topic("t").read(0, 0, 5)] == [b"0"]
     run("replicas", "remove", at[0], at[3])
     assert set(ids(at[0])) == {at[0], at[1]}
 

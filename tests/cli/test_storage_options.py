@@ -73,7 +73,7 @@ def test_what_was_written_in_python_is_read_by_a_command(moto_bucket: Bucket, mo
     url = f"{moto_bucket.url}/other"
     log = CommitLog(url, moto_bucket.options)
     log.create_topic("t")
-    append(log.topic("t"), batch_of([b"a"]))
+    append(log.root.topic("t"), batch_of([b"a"]))
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
     monkeypatch.setenv("AWS_REGION", REGION)

@@ -69,7 +69,7 @@ def printed_by(*command: str, code: int = 0) -> str:
 def root(tmp_path: Path) -> str:
     """One of several roots, whose lists name a URL that somebody chose."""
     at = [str(tmp_path / name) for name in "ab"]
-    CommitLog.create_root(at, [str(tmp_path / "m")]).create_topic("t", config={"replication.factor": 2})
+    CommitLog.create(at, [str(tmp_path / "m")]).create_topic("t", config={"replication.factor": 2})
     for name in "abm":
         path = max((tmp_path / name / "replicas/journal").iterdir())
         change_entry(path, lambda body: body["data"][1].__setitem__(1, f"/nowhere/{EVIL}"))

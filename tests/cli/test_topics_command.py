@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from pyspark_commitlog import CommitLog
+from pyspark_commitlog.api.commit_log import CommitLog as Log
 from pyspark_commitlog.cli.app import app
 from pyspark_commitlog.cli.offsets import parse_time
-from pyspark_commitlog.commit_log import CommitLog as Log
 from pyspark_commitlog.errors import CorruptionError, UsageError
 from tests.support.commands import run
 from tests.support.records import append, batch_of
@@ -49,15 +49,15 @@ def test_a_topic_from_its_making_to_its_end(tmp_path: Path) -> None:
         "--delete-config",
         "retention.ms",
     )
-    config = log.describe("events").config
+    config = log.topic("events").describe().config
     assert (config["segment.ms"], config["retention.ms"]) == ("7", "604800000")
     lines, _ = run("topics", "describe", root)
     assert lines[0].startswith(
-        f"Topic: events  TopicId: {log.describe('events').topic_id}  PartitionCount: 4  Configs: "
+        f"Topic: events  TopicId: {log.topic('events').describe().topic_id}  PartitionCount: 4  Configs: "
     )
     assert lines[0].endswith("Configs: segment.ms=7"), "what is set; not some thirty defaults"
     assert "retention.ms=604800000" in run("topics", "describe", root, "--all-configs")[0][0]
-    assert str(log.describe("events")).splitlines() == lines
+    assert str(log.topic("events").describe()).splitlines() == lines
     assert lines[1].split() == [
         "PARTITION",
         "LOG-START-OFFSET",
@@ -146,10 +146,10 @@ def test_of_several_changes_none_is_made_where_one_can_not_be(tmp_path: Path, gi
     root = str(tmp_path / "root")
     log = CommitLog(root)
     log.create_topic("events", 2)
-    before = log.describe("events")
+    before = log.topic("events").describe()
     changed = ["--config", "retention.ms=1000"]
     assert run("topics", "alter", root, "events", *changed, *given, code=2) == ([], f"error: {told}\n")
-    assert log.describe("events") == before
+    assert log.topic("events").describe() == before
 
 
 def test_what_was_changed_is_told_where_a_later_change_fails_all_the_same(tmp_path: Path) -> None:
@@ -186,11 +186,11 @@ def test_partitions_that_cannot_be_settled_are_something_wrong(tmp_path: Path) -
     root = str(tmp_path / "root")
     log = CommitLog(root)
     log.create_topic("events", config={"inline.max.bytes": 0})
-    append(log.topic("events"), batch_of([b"v"]))
+    append(log.root.topic("events"), batch_of([b"v"]))
     (chunk,) = Path(root).glob("topics/events/*/staged/*.chunk")
     chunk.write_bytes(chunk.read_bytes()[:-1] + b"!")
     with pytest.raises(CorruptionError):
-        log.maintain("events")
+        log.topic("events").maintain()
     (line,) = run("topics", "describe", root, "--json", code=1)[0]
     assert list(json.loads(line)["damaged"]) == ["0"]
 
@@ -210,7 +210,7 @@ def test_offsets_at_a_time_and_records_deleted_below_one(tmp_path: Path) -> None
     log = CommitLog(root)
     log.create_topic("events", 2, config={"retention.ms": -1})
     times = [1_767_225_600_000_000 + 1_000_000 * n for n in range(4)]  # from 2026-01-01 on
-    append(log.topic("events"), batch_of([b"v"] * 4, partition=[0, 0, 0, 1], timestamp=times))
+    append(log.root.topic("events"), batch_of([b"v"] * 4, partition=[0, 0, 0, 1], timestamp=times))
     for late in ("max-timestamp", "-3"):
         assert run("offsets", root, "events", "--time", late)[0] == ["events:0:2", "events:1:0"]
     assert run("offsets", root)[0] == ["events:0:3", "events:1:1"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.commit_log import CommitLog as Log
+from pyspark_commitlog.api.commit_log import CommitLog as Log
 from tests.support.commands import run
 from tests.support.records import append, batch_of, read_partition
 
@@ -19,7 +19,7 @@ def log(tmp_path: Path) -> Log:
     log = CommitLog(str(tmp_path / "root"))
     log.create_topic("orders", config={"retention.ms": -1, "inline.max.bytes": 0})
     for values in ([b"a"], [b"b", b"c"], [b"d"]):
-        append(log.topic("orders"), batch_of(values))
+        append(log.root.topic("orders"), batch_of(values))
     sorted((tmp_path / "root").glob("topics/orders/*/staged/*.chunk"))[1].unlink()
     return log
 
@@ -39,7 +39,7 @@ def test_it_tells_first_and_does_it_when_told_to(root: str, log: Log) -> None:
     lines, _ = run("void", root, "orders", "--execute")
     assert lines[0].startswith("orders: partition 0: gave up offsets 1 to 2 (2 records): ")
     assert run("void", root, "orders", "--execute")[0] == ["orders: nothing to give up"]
-    assert [record.value for record in read_partition(log.topic("orders"), 0)] == [b"a", b"d"]
+    assert [record.value for record in read_partition(log.root.topic("orders"), 0)] == [b"a", b"d"]
     assert run("maintain", root, "--once")[0][0].startswith("orders: settled ")
     assert any("no fault" in line for line in run("verify", root)[0])
 
@@ -60,4 +60,4 @@ def test_what_is_wrong_is_one_line_and_changes_nothing(root: str, log: Log) -> N
         assert lines == []
         assert told in errors.replace("\n", " ")
         assert "Traceback" not in errors
-    assert log.topic("orders").newest()[1].voids == ()
+    assert log.root.topic("orders").newest()[1].voids == ()

@@ -33,8 +33,8 @@ def root(tmp_path: Path) -> str:
 def values(root: str, topic: str) -> list[bytes | None]:
     """Return all values of a topic, without Spark."""
     log = CommitLog(root)
-    partitions = log.describe(topic).partitions
-    return sorted(r.value for p in partitions for r in log.read(topic, p.partition, 0, max_records=1000))  # type: ignore[type-var]
+    partitions = log.topic(topic).describe().partitions
+    return sorted(r.value for p in partitions for r in log.topic(topic).read(p.partition, 0, max_records=1000))  # type: ignore[type-var]
 
 
 def test_batch_writes_and_reads(spark: SparkSession, root: str) -> None:
@@ -51,7 +51,7 @@ def test_wall_time_is_that_of_the_session_s_zone(spark: SparkSession, root: str)
         df.write.format("commitlog").mode("append").option("topic", "a").save(root)
     finally:
         spark.conf.unset("spark.sql.session.timeZone")
-    assert [record.timestamp for record in CommitLog(root).read("a", 0, 0, max_records=9)] == [1719849600000]
+    assert [record.timestamp for record in CommitLog(root).topic("a").read(0, 0, max_records=9)] == [1719849600000]
 
 
 def test_a_streaming_copy_and_its_restart_write_every_record_once(

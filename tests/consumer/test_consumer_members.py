@@ -198,7 +198,7 @@ def test_close_commits_though_the_group_has_moved_on_since(world: World) -> None
     """A joiner begins another generation: the last commit takes another look."""
     a = member(world, "a", [], partition_assignment_strategy=COOPERATIVE, heartbeat_interval_ms=200)
     run(world, a, ms=100)
-    world.log().add_partitions("t", 3)
+    world.log().topic("t").add_partitions(3)
     put(world, numbered(20, 22))
     b = member(world, "b", [], partition_assignment_strategy=COOPERATIVE, heartbeat_interval_ms=20)
     generation = world.log().groups.describe("g").generation_id
@@ -232,7 +232,7 @@ def test_of_two_with_one_instance_id_the_former_reads_no_more(world: World) -> N
 def test_a_topic_made_again_is_read_from_its_start_by_whoever_gets_it(world: World) -> None:
     a = member(world, "a", [], auto_offset_reset="latest")
     assert run(world, a, ms=100) == []
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     run(world, a)
     world.create(2, SMALL)
     put(world, numbered(80, 85))

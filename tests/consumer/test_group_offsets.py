@@ -102,7 +102,7 @@ def test_an_offset_of_a_topic_that_was_made_again_since_is_not_committed_to_it(w
     each = consumer(world, group_id="g", enable_auto_commit=False)
     each.assign([at(0)])
     last = each.poll()[-1]
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     world.create(2, SMALL)
     put(world, numbered(50, 90))
     with pytest.raises(TopicChangedError):
@@ -331,7 +331,7 @@ def test_a_listener_is_told_of_partitions_that_come_and_go(world: World) -> None
     each.subscribe("t", listener=told)
     assert told.calls == []
     each.poll()
-    world.log().add_partitions("t", 3)
+    world.log().topic("t").add_partitions(3)
     each.poll()
     each.subscribe("t", listener=told)
     each.close()
@@ -361,7 +361,7 @@ def test_a_topic_deleted_before_a_listener_asks_for_its_position_is_told(world: 
 
     class Late(ConsumerRebalanceListener):
         def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-            world.log().delete_topic("t")
+            world.log().topic("t").delete()
             with pytest.raises(TopicChangedError, match=r"'t' partition 0 has no position: the topic .* was deleted"):
                 each.position(at(0))
             told.append("asked")
@@ -383,7 +383,7 @@ def test_a_topic_that_leaves_a_pattern_is_revoked_with_its_positions(world: Worl
 
     each.subscribe(pattern="t.*", listener=Asking())
     drain(each)
-    world.log().delete_topic("t2")
+    world.log().topic("t2").delete()
     assert each.poll() == []
     assert told == [(at(0, "t2"), 3)]
     assert each.assignment() == {at(0), at(1)}

@@ -62,7 +62,7 @@ def frames():
     return sum(size for value, size in kept if type(value).__name__ == "Fetched")
 full = frames()
 for name in names[10:]:
-    log.delete_topic(name)
+    log.topic(name).delete()
 alone.poll()
 member.poll()
 gc.collect()

@@ -62,7 +62,7 @@ def lineages() -> int:
 @pytest.mark.parametrize("group", [None, "g"])
 def test_who_follows_a_topic_keeps_no_history_of_each_entry(tmp_path: Path, group: str | None) -> None:
     CommitLog(str(tmp_path)).create_topic("t", 1)
-    topic = CommitLog(str(tmp_path)).topic("t")
+    topic = CommitLog(str(tmp_path)).root.topic("t")
     with Consumer(
         str(tmp_path), "t", group_id=group, auto_offset_reset="earliest", enable_auto_commit=False
     ) as consumer:
@@ -108,7 +108,7 @@ def test_what_a_closed_consumer_held_goes_at_once(tmp_path: Path, group: str | N
             self.consumer = consumer
 
     def visit() -> None:
-        append(CommitLog(str(tmp_path)).topic("t"), batch_of([b"x"]))
+        append(CommitLog(str(tmp_path)).root.topic("t"), batch_of([b"x"]))
         with Consumer(str(tmp_path), group_id=group, auto_offset_reset="earliest") as consumer:
             consumer.subscribe(["t"], listener=Listener(consumer))
             while not consumer.poll(0.2):
@@ -122,7 +122,7 @@ def test_what_a_consumer_held_goes_with_it_though_nobody_closed_it(tmp_path: Pat
     CommitLog(str(tmp_path)).create_topic("t", 1)
 
     def visit() -> None:
-        append(CommitLog(str(tmp_path)).topic("t"), batch_of([b"x"]))
+        append(CommitLog(str(tmp_path)).root.topic("t"), batch_of([b"x"]))
         consumer = Consumer(str(tmp_path), "t", group_id=group, auto_offset_reset="earliest", **QUICK)
         while not consumer.poll(0.2):
             pass
@@ -135,9 +135,9 @@ def test_what_topics_are_handled_by_goes_at_once(tmp_path: Path) -> None:
 
     def come_and_go() -> None:
         log.create_topic("t", 2)
-        append(log.topic("t"), batch_of([b"x"]))
-        log.maintain("t")
-        log.delete_topic("t")
+        append(log.root.topic("t"), batch_of([b"x"]))
+        log.topic("t").maintain()
+        log.topic("t").delete()
 
     assert left_for_the_garbage_collection(come_and_go) == set()
 

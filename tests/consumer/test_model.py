@@ -102,7 +102,7 @@ def step(world: World, model: Model, each, what: str, one, two) -> None:  # type
     elif what == "delete":
         offset = round(two * len(model.values[one]))
         model.start[one] = max(model.start[one], offset)
-        world.log().delete_records("t", {one: offset})
+        world.log().topic("t").delete_records({one: offset})
     elif what == "maintain":
         world.maintain()
     else:

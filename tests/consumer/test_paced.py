@@ -46,7 +46,7 @@ def requests_of(topic: SharedTopic) -> RemoteStorage:
 
 def put(topic: SharedTopic) -> None:
     local = LocalStorage(Path(topic.storage.url), clock=topic.storage.clock)
-    append(CommitLog.on(local).topic("t"), batch_of([b"x"]))
+    append(CommitLog.on(local).root.topic("t"), batch_of([b"x"]))
 
 
 def idle(topic: SharedTopic, clock: ManualClock, seconds: float) -> None:
@@ -109,11 +109,11 @@ def test_after_a_long_pause_a_look_is_certain(topic: SharedTopic, clock: ManualC
     topic.look()
     before = topic.version
     log = CommitLog.on(LocalStorage(Path(topic.storage.url), clock=clock))
-    log.alter_topic("t", {"file.delete.delay.ms": 0})
+    log.topic("t").alter({"file.delete.delay.ms": 0})
     for _ in range(3):
         put(topic)
         clock.advance(3_000)
-        log.maintain("t")
+        log.topic("t").maintain()
     assert not topic.storage.exists("topics/t/journal/00000000000000000002.json")
     topic.look(certain=False)
     assert topic.version != before

@@ -80,7 +80,7 @@ def test_partitions_take_turns_frame_by_frame(world: World) -> None:
 def test_latest_begins_at_the_end_and_earliest_at_the_log_start(world: World) -> None:
     world.create(1, SMALL)
     put(world, numbered(0, 20))
-    world.log().delete_records("t", {0: 5})
+    world.log().topic("t").delete_records({0: 5})
     late, early = consumer(world, "t", auto_offset_reset="latest"), consumer(world, "t")
     assert late.poll() == []
     assert [record.offset for record in early.poll()] == list(range(5, 20))
@@ -91,7 +91,7 @@ def test_latest_begins_at_the_end_and_earliest_at_the_log_start(world: World) ->
 def test_none_asks_for_an_offset_and_tells_the_range(world: World) -> None:
     world.create(1, SMALL)
     put(world, numbered(0, 20))
-    world.log().delete_records("t", {0: 5})
+    world.log().topic("t").delete_records({0: 5})
     each = consumer(world, "t", auto_offset_reset="none")
     with pytest.raises(OffsetOutOfRangeError, match=r"'t' partition 0: .* from 5 \(log start offset\) to 20 \(high"):
         each.poll()
@@ -108,7 +108,7 @@ def test_a_position_that_retention_overtook_goes_where_it_was_told(
     each = consumer(world, "t", auto_offset_reset=reset)
     each.poll()
     each.seek(at(), 3)
-    world.log().delete_records("t", {0: 10})
+    world.log().topic("t").delete_records({0: 10})
     with caplog.at_level(logging.WARNING, "pyspark_commitlog.consumer"):
         found = each.poll()
     assert [record.offset for record in found] == list(range(position, 30))
@@ -119,7 +119,7 @@ def test_a_position_that_retention_overtook_goes_where_it_was_told(
 def test_with_none_a_position_out_of_range_is_an_error_and_stays(world: World, position: int, told: str) -> None:
     world.create(1, SMALL)
     put(world, numbered(0, 30))
-    world.log().delete_records("t", {0: 10})
+    world.log().topic("t").delete_records({0: 10})
     each = consumer(world, auto_offset_reset="none")
     each.assign([at()])
     each.seek(at(), position)
@@ -146,7 +146,7 @@ def test_a_gap_at_the_end_of_the_log_is_passed(world: World) -> None:
     world.create(1, SMALL)
     put(world, numbered(0, 5))
     put(world, numbered(5, 10))
-    world.log().void("t", {0: (5, 10)}, force=True)
+    world.log().topic("t").void({0: (5, 10)}, force=True)
     each = consumer(world, "t")
     assert values(drain(each)) == numbered(0, 5)
     assert (each.position(at()), each.lag()) == (10, {at(): 0})
@@ -162,7 +162,7 @@ def test_what_retention_takes_during_a_poll_is_passed_by_the_next(world: World) 
     world.maintain()
 
     def retain() -> None:
-        world.log().delete_records("t", {0: 20})
+        world.log().topic("t").delete_records({0: 20})
         world.collect_all()
 
     each = consumer(world, "t", hook=on_path(".log", "map", retain))
@@ -190,7 +190,7 @@ def test_partitions_that_are_added_are_read_from_their_start(world: World) -> No
     put(world, numbered(0, 3))
     each = consumer(world, "t", auto_offset_reset="latest")
     assert each.poll() == []
-    world.log().add_partitions("t", 2)
+    world.log().topic("t").add_partitions(2)
     put(world, numbered(5, 7), 1)
     assert values(each.poll()) == numbered(5, 7)
     assert each.assignment() == {at(0), at(1)}
@@ -237,7 +237,7 @@ def test_after_a_topic_was_made_again_another_assignment_begins_anew(world: Worl
     each = consumer(world, group_id="g", auto_offset_reset="none")
     each.assign([at()])
     assert values(each.poll()) == numbered(2, 5)
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     world.create(1, SMALL)
     put(world, numbered(50, 60))
     world.log().groups.commit("g", {"t": {0: 7}})
@@ -266,7 +266,7 @@ def test_a_topic_made_again_is_read_from_its_start(world: World, caplog: pytest.
     put(world, numbered(0, 20))
     each = consumer(world, "t", auto_offset_reset="latest")
     each.poll()
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     with caplog.at_level(logging.WARNING, "pyspark_commitlog.consumer"):
         assert each.poll() == each.poll() == []
         world.create(2, SMALL)
@@ -285,7 +285,7 @@ def test_a_topic_made_again_between_two_polls_is_noticed(world: World) -> None:
     strict.seek(at(), 0)
     each.poll()
     strict.poll()
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     world.create(1, SMALL)
     put(world, numbered(50, 60))
     assert values(each.poll()) == numbered(50, 60)
@@ -301,7 +301,7 @@ def test_with_none_seeks_go_on_in_the_topic_that_was_made_again(world: World) ->
     each.assign([at(0), at(1)])
     each.seek_to_beginning()
     each.poll()
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     world.create(2, SMALL)
     put(world, numbered(50, 60))
     put(world, numbered(60, 70), 1)
@@ -318,7 +318,7 @@ def test_iteration_goes_on_at_the_start_of_a_topic_that_a_look_found_made_again(
     put(world, numbered(0, 20))
     each = consumer(world, "t", consumer_timeout_ms=0)
     assert values([next(each), next(each)]) == numbered(0, 2)
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     world.create(1, SMALL)
     put(world, numbered(50, 70))
     assert each.lag() == {at(): 20}
@@ -330,7 +330,7 @@ def test_iteration_goes_on_where_a_look_reset_a_position_out_of_range(world: Wor
     put(world, numbered(0, 20))
     each = consumer(world, "t")
     assert values([next(each), next(each)]) == numbered(0, 2)
-    world.log().delete_records("t", {0: 15})
+    world.log().topic("t").delete_records({0: 15})
     assert each.lag() == {at(): 5}
     assert (next(each).offset, each.position(at())) == (15, 16)
 
@@ -341,7 +341,7 @@ def test_with_none_a_deleted_topic_is_an_error(world: World) -> None:
     each.assign([at()])
     each.seek(at(), 0)
     each.poll()
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     with pytest.raises(TopicChangedError, match="was deleted: partition 0 stays at offset 0"):
         each.poll()
 
@@ -439,10 +439,10 @@ def test_the_rest_of_a_frame_is_not_handed_out_of_a_topic_that_was_made_again(wo
     put(world, numbered(0, 10))
     each = consumer(world, "t", max_poll_records=3)
     assert values(each.poll()) == numbered(0, 3)
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     world.create(1, SMALL)
     put(world, numbered(50, 60))
-    world.log().delete_records("t", {0: 3})
+    world.log().topic("t").delete_records({0: 3})
     assert values(each.poll()) == numbered(53, 56)
 
 
@@ -512,7 +512,7 @@ def test_to_arrow_ends_when_its_topic_is_deleted(world: World) -> None:
     def polled(*args: Any) -> Any:
         calls.append(args)
         if len(calls) == 2:
-            world.log().delete_topic("t")
+            world.log().topic("t").delete()
         return poll(*args)
 
     with mock.patch.object(each._poller, "poll", polled):
@@ -528,7 +528,7 @@ def test_to_arrow_reads_on_beside_a_topic_that_is_gone(world: World) -> None:
         put(world, numbered(0, 3), name=name)
     each = consumer(world, "t", "u")
     assert each.poll(max_records=1)[0].topic == "t"
-    world.log().delete_topic("u")
+    world.log().topic("u").delete()
     found = each.to_arrow()
     assert (found["topic"].to_pylist(), found["offset"].to_pylist()) == (["t", "t"], [1, 2])
 
@@ -582,7 +582,7 @@ def test_a_topic_made_again_with_fewer_partitions_has_no_lag_in_the_others(world
     each = consumer(world)
     each.assign([at(0), at(1)])
     each.poll()
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     world.create(1, SMALL)
     put(world, numbered(0, 3))
     assert each.lag() == {at(0): 3}
@@ -685,7 +685,7 @@ def test_what_is_not_there_is_told(world: World) -> None:
 def test_offsets_and_times_of_partitions_are_told_assigned_or_not(world: World) -> None:
     world.create(2, SMALL)
     append(world.handle(), batch_of(numbered(0, 9), partition=[1] * 9, timestamp=[n * 1000 for n in range(9)]))
-    world.log().delete_records("t", {1: 2})
+    world.log().topic("t").delete_records({1: 2})
     each = consumer(world)
     assert each.beginning_offsets([at(0), at(1)]) == {at(0): 0, at(1): 2}
     assert each.end_offsets([at(0), at(1)]) == {at(0): 0, at(1): 9}

@@ -72,12 +72,12 @@ def test_no_record_is_lost_or_comes_twice_beside_settlers_and_collectors(root: s
     log.create_topic("t", 2, HASTY)
 
     def write() -> None:
-        topic = log.topic("t")
+        topic = log.root.topic("t")
         for n in range(COMMITS):
             append(topic, batch_of(numbered(5 * n, 5 * n + 5), partition=[n % 2] * 5))
             settle_after_commit(topic, topic.newest()[1].topic_id)
             if n % 10 == 0:
-                log.maintain("t")
+                log.topic("t").maintain()
 
     for seen in beside(write, root):
         rows = by_partition(seen)
@@ -93,12 +93,12 @@ def test_retention_takes_only_what_is_below_the_log_start(root: str) -> None:
     starts: list[int] = []
 
     def write() -> None:
-        topic = log.topic("t")
+        topic = log.root.topic("t")
         for n in range(COMMITS):
             append(topic, batch_of(numbered(5 * n, 5 * n + 5)))
             if n % 5 == 0:
-                log.maintain("t")
-                starts.append(log.describe("t").partitions[0].log_start_offset)
+                log.topic("t").maintain()
+                starts.append(log.topic("t").describe().partitions[0].log_start_offset)
 
     all_of_it = numbered(0, 5 * COMMITS)
     for seen in beside(write, root):
@@ -116,12 +116,12 @@ def test_compaction_leaves_the_last_value_of_every_key_to_be_seen(root: str) -> 
     log.create_topic("t", 1, {**HASTY, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01})
 
     def write() -> None:
-        topic = log.topic("t")
+        topic = log.root.topic("t")
         for n in range(COMMITS):
             keys = [b"%d" % ((n + k) % 7) for k in range(5)]
             append(topic, batch_of([b"%06d" % (5 * n + k) for k in range(5)], key=keys))
             if n % 5 == 0:
-                log.maintain("t")
+                log.topic("t").maintain()
 
     for seen in beside(write, root):
         offsets = [record.offset for record in seen]

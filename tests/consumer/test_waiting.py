@@ -38,7 +38,7 @@ def root(tmp_path: Path) -> str:
 
 
 def put(root: str, first: int, last: int) -> None:
-    append(CommitLog(root).topic("t"), batch_of(numbered(first, last)))
+    append(CommitLog(root).root.topic("t"), batch_of(numbered(first, last)))
 
 
 def in_thread(act: Callable[[], object]) -> threading.Thread:
@@ -74,8 +74,8 @@ def test_a_poll_that_waits_is_woken_by_a_partition_that_is_added(root: str) -> N
     each = Consumer(root, "t")
     thread = in_thread(lambda: each.poll(LONG, max_records=1))
     waiting(each)
-    CommitLog(root).add_partitions("t", 2)
-    append(CommitLog(root).topic("t"), batch_of(numbered(0, 1), partition=[1]))
+    CommitLog(root).topic("t").add_partitions(2)
+    append(CommitLog(root).root.topic("t"), batch_of(numbered(0, 1), partition=[1]))
     assert joined(thread)
     assert each.position(at(1)) == 1
 
@@ -100,7 +100,7 @@ def test_iteration_waits_for_what_comes(root: str) -> None:
 
 def test_consumers_of_a_process_read_and_decode_a_frame_once(root: str) -> None:
     put(root, 0, 100)
-    CommitLog(root).maintain("t")
+    CommitLog(root).topic("t").maintain()
     many = [Consumer(root, "t", auto_offset_reset="earliest", max_poll_records=n) for n in (1, 7, 500, 500, 500)]
     with mock.patch.object(columns, "decode", wraps=columns.decode) as decode:
         first = drain(many[0])

@@ -31,7 +31,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def put(root: Path, name: str = "t") -> None:
-    append(CommitLog(str(root)).topic(name), batch_of([b"x"]))
+    append(CommitLog(str(root)).root.topic(name), batch_of([b"x"]))
 
 
 def opened(root: Path, name: str = "t") -> SharedTopic:

@@ -39,7 +39,7 @@ log.create_topic("t", 2, {"settle.entries": 1, "inline.max.bytes": 0})
 for number in range(10):
     append(log.topic("t"), batch_of([b"%d" % number] * 50))
     os.closerange(0, 3)
-log.maintain("t")
+log.topic("t").maintain()
 os.closerange(0, 3)
 spooled = SpooledOutputFile(lambda file: low.append(file.fileno()) if file.fileno() < 3 else None)
 spooled.write(b"x")
@@ -51,7 +51,7 @@ os._exit(3 if low else 0)
 def test_what_is_printed_to_closed_streams_reaches_no_file_of_a_root(tmp_path: Path) -> None:
     root = str(tmp_path / "root")
     child = subprocess.run([sys.executable, "-c", PROGRAM, root], check=False)
-    topic = CommitLog(root).topic("t")
+    topic = CommitLog(root).root.topic("t")
 
     assert list(verify(topic).faults) == []
     assert sorted(record.value or b"" for record in read_topic(topic)) == sorted(

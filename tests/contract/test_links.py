@@ -119,7 +119,7 @@ def test_a_commit_goes_through_no_link(shared: Shared, name: str) -> None:
 
 
 def test_a_commit_of_another_user_settles_through_no_link(shared: Shared, caplog: pytest.LogCaptureFixture) -> None:
-    shared.world.log().alter_topic("t", {"settle.entries": 1})
+    shared.world.log().topic("t").alter({"settle.entries": 1})
     shared.plant(f"{SEGMENT}.log", shared.victim)
     topic = shared.world.handle()
     staged = stage(topic, batch_of([b"mine"]))
@@ -150,7 +150,7 @@ def test_a_pipe_is_neither_waited_for_nor_written_to(shared: Shared) -> None:
 def maintained(shared: Shared) -> str:
     """Return what ``maintain`` by this user says that it could not do; nothing if it could do all."""
     try:
-        CommitLog(str(shared.world.path)).maintain("t")
+        CommitLog(str(shared.world.path)).topic("t").maintain()
     except Exception as error:  # noqa: BLE001 compared by the caller
         return str(error)
     return ""

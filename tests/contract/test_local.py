@@ -867,8 +867,8 @@ def test_the_umask_decides_who_may_write_any_file(tmp_path: Path) -> None:
     try:
         log = CommitLog(str(tmp_path / "log"))
         log.create_topic("t", 2, {"settle.bytes": 1})
-        append(log.topic("t"), batch_of([b"a", b"b", b"c"]))
-        log.maintain("t")
+        append(log.root.topic("t"), batch_of([b"a", b"b", b"c"]))
+        log.topic("t").maintain()
     finally:
         os.umask(before)
     modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "log").rglob("*")}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.journal import reading
 from pyspark_commitlog.storage import commit_queue as turns
 from pyspark_commitlog.storage.commit_queue import Turns
@@ -228,7 +228,7 @@ def test_those_who_take_turns_lose_no_races(tmp_path: Path) -> None:
     storages = [Counting(world.path) for _ in range(6)]
 
     def write(storage: LocalStorage) -> None:
-        topic = CommitLog.on(storage).topic("t")
+        topic = CommitLog.on(storage).root.topic("t")
         for _ in range(20):
             append(topic, batch_of([b"x"]))
 

@@ -59,11 +59,11 @@ def content(open_root: World) -> dict[str, bytes]:
 
 
 WRITES: dict[str, Act] = {
-    "a chunk": lambda root: str(append(CommitLog(root).topic("t"), batch_of([b"x"]))),
-    "an entry": lambda root: CommitLog(root).alter_topic("t", {"retention.ms": 1}),
+    "a chunk": lambda root: str(append(CommitLog(root).root.topic("t"), batch_of([b"x"]))),
+    "an entry": lambda root: CommitLog(root).topic("t").alter({"retention.ms": 1}),
     "a topic": lambda root: str(CommitLog(root).create_topic("u")),
-    "the end of a topic": lambda root: CommitLog(root).delete_topic("t"),
-    "a segment": lambda root: str(CommitLog(root).maintain("t")),
+    "the end of a topic": lambda root: CommitLog(root).topic("t").delete(),
+    "a segment": lambda root: str(CommitLog(root).topic("t").maintain()),
 }
 
 
@@ -79,11 +79,11 @@ def test_who_may_not_write_is_told_and_changes_nothing(open_root: World, act: Ac
 
 
 READS: dict[str, Act] = {
-    "a read": lambda root: [(record.value or b"").decode() for record in read_topic(CommitLog(root).topic("t"))],
+    "a read": lambda root: [(record.value or b"").decode() for record in read_topic(CommitLog(root).root.topic("t"))],
     "a poll": lambda root: [
         (record.value or b"").decode() for record in Consumer(root, "t", auto_offset_reset="earliest").poll()
     ],
-    "verify": lambda root: list(verify(CommitLog(root).topic("t")).faults) or ["settled", "not settled"],
+    "verify": lambda root: list(verify(CommitLog(root).root.topic("t")).faults) or ["settled", "not settled"],
 }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.copying.copy import Copied, compare_topics, copy_topics
+from pyspark_commitlog.copying.copy import Copied
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.testing.faults import Hook
@@ -26,7 +26,7 @@ class Pair:
 
     def copy(self, *, hook: Hook | None = None, from_hook: Hook | None = None, groups: bool = False) -> Copied:
         """Copy topic t as a process of its own, both roots told to hooks."""
-        return copy_topics(self.source.log(from_hook), self.there.log(hook), ["t"], groups=groups)
+        return self.source.log(from_hook).copy_to(self.there.log(hook), ["t"], groups=groups)
 
     def put(self, *values: bytes, partition: int = 0) -> None:
         """Commit records to the source, as one commit."""
@@ -43,7 +43,7 @@ class Pair:
         assert there.log_end == source.log_end
         assert there.log_start == source.log_start
         assert records(self.there.handle()) == records(self.source.handle())
-        assert [each.faults for each in compare_topics(self.source.log(), self.there.log(), ["t"])] == [()]
+        assert [each.faults for each in self.source.log().compare_with(self.there.log(), ["t"])] == [()]
         verify(self.there.handle())
         settled = self.there.handle().settled(there.topic_id)[1]
         assert settled.damaged == ()

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import Consumer
-from pyspark_commitlog.copying.copy import copy_topics
 from pyspark_commitlog.copying.group_offsets import CopiedGroup, KeptOffset
 from pyspark_commitlog.errors import ConflictError, CorruptionError, OutcomeUnknownError, StorageUnreadableError
 from pyspark_commitlog.testing.faults import on_path
@@ -73,7 +72,7 @@ def test_a_consumer_of_the_group_goes_on_at_the_copy_once_it_is_switched(locals_
     with Consumer(source, "t", **{**DEFAULTS, "group_id": "g"}) as consumer:
         assert [record.value for record in drain(consumer)] == [b"a", b"b", b"c"]
         consumer.commit()
-    copy_topics(source, there, ["t"], groups=True)
+    source.copy_to(there, ["t"], groups=True)
     append(locals_.there.handle(), batch_of([b"d"]))
     with Consumer(there, "t", **{**DEFAULTS, "group_id": "g"}) as consumer:
         assert [record.value for record in drain(consumer)] == [b"d"]
@@ -90,10 +89,10 @@ def test_offsets_of_a_topic_that_was_deleted_and_made_again_are_left_out(locals_
     """The group's row is of a topic that is gone, under the name of one that is there: no other group waits for it."""
     commit(locals_, 3)
     other_group(locals_)
-    locals_.source.log().delete_topic("t")
+    locals_.source.log().topic("t").delete()
     locals_.source.create(2)
     locals_.put(b"new")
-    copied = copy_topics(locals_.source.log(), locals_.there.log(), groups=True)
+    copied = locals_.source.log().copy_to(locals_.there.log(), groups=True)
     assert copied.groups == (CopiedGroup("h", 1),)
     assert locals_.there.group_offsets() == []
 
@@ -105,7 +104,7 @@ def test_offsets_of_before_a_restore_are_cut_back(locals_: Pair, tmp_path: Path)
     commit(locals_, 4)
     older.one_topic()
     other_group(locals_)
-    assert copy_topics(locals_.source.log(), locals_.there.log(), groups=True).groups == (
+    assert locals_.source.log().copy_to(locals_.there.log(), groups=True).groups == (
         CopiedGroup("g", 1), CopiedGroup("h", 1),
     )  # fmt: skip
     assert locals_.there.group_offsets() == [3, None]
@@ -116,13 +115,13 @@ def test_a_group_that_can_not_be_copied_stops_no_other(locals_: Pair) -> None:
     other_group(locals_)
     broken = on_path("groups/g/", "put_if_absent", failing("g is broken"), times=99)
     with pytest.raises(OutcomeUnknownError, match="g is broken"):
-        copy_topics(locals_.source.log(), locals_.there.log(broken), groups=True)
+        locals_.source.log().copy_to(locals_.there.log(broken), groups=True)
     assert locals_.there.group_offsets("h") == [1]
     (entry,) = (locals_.source.path / "groups/g/journal").iterdir()
     entry.write_bytes(b"{}")
     locals_.source.log().groups.commit("h", {"t": {0: 1}})
     with pytest.raises(CorruptionError, match="groups/g/journal"):
-        copy_topics(locals_.source.log(), locals_.there.log(), groups=True)
+        locals_.source.log().copy_to(locals_.there.log(), groups=True)
     assert locals_.there.log().groups.describe("h").partitions[0].topic == "t"
 
 
@@ -135,7 +134,7 @@ def test_a_group_that_may_not_be_read_stops_no_other(locals_: Pair) -> None:
     assert source.groups.list() == ("g", "h")
     assert source.groups.unnamed() == ()
     with pytest.raises(StorageUnreadableError, match="permission denied"):
-        copy_topics(source, locals_.there.log(), groups=True)
+        source.copy_to(locals_.there.log(), groups=True)
     assert locals_.there.group_offsets("h") == [1]
 
 
@@ -145,7 +144,7 @@ def test_a_topic_that_is_damaged_stops_neither_groups_nor_topics(locals_: Pair) 
     newest = max((locals_.source.path / "topics/t/journal").iterdir())
     newest.write_bytes(b"{}")
     with pytest.raises(CorruptionError, match="topics/t/journal"):
-        copy_topics(locals_.source.log(), locals_.there.log(), groups=True)
+        locals_.source.log().copy_to(locals_.there.log(), groups=True)
     assert locals_.there.log().topics() == ["u"]
     assert locals_.there.group_offsets("h") == [1]
 
@@ -166,7 +165,7 @@ def test_groups_of_topics_that_were_copied_go_along_where_another_topic_is_refus
     append(locals_.there.handle(), batch_of([b"own"]))
     commit(locals_, 3)
     with pytest.raises(ConflictError, match="has been written to") as refused:
-        copy_topics(locals_.source.log(), locals_.there.log(), groups=True)
+        locals_.source.log().copy_to(locals_.there.log(), groups=True)
     assert refused.value.__notes__ == ["copied all the same: topics 'u'; offsets of groups 'h'"]
     assert locals_.there.group_offsets("h") == [1]
     assert locals_.there.group_offsets("g") == [], "its topic was not copied"

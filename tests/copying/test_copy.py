@@ -10,7 +10,6 @@ import pytest
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.copying import copy_staging
-from pyspark_commitlog.copying.copy import compare_topics, copy_topics
 from pyspark_commitlog.copying.topic_copy import CopiedTopic, _CopyRound, stage_ahead
 from pyspark_commitlog.errors import (
     ConfigError,
@@ -27,6 +26,7 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.lineage import Verdict, compare
 from pyspark_commitlog.log.divergence import find_divergence
 from pyspark_commitlog.model import silent
+from pyspark_commitlog.root_marker import make_root
 from pyspark_commitlog.testing.faults import Hook, on_path
 from tests.copying.conftest import Pair, records
 from tests.support.objects import ObjectWorld
@@ -54,9 +54,9 @@ def test_all_of_a_record_comes_back_over_storage_without_append(tmp_path: Path) 
     second, third = ObjectWorld(tmp_path / "second", first.clock), World(tmp_path / "third", first.clock)
     fill(first)
     for source, there in ((first, second), (second, third)):
-        copy_topics(source.log(), there.log())
+        source.log().copy_to(there.log())
         Pair(source, there).check()
-    assert third.log().to_arrow("t").equals(first.log().to_arrow("t"))
+    assert third.log().topic("t").to_arrow().equals(first.log().topic("t").to_arrow())
 
 
 def test_what_was_appended_since_is_copied_again_and_only_that(pair: Pair) -> None:
@@ -85,12 +85,12 @@ def test_an_empty_topic_is_copied_before_its_first_record(pair: Pair) -> None:
 def test_log_start_offsets_are_those_of_the_source(pair: Pair) -> None:
     pair.source.create(2)
     pair.put(b"a", b"b", b"c")
-    pair.source.log().delete_records("t", {0: 2})
+    pair.source.log().topic("t").delete_records({0: 2})
     pair.copy()
     pair.check()
     assert pair.states()[1].log_start == (2, 0)
     pair.put(b"d", b"e")
-    pair.source.log().delete_records("t", {0: 4})
+    pair.source.log().topic("t").delete_records({0: 4})
     pair.put(b"f", partition=1)
     pair.copy()
     pair.check()
@@ -102,7 +102,7 @@ def test_offsets_that_went_between_two_copies_are_passed_over(pair: Pair) -> Non
     pair.put(b"a")
     pair.copy()
     pair.put(b"b", b"c", b"d")
-    pair.source.log().delete_records("t", {0: 3})
+    pair.source.log().topic("t").delete_records({0: 3})
     pair.copy()
     pair.check()
     assert pair.states()[1].log_start == (3,)
@@ -113,7 +113,7 @@ def test_a_partition_of_which_all_is_deleted_goes_on_at_its_end(pair: Pair) -> N
     pair.put(b"a")
     pair.copy()
     pair.put(b"b", b"c")
-    pair.source.log().delete_records("t", {0: -1})
+    pair.source.log().topic("t").delete_records({0: -1})
     pair.copy()
     pair.check()
     pair.put(b"d")
@@ -126,7 +126,7 @@ def test_added_partitions_are_copied(pair: Pair) -> None:
     pair.source.create(1)
     pair.put(b"a")
     pair.copy()
-    pair.source.log().add_partitions("t", 3)
+    pair.source.log().topic("t").add_partitions(3)
     pair.put(b"b", partition=2)
     pair.copy()
     pair.check()
@@ -149,7 +149,7 @@ def test_holes_of_a_compacted_topic_stay_holes(pair: Pair, *, again: bool) -> No
     if not again:
         pair.check()
         assert [record.offset for record in records(pair.there.handle())] == survivors
-    newest = [CommitLog.to_arrow(each.log(), "t", view="latest").to_pylist() for each in (pair.source, pair.there)]
+    newest = [each.log().topic("t").to_arrow(view="latest").to_pylist() for each in (pair.source, pair.there)]
     assert newest[0] == newest[1]
     append(topic, batch_of([b"after"], key=[b"z"]))
     pair.copy()
@@ -157,7 +157,7 @@ def test_holes_of_a_compacted_topic_stay_holes(pair: Pair, *, again: bool) -> No
 
 
 def test_voided_offsets_are_passed_over(locals_: Pair) -> None:
-    locals_.source.log().void("t", {0: (1, 2)}, force=True)
+    locals_.source.log().topic("t").void({0: (1, 2)}, force=True)
     locals_.copy()
     locals_.check()
     assert [record.offset for record in records(locals_.there.handle())] == [0, 2]
@@ -188,7 +188,7 @@ def test_retention_that_is_faster_than_the_copy(pair: Pair) -> None:
     pair.put(b"x", partition=1)
 
     def retain() -> None:
-        pair.source.log().delete_records("t", {0: 7})
+        pair.source.log().topic("t").delete_records({0: 7})
         pair.put(b"more")
 
     pair.copy(hook=on_path("/settle/", "put_if_absent", retain, when="after"))
@@ -217,15 +217,15 @@ def test_no_entry_names_a_chunk_that_went_since_it_was_staged(pair: Pair, damage
 
 
 def test_a_copy_behaves_as_its_source_whatever_the_defaults_of_the_roots(locals_: Pair) -> None:
-    locals_.source.log().alter_defaults({"log.segment.bytes": 2**20, "log.retention.bytes": 2**30})
+    locals_.source.log().config.alter({"log.segment.bytes": 2**20, "log.retention.bytes": 2**30})
     locals_.there.log().create_topic("other", 1)
-    locals_.there.log().alter_defaults({"log.retention.bytes": 5, "log.index.interval.bytes": 77})
+    locals_.there.log().config.alter({"log.retention.bytes": 5, "log.index.interval.bytes": 77})
     locals_.copy()
-    here, there = (world.log().describe("t").config for world in (locals_.source, locals_.there))
+    here, there = (world.log().topic("t").describe().config for world in (locals_.source, locals_.there))
     assert here == there
-    locals_.source.log().alter_topic("t", {"segment.bytes": 2**21})
+    locals_.source.log().topic("t").alter({"segment.bytes": 2**21})
     locals_.copy()
-    assert locals_.there.log().describe("t").config["segment.bytes"] == str(2**21)
+    assert locals_.there.log().topic("t").describe().config["segment.bytes"] == str(2**21)
 
 
 def test_defaults_that_changed_since_the_last_run_are_named(locals_: Pair, caplog: pytest.LogCaptureFixture) -> None:
@@ -233,7 +233,7 @@ def test_defaults_that_changed_since_the_last_run_are_named(locals_: Pair, caplo
     locals_.copy()
     locals_.copy()
     assert "configs" not in caplog.text
-    locals_.source.log().alter_defaults({"log.retention.bytes": 77})
+    locals_.source.log().config.alter({"log.retention.bytes": 77})
     locals_.copy()
     assert "configs of its copy in" in caplog.text
     assert "retention.bytes is -1, at the source 77" in caplog.text
@@ -241,16 +241,16 @@ def test_defaults_that_changed_since_the_last_run_are_named(locals_: Pair, caplo
     locals_.put(b"d")
     for _ in range(2):
         locals_.copy()
-    here, there = (world.log().describe("t").config for world in (locals_.source, locals_.there))
+    here, there = (world.log().topic("t").describe().config for world in (locals_.source, locals_.there))
     assert here == there
-    locals_.there.log().alter_defaults({"log.retention.bytes": 77})
+    locals_.there.log().config.alter({"log.retention.bytes": 77})
     locals_.copy()
     assert "configs" not in caplog.text, "what is set for the copy is the same"
 
 
 def test_a_copy_leaves_compression_to_writers_where_its_source_does(locals_: Pair) -> None:
     locals_.there.log().create_topic("other", 1)
-    locals_.there.log().alter_defaults({"compression.type": "zstd"})
+    locals_.there.log().config.alter({"compression.type": "zstd"})
     locals_.copy()
     for world in (locals_.source, locals_.there):
         config = world.handle().config(world.handle().newest()[1])
@@ -262,7 +262,7 @@ def test_configs_that_the_destination_can_not_keep_are_refused(tmp_path: Path) -
     source.create(1, {**CHUNKS, "file.delete.delay.ms": 1000})
     there = ObjectWorld(tmp_path / "there", source.clock)
     with pytest.raises(ConfigError, match=r"file\.delete\.delay\.ms"):
-        copy_topics(source.log(), there.log())
+        source.log().copy_to(there.log())
     assert there.log().topics() == []
 
 
@@ -277,17 +277,17 @@ def test_access_rules_come_with_all_topics_before_these_are_seen(locals_: Pair) 
     source, there = (world.log(hook).acting_as("ops") for world, hook in (
         (locals_.source, None), (locals_.there, on_path("topics/t/journal", "put_if_absent", look)),
     ))  # fmt: skip
-    assert len(copy_topics(source, there).rules) == 2
+    assert len(source.copy_to(there).rules) == 2
     assert seen == [2]
     assert locals_.there.log().access.rules() == locals_.source.log().access.rules()
-    assert copy_topics(source, there).rules == ()
+    assert source.copy_to(there).rules == ()
 
 
 def test_topics_that_all_leaves_out_are_named(locals_: Pair, caplog: pytest.LogCaptureFixture) -> None:
     """Of a deleted one nothing is said."""
     for name in ("denied", "unreadable", "deleted"):
         locals_.source.create(name=name)
-    locals_.source.log().delete_topic("deleted")
+    locals_.source.log().topic("deleted").delete()
     locals_.source.log().access.allow("ops", "admin")
     for name in ("t", "unreadable"):
         locals_.source.log().acting_as("ops").access.allow("ann", "admin", name)
@@ -297,15 +297,15 @@ def test_topics_that_all_leaves_out_are_named(locals_: Pair, caplog: pytest.LogC
             raise StorageUnreadableError("no")
 
     source, there = locals_.source.log(refuse).acting_as("ann"), locals_.there.log().acting_as("ops")
-    assert [topic.topic for topic in copy_topics(source, there).topics] == ["t"]
+    assert [topic.topic for topic in source.copy_to(there).topics] == ["t"]
     said = "topics 'denied', 'unreadable' are left out"
     assert said in caplog.text
     caplog.clear()
-    assert len(compare_topics(source, there)) == 1
+    assert len(source.compare_with(there)) == 1
     assert said in caplog.text
     caplog.clear()
-    copy_topics(source, there, ["t"])
-    copy_topics(locals_.source.log().acting_as("ops"), there)
+    source.copy_to(there, ["t"])
+    locals_.source.log().acting_as("ops").copy_to(there)
     assert "left out" not in caplog.text
 
 
@@ -357,20 +357,20 @@ def test_both_ends_part_where_both_are_written_to(locals_: Pair) -> None:
 
 def test_a_source_that_was_restored_is_not_copied_on(locals_: Pair, tmp_path: Path) -> None:
     older = World(tmp_path / "older", locals_.source.clock)
-    copy_topics(locals_.source.log(), older.log())
+    locals_.source.log().copy_to(older.log())
     locals_.put(b"gone")
     locals_.copy()
     append(older.handle(), batch_of([b"another"]))
     append(older.handle(), batch_of([b"further"]))
     with pytest.raises(LogTruncationError, match="is another one: the source was restored"):
-        copy_topics(older.log(), locals_.there.log())
+        older.log().copy_to(locals_.there.log())
 
 
 def test_a_first_copy_that_ended_before_its_source_was_restored(locals_: Pair, tmp_path: Path) -> None:
     """Where it begins is settled, above all that the source has; it goes on when that has as much again."""
     older = Copy(locals_.source.path, tmp_path / "aside")
     locals_.put(b"d", b"e")
-    locals_.source.log().delete_records("t", {0: 5})
+    locals_.source.log().topic("t").delete_records({0: 5})
     with pytest.raises(KeyboardInterrupt):
         locals_.copy(hook=on_path("t/journal", "put_if_absent", raising(KeyboardInterrupt())))  # type: ignore[arg-type]
     older.one_topic()
@@ -385,14 +385,14 @@ def test_a_first_copy_that_ended_before_its_source_was_restored(locals_: Pair, t
         assert locals_.states()[0].log_start == (0, 0)
         verify(locals_.there.handle())
     assert locals_.there.values() == [b"6", b"7"]
-    assert [each.faults for each in compare_topics(locals_.source.log(), locals_.there.log())] == [()]
+    assert [each.faults for each in locals_.source.log().compare_with(locals_.there.log())] == [()]
 
 
 def test_a_first_copy_whose_place_another_copy_makes_further_on(locals_: Pair) -> None:
     """Retention raised the log start in between: segments begin there, and so does what readers are shown."""
 
     def further() -> None:
-        locals_.source.log().delete_records("t", {0: 2})
+        locals_.source.log().topic("t").delete_records({0: 2})
         stage_ahead(locals_.source.handle(), locals_.there.handle(), [])
 
     locals_.copy(hook=on_path("/settle/", "put_if_absent", once(further)))
@@ -422,13 +422,13 @@ def test_a_change_that_changes_nothing_ends_no_copy(pair: Pair) -> None:
     pair.put(b"a")
     pair.copy()
     there, entries = pair.there.log(), pair.there.entries()
-    there.alter_topic("t", {})
-    there.alter_topic("t", {"segment.bytes": 2048, "segment.ms": None})
+    there.topic("t").alter({})
+    there.topic("t").alter({"segment.bytes": 2048, "segment.ms": None})
     assert pair.there.entries() == entries
     pair.put(b"b")
     pair.copy()
     pair.check()
-    there.alter_topic("t", {"segment.bytes": 4096})
+    there.topic("t").alter({"segment.bytes": 4096})
     with pytest.raises(ConflictError, match="'alter'"):
         pair.copy()
 
@@ -462,19 +462,19 @@ def test_a_topic_that_is_made_by_hand_at_the_same_time(locals_: Pair) -> None:
 def test_a_copy_that_was_deleted_is_not_made_again(locals_: Pair) -> None:
     """Its directory is a former incarnation's, which goes."""
     locals_.copy()
-    locals_.there.log().delete_topic("t")
+    locals_.there.log().topic("t").delete()
     with pytest.raises(TopicExistsError, match="was deleted there"):
         locals_.copy()
 
 
 def test_a_source_that_was_made_again_takes_the_place_of_a_deleted_copy(locals_: Pair) -> None:
     locals_.copy()
-    locals_.source.log().delete_topic("t")
+    locals_.source.log().topic("t").delete()
     locals_.source.create()
     locals_.put(b"new")
     with pytest.raises(TopicExistsError, match="is another one"):
         locals_.copy()
-    locals_.there.log().delete_topic("t")
+    locals_.there.log().topic("t").delete()
     locals_.copy()
     locals_.check()
     locals_.there.clock.advance(61_000)
@@ -484,7 +484,7 @@ def test_a_source_that_was_made_again_takes_the_place_of_a_deleted_copy(locals_:
 
 def test_a_root_is_not_copied_to_itself(locals_: Pair) -> None:
     with pytest.raises(UsageError, match="can't be copied to itself"):
-        copy_topics(locals_.source.log(), locals_.source.log())
+        locals_.source.log().copy_to(locals_.source.log())
 
 
 def test_a_topic_is_not_copied_back_over_itself(locals_: Pair, tmp_path: Path) -> None:
@@ -492,10 +492,10 @@ def test_a_topic_is_not_copied_back_over_itself(locals_: Pair, tmp_path: Path) -
     locals_.copy()
     append(locals_.there.handle(), batch_of([b"d"]))
     with pytest.raises(ConflictError, match=r"is the topic itself, and was never a copy.*empty root") as refused:
-        copy_topics(locals_.there.log(), locals_.source.log())
+        locals_.there.log().copy_to(locals_.source.log())
     assert "written to" not in str(refused.value)
     back = World(tmp_path / "back", locals_.source.clock)
-    copy_topics(locals_.there.log(), back.log())
+    locals_.there.log().copy_to(back.log())
     assert back.values() == [b"a", b"b", b"c", b"d"]
 
 
@@ -503,26 +503,26 @@ def test_a_root_is_not_copied_to_itself_by_another_name(locals_: Pair, tmp_path:
     (tmp_path / "link").symlink_to(locals_.source.path)
     entries = locals_.source.entries()
     with pytest.raises(UsageError, match=r"are one root.*can't be copied to itself"):
-        copy_topics(locals_.source.log(), str(tmp_path / "link"))
+        locals_.source.log().copy_to(str(tmp_path / "link"))
     assert locals_.source.entries() == entries
 
 
 def test_no_copy_begins_at_a_root_that_belongs_together_with_others(locals_: Pair, tmp_path: Path) -> None:
     """Others decide what is put there: it would fail when all is staged. Nothing of it is left behind."""
     locals_.source.log().access.allow("ops", "admin")
-    log = CommitLog.create_root([str(tmp_path / "a"), str(tmp_path / "b")], [str(tmp_path / "m")])
+    log = CommitLog.create([str(tmp_path / "a"), str(tmp_path / "b")], [str(tmp_path / "m")])
     for root in "abm":
         with pytest.raises(UsageError, match=r"/[abm] belongs together with others.*'t'.*add_replicas"):
-            copy_topics(locals_.source.log().acting_as("ops"), CommitLog(str(tmp_path / root), principal="ops"))
+            locals_.source.log().acting_as("ops").copy_to(CommitLog(str(tmp_path / root), principal="ops"))
         with pytest.raises(UsageError, match="belongs together with others"):
-            stage_ahead(locals_.source.handle(), CommitLog(str(tmp_path / root)).topic("t"), [0])
+            stage_ahead(locals_.source.handle(), CommitLog(str(tmp_path / root)).root.topic("t"), [0])
     assert list(tmp_path.glob("[abm]/topics/*")) == []
     assert log.access.rules() == ()
 
 
 def test_a_copy_goes_on_at_a_root_that_has_others_added_to_it(locals_: Pair, tmp_path: Path) -> None:
     locals_.copy()
-    locals_.there.log().add_replicas([str(tmp_path / "added")])
+    locals_.there.log().replicas.add([str(tmp_path / "added")])
     locals_.put(b"d")
     locals_.copy()
     locals_.check()
@@ -585,7 +585,7 @@ def test_a_copy_that_looked_before_its_topic_was_made_again_looks_again(locals_:
     locals_.copy()
     earlier = _CopyRound(locals_.source.handle(), locals_.there.handle(), silent)
     for world in (locals_.there, locals_.source):
-        world.log().delete_topic("t")
+        world.log().topic("t").delete()
     locals_.source.create(2, CHUNKS)
     locals_.put(b"d")
     locals_.copy()
@@ -618,10 +618,10 @@ def test_a_copy_that_looked_earlier_than_another_does_not_find_its_source_restor
 
 def test_a_first_copy_that_looked_before_another_began_further_on_looks_again(locals_: Pair) -> None:
     """All that it saw is deleted meanwhile: the place begins above that."""
-    locals_.there.log().make_root()
+    make_root(locals_.there.log().root)
     earlier = _CopyRound(locals_.source.handle(), locals_.there.handle(), silent)
     locals_.put(b"d", b"e")
-    locals_.source.log().delete_records("t", {0: 5})
+    locals_.source.log().topic("t").delete_records({0: 5})
     stage_ahead(locals_.source.handle(), locals_.there.handle(), [])
     assert earlier.run() is not None
     assert locals_.states()[1].log_start == (5, 0)
@@ -676,7 +676,7 @@ def test_retention_begins_at_a_copy_that_gets_a_config_of_its_own(pair: Pair) ->
     pair.source.create(1, {**CHUNKS, "retention.ms": 1000, "segment.ms": 1})
     pair.put(b"a")
     pair.copy()
-    pair.there.log().alter_topic("t", {"retention.ms": 999})
+    pair.there.log().topic("t").alter({"retention.ms": 999})
     for _ in range(3):
         pair.there.clock.advance(3_600_001)
         pair.there.maintain()
@@ -688,18 +688,18 @@ def test_retention_begins_at_a_copy_that_gets_a_config_of_its_own(pair: Pair) ->
 
 def test_what_differs_is_named(locals_: Pair, tmp_path: Path) -> None:
     other = World(tmp_path / "other", locals_.source.clock)
-    copy_topics(locals_.source.log(), other.log())
+    locals_.source.log().copy_to(other.log())
     locals_.put(b"here")
     append(other.handle(), batch_of([b"else"]))
     append(other.handle(), batch_of([b"too many"]))
-    (compared,) = compare_topics(locals_.source.log(), other.log())
+    (compared,) = locals_.source.log().compare_with(other.log())
     assert compared.faults == ("partition 0: it ends at 5, at the source at 4",)
     locals_.put(b"too many")
-    (compared,) = compare_topics(locals_.source.log(), other.log())
+    (compared,) = locals_.source.log().compare_with(other.log())
     assert compared.faults == ("partition 0 offset 3: the records differ",)
     assert compared.records == 4
-    locals_.source.log().void("t", {0: (1, 2)}, force=True)
-    (compared,) = compare_topics(locals_.source.log(), other.log())
+    locals_.source.log().topic("t").void({0: (1, 2)}, force=True)
+    (compared,) = locals_.source.log().compare_with(other.log())
     assert compared.faults[1:] == ("partition 0 offset 1: the source has no record",)
 
 
@@ -710,13 +710,13 @@ def test_retention_at_either_end_does_not_stop_a_comparison(locals_: Pair, end: 
     locals_.put(b"x", b"y", b"z", partition=1)
     locals_.copy()
     retained: World = getattr(locals_, end)
-    retain, seen = once(lambda: retained.log().delete_records("t", {1: start})), list[tuple[int, int]]()
+    retain, seen = once(lambda: retained.log().topic("t").delete_records({1: start})), list[tuple[int, int]]()
 
     def progress(what: str, done: int, total: int) -> None:
         retain()
         seen.append((done, total))
 
-    (compared,) = compare_topics(locals_.source.log(), locals_.there.log(), progress=progress)
+    (compared,) = locals_.source.log().compare_with(locals_.there.log(), progress=progress)
     assert (compared.faults, compared.records) == ((), 6 - start)
     assert seen[-1] == (6, 6)
 
@@ -769,7 +769,7 @@ def test_an_interrupted_copy_that_goes_on_when_tombstones_may_be_gone_says_so(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        copy_topics(pair.source.log(), pair.there.log(), progress=end)
+        pair.source.log().copy_to(pair.there.log(), progress=end)
     pair.source.clock.advance(60_001)
     pair.copy()
     assert _GONE in caplog.text
@@ -778,7 +778,7 @@ def test_an_interrupted_copy_that_goes_on_when_tombstones_may_be_gone_says_so(
 def test_a_copy_that_takes_longer_than_tombstones_stay_says_so(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     put_keys(pair, b"a", b"b")
     slow = once(lambda: pair.source.clock.advance(60_001))
-    copy_topics(pair.source.log(), pair.there.log(), progress=lambda what, done, total: slow())
+    pair.source.log().copy_to(pair.there.log(), progress=lambda what, done, total: slow())
     assert _GONE in caplog.text
 
 
@@ -792,7 +792,7 @@ def chunks(world: World) -> list[str]:
 def interrupted(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a copy of five commits end when it has staged two chunks, of a record each."""
     monkeypatch.setattr(copy_staging, "CHUNK_BYTES", 1)
-    pair.source.log().alter_topic("t", {"batch.size": 1024})
+    pair.source.log().topic("t").alter({"batch.size": 1024})
     for value in (b"d", b"e", b"f", b"g"):
         pair.put(value * 2000, partition=1)
 
@@ -801,7 +801,7 @@ def interrupted(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        copy_topics(pair.source.log(), pair.there.log(), progress=end)
+        pair.source.log().copy_to(pair.there.log(), progress=end)
     assert len(chunks(pair.there)) == 2
     assert len(pair.there.files("/copied/")) == 2
 
@@ -822,7 +822,7 @@ def test_processes_that_stage_ahead_share_the_work(pair: Pair) -> None:
     pair.source.create(3)
     for partition in range(3):
         pair.put(b"a", b"b", partition=partition)
-    pair.there.log().make_root()
+    make_root(pair.there.log().root)
     for partition in range(3):
         stage_ahead(pair.source.handle(), pair.there.handle(), [partition])
     assert pair.there.log().topics() == []
@@ -861,9 +861,9 @@ def test_what_was_staged_of_another_history_is_not_used(
 ) -> None:
     """R15: the source is restored after an interrupted copy, and has other records at the same offsets."""
     older = World(tmp_path / "older", locals_.source.clock)
-    copy_topics(locals_.source.log(), older.log())
+    locals_.source.log().copy_to(older.log())
     interrupted(locals_, monkeypatch)
     append(older.handle(), batch_of([b"another", b"history"], partition=[1, 1]))
-    copy_topics(older.log(), locals_.there.log())
+    older.log().copy_to(locals_.there.log())
     Pair(older, locals_.there).check()
     assert locals_.there.values() == [b"a", b"b", b"c", b"another", b"history"]

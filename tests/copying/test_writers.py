@@ -82,7 +82,7 @@ def test_a_table_of_writers_that_is_lost_is_named_and_not_looked_for_for_ever(lo
 def test_a_writer_of_a_former_topic_is_refused_at_the_copy_too(pair: Pair) -> None:
     pair.source.create()
     append(pair.source.handle(), batch_of([b"v"]), writer=Transaction("spark:old", 1))
-    pair.source.log().delete_topic("t")
+    pair.source.log().topic("t").delete()
     pair.source.create()
     pair.copy()
     with pytest.raises(TopicChangedError):

@@ -11,7 +11,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.errors import UnknownTopicError
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.read.reader import PartitionReader
@@ -40,7 +40,7 @@ def act_and_die(scene: Scene, world: World, number: int) -> None:
 
 def write_many(root: Path, name: str, commits: int, partitions: int) -> None:
     """Commit, again and again, one marker into every partition."""
-    topic = CommitLog(str(root)).topic("t")
+    topic = CommitLog(str(root)).root.topic("t")
     for number in range(commits):
         values = [f"{name}-{number}".encode()] * partitions
         append(topic, batch_of(values, partition=range(partitions)), writer=Transaction(name, number))
@@ -50,7 +50,7 @@ def maintain_until(root: Path, done: Path) -> None:
     """Maintain until a file appears."""
     log = CommitLog(str(root))
     while not done.exists():
-        log.maintain("t")
+        log.topic("t").maintain()
 
 
 def settle_until_done(root: Path, records: int, stops_at: int, seconds: float) -> None:
@@ -63,7 +63,7 @@ def settle_until_done(root: Path, records: int, stops_at: int, seconds: float) -
         if left == 0:
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    topic = CommitLog(str(root)).topic("t")
+    topic = CommitLog(str(root)).root.topic("t")
     topic_id = topic.newest()[1].topic_id
     until = time.monotonic() + seconds
     with telling(tell):
@@ -75,7 +75,7 @@ def settle_until_done(root: Path, records: int, stops_at: int, seconds: float) -
 
 def read_while(root: Path, done: Path, report: Path) -> None:
     """Plan and read all partitions again and again; write down what was wrong, and how often it read."""
-    topic = CommitLog(str(root)).topic("t")
+    topic = CommitLog(str(root)).root.topic("t")
     rounds, wrong = 0, ""
     last: tuple[int, ...] = ()
     while not wrong:

@@ -69,7 +69,7 @@ class Create(Scene):
     def check(self, world: World) -> None:
         """No root, no topic, or a whole one; then it is made, or is there."""
         self.make_once(world)
-        assert world.log().describe("t").config["segment.bytes"] == "2048"
+        assert world.log().topic("t").describe().config["segment.bytes"] == "2048"
         append(world.handle(), batch_of([b"x", b"y", b"z"], partition=range(3)))
         world.maintain()
         assert world.values() == [b"x", b"y", b"z"]
@@ -286,9 +286,9 @@ class Retain(Scene):
     def act(self, world: World, hook: Hook | None = None) -> None:
         """Keep the last two."""
         log = world.log(hook)
-        log.delete_records("t", {0: 3})
+        log.topic("t").delete_records({0: 3})
         for _ in range(3):
-            log.maintain("t")
+            log.topic("t").maintain()
             world.clock.advance(DELAY_MS)
 
     def check(self, world: World) -> None:
@@ -320,7 +320,7 @@ class Compact(Scene):
         """Compact in the first round, collect in the others."""
         log = world.log(hook)
         for _ in range(3):
-            log.maintain("t")
+            log.topic("t").maintain()
             world.clock.advance(DELAY_MS)
 
     def check(self, world: World) -> None:
@@ -360,7 +360,7 @@ class VoidSegments(Scene):
 
     def act(self, world: World, hook: Hook | None = None) -> None:
         """Give up what can't be read."""
-        world.log(hook).void("t")
+        world.log(hook).topic("t").void()
 
     def check(self, world: World) -> None:
         """What can be read is there, at its offset; the rest is an error, or given up."""
@@ -385,26 +385,26 @@ class AlterDefaults(Scene):
         """Some were set, several times."""
         super().prepare(world)
         for number in range(3):
-            world.log().alter_defaults({"log.segment.bytes": 4096 + number})
+            world.log().config.alter({"log.segment.bytes": 4096 + number})
 
     def act(self, world: World, hook: Hook | None = None) -> None:
         """Set two more, take one back."""
-        world.log(hook).alter_defaults({"log.segment.bytes": None, "log.roll.hours": 2, "settle.entries": 1})
+        world.log(hook).config.alter({"log.segment.bytes": None, "log.roll.hours": 2, "settle.entries": 1})
 
     def check(self, world: World) -> None:
         """As before, or all of it; then it is done, and no entry is left that could go."""
         self.alter_again(world)
-        world.log().alter_defaults({"log.roll.ms": 5})
+        world.log().config.alter({"log.roll.ms": 5})
         assert len([path for path in world.files(root="config") if ".tmp-" not in path]) == 2
         append(world.handle(), batch_of([b"more"], partition=[0]))
-        assert world.log().describe("t").config["segment.ms"] == "5"
+        assert world.log().topic("t").describe().config["segment.ms"] == "5"
 
     def alter_again(self, world: World) -> None:
         """As before, or all of it; then it is done."""
         after = {"log.roll.hours": "2", "settle.entries": "1"}
-        assert world.log().defaults() in ({"log.segment.bytes": "4098"}, after)
+        assert world.log().config.get() in ({"log.segment.bytes": "4098"}, after)
         self.act(world)
-        assert world.log().defaults() == after
+        assert world.log().config.get() == after
 
 
 class Recover(Scene):
@@ -420,7 +420,7 @@ class Recover(Scene):
         settle(topic, topic.newest()[1].topic_id)
         for path in world.files("index"):
             (world.path / path).unlink()
-        world.log().alter_topic("t", {"index.interval.bytes": 0})
+        world.log().topic("t").alter({"index.interval.bytes": 0})
 
     def act(self, world: World, hook: Hook | None = None) -> None:
         """Rebuild."""
@@ -456,7 +456,7 @@ class Void(Scene):
 
     def act(self, world: World, hook: Hook | None = None) -> None:
         """Void; settle."""
-        world.log(hook).void("t")
+        world.log(hook).topic("t").void()
         topic = world.handle(hook)
         settle(topic, topic.newest()[1].topic_id)
 
@@ -478,9 +478,9 @@ class Delete(Scene):
 
     def act(self, world: World, hook: Hook | None = None) -> None:
         """Delete, and maintain after the delay."""
-        world.log(hook).delete_topic("t")
+        world.log(hook).topic("t").delete()
         world.clock.advance(DELAY_MS)
-        world.log(hook).maintain("t")
+        world.log(hook).topic("t").maintain()
 
     def check(self, world: World) -> None:
         """There whole, or gone; in the end gone, and the name is free."""

@@ -37,7 +37,7 @@ def test_four_settlers_one_of_them_stopped(tmp_path: Path, stops_at: int) -> Non
     """R3, I2: one is stopped in the middle of its work, with or without the lock, and continued much later."""
     log = CommitLog(str(tmp_path / "root"))
     log.create_topic("t", 2, _CONFIG)
-    topic = log.topic("t")
+    topic = log.root.topic("t")
     for number in range(60):
         append(topic, batch_of(many(6, b"%d-" % number), partition=[0, 1] * 3))
     expected = read_topic(topic)
@@ -54,12 +54,12 @@ def test_four_settlers_one_of_them_stopped(tmp_path: Path, stops_at: int) -> Non
         stopped.kill()
         raise
     joined([stopped])
-    log.maintain("t")
-    assert verify(log.topic("t")) == 362
-    found = [record for record in read_topic(log.topic("t")) if record.value != b"later"]
+    log.topic("t").maintain()
+    assert verify(log.root.topic("t")) == 362
+    found = [record for record in read_topic(log.root.topic("t")) if record.value != b"later"]
     assert found == expected
-    log.maintain("t")
-    assert len([r for r in read_topic(log.topic("t")) if r.value == b"later"]) == 2
+    log.topic("t").maintain()
+    assert len([r for r in read_topic(log.root.topic("t")) if r.value == b"later"]) == 2
 
 
 def wait_until_stopped(process: BaseProcess) -> None:
@@ -77,7 +77,7 @@ def test_two_writers_lose_and_double_nothing(tmp_path: Path) -> None:
     log.create_topic("t", 2, {"settle.entries": 10**6})
     joined([start(write_many, tmp_path / "root", name, 60, 2) for name in ("a", "b")])
     for partition in (0, 1):
-        found = read_partition(log.topic("t"), partition)
+        found = read_partition(log.root.topic("t"), partition)
         assert [record.offset for record in found] == list(range(120))
         for name in ("a", "b"):
             own = [record.value for record in found if record.value and record.value.startswith(name.encode())]
@@ -95,6 +95,6 @@ def test_a_reader_never_sees_a_part_of_a_commit(tmp_path: Path) -> None:
     joined(watchers)
     assert report.read_text().startswith("ok")
     log = CommitLog(str(root))
-    log.maintain("t")
-    assert verify(log.topic("t")) == 360
-    assert len({record.value for record in read_topic(log.topic("t"))}) == 120
+    log.topic("t").maintain()
+    assert verify(log.root.topic("t")) == 360
+    assert len({record.value for record in read_topic(log.root.topic("t"))}) == 120

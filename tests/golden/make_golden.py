@@ -18,7 +18,7 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 
-from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.entry import Checked, to_json_bytes
 from pyspark_commitlog.format.paths import manifest_name, segment_stem
@@ -144,29 +144,29 @@ def make(root: Path) -> dict[str, dict[str, list[Row]]]:
 def make_golden(log: CommitLog, clock: ManualClock) -> dict[str, list[Row]]:
     """Make a topic with everything that this version writes, and what it only reads."""
     log.create_topic("golden", 3, CONFIG)
-    maker = Maker(log.topic("golden"), clock)
+    maker = Maker(log.root.topic("golden"), clock)
     for number, codec in enumerate(("none", "lz4", "zstd") * 3):
         if number:
-            log.alter_topic("golden", {"compression.type": codec})
+            log.topic("golden").alter({"compression.type": codec})
         else:
-            alter_nothing(log.topic("golden"))
+            alter_nothing(log.root.topic("golden"))
         maker.write({0: 4 + number, 1: 2, 2: 9}, Transaction("query 1", number))
         clock.advance(1000)
     _, now = maker.topic.newest()
     settle(maker.topic, now.topic_id)
     rewrite_first(maker, partition=2)
     clock.advance(2000)
-    log.maintain("golden")  # what is settled goes from journal/ and staged/
+    log.topic("golden").maintain()  # what is settled goes from journal/ and staged/
     maker.write({0: 90}, ProducerBatch("producer 7", epoch=0, first=0, last=89))
     settle(maker.topic, now.topic_id, budget_seconds=0)  # one frame: its extent is settled in part
-    log.add_partitions("golden", 4)
+    log.topic("golden").add_partitions(4)
     with small_tables():
         maker.write({1: 3, 3: 1}, ProducerBatch("producer 7", epoch=0, first=90, last=93))
-    log.alter_topic("golden", {"batch.size": 1024})
+    log.topic("golden").alter({"batch.size": 1024})
     with mock.patch.object(staging, "PIECE_BYTES", 2048):
         maker.write({0: 60, 1: 40})  # one chunk, several extents of each partition
     stage(maker.topic, maker.batch({0: 1}, lost=True))  # never committed
-    log.alter_topic("golden", {"inline.max.bytes": 65536, "batch.size": 2048})
+    log.topic("golden").alter({"inline.max.bytes": 65536, "batch.size": 2048})
     with small_tables():
         maker.write({0: 2, 3: 5}, Transaction("query 1", 9))
     lose(log, maker)
@@ -189,10 +189,10 @@ def alter_nothing(topic: TopicLog) -> None:
 def make_again(log: CommitLog, clock: ManualClock) -> dict[str, list[Row]]:
     """Make a topic in its second life, with nothing settled yet; its first life's entries are still there."""
     log.create_topic("again", 2)
-    Maker(log.topic("again"), clock).write({0: 2, 1: 1})
-    log.delete_topic("again")
+    Maker(log.root.topic("again"), clock).write({0: 2, 1: 1})
+    log.topic("again").delete()
     log.create_topic("again", 1)
-    second = Maker(log.topic("again"), clock, made=100)
+    second = Maker(log.root.topic("again"), clock, made=100)
     second.write({0: 3})
     return {str(partition): rows for partition, rows in second.partitions.items()}
 
@@ -201,7 +201,7 @@ def make_objects(log: CommitLog, clock: ManualClock) -> dict[str, list[Row]]:
     """Make a topic as it lies where nothing can be appended: in segment objects that partitions share."""
     with mock.patch.object(FixedStorage, "can_append", False):
         log.create_topic("objects", 3, {**CONFIG, "file.delete.delay.ms": 60_000})
-        maker = Maker(log.topic("objects"), clock, made=200)
+        maker = Maker(log.root.topic("objects"), clock, made=200)
         topic_id = maker.topic.newest()[1].topic_id
         for counts in ({0: 12, 1: 3}, {1: 5, 2: 2}, {0: 1, 2: 4}):
             maker.write(counts)
@@ -220,7 +220,7 @@ def make_group(log: CommitLog) -> None:
 
 def lose(log: CommitLog, maker: Maker) -> None:
     """Lose a chunk, and a frame in the middle of another, and void both."""
-    log.alter_topic("golden", {"inline.max.bytes": 0, "batch.size": 1024})
+    log.topic("golden").alter({"inline.max.bytes": 0, "batch.size": 1024})
     _, now = maker.topic.newest()
     before = set(maker.topic.storage.names(maker.topic.paths(now.topic_id).staged))
     for counts in ({3: 2}, {3: 150}):
@@ -232,14 +232,14 @@ def lose(log: CommitLog, maker: Maker) -> None:
     damaged = maker.topic.storage.open_append(paths.chunk(part))
     damaged.write_at(second + 200, [b"lost"])
     damaged.close()
-    for each in log.void("golden"):
+    for each in log.topic("golden").void():
         rows = maker.partitions[each.partition]
         maker.partitions[each.partition] = [row for row in rows if not each.start <= row[0] < each.end]
 
 
 def write_at_append_time(log: CommitLog, maker: Maker) -> None:
     """Commit records whose timestamp is the write task's clock."""
-    log.alter_topic("golden", {"message.timestamp.type": "LogAppendTime"})
+    log.topic("golden").alter({"message.timestamp.type": "LogAppendTime"})
     maker.write({1: 2})
     for row in maker.partitions[1][-2:]:
         row[3] = maker.clock.now_ms() * 1000

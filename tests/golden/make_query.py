@@ -66,7 +66,7 @@ def make(root: Path, checkpoint: Path) -> None:
         send(root, numbers)
         run(spark, root, checkpoint)
         for topic in SOURCES:
-            log.maintain(topic)  # a part is settled
+            log.topic(topic).maintain()  # a part is settled
     send(root, UNSEEN)
     spark.stop()
     for note in root.rglob("*.holder"):  # of a lock: it names a machine and a process

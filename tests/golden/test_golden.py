@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.format import frame
 from pyspark_commitlog.log.maintain.recover import recover
 from pyspark_commitlog.log.settle_state import Sealed

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from pyspark_commitlog.groups.assignment.assignment import Assignment
-from pyspark_commitlog.groups.member_config import MemberConfig
 from pyspark_commitlog.groups.membership.member import GroupMember
 from pyspark_commitlog.groups.state.group_state import Position
+from pyspark_commitlog.groups.state.member_config import MemberConfig
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.testing.faults import Hook
 from tests.support.records import append, batch_of

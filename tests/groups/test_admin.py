@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from awscrt.checksums import crc32c
 
+from pyspark_commitlog.api.verify_root import verify_root
 from pyspark_commitlog.errors import (
     AccessDeniedError,
     CorruptionError,
@@ -327,6 +328,6 @@ def test_a_directory_that_can_be_no_groups_is_a_stray(group: Group) -> None:
     log = group.world.log()
     log.groups.commit("g", {"t": {0: 1}})
     (group.world.path / "groups/__MACOSX").mkdir()
-    assert log.verify_root().unnamed == ("groups/__MACOSX",)
+    assert verify_root(log.root).unnamed == ("groups/__MACOSX",)
     assert log.groups.every_name() == ("g",)
     log.maintain()

@@ -53,11 +53,11 @@ def test_every_record_counts_once_however_often_processes_are_killed(tmp_path: P
     log.create_topic("t", _PARTITIONS)
     processes, written = [begin(tmp_path) for _ in range(_PROCESSES)], 0
     try:
-        append(log.topic("t"), batch_of([b"first"]))
+        append(log.root.topic("t"), batch_of([b"first"]))
         while not counted(tmp_path):
             time.sleep(0.1)
         for _ in range(_STEPS):
-            append(log.topic("t"), batch_of([b"%d" % n for n in range(written, written + 200)]))
+            append(log.root.topic("t"), batch_of([b"%d" % n for n in range(written, written + 200)]))
             written, number = written + 200, chance.randrange(_PROCESSES)
             match chance.randrange(20):
                 case 0 | 1:
@@ -82,7 +82,7 @@ def test_every_record_counts_once_however_often_processes_are_killed(tmp_path: P
 def test_who_does_not_know_that_it_lost_a_partition_counts_nothing_and_goes_on_behind(tmp_path: Path) -> None:
     log, place = CommitLog(str(tmp_path / "root")), TopicPartition("t", 0)
     log.create_topic("t")
-    append(log.topic("t"), batch_of([b"%d" % n for n in range(10)]))
+    append(log.root.topic("t"), batch_of([b"%d" % n for n in range(10)]))
     spec = importlib.util.spec_from_file_location("exactly_once_sqlite", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import CommitLogError
-from pyspark_commitlog.groups.member_config import MemberConfig
 from pyspark_commitlog.groups.membership import heartbeats
 from pyspark_commitlog.groups.membership.heartbeats import MAX_WORKERS, WORKERS_OF_A_ROOT, Heartbeats
 from pyspark_commitlog.groups.membership.member import GroupMember
+from pyspark_commitlog.groups.state.member_config import MemberConfig
 from pyspark_commitlog.testing.faults import Hook, on_path
 from tests.support.world import World
 

@@ -438,7 +438,7 @@ def test_a_member_that_sees_nothing_new_works_nothing_out(group: Group, monkeypa
     monkeypatch.setattr("pyspark_commitlog.groups.membership.member.is_due", counting)
     group.run(ms=BEAT_MS * 20)
     assert worked_out == 0
-    group.world.log().add_partitions("t", 6)
+    group.world.log().topic("t").add_partitions(6)
     group.run()
     assert worked_out > 0
     assert all_places(group) == "t0 t1 t2 t3 t4 t5"
@@ -449,14 +449,14 @@ def test_a_member_that_sees_nothing_new_works_nothing_out(group: Group, monkeypa
 
 def test_partitions_that_are_added_are_assigned(group: Group) -> None:
     two(group)
-    group.world.log().add_partitions("t", 6)
+    group.world.log().topic("t").add_partitions(6)
     group.run()
     assert all_places(group) == "t0 t1 t2 t3 t4 t5"
 
 
 def test_a_topic_that_is_deleted_goes_and_comes_back_as_another(group: Group) -> None:
     a, _ = two(group)
-    group.world.log().delete_topic("t")
+    group.world.log().topic("t").delete()
     with pytest.raises(TopicChangedError):
         a.commit(a.has(), 1)
     group.run()
@@ -472,7 +472,7 @@ def test_a_topic_that_was_made_again_between_two_looks_is_lost_and_assigned(grou
     a = group.join("a")
     group.run()
     former = a.log[-1].topic_ids
-    group.world.log().delete_topic("t")
+    group.world.log().topic("t").delete()
     group.world.create(4)
     group.run()
     last = a.log[-1]
@@ -647,7 +647,7 @@ def test_many_members_lie_beside_the_entries_and_old_ones_go(group: Group) -> No
     first.commit(first.has().split()[0], 0)
     entry = max(group.world.files("journal", root="groups"))
     assert (group.world.path / entry).stat().st_size < 4096, "a commit does not carry the members"
-    group.world.log().add_partitions("wide", 201)
+    group.world.log().topic("wide").add_partitions(201)
     group.run(ms=300, step=50)
     for place in first.member.assignment:
         group.world.log().groups.commit("g", {"wide": {place.partition: 0, 200: 0}})

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.groups.consumer_groups import GroupDescription
 from tests.crash.processes import start
 from tests.groups.processes import consume, read_by_all
@@ -43,7 +43,7 @@ def trouble(root: Path, strategy: str, processes: dict[str, BaseProcess], second
         while len(processes) < _MEMBERS:
             name = next(names)
             processes[name] = start(consume, root, name, strategy, done)
-        append(log.topic("t"), batch_of([b"x"] * 40, partition=[*range(_PARTITIONS)] * 5))
+        append(log.root.topic("t"), batch_of([b"x"] * 40, partition=[*range(_PARTITIONS)] * 5))
         seen.append([row.offset or 0 for row in log.groups.describe("g").partitions] if log.groups.list() else [])
         name, pid = chance.choice([(name, process.pid) for name, process in processes.items()])
         assert pid is not None
@@ -72,7 +72,7 @@ def play(tmp_path: Path, strategy: str, processes: dict[str, BaseProcess], secon
     log = CommitLog(str(root))
     log.create_topic("t", _PARTITIONS)
     seen = [each for each in trouble(root, strategy, processes, seconds) if each]
-    ends = [row.high_watermark for row in log.describe("t").partitions]
+    ends = [row.high_watermark for row in log.topic("t").describe().partitions]
     deadline = time.monotonic() + 60
     while not is_caught_up(log.groups.describe("g"), ends, processes):
         assert time.monotonic() < deadline, log.groups.describe("g")

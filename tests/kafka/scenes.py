@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pyspark_commitlog.copying.copy import copy_topics
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format.frame import SPARSE
 from pyspark_commitlog.format.paths import TopicPaths
@@ -61,7 +60,7 @@ class Scene:
     def our_offsets_for_times(self, times_ms: Iterable[int]) -> list[int | None]:
         """Return for each timestamp the offset that our client finds."""
         log = self.world.log()
-        found = (log.offsets_for_times(self.name, {0: at})[0] for at in times_ms)
+        found = (log.topic(self.name).offsets_for_times({0: at})[0] for at in times_ms)
         return [each and each.offset for each in found]
 
 
@@ -105,7 +104,7 @@ def voided(home: Path) -> Scene:
         chunk = topic.write([b"key"] * rows, [b""] * rows)
         if number in (0, 6, 15, 35, 59):
             chunk.unlink()
-    topic.world.log().void(topic.name)
+    topic.world.log().topic(topic.name).void()
     topic.settle()
     return topic.scene()
 
@@ -124,8 +123,8 @@ def copied(home: Path) -> Scene:
     source = _compacted(home / "source", "copied")
     bucket = ObjectWorld(home / "bucket", source.world.clock)
     there = World(home / "root", source.world.clock)
-    copy_topics(source.world.log(), bucket.log())
-    copy_topics(bucket.log(), there.log())
+    source.world.log().copy_to(bucket.log())
+    bucket.log().copy_to(there.log())
     return _Topic(home, source.name, there).scene()
 
 

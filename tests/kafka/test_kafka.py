@@ -90,8 +90,8 @@ def generate_topic(root: Path) -> dict[int, Path]:
         for rows in some_writes():
             frame = spark.createDataFrame(rows).coalesce(1)
             frame.write.format("commitlog").mode("append").options(path=str(root), topic=TOPIC).save()
-            log.maintain(TOPIC)  # settles; frames that are published do not merge with later ones
-    home = root / "topics" / TOPIC / log.describe(TOPIC).topic_id
+            log.topic(TOPIC).maintain()  # settles; frames that are published do not merge with later ones
+    home = root / "topics" / TOPIC / log.topic(TOPIC).describe().topic_id
     return {number: home / str(number) for number in range(PARTITIONS)}
 
 

@@ -101,7 +101,7 @@ def run(
     disks = {name: in_bucket(home, name) if name == bucket else Disk(home, name) for name in (*DATA, *deciding)}
     stage = _set_up(home, disks)
     roots, metadata = ([stage.url(name) for name in names] for names in (DATA, deciding))
-    log = CommitLog.create_root(roots, metadata, stage.options)
+    log = CommitLog.create(roots, metadata, stage.options)
     for topic, config in _CONFIGS.items():
         log.create_topic(topic, PARTITIONS, {**_CONFIG, **drawn, **config, **(retention if topic == RETAINED else {})})
     pause = 1.0 if seconds <= _SHORT_SECONDS else _LONG_PAUSE

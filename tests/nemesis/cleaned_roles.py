@@ -116,5 +116,5 @@ def delete_some(stage: Stage, log: CommitLog, root: str, chance: random.Random) 
     if end - start < _WHERE_THERE_ARE:
         return []
     offset = start + chance.randint(1, _AT_MOST)
-    log.delete_records(RETAINED, {partition: offset})
+    log.topic(RETAINED).delete_records({partition: offset})
     return [Deleted(partition, offset)]

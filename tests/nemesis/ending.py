@@ -31,7 +31,7 @@ def _converged(stage: Stage, topic: str) -> list[str]:
     log, until, failed = stage.log(DATA[0]), time.monotonic() + PATIENCE_SECONDS, ""
     while time.monotonic() < until:
         try:
-            done = log.replicate(topic)
+            done = log.replicas.sync(topic)
             failed = "" if len(done.isr) == len(DATA) and not done.failed else str(done)
         except (CommitLogError, OSError) as error:
             failed = f"{type(error).__name__}: {error}"
@@ -51,8 +51,8 @@ def after(what: str, act: Callable[[], list[str]]) -> list[str]:
 
 def _looked_after(stage: Stage, topic: str, root: str) -> list[str]:
     here = stage.log(root)
-    here.maintain(topic)
-    return [f"{topic} at {root}: {fault}" for fault in here.verify(topic).faults]
+    here.topic(topic).maintain()
+    return [f"{topic} at {root}: {fault}" for fault in here.topic(topic).verify().faults]
 
 
 def _all_of(stage: Stage, name: str, root: str) -> list[Read]:
@@ -64,6 +64,6 @@ def _all_of(stage: Stage, name: str, root: str) -> list[Read]:
 
 def committed(stage: Stage) -> list[Committed]:
     """Return what the group has committed."""
-    handle = stage.log(DATA[0]).group(GROUP)
+    handle = stage.log(DATA[0]).root.group(GROUP)
     offsets = handle.newest().offsets(handle.topic_state(TOPIC).topic_id)
     return [Committed(GROUP, partition, offset) for partition, offset in offsets.items()]

@@ -60,7 +60,7 @@ class Requests:
 
     def _repair(self, root: str) -> None:
         log = self._stage.log(root)
-        done = [log.repair(topic) for topic in TOPICS]
+        done = [log.topic(topic).repair() for topic in TOPICS]
         left, away = [each for one in done for each in one.left], [each for one in done for each in one.away]
         if left and not away and root in DATA:
             with open(self._tried, "ab") as tried:
@@ -71,7 +71,7 @@ class Requests:
                 return
         if left or away:
             raise UnrepairedError(f"{root}: left: {left}, away: {away}")
-        if root in DATA and (faults := [fault for topic in TOPICS for fault in log.verify(topic).faults]):
+        if root in DATA and (faults := [fault for topic in TOPICS for fault in log.topic(topic).verify().faults]):
             raise UnrepairedError(f"{root}: {faults}")
 
     def _replace(self, root: str) -> None:
@@ -79,15 +79,15 @@ class Requests:
         gone = self.gone(root)
         log, url = self._other(root), self._stage.url(root)
         if gone in self._listed(url):
-            log.remove_replicas([gone])
+            log.replicas.remove([gone])
         log = self._other(root)
         if not self._listed(url):
             try:
-                log.add_replicas([url])
+                log.replicas.add([url])
             except UsageError:  # a process that did not know has put an entry there
                 self.add(EMPTY, root)
                 raise
-        done = [log.set_replication_factor(topic, len(DATA)) for topic in TOPICS]
+        done = [log.topic(topic).set_replication_factor(len(DATA)) for topic in TOPICS]
         if failed := [each.failed for each in done if each.failed]:
             raise UnrepairedError(f"{root} has not caught up: {failed}")
 

@@ -26,7 +26,7 @@ COMMITS = 150
 
 def test_a_log_lives_on_nfs(mounts: Mounts) -> None:
     walk(f"{mounts.a}/root", {})
-    assert CommitLog(f"{mounts.b}/root").verify("t").faults == ()
+    assert CommitLog(f"{mounts.b}/root").topic("t").verify().faults == ()
 
 
 def test_two_clients_write_and_maintain_one_topic(mounts: Mounts, tmp_path: Path) -> None:
@@ -59,31 +59,31 @@ def check(mounts: Mounts, commits: dict[str, int]) -> None:
     for place in (mounts.a, mounts.b):
         log = CommitLog(f"{place}/root")
         for partition in range(PARTITIONS):
-            found = read_partition(log.topic("t"), partition)
+            found = read_partition(log.root.topic("t"), partition)
             assert [record.offset for record in found] == list(range(sum(commits.values())))
             for name, count in commits.items():
                 own = [record.value for record in found if str(record.value, "utf8").startswith(f"{name}-")]  # type: ignore[arg-type]
                 assert own == [f"{name}-{number}".encode() for number in range(count)]
-        assert log.verify("t").faults == ()
-        log.maintain("t")
+        assert log.topic("t").verify().faults == ()
+        log.topic("t").maintain()
 
 
 def test_a_client_that_slept_behind_the_collector_loses_nothing(mounts: Mounts) -> None:
     """It knows the names of entries that the other client has collected since."""
     CommitLog(f"{mounts.a}/root").create_topic("t", PARTITIONS, CONFIG)
-    slept = CommitLog(f"{mounts.b}/root").topic("t")
+    slept = CommitLog(f"{mounts.b}/root").root.topic("t")
     append(slept, batch_of([b"slept-0"] * 2, partition=[0, 1]))
-    reader = CommitLog(f"{mounts.b}/root").topic("t")
+    reader = CommitLog(f"{mounts.b}/root").root.topic("t")
     first = reader.newest()[0].sequence
     log = CommitLog(f"{mounts.a}/root")
     for number in range(4):
-        append(log.topic("t"), batch_of([f"a-{number}".encode()] * 2, partition=[0, 1]))
-    log.maintain("t")
+        append(log.root.topic("t"), batch_of([f"a-{number}".encode()] * 2, partition=[0, 1]))
+    log.topic("t").maintain()
     until = time.monotonic() + 60
-    while log.topic("t").journal.sequences()[0] <= first + 1:
+    while log.root.topic("t").journal.sequences()[0] <= first + 1:
         assert time.monotonic() < until
         time.sleep(1)
-        log.maintain("t")
+        log.topic("t").maintain()
     assert reader.newest()[1].log_end == (5, 5)
     append(slept, batch_of([b"slept-1"] * 2, partition=[0, 1]))
     check(mounts, {"slept": 2, "a": 4})
@@ -109,7 +109,7 @@ def test_links_whose_replies_are_lost_are_known_again(losing: tuple[LosingProxy,
     """The client asks again, and gets EEXIST for its own link: the entry is read back, and counts once."""
     proxy, place = losing
     CommitLog(f"{mounts.a}/root").create_topic("t", PARTITIONS, CONFIG)
-    topic = CommitLog(f"{place}/root").topic("t")
+    topic = CommitLog(f"{place}/root").root.topic("t")
     proxy.losing = True
     for number in range(20):
         append(topic, batch_of([f"lost-{number}".encode()] * 2, partition=[0, 1]))

@@ -83,7 +83,7 @@ def write_many(bucket: Bucket, prefix: str, name: str, commits: int, partitions:
 
 def _write(bucket: Bucket, prefix: str, name: str, batches: Iterable[pa.RecordBatch], report: Path) -> None:
     """Commit each, again until it is sure; write down how many tries that took."""
-    topic = open_log(bucket, prefix).topic("t")
+    topic = open_log(bucket, prefix).root.topic("t")
     tries = 0
     for number, batch in enumerate(batches):
         for attempt in range(MOST_TRIES):
@@ -103,7 +103,7 @@ def maintain_until(bucket: Bucket, prefix: str, done: Path, report: Path) -> Non
     ran, failed = 0, 0
     while not done.exists():
         try:
-            log.maintain("t")
+            log.topic("t").maintain()
         except (OutcomeUnknownError, StorageError):
             failed += 1
         ran += 1
@@ -134,7 +134,7 @@ def _read_while(bucket: Bucket, prefix: str, done: Path, report: Path, wrong_wit
     while not wrong:
         finished = done.exists()
         try:
-            wrong = wrong_with(log.topic("t"))
+            wrong = wrong_with(log.root.topic("t"))
         except StorageError:
             pass
         except CommitLogError as error:
@@ -186,7 +186,7 @@ def write_keys(bucket: Bucket, prefix: str, name: str, commits: int, partitions:
 
 def write_until(bucket: Bucket, prefix: str, done: Path) -> None:
     """Commit a few records of writer ``while`` each second until a file appears."""
-    topic = open_log(bucket, prefix).topic("t")
+    topic = open_log(bucket, prefix).root.topic("t")
     number = 0
     while not done.exists():
         append(topic, batch_of([f"while-{number}".encode()] * 2, key=[key_of("while", number)] * 2, partition=[0, 1]))
@@ -196,7 +196,7 @@ def write_until(bucket: Bucket, prefix: str, done: Path) -> None:
 
 def settle_until(bucket: Bucket, prefix: str, done: Path, pause: float, report: Path) -> None:
     """Settle again and again until a file appears; write down how many entries were put."""
-    topic = open_log(bucket, prefix).topic("t")
+    topic = open_log(bucket, prefix).root.topic("t")
     topic_id = topic.newest()[1].topic_id
     published = 0
     while not done.exists():
@@ -213,7 +213,7 @@ def compact_slowly(bucket: Bucket, prefix: str, seconds: float, report: Path) ->
         time.sleep(seconds)
         return work_here(job)
 
-    topic = open_log(bucket, prefix).topic("t")
+    topic = open_log(bucket, prefix).root.topic("t")
     done = compact(topic, topic.newest()[1].topic_id, worker)
     report.write_text(" ".join(str(each.segments) for each in done))
 

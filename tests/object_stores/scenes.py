@@ -180,9 +180,9 @@ class Retain(Scene):
     def act(self, world: World, hook: object = None) -> None:
         """Keep the last two."""
         log = world.log()
-        log.delete_records("t", {0: 3})
+        log.topic("t").delete_records({0: 3})
         for _ in range(3):
-            log.maintain("t")
+            log.topic("t").maintain()
             world.clock.advance(DELAY_MS)
 
     def check(self, world: World) -> None:

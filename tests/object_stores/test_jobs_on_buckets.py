@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_commitlog import CommitLog, compare_topics
+from pyspark_commitlog import CommitLog
 from tests.object_stores.conftest import on
 from tests.object_stores.servers import Bucket, Versitygw
 from tests.spark.conftest import workers as workers
@@ -32,7 +32,7 @@ def add(log: CommitLog, topic: str, first: int, rounds: int) -> None:
         keys = [None if i % 97 == 5 else b"user-%d" % ((n * 31 + i * 7) % 150 + 20 * n) for i in range(300)]
         values = [None if (n + i) % 11 == 0 else b"%d/%d" % (n, i) + b"." * 60 for i in range(300)]
         partition = [0 if key is None else int(key[5:]) % PARTITIONS for key in keys]
-        append(log.topic(topic), batch_of(values, key=keys, partition=partition))
+        append(log.root.topic(topic), batch_of(values, key=keys, partition=partition))
 
 
 def test_topics_are_copied_to_a_bucket_by_tasks_and_again_as_far_as_they_have_grown(
@@ -47,14 +47,14 @@ def test_topics_are_copied_to_a_bucket_by_tasks_and_again_as_far_as_they_have_gr
     ask = ("copy_topics.py", "--source", root, "--destination", url, "--topics", "users", "few", "--groups")
     assert "users: 2,400 offsets copied" in submit(*ask)
     # a task stages a partition, where the driver alone would put all of them into one chunk
-    there = CommitLog(url, bucket.options).topic("users")
+    there = CommitLog(url, bucket.options).root.topic("users")
     staged = there.paths(there.newest()[1].topic_id).staged
     assert len(there.storage.names(staged)) == PARTITIONS
     add(log, "users", 8, 2)
     again = submit(*ask)
     assert "users: 600 offsets copied" in again
     assert "few: 0 offsets copied" in again
-    assert not any(topic.faults for topic in compare_topics(log, CommitLog(url, bucket.options)))
+    assert not any(topic.faults for topic in log.compare_with(CommitLog(url, bucket.options)))
 
 
 def latest(records: list[Record]) -> dict[bytes, Record]:
@@ -68,13 +68,13 @@ def test_a_topic_in_a_bucket_is_compacted_by_tasks(bucket: Bucket) -> None:
     log = CommitLog(url, bucket.options)
     log.create_topic("users", PARTITIONS, CONFIG)
     add(log, "users", 0, 16)
-    log.maintain("users")
-    log.alter_topic("users", {"cleanup.policy": "compact"})
-    before = read_topic(log.topic("users"))
+    log.topic("users").maintain()
+    log.topic("users").alter({"cleanup.policy": "compact"})
+    before = read_topic(log.root.topic("users"))
     ask = ("compact.py", "--root", url, "--topic", "users")
     assert "partition 1: " in submit(*ask)
-    verify(log.topic("users"))
-    after = read_topic(log.topic("users"))
+    verify(log.root.topic("users"))
+    after = read_topic(log.root.topic("users"))
     assert latest(after) == latest(before)
     assert len(after) < len(before) / 2
     assert {record.offset for record in after} <= {record.offset for record in before}

@@ -26,12 +26,12 @@ class Maintain(Scene):
             settle(topic, topic.newest()[1].topic_id)
         stage(topic, batch_of([b"orphan"]))
         append(topic, batch_of([b"end"], partition=[0]))
-        world.log().delete_records("t", {0: 2, 1: 2})
+        world.log().topic("t").delete_records({0: 2, 1: 2})
         world.clock.advance(RETENTION_MS)
 
     def act(self, world: World, hook: Hook | None = None) -> None:
         """Maintain."""
-        world.log(hook).maintain("t")
+        world.log(hook).topic("t").maintain()
 
     def check(self, world: World) -> None:
         """All is there that was not deleted; after a few more runs nothing else is."""
@@ -52,4 +52,4 @@ def test_what_is_let_go_of_leaves_the_bucket(bucket: Bucket) -> None:
     scene.prepare(world)
     scene.act(world)
     scene.check(world)
-    assert world.log().maintain("t").settled_records == 0
+    assert world.log().topic("t").maintain().settled_records == 0

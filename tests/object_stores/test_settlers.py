@@ -75,18 +75,18 @@ def race(
     # A merge may have put all into the newest object, which is not compacted before there is a newer one.
     write_keys(direct, root, "last", 1, PARTITIONS, home / "last")
     check(direct, root, 2 * commits + 1)
-    assert len(read_partition(open_log(direct, root).topic("t"), 0)) < 2 * commits, "nothing was compacted"
+    assert len(read_partition(open_log(direct, root).root.topic("t"), 0)) < 2 * commits, "nothing was compacted"
 
 
 def check(bucket: Bucket, root: str, end: int) -> None:
     """All is there that compaction keeps, up to this end; and again after maintenance, which compacts."""
     log = open_log(bucket, root)
     for _ in range(3):
-        topic = log.topic("t")
+        topic = log.root.topic("t")
         assert wrong_with_keys(topic) == ""
         assert topic.newest()[1].log_end == (end,) * PARTITIONS
-        assert log.verify("t").faults == ()
-        log.maintain("t")
+        assert log.topic("t").verify().faults == ()
+        log.topic("t").maintain()
 
 
 @on(Versitygw)
@@ -96,7 +96,7 @@ def test_a_long_compaction_lands_against_a_settle_each_second(server: Server, bu
     bucket, root, done = server.bucket(bucket_name), "root", tmp_path / "done"
     log = open_log(bucket, root)
     log.create_topic("t", PARTITIONS, CONFIG)
-    topic = log.topic("t")
+    topic = log.root.topic("t")
     for part in range(4):
         write_keys(bucket, root, f"before{part}", 50, PARTITIONS, tmp_path / "before")
         settle(topic, topic.newest()[1].topic_id)
@@ -115,5 +115,5 @@ def test_a_long_compaction_lands_against_a_settle_each_second(server: Server, bu
     print((tmp_path / "compacted").read_text(), "settled", (tmp_path / "settler").read_text())
     assert (tmp_path / "compacted").read_text(), "it never landed"
     assert int((tmp_path / "settler").read_text()) > LONG_SECONDS / 2
-    assert wrong_with_keys(log.topic("t")) == ""
-    assert log.verify("t").faults == ()
+    assert wrong_with_keys(log.root.topic("t")) == ""
+    assert log.topic("t").verify().faults == ()

@@ -80,18 +80,18 @@ def check(bucket: Bucket, root: str, commits: int) -> None:
     log = open_log(bucket, root)
     for _ in range(2):
         for partition in range(PARTITIONS):
-            found = read_partition(log.topic("t"), partition)
+            found = read_partition(log.root.topic("t"), partition)
             assert [record.offset for record in found] == list(range(2 * commits + 2))
             for name, count in (("a", commits), ("b", commits), ("zombie", 2)):
                 own = [record.value for record in found if str(record.value, "utf8").startswith(f"{name}-")]  # type: ignore[arg-type]
                 assert own == [f"{name}-{number}".encode() for number in range(count)]
-        assert log.verify("t").faults == ()
-        log.maintain("t")
+        assert log.topic("t").verify().faults == ()
+        log.topic("t").maintain()
 
 
 def collected(server: Server, name: str, root: str) -> bool:
     """Return whether the collector has deleted the topic's first entries: the number that the zombie puts at."""
-    return open_log(server.bucket(name), root).topic("t").journal.sequences()[0] > 2
+    return open_log(server.bucket(name), root).root.topic("t").journal.sequences()[0] > 2
 
 
 def wait_for(condition: object, seconds: float) -> None:

@@ -184,7 +184,7 @@ def test_retention_meanwhile_ends_the_round(unlocked: ObjectWorld) -> None:
     split(unlocked.handle(), identity(unlocked), unlocked.settled().tail[:5])
 
     def let_go() -> None:
-        unlocked.log().delete_records("t", {0: 2})
+        unlocked.log().topic("t").delete_records({0: 2})
         first = own(unlocked)[:2]
         topic = unlocked.handle()
         topic.change(identity(unlocked), lambda base, now: replace_own(topic, base, now, 0, first, ()))
@@ -231,7 +231,7 @@ def test_a_compactor_that_dies_leaves_the_pieces_it_published_and_nothing_is_tak
 
 def view(world: ObjectWorld, end: int) -> list[object]:
     """Return the keys of the table as it was then."""
-    return world.log().to_arrow("t", ["key"], view="latest", end={0: end}).column(0).to_pylist()
+    return world.log().topic("t").to_arrow(["key"], view="latest", end={0: end}).column(0).to_pylist()
 
 
 def foreign(world: ObjectWorld, old: Sealed) -> None:

@@ -122,7 +122,7 @@ def test_its_own_segments_say_where_a_partition_s_slices_begin(unlocked: ObjectW
 def test_what_is_below_the_log_start_need_not_be_known(unlocked: ObjectWorld) -> None:
     """Nobody can tell what comes before the first slice that is known; nobody needs it where retention let go of it."""
     topic = settled(unlocked, "01", "1", "01", "01")
-    unlocked.log().delete_records("t", {0: 1})
+    unlocked.log().topic("t").delete_records({0: 1})
     lose(unlocked, 0)
     assert [segment.base_offset for segment in unlocked.handle().sealed(unlocked.settled(), 0, 1)] == [1, 2]
     found = find_time(unlocked.handle(), topic_id(topic), 0, 0)
@@ -198,13 +198,13 @@ def test_verify_names_it(unlocked: ObjectWorld) -> None:
 def test_a_void_in_a_partition_without_records_is_settled_beside_it(unlocked: ObjectWorld) -> None:
     """What takes the place of a void is as old as the last segment, if there is one."""
     topic = settled(unlocked, "01", "1")
-    unlocked.log().delete_records("t", {0: 1})
+    unlocked.log().topic("t").delete_records({0: 1})
     before = set(unlocked.files(".chunk"))
     append(topic, batch_of([b"lost"], partition=[0]))
     (chunk,) = set(unlocked.files(".chunk")) - before
     (unlocked.path / chunk).unlink()
     lose(unlocked, 0)
-    assert len(unlocked.log().void("t", {0: (1, 2)})) == 1
+    assert len(unlocked.log().topic("t").void({0: (1, 2)})) == 1
     unlocked.clock.advance(LATER_MS)
     assert settle(unlocked.handle(), topic_id(topic)).failures == ()
     assert unlocked.settled().partition(0).end_offset == 2

@@ -37,7 +37,7 @@ def due(path: Path) -> ObjectWorld:
     world.storage().write_once(f"{home}/objects/{object_name(2, ORPHAN)}", b"an attempt's")
     stage(topic, batch_of([b"orphan"]))
     append(topic, batch_of([b"end"] * 2, partition=[0, 1]))
-    world.log().delete_records("t", {0: 2, 1: 1})
+    world.log().topic("t").delete_records({0: 2, 1: 1})
     world.clock.advance(RETENTION_MS)
     return world
 
@@ -105,7 +105,7 @@ def test_cut_off_anywhere(before: ObjectWorld, tmp_path: Path, act: Callable[[],
             act()
 
         try:
-            world.log(at_call(number, once, when=when, only=MUTATING)).maintain("t")
+            world.log(at_call(number, once, when=when, only=MUTATING)).topic("t").maintain()
         except (KilledError, StorageError, OutcomeUnknownError):
             assert not ended
         except OSError:  # the faulty storage's own error
@@ -130,14 +130,14 @@ def test_a_second_run_at_every_request_of_the_first(before: ObjectWorld, tmp_pat
             world.maintain()
             assert world.missing() == set()
 
-        world.log(at_call(number, other, only=ALL)).maintain("t")
+        world.log(at_call(number, other, only=ALL)).topic("t").maintain()
         ends_well(world)
     assert number > 50
 
 
 def test_a_deleted_topics_objects_go_after_the_delay(before: ObjectWorld, tmp_path: Path) -> None:
     world = next(copies(before, tmp_path))
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     assert world.maintain().removed_lives == 0
     assert world.objects()
     world.clock.advance(LATER_MS)

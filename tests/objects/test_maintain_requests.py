@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.log.maintain.collect import collect
 from pyspark_commitlog.log.maintain.run import maintain_topic
 from pyspark_commitlog.log.maintain.settle import settle
@@ -88,9 +88,9 @@ def test_an_idle_topic_is_maintained_for_few_requests(store: Later) -> None:
     commit(TopicLog(store, "t"), 3)
     for later in (RETENTION_MS, RETENTION_MS, LATER_MS, LATER_MS):
         store.shift_ms += later
-        log.maintain("t")
+        log.topic("t").maintain()
     store.spent()
-    log.maintain("t")
+    log.topic("t").maintain()
     spent = store.spent()
     assert spent["LIST"] <= 6, "two for each journal, of defaults and access one at a time; none of files or chunks"
     assert spent["PUT"] == 1, "when it was maintained"
@@ -119,9 +119,9 @@ def test_the_defaults_of_a_root_without_any_are_looked_for_once(store: Later, mo
 
     monkeypatch.setattr(store, "names", counted)
     log = CommitLog.on(store)
-    log.maintain("t")
+    log.topic("t").maintain()
     assert listed["config/journal"] == 1
 
-    log.alter_defaults({"settle.entries": 7})
+    log.config.alter({"settle.entries": 7})
     maintain_topic(topic, silent)
     assert topic.config(topic.newest()[1]).number("settle.entries") == 7, "a run that begins asks"

@@ -242,7 +242,7 @@ def test_describe_counts_slices_of_the_tail_and_own_pieces(unlocked: ObjectWorld
     topic = written(unlocked, 3, partitions=2)
     split(topic, 1)
     _, state = topic.settled(topic_id(topic))
-    for row in unlocked.log().describe("t").partitions:
+    for row in unlocked.log().topic("t").describe().partitions:
         pieces = topic.sealed(state, row.partition)
         assert (row.segments, row.size_bytes) == (3, sum(piece.length for piece in pieces))
 

@@ -186,7 +186,7 @@ def test_a_partition_with_nothing_left_goes_on(unlocked: ObjectWorld) -> None:
     topic = settled(unlocked, 3)
     split(topic, 1)
     append(topic, batch_of([b"unsettled"]))
-    unlocked.log().delete_records("t", {0: -1})
+    unlocked.log().topic("t").delete_records({0: -1})
     unlocked.maintain()
     state = unlocked.settled()
     assert (state.partition(0).manifest, state.partition(0).end_offset, state.tail) == (None, 4, ())

@@ -299,7 +299,7 @@ def test_what_is_voided_meanwhile_is_not_reported_as_damage(unlocked: ObjectWorl
     (unlocked.path / chunk).unlink()
 
     def other() -> None:
-        assert len(unlocked.log().void("t")) == 1
+        assert len(unlocked.log().topic("t").void()) == 1
 
     done = settle_on(unlocked.handle(on_path(part, operation, other)), topic_id(topic))
     assert unlocked.settled().damaged == ()
@@ -323,7 +323,7 @@ def test_what_is_merged_and_collected_meanwhile_is_not_reported_as_damage(unlock
     append(topic, batch_of([b"lost"], partition=[1]))
     (chunk,) = set(unlocked.files(".chunk")) - others
     (unlocked.path / chunk).unlink()
-    assert len(unlocked.log().void("t")) == 1
+    assert len(unlocked.log().topic("t").void()) == 1
     own_writes.forget_all()  # another process has to read them
     handles._footers.clear()
 
@@ -351,7 +351,7 @@ def test_an_object_that_is_lost_is_damage_where_what_follows_is_void(unlocked: O
     append(topic, batch_of([b"lost"]))
     (chunk,) = unlocked.files(".chunk")[-1:]
     (unlocked.path / chunk).unlink()
-    assert len(unlocked.log().void("t")) == 1
+    assert len(unlocked.log().topic("t").void()) == 1
     (path,) = unlocked.files(".segment")
     (unlocked.path / path).unlink()
     handles._footers.clear()

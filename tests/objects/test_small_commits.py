@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.log.maintain.settle import settle_after_commit
 from pyspark_commitlog.log.settling.settle_load import is_look_due
 from pyspark_commitlog.log.topic import TopicLog
@@ -68,7 +68,7 @@ def run(partitions: int, commits: int, *, maintain_every: int | None) -> tuple[C
             own = sum(row.manifest.segments for row in settled.partitions if row.manifest is not None)
             most = max(most, len(settled.tail) + own)
         if maintain_every and number % maintain_every == maintain_every - 1:
-            CommitLog.on(storage).maintain("t")
+            CommitLog.on(storage).topic("t").maintain()
     return storage, topic, most
 
 
@@ -98,5 +98,5 @@ def test_a_hundred_thousand_commits_without_maintenance_stay_readable() -> None:
     storage, topic, _ = run(1, 100_000, maintain_every=None)
     assert len(topic.settled(topic.newest()[1].topic_id)[1].tail) <= 31 * 5
     assert len(read_topic(topic)) == 1_000_000
-    CommitLog.on(storage).maintain("t")
+    CommitLog.on(storage).topic("t").maintain()
     assert len(read_topic(TopicLog(storage, "t"))) == 1_000_000

@@ -43,7 +43,7 @@ def test_every_timestamp_is_found_as_by_a_walk(topic: TopicLog) -> None:
 
 def test_nothing_below_the_log_start_offset_is_found(unlocked: ObjectWorld, topic: TopicLog) -> None:
     for start in (7, 33, 65, 80):
-        unlocked.log().delete_records("t", {0: start})
+        unlocked.log().topic("t").delete_records({0: start})
         agree(unlocked.handle())
         unlocked.maintain()
         agree(unlocked.handle())

@@ -22,9 +22,9 @@ def test_what_was_appended_stays_where_nothing_can_be_appended(world: World) -> 
     topic = world.create(2)
     append(topic, batch_of([b"a", b"b"], partition=[0, 1]))
     world.maintain()
-    append(without_append(world).topic("t"), batch_of([b"c"], partition=[1]))
+    append(without_append(world).root.topic("t"), batch_of([b"c"], partition=[1]))
     with pytest.raises(UnsupportedError, match=r"topic 't' .* partition 0 was settled where .* `commitlog copy`"):
-        without_append(world).maintain("t")
+        without_append(world).topic("t").maintain()
     assert world.values() == [b"a", b"b", b"c"]
     world.maintain()
     assert world.values() == [b"a", b"b", b"c"]
@@ -34,8 +34,8 @@ def test_what_was_appended_stays_where_nothing_can_be_appended(world: World) -> 
 def test_what_was_settled_without_append_is_settled_on_with_it(world: World) -> None:
     world.create()
     for value in (b"a", b"b"):
-        append(without_append(world).topic("t"), batch_of([value]))
-        without_append(world).maintain("t")
+        append(without_append(world).root.topic("t"), batch_of([value]))
+        without_append(world).topic("t").maintain()
     for value in (b"c", b"d"):
         append(world.handle(), batch_of([value]))
         world.maintain()

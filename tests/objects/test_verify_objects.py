@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.api.commit_log import CommitLog
+from pyspark_commitlog.api.verify_root import verify_root
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.paths import entry_name, group_journal, group_members, object_name
 from pyspark_commitlog.journal import Stored
@@ -252,7 +253,7 @@ def test_what_nobody_needs_any_more_is_looked_at_several_at_a_time(
 @pytest.mark.parametrize(
     ("act", "operation", "awaited"),
     [
-        (lambda log: log.verify_root().faults, "fetch", [f"config/journal/{entry_name(n)}" for n in (1, 2)]),
+        (lambda log: verify_root(log.root).faults, "fetch", [f"config/journal/{entry_name(n)}" for n in (1, 2)]),
         (lambda log: log.groups.verify(), "fetch", [f"{group_journal(group)}/{entry_name(1)}" for group in "gh"]),
         (lambda log: log.groups.list()[2:], "fetch", [f"{group_journal(group)}/{entry_name(2)}" for group in "gh"]),
         (lambda log: log.groups.unnamed(), "names", [group_members(group) for group in "gh"]),
@@ -269,7 +270,7 @@ def test_what_belongs_to_no_topic_is_looked_at_several_at_a_time(
     append(unlocked.create(1, CONFIG), batch_of([b"0"]))
     log = unlocked.log()
     for hours, to in ((24, "latest"), (48, "earliest")):
-        log.alter_defaults({"log.retention.hours": hours})
+        log.config.alter({"log.retention.hours": hours})
         for group in "gh":
             log.groups.reset(group, ["t"], to, dry_run=False)
     own_writes.forget_all()

@@ -70,7 +70,7 @@ def own(world: ObjectWorld, objects: int = 2) -> None:
 
 def test_a_damaged_frame_of_a_shared_object_is_given_up_and_nothing_else(settled: ObjectWorld) -> None:
     strike(settled, segments(settled)[1], 1)
-    (lost,) = settled.log().void("t")
+    (lost,) = settled.log().topic("t").void()
     assert (lost.partition, lost.start, lost.end) == (0, 4, 5)
     assert offsets(settled) == [0, 1, 2, 3, 5, 6, 7, 8]
     assert offsets(settled, 1) == list(range(9))
@@ -84,7 +84,7 @@ def test_a_damaged_frame_of_an_own_piece(settled: ObjectWorld) -> None:
     data = bytearray(file_of(settled, damaged).read_bytes())
     data[200] ^= 1
     file_of(settled, damaged).write_bytes(data)
-    (lost,) = settled.log().void("t")
+    (lost,) = settled.log().topic("t").void()
     assert (lost.partition, lost.start, lost.end) == (0, 0, 1)
     assert offsets(settled) == list(range(1, 9))
     assert offsets(settled, 1) == list(range(9))
@@ -99,7 +99,7 @@ def test_a_lost_shared_object_is_given_up_whole(settled: ObjectWorld, number: in
     with pytest.raises(CorruptionError):
         offsets(settled)
     handles._footers.clear()  # another process has to read it
-    assert {(lost.partition, lost.start, lost.end) for lost in settled.log().void("t")} == {
+    assert {(lost.partition, lost.start, lost.end) for lost in settled.log().topic("t").void()} == {
         (partition, start, start + 3) for partition in (0, 1)
     }
     assert offsets(settled) == offsets(settled, 1) == [n for n in range(9) if not start <= n < start + 3]
@@ -122,7 +122,7 @@ def test_what_stands_for_a_lost_object_is_as_old_as_its_neighbours(
     """Of now it would hold retention up for as long again; nobody can read what it held."""
     file_of(settled, segments(settled)[number]).unlink()
     handles._footers.clear()
-    settled.log().void("t")
+    settled.log().topic("t").void()
     assert [each.max_timestamp for each in segments(settled)] == latest
 
 
@@ -130,7 +130,7 @@ def test_what_stands_for_a_lost_object_is_as_old_as_its_neighbours(
 def test_a_slice_that_is_lost_whole_is_as_old_as_before_it(settled: ObjectWorld, number: int) -> None:
     for frame in range(3):
         strike(settled, segments(settled)[number], frame)
-    settled.log().void("t")
+    settled.log().topic("t").void()
     latest = [each.max_timestamp for each in segments(settled)]
     assert latest == [*LATEST[:number], LATEST[max(number - 1, 0)], *LATEST[number + 1 :]]
 
@@ -138,7 +138,7 @@ def test_a_slice_that_is_lost_whole_is_as_old_as_before_it(settled: ObjectWorld,
 def test_an_own_object_that_is_lost_is_as_old_as_it_was(settled: ObjectWorld) -> None:
     own(settled)
     file_of(settled, segments(settled, 1)[0]).unlink()
-    settled.log().void("t")
+    settled.log().topic("t").void()
     assert [each.max_timestamp for each in segments(settled, 1)] == LATEST[1:]
 
 
@@ -146,7 +146,7 @@ def test_several_lost_objects_and_one_between(settled: ObjectWorld) -> None:
     first, _, last = segments(settled)
     for each in (first, last):
         file_of(settled, each).write_bytes(b"no object")
-    assert len(settled.log().void("t")) == 4
+    assert len(settled.log().topic("t").void()) == 4
     assert offsets(settled) == [3, 4, 5]
     verify(settled.handle())
 
@@ -154,7 +154,7 @@ def test_several_lost_objects_and_one_between(settled: ObjectWorld) -> None:
 def test_a_lost_own_object(settled: ObjectWorld) -> None:
     own(settled)
     file_of(settled, segments(settled, 1)[0]).unlink()
-    (lost,) = settled.log().void("t")
+    (lost,) = settled.log().topic("t").void()
     assert (lost.partition, lost.start, lost.end) == (1, 0, 6)
     assert offsets(settled) == list(range(9))
     assert offsets(settled, 1) == [6, 7, 8]
@@ -166,18 +166,18 @@ def test_a_part_of_a_lost_object_is_given_up_with_the_rest_only(settled: ObjectW
     handles._footers.clear()  # another process has to read it
     before = settled.settled()
     with pytest.raises(UsageError, match="partition 1: offsets 3 to 6"):
-        settled.log().void("t", {0: (3, 6)})
+        settled.log().topic("t").void({0: (3, 6)})
     assert settled.settled() == before
-    assert len(settled.log().void("t", {0: (3, 6), 1: (3, 6)})) == 2
+    assert len(settled.log().topic("t").void({0: (3, 6), 1: (3, 6)})) == 2
     verify(settled.handle())
 
 
 def test_a_slice_below_the_log_start_is_not_copied(settled: ObjectWorld) -> None:
     """It may be damaged, and what is copied stays damage."""
-    settled.log().delete_records("t", {0: 7})
+    settled.log().topic("t").delete_records({0: 7})
     for partition in (0, 1):
         strike(settled, segments(settled, partition)[1], 1)
-    settled.log().void("t", {1: (4, 5)})
+    settled.log().topic("t").void({1: (4, 5)})
     assert [offsets(settled), offsets(settled, 1)] == [[7, 8], [0, 1, 2, 3, 5, 6, 7, 8]]
     verify(settled.handle())
 
@@ -186,19 +186,19 @@ def test_damage_to_the_slice_beside_stays_damage(settled: ObjectWorld) -> None:
     """No damaged byte gets a fresh CRC (R11)."""
     strike(settled, segments(settled)[1], 1)
     strike(settled, segments(settled, 1)[1], 0)
-    assert len(settled.log().void("t", {0: (4, 5)})) == 1
+    assert len(settled.log().topic("t").void({0: (4, 5)})) == 1
     assert offsets(settled) == [0, 1, 2, 3, 5, 6, 7, 8]
     with pytest.raises(CorruptionError):
         offsets(settled, 1)
     assert look_for_faults(settled.handle()).faults
-    assert len(settled.log().void("t")) == 1
+    assert len(settled.log().topic("t").void()) == 1
     verify(settled.handle())
 
 
 def test_a_dry_run_changes_nothing(settled: ObjectWorld) -> None:
     strike(settled, segments(settled)[1], 1)
     before, objects = settled.settled(), settled.objects()
-    assert len(settled.log().void("t", dry_run=True)) == 1
+    assert len(settled.log().topic("t").void(dry_run=True)) == 1
     assert (settled.settled(), settled.objects()) == (before, objects)
 
 
@@ -211,7 +211,7 @@ def test_settles_meanwhile_take_nothing_from_it(settled: ObjectWorld) -> None:
         settle(settled.handle(), topic_id(settled.handle()))
 
     log = settled.log(on_path("/objects/", "create", once(more)))
-    assert len(log.void("t")) == 1
+    assert len(log.topic("t").void()) == 1
     assert offsets(settled) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
     verify(settled.handle())
 
@@ -229,7 +229,7 @@ def test_a_look_may_take_longer_than_what_nobody_named_is_kept(settled: ObjectWo
         sweep_objects(settled.handle(), topic_id(settled.handle()))
 
     before = settled.handle().settled(topic_id(settled.handle()))[0].sequence
-    (lost,) = settled.log(on_path("/objects/", "map", once(floor_raised))).void("t")
+    (lost,) = settled.log(on_path("/objects/", "map", once(floor_raised))).topic("t").void()
     assert settled.settled().files_floor > before
     at = 2 if owned else 1  # of six frames, or three
     assert (lost.partition, lost.start, lost.end) == (0, at, at + 1)
@@ -279,7 +279,7 @@ def test_what_others_let_go_of_meanwhile_is_not_given_up(
     waiting(settled)
     before = settled.files()
     log = settled.log(on_path("/objects/", "read", once(lambda: other(settled))))
-    (lost,) = log.void("t", dry_run=dry_run)
+    (lost,) = log.topic("t").void(dry_run=dry_run)
     assert set(before) - set(settled.files()), "some is collected"
     assert (lost.partition, lost.start, lost.end) == (0, 7, 8)
     voids = settled.handle().newest()[1].voids
@@ -296,7 +296,7 @@ def test_what_is_settled_and_collected_while_it_is_looked_at_is_not_given_up(
 ) -> None:
     waiting(settled)
     log = settled.log(on_path(".chunk", "map", once(lambda: settled_and_collected(settled))))
-    assert log.void("t", dry_run=dry_run) == ()
+    assert log.topic("t").void(dry_run=dry_run) == ()
     assert settled.handle().newest()[1].voids == ()
 
 
@@ -308,16 +308,16 @@ def test_a_range_that_others_let_go_of_meanwhile_is_looked_at_again(
     waiting(settled)
     log = settled.log(on_path("/objects/", "read", once(lambda: other(settled))))
     with pytest.raises(UsageError, match=f"all offsets from {first} to {first} can be read"):
-        log.void("t", {0: (first, first + 1)})
+        log.topic("t").void({0: (first, first + 1)})
 
 
 def test_only_what_took_the_place_of_something_is_read_again(settled: ObjectWorld) -> None:
     """All of a topic may take hours, in which more is merged."""
     strike(settled, segments(settled)[2], 1)
     path, alone, again = str(file_of(settled, segments(settled)[2]).name), Recorder(), Recorder()
-    assert settled.log(alone).void("t", dry_run=True)
+    assert settled.log(alone).topic("t").void(dry_run=True)
     merges = on_path("/objects/", "map", once(lambda: merged_and_collected(settled)))
-    assert settled.log(several(merges, again)).void("t", dry_run=True)
+    assert settled.log(several(merges, again)).topic("t").void(dry_run=True)
     assert len([each for each in again.paths("map") if path in each]) == len(
         [each for each in alone.paths("map") if path in each]
     )
@@ -345,9 +345,9 @@ def test_what_another_replaced_meanwhile_is_not_touched(settled: ObjectWorld) ->
     copies: list[Shared] = []
     other = once(lambda: copies.append(replaced_by_a_copy(settled)))
     with pytest.raises(ConflictError, match="void it again"):
-        settled.log(on_path("/journal/", "put_if_absent", other, when="after")).void("t")
+        settled.log(on_path("/journal/", "put_if_absent", other, when="after")).topic("t").void()
     assert copies[0] in settled.settled().tail
-    assert len(settled.log().void("t")) == 1
+    assert len(settled.log().topic("t").void()) == 1
     assert offsets(settled) == [0, 1, 2, 3, 5, 6, 7, 8]
     verify(settled.handle())
 
@@ -364,7 +364,7 @@ def test_what_is_voided_counts_as_sound_where_another_partition_is_to_be_voided_
     assert [each.partition for each in settled.settled().damaged] == [1]
     other = once(lambda: replaced_by_a_copy(settled))
     with pytest.raises(ConflictError, match="void it again"):
-        settled.log(on_path("/journal/", "put_if_absent", other, when="after")).void("t")
+        settled.log(on_path("/journal/", "put_if_absent", other, when="after")).topic("t").void()
     assert settled.settled().damaged == ()
 
 
@@ -374,7 +374,7 @@ def test_what_another_replaced_before_the_entry_is_looked_at_where_it_is_now(
 ) -> None:
     strike(settled, segments(settled)[1], 1)
     other = once(lambda: replaced_by_a_copy(settled, collected=collected))
-    (lost,) = settled.log(on_path("/objects/", "create", other)).void("t")
+    (lost,) = settled.log(on_path("/objects/", "create", other)).topic("t").void()
     assert (lost.partition, lost.start, lost.end) == (0, 4, 5)
     assert offsets(settled) == [0, 1, 2, 3, 5, 6, 7, 8]
     assert offsets(settled, 1) == list(range(9))
@@ -385,10 +385,10 @@ def test_who_dies_before_the_swap_leaves_damage_that_can_be_voided_again(settled
     strike(settled, segments(settled)[1], 1)
     dies = on_path("/settle/", "put_if_absent", raising(StorageError("killed")), times=100)
     with pytest.raises(CommitLogError):
-        settled.log(dies).void("t")
+        settled.log(dies).topic("t").void()
     with pytest.raises(CorruptionError):
         offsets(settled)
-    settled.log().void("t")
+    settled.log().topic("t").void()
     assert offsets(settled) == [0, 1, 2, 3, 5, 6, 7, 8]
     verify(settled.handle())
 
@@ -401,7 +401,7 @@ def test_what_is_not_settled_is_given_up_and_settled_as_nothing(unlocked: Object
     with pytest.raises(CorruptionError):
         settle(topic, topic_id(topic))
     assert len(unlocked.settled().damaged) == 1
-    (lost,) = unlocked.log().void("t")
+    (lost,) = unlocked.log().topic("t").void()
     assert (lost.start, lost.end) == (1, 2)
     assert unlocked.settled().damaged == ()
     assert offsets(unlocked) == [0, 2]
@@ -414,16 +414,16 @@ def test_what_is_not_settled_is_given_up_and_settled_as_nothing(unlocked: Object
 def test_force_takes_settled_records_only_for_a_settler_may_be_at_work(settled: ObjectWorld) -> None:
     append(settled.handle(), batch_of([b"9"], partition=[0]))
     with pytest.raises(UsageError, match="run maintain first"):
-        settled.log().void("t", {0: (9, 10)}, force=True)
+        settled.log().topic("t").void({0: (9, 10)}, force=True)
     settle(settled.handle(), topic_id(settled.handle()))
-    assert len(settled.log().void("t", {0: (9, 10)}, force=True)) == 1
-    assert len(settled.log().void("t", {0: (4, 5)}, force=True)) == 1
+    assert len(settled.log().topic("t").void({0: (9, 10)}, force=True)) == 1
+    assert len(settled.log().topic("t").void({0: (4, 5)}, force=True)) == 1
     assert offsets(settled) == [0, 1, 2, 3, 5, 6, 7, 8]
     verify(settled.handle())
 
 
 def test_the_offsets_of_a_range_are_checked(settled: ObjectWorld) -> None:
     with pytest.raises(UsageError, match="between 0, where its first segment begins, and the high watermark 9"):
-        settled.log().void("t", {0: (5, 12)})
+        settled.log().topic("t").void({0: (5, 12)})
     with pytest.raises(UsageError, match="can be read"):
-        settled.log().void("t", {0: (4, 5)})
+        settled.log().topic("t").void({0: (4, 5)})

@@ -98,7 +98,7 @@ def test_what_was_refused_is_not_sent_by_a_later_try_that_would_take_it(
     world.create(1, {**CHUNKS, "max.message.bytes": 10})
 
     def fails() -> None:
-        world.log().alter_topic("t", {"max.message.bytes": 1000})
+        world.log().topic("t").alter({"max.message.bytes": 1000})
         raise trouble
 
     values = [*many(2)]
@@ -956,7 +956,7 @@ def test_what_is_refused_only_now_may_have_landed(world: World, monkeypatch: pyt
     world.create(1, {"max.message.bytes": 100})
     monkeypatch.setattr(TopicLog, "at_leader", _another)
     began = world.clock.monotonic()
-    shrunk = once(lambda: world.log().alter_topic("t", {"max.message.bytes": 1}))
+    shrunk = once(lambda: world.log().topic("t").alter({"max.message.bytes": 1}))
     with producer_on(world, lost_reply(shrunk)) as producer:
         future = producer.send("t", b"large")
         with pytest.raises(OutcomeUnknownError, match=r"may or may not have landed.*max\.message\.bytes is 1\b"):
@@ -1056,7 +1056,7 @@ def test_a_topic_made_again_knows_no_ids_and_ends_a_durable_producer(world: Worl
     world.create()
     with producer_on(world, producer_id="p") as producer:
         producer.send("t", b"0").result()
-        world.log().delete_topic("t")
+        world.log().topic("t").delete()
         world.create()
         with pytest.raises(Exception, match="made again"):
             producer.send("t", b"1").result()

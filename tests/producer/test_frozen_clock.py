@@ -38,7 +38,7 @@ while len(values) < 21:
 for consumer in consumers:
     assert consumer.poll(0.05) == []
     consumer.close()
-log.maintain("t")
+log.topic("t").maintain()
 print(sorted(values) == sorted([*(b"%d" % n for n in range(20)), b"last"]))
 print(sum(row.offset for row in log.groups.describe("g").partitions))
 """

@@ -265,7 +265,7 @@ def test_what_settles_beside_a_producer_follows_the_roots_defaults(world: World)
     topic = settler._topic
     assert topic is not None
     topic.config(topic.newest()[1])
-    world.log().alter_defaults({"file.delete.delay.ms": 7_200_000})
+    world.log().config.alter({"file.delete.delay.ms": 7_200_000})
     producer.send("t", b"b").result(60)
     producer.close()
     assert settler._topic is topic
@@ -275,7 +275,7 @@ def test_what_settles_beside_a_producer_follows_the_roots_defaults(world: World)
 def test_records_that_the_topic_refuses_by_now_are_told_so_and_the_others_land(world: World) -> None:
     """R9: the topic is compacted from the moment between staging and the put on: what has no key is refused."""
     world.create()
-    compacted = once(lambda: world.log().alter_topic("t", {"cleanup.policy": "compact"}))
+    compacted = once(lambda: world.log().topic("t").alter({"cleanup.policy": "compact"}))
     with producer_on(world, on_path(_JOURNAL, "put_if_absent", compacted)) as producer:
         refused, kept = producer.send("t", b"refused"), producer.send("t", b"kept", key=b"k")
         with pytest.raises(InvalidRecordError, match="no key"):

@@ -121,6 +121,6 @@ def test_a_producer_takes_views_and_dictionaries(world: World) -> None:
     batch = pa.table({"key": texts.dictionary_encode(), "value": texts.cast(pa.string_view()), "headers": headers})
     with producer_on(world) as producer:
         producer.send_batch("t", batch).result(60)
-    found = read_topic(world.log().topic("t"))
+    found = read_topic(world.log().root.topic("t"))
     assert [record.key for record in found] == [record.value for record in found] == [b"a", None, b"b", b"a"]
     assert [record.headers for record in found] == [(("h", b"1"),), None, (), None]

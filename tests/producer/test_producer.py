@@ -276,7 +276,7 @@ def test_a_compacted_topic_refuses_records_without_a_key_also_when_it_became_one
     with producer_on(world, gate, linger_ms=3_600_000, delivery_timeout_ms=4_000_000, batch_size=1000) as producer:
         keyless, keyed = producer.send("t", b"a"), producer.send("t", b"b", key=b"k" * 1000)
         assert gate.reached.wait(60)
-        world.log().alter_topic("t", {"cleanup.policy": "compact"})
+        world.log().topic("t").alter({"cleanup.policy": "compact"})
         gate.release()
         with pytest.raises(InvalidRecordError, match="no key"):
             keyless.result(60)
@@ -324,13 +324,13 @@ def test_a_topic_made_again_gets_what_is_sent_from_then_on(world: World) -> None
     with producer_on(world, gate) as producer:
         lost = producer.send("t", b"old")
         assert gate.reached.wait(60)
-        world.log().delete_topic("t")
+        world.log().topic("t").delete()
         world.log().create_topic("t", 1, CHUNKS)
         gate.release()
         with pytest.raises(TopicChangedError):
             lost.result()
         assert producer.send("t", b"new").result().offset == 0
-        world.log().delete_topic("t")
+        world.log().topic("t").delete()
         with pytest.raises(UnknownTopicError):
             producer.send("t", b"none").result()
     world.create()
@@ -347,7 +347,7 @@ def test_it_sees_new_partitions(world: World) -> None:
 
     with producer_on(world, partitioner=last) as producer:
         assert producer.send("t", b"").result().partition == 0
-        world.log().add_partitions("t", 3)
+        world.log().topic("t").add_partitions(3)
         producer.send("t", b"").result()
         assert producer.send("t", b"").result().partition == 2
     assert seen == [1, 1, 3]

@@ -51,17 +51,17 @@ def test_a_file_is_copied_exactly_once_however_often_its_copier_is_killed(tmp_pa
     file = tmp_path / "lines"
     for kill in range(4):
         file.write_bytes(b"".join(line + b"\n" for line in lines[: (kill + 1) * _LINES // 5]) + b"half a l")
-        before = log.describe("t").partitions[0].high_watermark
+        before = log.topic("t").describe().partitions[0].high_watermark
         with follow(tmp_path) as copier:
-            while copier.poll() is None and log.describe("t").partitions[0].high_watermark == before:
+            while copier.poll() is None and log.topic("t").describe().partitions[0].high_watermark == before:
                 time.sleep(0.001)
             copier.send_signal(signal.SIGKILL)
     file.write_bytes(b"".join(line + b"\n" for line in lines))
     with follow(tmp_path) as copier:
         assert copier.wait(60) == 0, copier.stderr and copier.stderr.read()
-    assert [record.value for record in read_topic(log.topic("t"))] == lines
-    log.maintain("t")
-    assert verify(log.topic("t")) == _LINES
+    assert [record.value for record in read_topic(log.root.topic("t"))] == lines
+    log.topic("t").maintain()
+    assert verify(log.root.topic("t")) == _LINES
 
 
 def send_and_die(root: Path, count: int, number: int) -> None:
@@ -78,11 +78,11 @@ def test_killed_before_every_system_call(tmp_path: Path) -> None:
         process = start(send_and_die, tmp_path / "root", 10**6, number)
         process.join(60)
         assert process.exitcode == -signal.SIGKILL
-    end = len(read_topic(log.topic("t")))
+    end = len(read_topic(log.root.topic("t")))
     ended(start(send_and_die, tmp_path / "root", end + 2, 0))
-    assert [record.value for record in read_topic(log.topic("t"))] == many(end + 2)
-    log.maintain("t")
-    assert verify(log.topic("t")) == end + 2
+    assert [record.value for record in read_topic(log.root.topic("t"))] == many(end + 2)
+    log.topic("t").maintain()
+    assert verify(log.root.topic("t")) == end + 2
 
 
 def ended(process: BaseProcess) -> None:
@@ -113,7 +113,7 @@ def test_many_processes_on_one_topic(tmp_path: Path) -> None:
     running = [start(send_many, tmp_path / "root", name, 50) for name in names]
     for process in running:
         ended(process)
-    found = [read_partition(log.topic("t"), partition) for partition in (0, 1)]
+    found = [read_partition(log.root.topic("t"), partition) for partition in (0, 1)]
     for records in found:
         assert [record.offset for record in records] == list(range(len(records)))
         for name in names:
@@ -138,7 +138,7 @@ def run(tmp_path: Path, code: str) -> subprocess.CompletedProcess[str]:
 
 def values(tmp_path: Path) -> list[bytes | None]:
     """Return what landed."""
-    return [record.value for record in read_topic(CommitLog(str(tmp_path / "root")).topic("t"))]
+    return [record.value for record in read_topic(CommitLog(str(tmp_path / "root")).root.topic("t"))]
 
 
 @pytest.mark.parametrize("first", ["producer.send('t', 'parent')", "pass"])

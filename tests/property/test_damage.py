@@ -122,11 +122,11 @@ class Log:
             self.world.collect_all()
             self.forget()
         elif step == "inline":
-            self.world.log().alter_topic("t", {"inline.max.bytes": 65536 if rows[0][1] else 0})
+            self.world.log().topic("t").alter({"inline.max.bytes": 65536 if rows[0][1] else 0})
         elif step == "cut start":
             partition = rows[0][0] % self.partitions
             self.starts[partition] += (len(self.records[partition]) - self.starts[partition]) // 3
-            self.world.log().delete_records("t", {partition: self.starts[partition]})
+            self.world.log().topic("t").delete_records({partition: self.starts[partition]})
 
         elif step == "compact":
             settle(topic, topic_id)

@@ -142,13 +142,13 @@ class History(RuleBasedStateMachine):
     @rule(more=st.integers(1, 2))
     def add_partitions(self, more: int) -> None:
         """Grow."""
-        self.world.log().add_partitions("t", len(self.model.values) + more)
+        self.world.log().topic("t").add_partitions(len(self.model.values) + more)
         self.model.values += [[] for _ in range(more)]
 
     @rule(key=st.sampled_from(["segment.bytes", "batch.size"]), value=st.sampled_from([1024, 3000, 2**20]))
     def alter(self, key: str, value: int) -> None:
         """Change how segments roll and frames merge."""
-        self.world.log().alter_topic("t", {key: value})
+        self.world.log().topic("t").alter({key: value})
 
     @rule(budget=st.sampled_from([None, 0.0, 0.003]))
     def settle(self, budget: float | None) -> None:

@@ -82,7 +82,7 @@ def _do(world: World, what: str, given_: object, begun: list[int]) -> None:
             world.clock.advance(HOUR_MS)
         case "delete", float(share):
             low, high = state.log_start[0], state.log_end[0]
-            world.log().delete_records("t", {0: low + round(share * (high - low))})
+            world.log().topic("t").delete_records({0: low + round(share * (high - low))})
         case "void", float(share) if begun:
             number = round(share * (len(begun) - 1))
             _give_up(world, begun[number], [*begun, state.log_end[0]][number + 1])
@@ -92,7 +92,7 @@ def _give_up(world: World, start: int, end: int) -> None:
     """Give up a commit's records, or, where they are in one frame with others, all from there on."""
     for until in (end, world.handle().newest()[1].log_end[0]):
         try:
-            world.log().void("t", {0: (start, until)}, force=True)
+            world.log().topic("t").void({0: (start, until)}, force=True)
         except UsageError:
             continue
         return

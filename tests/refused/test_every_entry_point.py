@@ -76,11 +76,11 @@ CALLS: dict[str, tuple[Act, str]] = {
     "Consumer that commits for a group": (commit_for_a_group, "writes"),
     "Producer": (send, "writes"),
     "Producer with an id": (send_durably, "writes"),
-    "describe": (lambda root, topic: CommitLog(root).describe(topic).name, "reads"),
-    "read": (lambda root, topic: len(CommitLog(root).read(topic, 0, 0)), "reads"),
-    "to_arrow": (lambda root, topic: CommitLog(root).to_arrow(topic).num_rows, "reads"),
-    "alter_topic": (lambda root, topic: CommitLog(root).alter_topic(topic, {"retention.ms": 1}), "writes"),
-    "maintain": (lambda root, topic: CommitLog(root).maintain(topic).topic, "writes"),
+    "describe": (lambda root, topic: CommitLog(root).topic(topic).describe().name, "reads"),
+    "read": (lambda root, topic: len(CommitLog(root).topic(topic).read(0, 0)), "reads"),
+    "to_arrow": (lambda root, topic: CommitLog(root).topic(topic).to_arrow().num_rows, "reads"),
+    "alter_topic": (lambda root, topic: CommitLog(root).topic(topic).alter({"retention.ms": 1}), "writes"),
+    "maintain": (lambda root, topic: CommitLog(root).topic(topic).maintain().topic, "writes"),
 }
 
 #: The verbs, run in the root's parent: what they are given, and what they do.
@@ -244,15 +244,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("made")
     log = CommitLog(str(path / "root"), principal="ops")
     log.create_topic("orders", 1)
-    append(log.topic("orders"), batch_of([b"settled"]))
-    log.maintain("orders")
-    append(log.topic("orders"), batch_of([b"not settled"]))
+    append(log.root.topic("orders"), batch_of([b"settled"]))
+    log.topic("orders").maintain()
+    append(log.root.topic("orders"), batch_of([b"not settled"]))
     log.access.allow("ops", "admin")
     log.access.allow("web", "read")
     with Consumer(str(path / "root"), "orders", group_id="old", auto_offset_reset="earliest", principal="ops") as old:
         assert old.poll(60)
         old.commit()
-    planned = SourceOffset({TopicPartition("orders", 0): 2}, {"orders": log.describe("orders").topic_id})
+    planned = SourceOffset({TopicPartition("orders", 0): 2}, {"orders": log.topic("orders").describe().topic_id})
     for name, text in (("offsets", f"v1\n{{}}\n{json.dumps(planned.to_json())}"), ("commits", "v1\n{}")):
         (path / "root-checkpoint" / name).mkdir(parents=True)
         (path / "root-checkpoint" / name / "0").write_text(text)

@@ -39,7 +39,7 @@ def lagging(
     assert roots.isr() == "ab"
     for waited_ms in (DELAY_MS, DAY_MS, DELAY_MS):  # it is waited for as long as `staged.retention.ms`
         for root in "ab":
-            roots.log(root).maintain("t")
+            roots.log(root).topic("t").maintain()
         roots.clock.advance(waited_ms)
     del roots.hooks["c"]
     assert len(list((path / "a/topics/t").glob("*/staged/*.chunk"))) <= 1  # of an entry that stays

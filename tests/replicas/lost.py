@@ -14,7 +14,7 @@ def url(roots: Replicated, root: str) -> str:
 
 
 def recover(roots: Replicated, *lost: str, to: str = "n", at: str = "b", execute: bool = True) -> Recovered:
-    (found,) = roots.log(at).recover(url(roots, to), [url(roots, each) for each in lost], execute=execute)
+    (found,) = roots.log(at).replicas.recover(url(roots, to), [url(roots, each) for each in lost], execute=execute)
     return found
 
 

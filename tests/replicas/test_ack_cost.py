@@ -234,7 +234,7 @@ def test_what_a_writer_that_died_has_acknowledged_is_shown_by_replicate(roots: R
     roots.create()
     roots.write(b"1", hw_later=True)
     assert roots.values("a") == []
-    roots.log("b").replicate("t")
+    roots.log("b").replicas.sync("t")
     assert [roots.values(root) for root in ROOTS] == [[b"1"]] * 3
 
 
@@ -285,7 +285,7 @@ def test_what_a_root_that_is_away_keeps_from_readers_is_stated_when_it_is_out(ro
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     places = [str(tmp_path / name) for name in ROOTS]
-    CommitLog.create_root(places, [str(tmp_path / "m")]).create_topic("t", 1)
+    CommitLog.create(places, [str(tmp_path / "m")]).create_topic("t", 1)
     return places[0]
 
 
@@ -294,7 +294,7 @@ def entries(root: Path) -> int:
 
 
 def seen(root: Path) -> list[bytes | None]:
-    return [record.value for record in CommitLog(str(root)).read("t", 0, 0, 100)]
+    return [record.value for record in CommitLog(str(root)).topic("t").read(0, 0, 100)]
 
 
 def test_flush_returns_when_readers_see_it(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -508,4 +508,4 @@ def test_the_high_watermarks_of_two_topics_are_stated_at_the_same_time(
             producer.send(topic, b"1")
         assert producer.flush() == 0
     assert not together.broken
-    assert [[record.value for record in CommitLog(path).read(topic, 0, 0, 10)] for topic in "tu"] == [[b"1"]] * 2
+    assert [[record.value for record in CommitLog(path).topic(topic).read(0, 0, 10)] for topic in "tu"] == [[b"1"]] * 2

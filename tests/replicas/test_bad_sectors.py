@@ -115,7 +115,7 @@ def test_a_segment_on_a_bad_sector_is_fetched(roots: Replicated, sectors: Sector
     assert bad.stat().st_size
     sectors.spoil(bad, length=sys.maxsize)
     assert is_named(roots, "b", bad)
-    done = roots.log("b").repair("t")
+    done = roots.log("b").topic("t").repair()
     assert (done.left, done.ranges) == ((), ((0, 0, 6),))
     assert roots.values("b") == values
     assert not faults(roots, "b")
@@ -129,7 +129,7 @@ def test_frames_beside_a_bad_sector_stay(roots: Replicated, sectors: Sectors, lo
     values = settled(roots, "ab")
     path = segment(roots, "b")
     sectors.spoil(path, frame_at(path, values[lost]))
-    done = roots.log("b").repair("t")
+    done = roots.log("b").topic("t").repair()
     assert (done.left, done.ranges) == ((), ((0, lost, lost + 1),))
     assert roots.values("b") == values
     assert not faults(roots, "b")
@@ -141,7 +141,7 @@ def test_two_roots_with_bad_sectors_make_each_other_whole(roots: Replicated, sec
         path = segment(roots, root)
         sectors.spoil(path, frame_at(path, values[lost]))
     for root in "bca":  # b asks a first
-        assert roots.log(root).repair("t").left == ()
+        assert roots.log(root).topic("t").repair().left == ()
         assert roots.values(root) == values
         assert not faults(roots, root)
 
@@ -151,7 +151,7 @@ def test_what_lies_on_bad_sectors_at_all_roots_is_named(roots: Replicated, secto
     for root in "abc":
         path = segment(roots, root)
         sectors.spoil(path, frame_at(path, values[2]))
-    (left,) = roots.log("b").repair("t").left
+    (left,) = roots.log("b").topic("t").repair().left
     assert "offsets 2 to 2 are damaged" in left
     assert f"{segment(roots, 'b').relative_to(roots.path / 'b')} of {roots.path / 'b'} can't be read" in left
 
@@ -167,7 +167,7 @@ def test_a_chunk_on_a_bad_sector_is_named_while_it_is_needed(
     (bad,) = (roots.path / "b").glob("topics/t/*/staged/*.chunk")
     sectors.spoil(bad)
     assert is_named(roots, "b", bad) is not is_settled
-    assert roots.log("b").repair("t").left == ()
+    assert roots.log("b").topic("t").repair().left == ()
     assert not faults(roots, "b")
 
 
@@ -180,7 +180,7 @@ def test_what_can_not_be_asked_is_not_taken_for_damaged(roots: Replicated) -> No
 
     roots.hooks["b"] = no_answer
     with pytest.raises(OSError, match="no answer"):
-        roots.log("b").repair("t")
+        roots.log("b").topic("t").repair()
 
 
 def in_objects(fast_path: Path) -> tuple[Replicated, Path]:
@@ -204,10 +204,10 @@ def test_an_object_on_a_bad_sector_is_fetched(fast_path: Path, sectors: Sectors,
     sectors.spoil(bad, starts[part], 4)
     expected = roots.values("a")
     assert is_named(roots, "b", bad)
-    assert roots.log("b").repair("t").left == ()
+    assert roots.log("b").topic("t").repair().left == ()
     assert roots.values("b") == expected
     assert not faults(roots, "b")
-    roots.log("b").maintain("t")
+    roots.log("b").topic("t").maintain()
     assert not faults(roots, "b")
 
 
@@ -218,4 +218,4 @@ def test_what_shares_an_object_with_what_nobody_has_is_said(fast_path: Path, sec
         settle_at(roots, root)
         path = segment(roots, root)
         sectors.spoil(path, 100, 4)
-    assert "offsets 0 to 1 are damaged" in " ".join(roots.log("b").repair("t").left)
+    assert "offsets 0 to 1 are damaged" in " ".join(roots.log("b").topic("t").repair().left)

@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 
+from pyspark_commitlog.api.maintenance import Maintenance
 from pyspark_commitlog.cli import background_catch_up
 from pyspark_commitlog.cli.app import _MaintainRound
 from pyspark_commitlog.cli.background_catch_up import CatchingUp
 from pyspark_commitlog.cli.replicas import _round
-from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.log.last_maintained import since_maintained_ms
 from pyspark_commitlog.log.maintain.catch_up import TopicSegments
 from tests.crash.conftest import fast_path as fast_path
@@ -72,13 +72,13 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> Copies:
     return Copies(monkeypatch)
 
 
-def rounds_of(log: CommitLog, by: str) -> Callable[[], object]:
+def rounds_of(maintenance: Maintenance, by: str) -> Callable[[], object]:
     """Return what does one round as a service does."""
     if by == "replicate":
-        return lambda: _round(log, None, as_json=True, catch_up=False)
+        return lambda: _round(maintenance.replicas, None, as_json=True, catch_up=False)
     if by == "replicate t":
-        return lambda: _round(log, "t", as_json=True, catch_up=False)
-    return lambda: _MaintainRound(log, threading.Event(), as_json=True).run(None)
+        return lambda: _round(maintenance.replicas, "t", as_json=True, catch_up=False)
+    return lambda: _MaintainRound(maintenance, threading.Event(), as_json=True).run(None)
 
 
 def settled_through(roots: Replicated, name: str) -> int:
@@ -93,10 +93,10 @@ def maintained_ms(roots: Replicated) -> int:
 
 @pytest.mark.parametrize("by", ["maintain", "replicate", "replicate t"])
 def test_rounds_go_on_while_a_root_gets_segments(roots: Replicated, copies: Copies, by: str) -> None:
-    log = roots.log("a")
-    one_round = rounds_of(log, by)
+    maintenance = Maintenance(roots.log("a").root)
+    one_round = rounds_of(maintenance, by)
     one_round()
-    with CatchingUp(log.catch_up, threading.Event()) as beside, copies:
+    with CatchingUp(maintenance.replicas.catch_up, threading.Event()) as beside, copies:
         beside.go_on()
         assert copies.begun.wait(_SECONDS)
         before, noted = settled_through(roots, "t"), maintained_ms(roots)
@@ -124,27 +124,27 @@ def test_rounds_go_on_while_a_root_gets_segments(roots: Replicated, copies: Copi
 
 def test_what_could_not_be_copied_waits_for_a_round(roots: Replicated, copies: Copies) -> None:
     """It is maintained between two tries: what lacks then may be there."""
-    log = roots.log("a")
-    one_round = rounds_of(log, "replicate t")
+    maintenance = Maintenance(roots.log("a").root)
+    one_round = rounds_of(maintenance, "replicate t")
     one_round()
-    with CatchingUp(log.catch_up, threading.Event()) as beside, copies:
+    with CatchingUp(maintenance.replicas.catch_up, threading.Event()) as beside, copies:
         beside.go_on()
         assert copies.begun.wait(_SECONDS)
         one_round()
         copies.fail = True
     assert (roots.isr(), copies.count) == ("ab", 2), "from each of the others in sync"
     copies.fail = False
-    log.catch_up()
+    maintenance.replicas.catch_up()
     assert roots.isr() == "ab"
     one_round()
-    log.catch_up()
+    maintenance.replicas.catch_up()
     assert roots.isr() == "abc"
 
 
 def test_a_topic_is_maintained_while_a_root_learns_its_entries(roots: Replicated) -> None:
-    log = roots.log("a")
-    log._catching.add("t")
-    assert not log.keep_replicated("t")
+    maintenance = Maintenance(roots.log("a").root)
+    maintenance.replicas._catching.add("t")
+    assert not maintenance.replicas.sync_if_copying("t")
 
 
 def test_a_topic_that_none_can_give_segments_of_is_maintained(
@@ -154,19 +154,19 @@ def test_a_topic_that_none_can_give_segments_of_is_maintained(
         raise OSError(errno.EIO, "injected")
 
     monkeypatch.setattr(TopicSegments, "settled", cannot)
-    log = roots.log("a")
-    rounds_of(log, "maintain")()
-    log.catch_up()
-    assert not log.keep_replicated("t")
-    assert log._catching == set()
+    maintenance = Maintenance(roots.log("a").root)
+    rounds_of(maintenance, "maintain")()
+    maintenance.replicas.catch_up()
+    assert not maintenance.replicas.sync_if_copying("t")
+    assert maintenance.replicas._catching == set()
 
 
 def test_no_thread_is_left_whatever_ends_the_service(roots: Replicated, copies: Copies) -> None:
-    log, stop = roots.log("a"), threading.Event()
-    rounds_of(log, "maintain")()
+    maintenance, stop = Maintenance(roots.log("a").root), threading.Event()
+    rounds_of(maintenance, "maintain")()
 
     def until_stopped() -> None:
-        log.catch_up(stop.is_set)
+        maintenance.replicas.catch_up(stop.is_set)
 
     def service() -> None:
         with CatchingUp(until_stopped, stop) as beside:
@@ -186,19 +186,19 @@ def test_without_a_thread_the_service_waits(roots: Replicated, monkeypatch: pyte
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(background_catch_up, "start_thread", none_left)
-    log = roots.log("a")
-    rounds_of(log, "maintain")()
-    with CatchingUp(log.catch_up, threading.Event()) as beside:
+    maintenance = Maintenance(roots.log("a").root)
+    rounds_of(maintenance, "maintain")()
+    with CatchingUp(maintenance.replicas.catch_up, threading.Event()) as beside:
         beside.go_on()
         assert roots.isr() == "abc"
 
 
 def test_a_topic_that_joined_in_its_turn_is_not_caught_up_with(roots: Replicated, copies: Copies) -> None:
-    log = roots.log("a")
-    one_round = rounds_of(log, "replicate t")
+    maintenance = Maintenance(roots.log("a").root)
+    one_round = rounds_of(maintenance, "replicate t")
     one_round()
     copies.may_go_on.set()
-    roots.log("b").replicate("t")
+    roots.log("b").replicas.sync("t")
     one_round()
     assert roots.isr() == "abc"
-    assert log._lagging == {}
+    assert maintenance.replicas._lagging == {}

@@ -83,14 +83,14 @@ def test_all_goes_on_once_an_empty_place_replaced_the_copy(roots: Replicated) ->
     log = CommitLog(str(roots.path / "a"))
     with Producer(str(roots.path / "a"), delivery_timeout_ms=60_000) as producer:
         producer.send("t", value=b"3").result(60)
-    log.replicate()
-    log.repair("t")
-    log.replace_metadata(str(roots.path / "m"), str(roots.path / "p"))
+    log.replicas.sync()
+    log.topic("t").repair()
+    log.replicas.replace_metadata(str(roots.path / "m"), str(roots.path / "p"))
     roots.take_away("n")
     roots.write(b"4")
     roots.give_back("n")
     assert roots.values("b") == [b"0", b"1", b"2", b"3", b"4"]
-    log.delete_topic("t")
+    log.topic("t").delete()
     assert "t" not in log.topics()
 
 
@@ -110,12 +110,12 @@ def test_a_root_of_before_a_groups_first_commit_does_not_say_that_there_is_none(
 
 
 def test_a_root_of_before_a_setting_does_not_say_that_there_is_none(roots: Replicated) -> None:
-    restored(roots, lambda: roots.log().alter_defaults({"retention.ms": 5_000}))
+    restored(roots, lambda: roots.log().config.alter({"retention.ms": 5_000}))
     with pytest.raises(ReplicaNotAvailableError, match=COPIED):
-        roots.log().alter_defaults({"retention.bytes": 5_000})
+        roots.log().config.alter({"retention.bytes": 5_000})
     roots.give_back("n")
-    roots.log().alter_defaults({"retention.bytes": 5_000})
-    assert roots.log().defaults() == {"retention.ms": "5000", "retention.bytes": "5000"}
+    roots.log().config.alter({"retention.bytes": 5_000})
+    assert roots.log().config.get() == {"retention.ms": "5000", "retention.bytes": "5000"}
 
 
 def test_a_copy_of_the_moment_when_a_register_had_one_record_does_not_count(roots: Replicated) -> None:
@@ -160,7 +160,7 @@ def test_two_histories_that_were_decided_end_in_an_error(roots: Replicated, monk
         roots.log().create_topic("t", 1)
         roots.give_back("n")
     for act in (
-        lambda: roots.log().replace_metadata(str(roots.path / "m"), str(roots.path / "p")),
+        lambda: roots.log().replicas.replace_metadata(str(roots.path / "m"), str(roots.path / "p")),
         lambda: roots.log().create_topic("t", 1, if_not_exists=True),
         lambda: roots.write(b"x"),
     ):
@@ -178,7 +178,7 @@ def test_a_topic_is_made_while_a_metadata_root_is_away(roots: Replicated) -> Non
 
 def test_a_copy_of_an_empty_metadata_root_is_told(tmp_path: Path) -> None:
     roots = Replicated(tmp_path, metadata="mno")
-    CommitLog.create_root([str(tmp_path / each) for each in "abc"], [str(tmp_path / each) for each in "mno"])
+    CommitLog.create([str(tmp_path / each) for each in "abc"], [str(tmp_path / each) for each in "mno"])
     shutil.copytree(tmp_path / "m", tmp_path / "copy")
     with pytest.raises(ReplicaNotAvailableError, match=COPIED):
         Births(LocalStorage(tmp_path / "copy")).refuse_copy()
@@ -194,7 +194,7 @@ def test_a_copy_of_a_root_that_is_to_replace_another_is_told(
 
     monkeypatch.setattr(metadata, "move", killed)
     with pytest.raises(KeyboardInterrupt):
-        roots.log().replace_metadata(str(roots.path / "m"), str(roots.path / "p"))
+        roots.log().replicas.replace_metadata(str(roots.path / "m"), str(roots.path / "p"))
     shutil.copytree(roots.path / "p", roots.path / "copy")
     with pytest.raises(ReplicaNotAvailableError, match=COPIED):
         Births(LocalStorage(roots.path / "copy")).refuse_copy()

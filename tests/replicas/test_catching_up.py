@@ -20,9 +20,11 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_commitlog.api.maintenance import Maintenance
 from pyspark_commitlog.errors import ReplicaNotAvailableError
 from pyspark_commitlog.log.maintain import catch_up as copying
 from pyspark_commitlog.log.maintain.catch_up import TopicSegments
+from pyspark_commitlog.model import silent
 from pyspark_commitlog.replicas import rules
 from pyspark_commitlog.replicas.catching_up import catch_up, learn_or_catch_up
 from pyspark_commitlog.replicas.entry_fields import state_of
@@ -43,26 +45,26 @@ TAIL = [b"last", b"and more", b"and last"]
 def test_a_root_that_lags_too_far_gets_segments_and_joins(fast_path: Path, wiped: bool, unknown: str) -> None:
     """Whatever kinds of storage it is copied between."""
     roots = lagging(fast_path, wiped=wiped, unknown=unknown)
-    done = roots.log().replicate("t")
+    done = roots.log().replicas.sync("t")
     assert done.failed == {}
     assert roots.isr() == "abc"
     whole(roots, expected())
     roots.write(b"next")
     whole(roots, [*expected(), b"next"])
     for root in "abc":
-        roots.log(root).maintain("t")
+        roots.log(root).topic("t").maintain()
     whole(roots, [*expected(), b"next"])
 
 
 def test_segments_are_copied_when_all_topics_had_their_turn(fast_path: Path) -> None:
     roots = lagging(fast_path)
-    log = roots.log("a")
-    log.maintain("t", catch_up=False)
+    maintenance = Maintenance(roots.log("a").root)
+    maintenance.maintain("t", silent)
     assert roots.isr() == "ab"
-    log.catch_up(stopped=lambda: True)
+    maintenance.replicas.catch_up(stopped=lambda: True)
     assert roots.isr() == "ab"
-    log.maintain("t", catch_up=False)
-    log.catch_up()
+    maintenance.maintain("t", silent)
+    maintenance.replicas.catch_up()
     assert roots.isr() == "abc"
     whole(roots, expected())
 
@@ -70,20 +72,20 @@ def test_segments_are_copied_when_all_topics_had_their_turn(fast_path: Path) -> 
 def test_who_is_stopped_leaves_the_segments_that_it_copies(fast_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A signal must not wait for all records of a topic; what was written by then counts for nothing."""
     roots = lagging(fast_path)
-    log, asked = roots.log("a"), list[str]()
+    maintenance, asked = Maintenance(roots.log("a").root), list[str]()
     roots.write(b"settled by itself")
-    log.maintain("t", catch_up=False)
+    maintenance.maintain("t", silent)
 
     def stopped() -> bool:
         asked.append("once more")
         return len(asked) > 2
 
-    log.catch_up(stopped=stopped)
+    maintenance.replicas.catch_up(stopped=stopped)
     assert len(asked) > 2, "in the midst of it"
     assert roots.isr() == "ab"
     assert caplog.text.count("was stopped") == 1, "no other root is asked for them"
     assert roots.values("c") == [b"first"]
-    log.maintain("t")
+    roots.log("a").topic("t").maintain()
     assert roots.isr() == "abc"
     whole(roots, [*expected(), b"settled by itself"])
 
@@ -136,8 +138,8 @@ def test_the_time_that_copying_takes_is_none_of_learning(fast_path: Path, monkey
 
 def test_it_leads_with_what_it_got(fast_path: Path) -> None:
     roots = lagging(fast_path)
-    roots.log().replicate("t")
-    roots.log().elect("t", roots.id_of("c"))
+    roots.log().replicas.sync("t")
+    roots.log().replicas.elect("t", roots.id_of("c"))
     roots.take_away("a")
     roots.take_away("b")
     assert roots.values("c") == expected()
@@ -175,7 +177,7 @@ def test_a_damaged_frame_is_not_copied(fast_path: Path) -> None:
 def test_what_is_settled_only_in_part_is_no_beginning(fast_path: Path) -> None:
     roots = lagging(fast_path)
     roots.write(b"settled")
-    roots.log("a").maintain("t")
+    roots.log("a").topic("t").maintain()
     topic = roots.at("a")
     roots.write(b"later")
     settled = topic.settled(topic.newest()[1].topic_id)[1]
@@ -213,7 +215,7 @@ def test_what_a_root_that_began_has_settled_is_not_lost_with_all_others(fast_pat
     for name in "abm":
         roots.take_away(name)
     for execute in (False, True):
-        (found,) = roots.log("c").recover(str(fast_path / "c"), lost, execute=execute)
+        (found,) = roots.log("c").replicas.recover(str(fast_path / "c"), lost, execute=execute)
         assert (found.root is not None, found.gone, found.fault) == (True, (), None)
     assert roots.values("c") == [*expected(), *TAIL]
 
@@ -233,7 +235,7 @@ def test_a_damaged_settle_entry_keeps_no_topic_from_being_recovered(fast_path: P
     lost = [roots.id_of(name) for name in "abm"]
     for name in "abm":
         roots.take_away(name)
-    (found,) = roots.log("c").recover(str(fast_path / "c"), lost, execute=True)
+    (found,) = roots.log("c").replicas.recover(str(fast_path / "c"), lost, execute=True)
     assert (found.root is not None, found.gone, found.fault) == (True, (), None)
 
 
@@ -241,7 +243,7 @@ def test_who_stands_on_the_old_newest_entry_finds_the_new_ones(fast_path: Path) 
     roots = lagging(fast_path)
     reader = roots.at("c")
     before = reader.newest()[0]
-    roots.log().replicate("t")
+    roots.log().replicas.sync("t")
     assert reader.newest()[0].sequence > before.sequence
     assert before.sequence not in reader.journal.sequences()
 
@@ -298,7 +300,7 @@ def test_another_history_is_not_copied(fast_path: Path, monkeypatch: pytest.Monk
 
 def _catch_up_and_die(roots: Replicated, number: int) -> None:
     with killed_before(number):
-        roots.log().replicate("t")
+        roots.log().replicas.sync("t")
 
 
 @pytest.mark.nightly
@@ -317,7 +319,7 @@ def test_killed_before_any_change(fast_path: Path, wiped: bool) -> None:
         if (path / "c/topics/t/journal").exists() and roots.at("c").journal.head() is not None:
             seen = roots.values("c")
             assert seen == expected()[: len(seen)]
-        assert roots.log().replicate("t").failed == {}
+        assert roots.log().replicas.sync("t").failed == {}
         whole(roots, expected())
         shutil.rmtree(path)
         if process.exitcode == 0:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.errors import ConflictError, NotLeaderError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.replicas.entry_fields import state_of
 from tests.support.records import read_topic
@@ -37,14 +37,14 @@ def has_another(roots: Replicated, root: str) -> None:
 def test_a_root_that_does_not_answer_is_passed_over_where_replicas_are_added(tmp_path: Path) -> None:
     roots = living_on(tmp_path, 2, "abcd")
     roots.take_away("c")
-    assert roots.log().set_replication_factor("t", 3).failed == {}
+    assert roots.log().topic("t").set_replication_factor(3).failed == {}
     assert (holding(roots), roots.isr()) == ("abd", "abd")
 
 
 def test_a_root_with_something_else_is_passed_over_where_replicas_are_added(tmp_path: Path) -> None:
     roots = living_on(tmp_path, 2, "abcd")
     has_another(roots, "c")
-    assert roots.log().set_replication_factor("t", 3).failed == {}
+    assert roots.log().topic("t").set_replication_factor(3).failed == {}
     assert (holding(roots), roots.isr()) == ("abd", "abd")
 
 
@@ -53,7 +53,7 @@ def test_where_too_few_roots_answer_none_is_added_and_each_is_named(tmp_path: Pa
     has_another(roots, "b")
     roots.take_away("c")
     with pytest.raises(ReplicaNotAvailableError, match=r"/b has another topics/t/journal .*/c .* does not answer"):
-        roots.log().set_replication_factor("t", 3)
+        roots.log().topic("t").set_replication_factor(3)
     assert holding(roots) == "a"
 
 
@@ -61,7 +61,7 @@ def test_where_too_many_roots_have_something_else_none_is_added(tmp_path: Path) 
     roots = living_on(tmp_path, 1, "abc")
     has_another(roots, "b")
     with pytest.raises(UsageError, match="/b has another topics/t/journal"):
-        roots.log().set_replication_factor("t", 3)
+        roots.log().topic("t").set_replication_factor(3)
     assert holding(roots) == "a"
 
 
@@ -69,7 +69,7 @@ def test_a_root_that_does_not_answer_is_passed_over_where_another_is_taken_out(t
     roots = living_on(tmp_path, 3, "abcde")
     roots.take_away("d")
     with pytest.raises(ReplicaNotAvailableError, match=r"/d .* does not answer"):
-        roots.log().remove_replicas([roots.id_of("b")])
+        roots.log().replicas.remove([roots.id_of("b")])
     roots.names = "acde"
     assert (holding(roots), roots.isr()) == ("ace", "ace"), "all is done but d's list of the roots"
     assert roots.values("e") == [b"0"]
@@ -79,7 +79,7 @@ def test_a_root_stays_where_none_that_is_free_answers(tmp_path: Path) -> None:
     roots = living_on(tmp_path, 3, "abcd")
     roots.take_away("d")
     with pytest.raises(ReplicaNotAvailableError, match=r"/d .* does not answer"):
-        roots.log().remove_replicas([roots.id_of("b")])
+        roots.log().replicas.remove([roots.id_of("b")])
     assert (holding(roots), roots.isr()) == ("abc", "abc")
 
 
@@ -91,7 +91,7 @@ def test_of_fewer_replicas_those_go_first_that_do_not_answer(tmp_path: Path, awa
     roots = living_on(tmp_path, 3, "abc")
     for root in away:
         roots.take_away(root)
-    roots.log(left[-1]).set_replication_factor("t", factor)
+    roots.log(left[-1]).topic("t").set_replication_factor(factor)
     assert holding(roots) == left
     assert roots.leader() not in away
     roots.write(b"1", topic=roots.topic(left[-1]))
@@ -101,7 +101,7 @@ def test_of_fewer_replicas_those_go_first_that_do_not_answer(tmp_path: Path, awa
 def test_of_fewer_replicas_those_out_of_sync_go_before_others_that_answer(tmp_path: Path) -> None:
     roots = living_on(tmp_path, 3, "abc")
     roots.order().pusher.shrink(roots.id_of("b"), "test")
-    roots.log().set_replication_factor("t", 2)
+    roots.log().topic("t").set_replication_factor(2)
     assert (holding(roots), roots.isr()) == ("ac", "ac")
 
 
@@ -111,7 +111,7 @@ def test_no_replica_goes_while_nobody_can_lead(tmp_path: Path) -> None:
         roots.order().pusher.shrink(roots.id_of(root), "test")
     roots.take_away("a")
     with pytest.raises(NotLeaderError, match="Bring one of them back"):
-        roots.log("b").set_replication_factor("t", 2)
+        roots.log("b").topic("t").set_replication_factor(2)
     assert (holding(roots), roots.isr()) == ("abc", "a")
 
 
@@ -135,7 +135,7 @@ def test_where_fewer_answer_than_are_usual_the_others_are_not_in_sync(tmp_path: 
     assert (len(state.replicas), roots.named(*state.isr)) == (3, "ab")
     roots.write(b"1", topic=topic)
     roots.give_back("c")
-    assert roots.log().replicate("u").failed == {}
+    assert roots.log().replicas.sync("u").failed == {}
     assert roots.named(*roots.state("u").isr) == "abc"
     assert [record.value for record in read_topic(roots.at("c", "u"))] == [b"1"]
 
@@ -175,13 +175,13 @@ def test_a_topic_is_made_on_as_many_roots_as_answer_and_were_asked_for(tmp_path:
 def test_a_topic_is_made_again_where_it_was_though_a_root_does_not_answer(tmp_path: Path) -> None:
     roots = living_on(tmp_path, 3, "abc")
     roots.take_away("c")
-    roots.log().delete_topic("t")
+    roots.log().topic("t").delete()
     roots.create(config={**CONFIG, "replication.factor": 3})
     assert holding(roots) == "abc"
 
 
 def make_again(roots: Replicated, factor: int | None, at: str = "a") -> None:
-    roots.log(at).delete_topic("t")
+    roots.log(at).topic("t").delete()
     roots.log(at).create_topic("t", 1, {**CONFIG, **({} if factor is None else {"replication.factor": factor})})
 
 
@@ -194,7 +194,7 @@ def test_a_topic_that_is_made_again_has_as_many_replicas_as_were_asked_for(
     assert (holding(roots), roots.isr()) == (left, left)
     roots.write(b"1")
     for root in "abc":
-        read = [record.value for record in roots.log(root).read("t", 0, 0, 10)]
+        read = [record.value for record in roots.log(root).topic("t").read(0, 0, 10)]
         assert read == [b"1"], f"opened at {root}"
     assert [roots.values(root) for root in left] == [[b"1"]] * len(left)
 
@@ -218,7 +218,7 @@ def test_no_topic_is_made_again_where_too_few_roots_can_have_a_replica(tmp_path:
 
 def test_a_topic_that_is_made_again_with_fewer_replicas_keeps_those_that_answer(tmp_path: Path) -> None:
     roots = living_on(tmp_path, 3, "abc")
-    roots.log().delete_topic("t")
+    roots.log().topic("t").delete()
     roots.take_away("a"), roots.take_away("b")
     roots.log("c").create_topic("t", 1, {**CONFIG, "replication.factor": 1})
     assert (holding(roots), roots.isr(), roots.leader()) == ("c", "c", "c")
@@ -232,7 +232,7 @@ def test_a_topic_that_others_made_and_deleted_meanwhile_is_not_made_on_fewer_roo
 
     def others() -> None:
         roots.log("b").create_topic("u", 1, one)
-        roots.log("b").delete_topic("u")
+        roots.log("b").topic("u").delete()
 
     roots.hooks["m"] = once_at("put_if_absent", "topics/u/journal", others)
     with pytest.raises(ConflictError, match="run it again"):

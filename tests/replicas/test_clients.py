@@ -26,7 +26,7 @@ LAG_MS = 300
 def path(tmp_path: Path) -> str:
     """The roots of a log with one topic, as clients name them."""
     places = [str(tmp_path / name) for name in "abc"]
-    log = CommitLog.create_root(places, [str(tmp_path / "metadata")])
+    log = CommitLog.create(places, [str(tmp_path / "metadata")])
     log.create_topic("t", 1, {"replica.lag.time.max.ms": LAG_MS})
     return ",".join(places)
 
@@ -39,20 +39,20 @@ def test_a_producer_goes_on_at_the_next_leader(path: str, tmp_path: Path) -> Non
         for number in range(5, 10):
             producer.send("t", b"%d" % number).result(30)
     for root in "bc":
-        found = [record.value for record in CommitLog(str(tmp_path / root)).read("t", 0, 0, 100)]
+        found = [record.value for record in CommitLog(str(tmp_path / root)).topic("t").read(0, 0, 100)]
         assert found == [b"%d" % number for number in range(10)]
 
 
 @pytest.mark.parametrize("leader", ["a", "b"])
 def test_a_producer_goes_on_when_the_one_root_that_it_was_given_is_lost(path: str, tmp_path: Path, leader: str) -> None:
     """It asks the access rules where the topic is now."""
-    CommitLog(str(tmp_path / "c")).elect("t", str(tmp_path / leader))
+    CommitLog(str(tmp_path / "c")).replicas.elect("t", str(tmp_path / leader))
     with Producer(str(tmp_path / "a"), linger_ms=0, metadata_max_age_ms=0) as producer:
         producer.send("t", b"0").result(30)
         os.rename(tmp_path / "a", tmp_path / "away")
         for number in range(1, 4):
             producer.send("t", b"%d" % number).result(30)
-    found = [record.value for record in CommitLog(str(tmp_path / "b")).read("t", 0, 0, 100)]
+    found = [record.value for record in CommitLog(str(tmp_path / "b")).topic("t").read(0, 0, 100)]
     assert found == [b"0", b"1", b"2", b"3"]
 
 
@@ -67,7 +67,7 @@ def test_a_producer_that_has_let_go_of_a_topic_goes_on_at_the_next_leader(path: 
         os.rename(tmp_path / "a", tmp_path / "away")
         producer.send("t", b"2").result(30)
         assert producer.flush() == 0
-        found = [record.value for record in CommitLog(str(tmp_path / "b")).read("t", 0, 0, 100)]
+        found = [record.value for record in CommitLog(str(tmp_path / "b")).topic("t").read(0, 0, 100)]
     assert found == [b"0", b"1", b"2"]
 
 
@@ -75,7 +75,7 @@ def test_a_producer_still_asks_for_its_rights_when_the_root_that_it_was_given_is
     path: str, tmp_path: Path
 ) -> None:
     log = CommitLog(str(tmp_path / "c"))
-    log.elect("t", str(tmp_path / "b"))
+    log.replicas.elect("t", str(tmp_path / "b"))
     log.access.allow("ann", "admin")
     log.acting_as("ann").access.allow("bob", "write", "t")
     with Producer(str(tmp_path / "a"), linger_ms=0, metadata_max_age_ms=0, principal="bob") as producer:
@@ -89,7 +89,7 @@ def test_a_producer_still_asks_for_its_rights_when_the_root_that_it_was_given_is
 
 def test_a_root_that_is_lost_for_longer_than_a_record_may_take_is_not_said_to_be_unknown(tmp_path: Path) -> None:
     places = [str(tmp_path / name) for name in "ab"]
-    CommitLog.create_root(places, [str(tmp_path / "m")]).create_topic("t", 1, {"replication.factor": 1})
+    CommitLog.create(places, [str(tmp_path / "m")]).create_topic("t", 1, {"replication.factor": 1})
     short = {"linger_ms": 0, "request_timeout_ms": 100, "delivery_timeout_ms": 100}
     with Producer(places[0], metadata_max_age_ms=0, **short) as producer:
         producer.send("t", b"0").result(30)
@@ -141,10 +141,10 @@ def test_clients_go_on_at_a_root_that_was_emptied_and_added_again(path: str, tmp
         producer.send("t", b"0").result(30)
         assert poll(consumer, 1) == [b"0"]
         log = CommitLog(str(tmp_path / "a"))
-        log.remove_replicas([b])
+        log.replicas.remove([b])
         shutil.rmtree(b)
-        log.add_replicas([b])
-        log.set_replication_factor("t", 3)
+        log.replicas.add([b])
+        log.topic("t").set_replication_factor(3)
         os.rename(tmp_path / "a", tmp_path / "away")
         for number in range(1, 4):
             producer.send("t", b"%d" % number).result(30)
@@ -152,25 +152,25 @@ def test_clients_go_on_at_a_root_that_was_emptied_and_added_again(path: str, tmp
 
 
 def test_a_topic_of_a_root_that_is_away_is_not_said_to_be_unknown(path: str, tmp_path: Path) -> None:
-    topic = TopicLog(CommitLog(str(tmp_path / "a")).topic("t").storage, "t")
+    topic = TopicLog(CommitLog(str(tmp_path / "a")).root.topic("t").storage, "t")
     os.rename(tmp_path / "a", tmp_path / "away")
     with pytest.raises(ReplicaNotAvailableError, match=r"topic 't': the root .*/a does not answer"):
         topic.newest()
 
 
 def test_settings_are_those_of_all_roots(path: str, tmp_path: Path) -> None:
-    CommitLog(str(tmp_path / "b")).alter_defaults({"retention.ms": 12_345})
+    CommitLog(str(tmp_path / "b")).config.alter({"retention.ms": 12_345})
     log = CommitLog(str(tmp_path / "c"))
     log.access.allow("ann", "admin")
-    assert CommitLog(str(tmp_path / "a"), principal="ann").describe("t").config["retention.ms"] == "12345"
+    assert CommitLog(str(tmp_path / "a"), principal="ann").topic("t").describe().config["retention.ms"] == "12345"
     assert [rule.principal for rule in CommitLog(str(tmp_path / "a")).access.rules()] == ["ann"]
-    assert not CommitLog(str(tmp_path / "a")).verify_root().unnamed
+    assert not CommitLog(str(tmp_path / "a")).verify().unnamed
 
 
 def test_a_producer_with_acks_1_goes_on_after_an_election_lost_what_it_had_sent(tmp_path: Path) -> None:
     """Its row went back with the records: it is told once, and begins again under another id."""
     places = [tmp_path / name for name in "abc"]
-    log = CommitLog.create_root([str(place) for place in places], [str(tmp_path / "m")])
+    log = CommitLog.create([str(place) for place in places], [str(tmp_path / "m")])
     log.create_topic("t", 1, {"replica.lag.time.max.ms": 3_600_000, "inline.max.bytes": 0})
     with Producer(",".join(map(str, places)), acks="1", linger_ms=0) as producer:
         producer.send("t", b"1").result(30)
@@ -183,13 +183,13 @@ def test_a_producer_with_acks_1_goes_on_after_an_election_lost_what_it_had_sent(
         with pytest.raises(StaleBatchError, match="are not in the log any more"):
             producer.send("t", b"2").result(30)
         producer.send("t", b"3").result(30)
-    assert [record.value for record in CommitLog(str(places[1])).read("t", 0, 0, 10)] == [b"1", b"3"]
+    assert [record.value for record in CommitLog(str(places[1])).topic("t").read(0, 0, 10)] == [b"1", b"3"]
 
 
 def test_a_producer_settles_at_the_leader_that_follows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What was under way at the root that is lost may fail once."""
     places = [str(tmp_path / name) for name in "abc"]
-    log = CommitLog.create_root(places, [str(tmp_path / "m")])
+    log = CommitLog.create(places, [str(tmp_path / "m")])
     log.create_topic("t", 1, {"settle.entries": 2})
     with Producer(",".join(places), linger_ms=0) as producer:
         producer.send("t", b"0").result(30)
@@ -197,7 +197,7 @@ def test_a_producer_settles_at_the_leader_that_follows(tmp_path: Path, caplog: p
         for number in range(1, 10):
             producer.send("t", b"%d" % number).result(30)
             assert producer.flush() == 0
-    at_b = TopicLog(CommitLog(places[1]).topic("t").storage, "t")
+    at_b = TopicLog(CommitLog(places[1]).root.topic("t").storage, "t")
     assert at_b.storage.url == places[1]
     assert at_b.settled(at_b.newest()[1].topic_id)[1].partition(0).end_offset > 7
     assert sum("settling failed" in record.message for record in caplog.records) <= 1

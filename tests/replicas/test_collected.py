@@ -19,7 +19,7 @@ def test_the_entry_at_the_high_watermark_stays(tmp_path: Path) -> None:
     roots.create()
     roots.write(b"0")
     for root in "ab":
-        roots.log(root).maintain("t")
+        roots.log(root).topic("t").maintain()
     roots.clock.advance(DELAY_MS)
     roots.hooks["c"] = no_device
     for _ in range(3):

@@ -107,10 +107,10 @@ def test_what_a_root_in_sync_lacks_stays_where_the_high_watermark_went_along_uns
     before = entries(roots, "c")[-1]
     roots.take_away("c")
     if what == "made again":
-        roots.log().delete_topic("t")
+        roots.log().topic("t").delete()
         roots.log().create_topic("t", 1)
     for number in range(6):
-        roots.log().alter_topic("t", {"retention.ms": 10**9 + number})
+        roots.log().topic("t").alter({"retention.ms": 10**9 + number})
     assert (roots.isr(), roots.state().hw) == ("abc", entries(roots, "m")[-1]), "else nothing is shown"
     roots.clock.advance(DELAY_MS)
     collect_decided(roots.topic())
@@ -144,7 +144,7 @@ def test_what_the_leader_of_an_unclean_election_lacks_stays(tmp_path: Path) -> N
 
     roots.hooks[other] = killed
     with pytest.raises(KeyboardInterrupt):
-        roots.log(other).elect("t", other, unclean=True)
+        roots.log(other).replicas.elect("t", other, unclean=True)
     assert roots.leader() == other
     assert entries(roots, other)[-1] == learned < roots.state().hw, "else nothing is shown"
     roots.hooks.clear()
@@ -164,7 +164,7 @@ def test_the_metadata_root_does_not_grow(roots: Replicated) -> None:
     roots.create()
     for number in range(5):
         roots.write(b"%d" % number)
-    roots.log().delete_topic("t")
+    roots.log().topic("t").delete()
     roots.clock.advance(DELAY_MS)
     roots.log().create_topic("t", 1)
     for number in range(5):

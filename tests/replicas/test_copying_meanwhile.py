@@ -33,6 +33,7 @@ from random import Random
 
 import pytest
 
+from pyspark_commitlog.api.maintenance import Maintenance
 from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.errors import ReplicaNotAvailableError
 from pyspark_commitlog.format.index import IndexState
@@ -42,6 +43,7 @@ from pyspark_commitlog.log.maintain.catch_up import SettledTopic, TopicSegments
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
+from pyspark_commitlog.model import silent
 from pyspark_commitlog.replicas.catching_up import catch_up
 from pyspark_commitlog.storage import Storage
 from tests.crash.conftest import fast_path as fast_path
@@ -68,7 +70,7 @@ def _maintained(roots: Replicated) -> None:
     for _ in range(3):
         _write(roots, 0, b"settled")
         for root in "ab":
-            roots.log(root).maintain("t", catch_up=False)
+            Maintenance(roots.log(root).root).maintain("t", silent)
         roots.clock.advance(DELAY_MS + 2_000)
 
 
@@ -90,11 +92,11 @@ def _keys(roots: Replicated, root: str) -> set[bytes | None]:
 def _whole(roots: Replicated) -> None:
     """Have the root join; all have the same records then, but for what some have compacted, and nothing is damaged."""
     roots.hooks.clear()
-    assert roots.log().replicate("t").failed == {}
+    assert roots.log().replicas.sync("t").failed == {}
     assert roots.isr() == "abc"
     for _ in range(2):
         for root in "abc":
-            roots.log(root).maintain("t")
+            roots.log(root).topic("t").maintain()
         roots.clock.advance(DAY_MS)
     is_compacted = "cleanup.policy" in roots.at("a").newest()[1].config
     assert _living(roots, "c") == _living(roots, "a")
@@ -137,13 +139,13 @@ def test_what_is_merged_meanwhile_is_gone_on_with(fast_path: Path, monkeypatch: 
         for number in range(20):
             _write(roots, 0, b"later %d" % number)
             for root in "ab":
-                roots.log(root).maintain("t", catch_up=False)
+                Maintenance(roots.log(root).root).maintain("t", silent)
         _maintained(roots)
 
     for number in range(3):
         _write(roots, 0, b"%d" % number)
         for root in "ab":
-            roots.log(root).maintain("t", catch_up=False)
+            Maintenance(roots.log(root).root).maintain("t", silent)
     _while_copying(roots, "0/", merged)
     _catch_up(roots)
     assert len(found) == 1, "up to the same entry"
@@ -158,7 +160,7 @@ def test_what_is_removed_meanwhile_is_not_copied(fast_path: Path, monkeypatch: p
 
     def removed() -> None:
         _write(roots, 0, b"later")
-        roots.log().delete_records("t", {1: 5})
+        roots.log().topic("t").delete_records({1: 5})
         _maintained(roots)
 
     begun = _while_copying(roots, "1/", removed)
@@ -179,7 +181,7 @@ def test_what_is_removed_meanwhile_is_not_copied(fast_path: Path, monkeypatch: p
 def test_no_deleted_key_comes_back(fast_path: Path, unknown: str, done: bool) -> None:
     """Its record was copied, of a partition that is ``done`` or not; its tombstone went before it was."""
     roots = lagging(fast_path, unknown=unknown, partitions=2)
-    roots.log().alter_topic("t", COMPACTED)
+    roots.log().topic("t").alter(COMPACTED)
     _write(roots, 0, b"deleted", b"0", b"1", b"2")
     if not done:
         _write(roots, 0, b"deleted", tombstone=True)
@@ -209,8 +211,8 @@ def test_what_is_void_since_it_was_copied_goes(fast_path: Path) -> None:
         _write(roots, partition, *(b"%d" % number for number in range(6)))
 
     def voided() -> None:
-        roots.log().void("t", {0: (8, 10)}, force=True)
-        roots.log().delete_records("t", {1: 5})
+        roots.log().topic("t").void({0: (8, 10)}, force=True)
+        roots.log().topic("t").delete_records({1: 5})
         _maintained(roots)
 
     _while_copying(roots, "1/", voided)
@@ -228,7 +230,7 @@ def test_what_is_removed_since_it_was_copied_is_not_gone_on_with(
 
     def removed() -> None:
         _write(roots, 0, *(b"later %d" % number for number in range(3)))
-        roots.log().delete_records("t", {0: 15, 1: 5})
+        roots.log().topic("t").delete_records({0: 15, 1: 5})
         _maintained(roots)
 
     _while_copying(roots, "1/", removed)
@@ -252,7 +254,7 @@ def test_what_a_round_that_has_not_ended_dropped_is_in_no_row() -> None:
 
 def test_it_ends_where_all_is_compacted_each_time(fast_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     roots = lagging(fast_path)
-    roots.log().alter_topic("t", COMPACTED)
+    roots.log().topic("t").alter(COMPACTED)
     monkeypatch.setattr(copying, "_MOVES", 1)
     _write(roots, 0, *(b"%d" % number for number in range(5)))
     before, rounds, inside = roots.values("c"), list[str](), list[bool]()
@@ -294,8 +296,8 @@ def test_no_root_begins_with_a_log_start_in_no_segment(fast_path: Path, monkeypa
     roots, settled, looks = lagging(fast_path, partitions=2), TopicSegments.settled, count()
     _write(roots, 1, *(b"%d" % number for number in range(6)))
     there = TopicSegments("t").settled(roots.storage("a"))
-    roots.log().delete_records("t", {1: 5})
-    roots.log("a").maintain("t", catch_up=False)
+    roots.log().topic("t").delete_records({1: 5})
+    Maintenance(roots.log("a").root).maintain("t", silent)
 
     def late(self: TopicSegments, donor: Storage) -> SettledTopic:
         found = settled(self, donor)
@@ -318,7 +320,7 @@ def test_no_partition_is_gone_on_with_beyond_a_log_start_that_rose_since(
 
     def removed() -> None:
         _write(roots, 0, *(b"later %d" % number for number in range(6)))
-        roots.log().delete_records("t", {1: 5})
+        roots.log().topic("t").delete_records({1: 5})
         _maintained(roots)
 
     def late(self: TopicSegments, donor: Storage) -> SettledTopic:
@@ -326,8 +328,8 @@ def test_no_partition_is_gone_on_with_beyond_a_log_start_that_rose_since(
         asked.append(donor.url)
         if len(asked) != 2:
             return found
-        roots.log().delete_records("t", {0: 17})
-        roots.log("a").maintain("t", catch_up=False)
+        roots.log().topic("t").delete_records({0: 17})
+        Maintenance(roots.log("a").root).maintain("t", silent)
         return replace(found, settled=settled(self, donor).settled)
 
     monkeypatch.setattr(TopicSegments, "settled", late)
@@ -349,8 +351,8 @@ def test_a_log_start_that_rises_between_two_looks_is_no_damage(
 
     def removed() -> None:
         if next(looks) == 0:  # after the first of the two
-            roots.log().delete_records("t", {0: 10})
-            roots.log("a").maintain("t", catch_up=False)
+            roots.log().topic("t").delete_records({0: 10})
+            Maintenance(roots.log("a").root).maintain("t", silent)
 
     def newest_then(topic_id: str) -> object:
         found = newest(topic_id)
@@ -407,7 +409,7 @@ def test_what_was_copied_before_a_move_is_not_collected(fast_path: Path, monkeyp
         _write(roots, partition, *(b"%d" % number for number in range(6)))
 
     def removed() -> None:
-        roots.log().delete_records("t", {1: 5})
+        roots.log().topic("t").delete_records({1: 5})
         _maintained(roots)
 
     first, collected = once_at("create", "/1/", removed), list[str]()
@@ -417,7 +419,7 @@ def test_what_was_copied_before_a_move_is_not_collected(fast_path: Path, monkeyp
         if (operation, moment) == ("create", "before") and len(found) == 2 and not collected:
             collected.append(path)
             with pytest.raises(ReplicaNotAvailableError, match="lags too far"):  # it settles nothing, and collects
-                roots.log("c").maintain("t", catch_up=False)
+                Maintenance(roots.log("c").root).maintain("t", silent)
 
     roots.hooks["c"] = hook
     _catch_up(roots)
@@ -434,7 +436,7 @@ def test_a_later_entry_is_held_from_when_it_is_copied_up_to(
         _write(roots, partition, *(b"%d" % number for number in range(6)))
 
     def removed() -> None:
-        roots.log().delete_records("t", {1: 5})
+        roots.log().topic("t").delete_records({1: 5})
         _maintained(roots)
 
     def collected() -> None:

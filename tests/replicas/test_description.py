@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.errors import AccessDeniedError, OffsetOutOfRangeError, ReplicaNotAvailableError
 from pyspark_commitlog.model import ReplicaDescription, ReplicationDescription
 from pyspark_commitlog.replicas.joining import add_replicas
@@ -26,7 +26,7 @@ def no_device(operation: str, path: str, moment: str) -> None:
 
 
 def described(roots: Replicated, at: str = "a") -> ReplicationDescription:
-    found = roots.log(at).describe("t").replication
+    found = roots.log(at).topic("t").describe().replication
     assert found is not None
     return found
 
@@ -47,21 +47,21 @@ def six_and_three(roots: Replicated) -> None:
 
 def test_leo_is_9_and_hw_is_6_and_0_to_5_are_read(roots: Replicated) -> None:
     six_and_three(roots)
-    (partition,) = roots.log("a").describe("t").partitions
+    (partition,) = roots.log("a").topic("t").describe().partitions
     assert (partition.high_watermark, partition.log_end_offset) == (6, 9)
     seen = {root: (row.high_watermarks, row.log_end_offsets) for root, row in rows(roots).items()}
     assert seen == {"a": ((6,), (9,)), "b": ((6,), (9,)), "c": ((6,), (6,))}
-    assert [record.offset for record in roots.log("a").read("t", 0, 0, 100)] == [0, 1, 2, 3, 4, 5]
-    assert roots.log("b").read("t", 0, 6) == ()
+    assert [record.offset for record in roots.log("a").topic("t").read(0, 0, 100)] == [0, 1, 2, 3, 4, 5]
+    assert roots.log("b").topic("t").read(0, 6) == ()
     with pytest.raises(OffsetOutOfRangeError):
-        roots.log("a").read("t", 0, 7)
+        roots.log("a").topic("t").read(0, 7)
     roots.write(b"9")
-    assert [record.offset for record in roots.log("c").read("t", 0, 0, 100)] == list(range(10))
+    assert [record.offset for record in roots.log("c").topic("t").read(0, 0, 100)] == list(range(10))
 
 
 def test_a_follower_that_lags_shows_its_own_end(roots: Replicated) -> None:
     six_and_three(roots)
-    (partition,) = roots.log("c").describe("t").partitions
+    (partition,) = roots.log("c").topic("t").describe().partitions
     assert (partition.high_watermark, partition.log_end_offset) == (6, 6)
 
 
@@ -126,12 +126,12 @@ def test_without_the_metadata_topics_are_described_and_read_at_every_root(roots:
     roots.take_away("m")
     for root in "abc":
         assert roots.log(root).topics() == ["t"]
-        found = roots.log(root).describe("t")
+        found = roots.log(root).topic("t").describe()
         assert found.replication is not None
         (metadata,) = found.replication.metadata
         assert metadata.fault is not None
         assert [row.log_end_offsets for row in found.replication.replicas] == [(9,), (9,), (6,)]
-        assert [record.offset for record in roots.log(root).read("t", 0, 0, 100)] == [0, 1, 2, 3, 4, 5]
+        assert [record.offset for record in roots.log(root).topic("t").read(0, 0, 100)] == [0, 1, 2, 3, 4, 5]
     with pytest.raises(ReplicaNotAvailableError):
         roots.log("a").create_topic("u")
 
@@ -139,44 +139,44 @@ def test_without_the_metadata_topics_are_described_and_read_at_every_root(roots:
 def test_a_topic_with_fewer_replicas_than_roots_is_named_and_read_at_every_root(roots: Replicated) -> None:
     roots.create()
     roots.log("a").create_topic("u", config={"replication.factor": 1})
-    alone = roots.log("a").describe("u").replication
+    alone = roots.log("a").topic("u").describe().replication
     assert alone is not None
     assert len(alone.replicas) == 1
     assert [roots.log(root).topics() for root in "abcm"] == [["t", "u"]] * 4
-    assert [roots.log(root).describe("u").replication for root in "bc"] == [alone] * 2
+    assert [roots.log(root).topic("u").describe().replication for root in "bc"] == [alone] * 2
     roots.take_away("m")
     assert [roots.log(root).topics() for root in "abc"] == [["t", "u"]] * 3
-    assert [roots.log(root).read("u", 0, 0) for root in "abc"] == [()] * 3
+    assert [roots.log(root).topic("u").read(0, 0) for root in "abc"] == [()] * 3
 
 
 def test_roots_show_what_they_hold_whether_they_answer_and_what_they_lead(roots: Replicated) -> None:
     roots.create()
     roots.log().create_topic("u", config={"replication.factor": 2})
-    listed = {Path(root.url).name: root for root in roots.log("c").replicas()}
+    listed = {Path(root.url).name: root for root in roots.log("c").replicas.describe()}
     assert {name: (root.data, root.metadata, root.leads) for name, root in listed.items()} == {
         "a": (True, False, ("t",)), "b": (True, False, ("u",)), "c": (True, False, ()), "m": (False, True, ()),
     }  # fmt: skip
     assert {root.fault for root in listed.values()} == {None}
     roots.take_away("b")
-    faults = {Path(root.url).name for root in roots.log("c").replicas() if root.fault is not None}
+    faults = {Path(root.url).name for root in roots.log("c").replicas.describe() if root.fault is not None}
     assert faults == {"b"}
 
 
 def test_a_root_that_stands_alone_is_the_only_one(tmp_path: Path) -> None:
     log = CommitLog(str(tmp_path / "root"))
     log.create_topic("t")
-    (root,) = log.replicas()
+    (root,) = log.replicas.describe()
     assert (root.url, root.data, root.metadata, root.leads) == (log.url, True, True, ("t",))
-    assert log.describe("t").replication is None
+    assert log.topic("t").describe().replication is None
 
 
 def test_roots_show_the_topics_that_the_principal_may_see(roots: Replicated) -> None:
     roots.create()
     ops = CommitLog.on(roots.storage("a"), "ops")
     ops.access.allow("ops", "admin")
-    assert next(root.leads for root in ops.replicas()) == ("t",)
+    assert next(root.leads for root in ops.replicas.describe()) == ("t",)
     web = CommitLog.on(roots.storage("a"), "web")
-    assert {root.leads for root in web.replicas()} == {()}
-    for act in (lambda: web.elect("t"), lambda: web.replicate("t")):
+    assert {root.leads for root in web.replicas.describe()} == {()}
+    for act in (lambda: web.replicas.elect("t"), lambda: web.replicas.sync("t")):
         with pytest.raises(AccessDeniedError):
             act()

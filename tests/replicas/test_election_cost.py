@@ -92,7 +92,7 @@ def test_the_first_commit_after_an_election_knows_what_that_has_learned(roots: R
 
 def test_a_producer_that_elects_syncs_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places = [str(tmp_path / name) for name in "abc"]
-    log = CommitLog.create_root(places, [str(tmp_path / "m")])
+    log = CommitLog.create(places, [str(tmp_path / "m")])
     log.create_topic("t", 1)
     with Producer(places[0], linger_ms=0) as producer:
         producer.send("t", b"1").result(30)

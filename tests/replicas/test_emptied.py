@@ -36,7 +36,7 @@ def _replaced_without(roots: Replicated, root: str) -> bytes:
     roots.create()
     roots.write(b"0", b"1")
     data = max((roots.path / root / "topics/t/journal").glob("*.json")).read_bytes()
-    roots.log().remove_replicas([str(roots.path / root)])
+    roots.log().replicas.remove([str(roots.path / root)])
     shutil.rmtree(roots.path / root)
     return data
 
@@ -52,17 +52,17 @@ def _put_late(roots: Replicated, root: str, data: bytes) -> None:
 def test_a_place_with_entries_and_without_a_root_is_not_empty(roots: Replicated) -> None:
     _put_late(roots, "c", _replaced_without(roots, "c"))
     with pytest.raises(UsageError, match="/c is not empty"):
-        roots.log().add_replicas([str(roots.path / "c")])
+        roots.log().replicas.add([str(roots.path / "c")])
 
 
 def test_a_root_that_begins_at_an_entry_and_has_settled_nothing_starts_over(roots: Replicated) -> None:
     """The entry comes after the place was looked at: what is below it nobody looked for."""
     data = _replaced_without(roots, "c")
-    roots.log().add_replicas([str(roots.path / "c")])
+    roots.log().replicas.add([str(roots.path / "c")])
     _put_late(roots, "c", data)
     with pytest.raises(RestoredError, match="entry 2 is missing, and not settled"):
         roots.order().places.at(roots.id_of("c")).learned()
-    assert roots.log().set_replication_factor("t", 3).failed == {}
+    assert roots.log().topic("t").set_replication_factor(3).failed == {}
     assert roots.values("c") == [b"0", b"1"]
 
 
@@ -75,7 +75,7 @@ def test_a_root_that_is_restored_does_not_start_over_by_itself(roots: Replicated
     lacks = sorted((roots.path / "c/topics/t/journal").iterdir())[3]
     lacks.unlink()
     before = sorted((roots.path / "c/topics/t/journal").iterdir())
-    assert "is missing, and not settled" in str(roots.log().replicate("t").failed)
+    assert "is missing, and not settled" in str(roots.log().replicas.sync("t").failed)
     assert sorted((roots.path / "c/topics/t/journal").iterdir()) == before
 
 
@@ -112,7 +112,7 @@ def test_a_root_that_has_settled_something_does_not_start_over(roots: Replicated
     """It is the root that it was, restored or damaged: nothing was put late there by what wrote to another one."""
     journal = _without_its_beginning(roots, settles=True)
     before = sorted(journal.iterdir())
-    assert "is missing, and not settled" in roots.log().replicate("t").failed[roots.id_of("c")]
+    assert "is missing, and not settled" in roots.log().replicas.sync("t").failed[roots.id_of("c")]
     assert sorted(journal.iterdir()) == before
 
 
@@ -121,9 +121,9 @@ def test_a_root_that_begins_where_it_has_settled_is_asked_once(roots: Replicated
     roots.create()
     roots.write(b"0")
     for name in ("a", "c"):
-        roots.log(name).maintain("t")
+        roots.log(name).topic("t").maintain()
     roots.clock.advance(120_000)
-    roots.log("c").maintain("t")
+    roots.log("c").topic("t").maintain()
     assert not (roots.path / "c/topics/t/journal" / f"{1:020d}.json").exists(), "collected"
     places = roots.order().places
     there = places.at(roots.id_of("c"))
@@ -139,9 +139,9 @@ def test_a_topic_that_is_made_again_is_learned_where_nothing_is_left_of_the_one_
     for _ in range(2):
         roots.write(b"1")
         for name in "abc":
-            roots.log(name).maintain("t")
+            roots.log(name).topic("t").maintain()
         roots.clock.advance(120_000)
-    roots.log().delete_topic("t")
+    roots.log().topic("t").delete()
     for _ in range(2):
         for name in "abc":
             roots.log(name).maintain()
@@ -166,17 +166,17 @@ def test_a_root_that_was_set_back_gives_up_none_that_came_since(roots: Replicate
     shutil.rmtree(roots.path / "b")
     (roots.path / "copy").rename(roots.path / "b")
     for name in "ac":
-        assert roots.log(name).replicate("t").failed == {}
-    assert roots.log("b").replicate("t").failed == {}
+        assert roots.log(name).replicas.sync("t").failed == {}
+    assert roots.log("b").replicas.sync("t").failed == {}
     assert roots.isr() == "abc"
 
 
 def _replace(roots: Replicated, root: str) -> None:
     log = roots.log("b")
-    log.remove_replicas([str(roots.path / root)])
+    log.replicas.remove([str(roots.path / root)])
     shutil.rmtree(roots.path / root)
-    log.add_replicas([str(roots.path / root)])
-    assert log.set_replication_factor("t", 3).failed == {}
+    log.replicas.add([str(roots.path / root)])
+    assert log.topic("t").set_replication_factor(3).failed == {}
 
 
 def no_removal(operation: str, path: str, moment: str) -> None:
@@ -197,7 +197,7 @@ def test_a_root_that_was_set_back_is_not_in_sync_with_entries_whose_chunks_no_ro
     for _ in range(2):
         for name in "ab":
             with suppress(ExceptionGroup):
-                roots.log(name).maintain("t")
+                roots.log(name).topic("t").maintain()
         roots.clock.advance(120_000)
     roots.hooks.clear()
     assert [roots.at(name).journal.sequences()[0] == 1 for name in "abm"] == [False, False, True], "the scene"
@@ -206,7 +206,7 @@ def test_a_root_that_was_set_back_is_not_in_sync_with_entries_whose_chunks_no_ro
     shutil.rmtree(roots.path / "c")
     (roots.path / "copy").rename(roots.path / "c")
     newest.write_bytes(data)
-    assert roots.log("c").repair("t").left
+    assert roots.log("c").topic("t").repair().left
     roots.write(b"4")
     assert roots.isr() == "ab"
 
@@ -222,20 +222,20 @@ def test_what_is_put_late_at_a_root_that_starts_over_does_not_keep_it_out(
     for value in (b"0", b"1", b"2"):
         roots.write(value)
     kept = {path.name: path.read_bytes() for path in sorted((roots.path / "c/topics/t/journal").iterdir())[-3:]}
-    roots.log().remove_replicas([roots.id_of("c")])
+    roots.log().replicas.remove([roots.id_of("c")])
     shutil.rmtree(roots.path / "c")
     for value in (b"3", b"4", b"5"):
         roots.write(value)
-    roots.log().add_replicas([str(roots.path / "c")])
+    roots.log().replicas.add([str(roots.path / "c")])
     for _ in range(3 if when == "before" else 0):  # they have let go of what comes before it
         for name in "ab":
-            roots.log(name).maintain("t")
+            roots.log(name).topic("t").maintain()
         roots.clock.advance(120_000)
     journal = roots.path / "c/topics/t/journal"
     journal.mkdir(parents=True)
     for name, data in kept.items():
         (journal / name).write_bytes(data)
-    done = roots.log().set_replication_factor("t", 3)
+    done = roots.log().topic("t").set_replication_factor(3)
     assert done.failed == {}
     assert roots.isr() == "abc"
     assert roots.values("c") == [b"%d" % number for number in range(6)]

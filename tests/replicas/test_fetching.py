@@ -108,7 +108,7 @@ def test_those_that_decide_are_asked_once_for_many_entries(roots: Replicated, mo
         return ask(self)
 
     monkeypatch.setattr(Places, "newest", newest)
-    done = roots.log("b").repair("t")
+    done = roots.log("b").topic("t").repair()
     assert (len(done.files), done.left) == (50, ())
     assert len(asked) < 10
     assert faults(roots, "b") == ()
@@ -129,7 +129,7 @@ def test_what_is_linked_by_an_entry_that_can_not_be_had_is_left(roots: Replicate
     for root in "abc":
         for path in (roots.path / root).glob("topics/t/*/staged/*.chunk"):
             path.unlink()
-    done = roots.log("b").repair("t")
+    done = roots.log("b").topic("t").repair()
     assert [name.rpartition("/")[2] for name in done.files] == names[at - 1 : at]
     assert names[at] in done.left[0] or names[at - 1] in done.left[0]
 
@@ -145,7 +145,7 @@ def test_the_first_entry_may_be_collected_meanwhile(roots: Replicated, monkeypat
         return read(own, sequence)
 
     monkeypatch.setattr("pyspark_commitlog.replicas.mending.read_undamaged", collected)
-    assert roots.log("b").repair("t").left == ()
+    assert roots.log("b").topic("t").repair().left == ()
 
 
 def test_an_entry_that_is_collected_while_it_is_looked_for_is_not_left(roots: Replicated) -> None:

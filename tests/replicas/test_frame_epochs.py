@@ -79,7 +79,7 @@ def test_maintenance_keeps_epochs(roots: Replicated) -> None:
     for root in "abc":
         settle_at(roots, root)
         roots.clock.advance(DAY_MS)
-        roots.log(root).maintain("t")
+        roots.log(root).topic("t").maintain()
         assert epochs(roots, root) == [0, 1, 1, 2]
 
 
@@ -99,9 +99,9 @@ def test_compaction_keeps_epochs(roots: Replicated) -> None:
     settle_at(roots, "b")
     roots.clock.advance(DAY_MS)
     write_keys(roots, (b"last", b"last"))  # its segment is not compacted
-    roots.log("b").maintain("t")
+    roots.log("b").topic("t").maintain()
     roots.clock.advance(DAY_MS)
-    roots.log("b").maintain("t")
+    roots.log("b").topic("t").maintain()
     assert roots.values("b") == [b"1", b"2", b"4", b"last"], "compacted"
     assert epochs(roots, "b") == [0, 0, 1, 1, 2, 2]
 

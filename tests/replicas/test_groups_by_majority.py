@@ -14,10 +14,10 @@ import pytest
 
 from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
-from pyspark_commitlog.groups.member_config import MemberConfig
 from pyspark_commitlog.groups.membership.member import GroupMember
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import Position
+from pyspark_commitlog.groups.state.member_config import MemberConfig
 from pyspark_commitlog.replicas import quorum
 from pyspark_commitlog.replicas.entry_fields import state_of
 from pyspark_commitlog.storage.local import LocalStorage

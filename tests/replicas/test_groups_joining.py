@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_commitlog.api.maintenance import Maintenance
 from pyspark_commitlog.cli.app import _MaintainRound
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.journal import Stored
@@ -70,15 +71,15 @@ def test_groups_are_on_all_roots_when_these_are_added(fast_path: Path) -> None:
 
 def test_the_root_that_stood_alone_may_be_lost(fast_path: Path) -> None:
     roots = with_group(fast_path)
-    roots.log("a").alter_defaults({"retention.ms": 12_345})
+    roots.log("a").config.alter({"retention.ms": 12_345})
     roots.log("a").access.allow("*", "admin")
     add(roots)
-    roots.log("a").set_replication_factor("t", 3)
+    roots.log("a").topic("t").set_replication_factor(3)
     commit_offset(roots, 2, group(roots))
     roots.take_away("a")
-    roots.log("b").recover(str(fast_path / "b"), [str(fast_path / "a")], execute=True)
+    roots.log("b").replicas.recover(str(fast_path / "b"), [str(fast_path / "a")], execute=True)
     assert committed_offset(roots, "c") == 2
-    assert roots.log("c").defaults() == {"retention.ms": "12345"}
+    assert roots.log("c").config.get() == {"retention.ms": "12345"}
     assert [rule.principal for rule in roots.log("c").access.rules()] == ["*"]
 
 
@@ -101,7 +102,7 @@ def test_a_commit_between_any_two_steps_is_kept(fast_path: Path) -> None:
     for step in count(1):
         roots = with_group(fast_path / str(step))
         came = add_and_commit(roots, step)
-        roots.log("b").replicate()
+        roots.log("b").replicas.sync()
         assert in_sync(roots) == "abc"
         if not came:
             return
@@ -127,13 +128,14 @@ def test_what_could_not_be_copied_is_by_the_next_run(fast_path: Path, by: str) -
     assert in_sync(roots) == "alone"
     roots.hooks["c"] = no_groups
     with pytest.raises(ExceptionGroup, match="could not be replicated"):
-        roots.log("a").replicate()
+        roots.log("a").replicas.sync()
     assert in_sync(roots) == "ab"
     roots.hooks.clear()
     if by == "the command":
-        _MaintainRound(roots.log("a"), threading.Event(), as_json=True).run(None)
+        _MaintainRound(Maintenance(roots.log("a").root), threading.Event(), as_json=True).run(None)
     else:
-        getattr(roots.log("a"), by)()
+        log = roots.log("a")
+        (log.maintain if by == "maintain" else log.replicas.sync)()
     assert in_sync(roots) == "abc"
 
 
@@ -145,7 +147,7 @@ def test_a_group_gets_no_more_replicas_than_a_new_one(fast_path: Path) -> None:
     roots.names = "abcd"
     add(roots, "cd")
     assert in_sync(roots) == "abc"
-    roots.log("a").replicate()
+    roots.log("a").replicas.sync()
     assert in_sync(roots) == "abc"
 
 
@@ -154,7 +156,7 @@ def test_another_group_of_that_name_is_left_alone(fast_path: Path) -> None:
     add_without_groups(roots)
     shutil.copytree(other.path / "a/groups", roots.path / "b/groups")
     with pytest.raises(ExceptionGroup, match="could not be replicated"):
-        roots.log("a").replicate()
+        roots.log("a").replicas.sync()
     assert in_sync(roots) == "ac"
     assert [offset_at(roots, name) for name in "ac"] == [1, 1]
     assert roots.id_of("b") not in state_of(newest(roots).entry).replicas

@@ -16,11 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_commitlog.api.maintenance import Maintenance
 from pyspark_commitlog.cli.app import _MaintainRound
 from pyspark_commitlog.config import DAY_MS
-from pyspark_commitlog.groups.member_config import MemberConfig
 from pyspark_commitlog.groups.membership.member import GroupMember
 from pyspark_commitlog.groups.state.group_log import GroupLog
+from pyspark_commitlog.groups.state.member_config import MemberConfig
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.replicas.entry_fields import state_of
 from tests.support.replicas import Replicated, commit_offset, committed_offset, group, no_device
@@ -73,7 +74,7 @@ def test_a_root_that_was_away_learns_what_was_committed(roots: Replicated) -> No
     commit_offset(roots, 2)
     roots.give_back("b")
     assert learned(roots, "b").sequence == 1
-    roots.log().replicate()
+    roots.log().replicas.sync()
     assert learned(roots, "b").sequence == 2
 
 
@@ -88,7 +89,7 @@ def test_a_root_that_lags_beyond_what_is_kept_goes_on_with_what_is_left(roots: R
     for sequence in decider.journal.sequences()[:-2]:
         decider.journal.delete(sequence)
     roots.give_back("b")
-    roots.log().replicate()
+    roots.log().replicas.sync()
     assert GroupLog(roots.storage("b"), "g").journal.sequences() == decider.journal.sequences() == [6, 7]
     topic = at.topic_state("t").topic_id
     assert at.newest().offsets(topic) == {0: 7}, "a reader that had seen the first finds the newest"
@@ -103,7 +104,7 @@ def test_commits_go_on_without_the_root_that_leads(roots: Replicated) -> None:
     commit_offset(roots, 2, group(roots, other))
     assert committed_offset(roots, other) == 2
     with pytest.raises(ExceptionGroup):
-        roots.log(other).replicate()
+        roots.log(other).replicas.sync()
     assert roots.named(state_of(learned(roots, other).entry).leader) != leader
 
 
@@ -113,7 +114,7 @@ def test_a_group_goes_on_when_the_metadata_is_lost_for_good(roots: Replicated) -
     commit_offset(roots, 2)
     roots.give_back("c")  # it has learned the first commit alone
     roots.take_away("m")
-    found = roots.log().recover(str(roots.path / "n"), [str(roots.path / "m")], execute=True)
+    found = roots.log().replicas.recover(str(roots.path / "n"), [str(roots.path / "m")], execute=True)
     (row,) = [each for each in found if each.topic == "group g"]
     assert row.fault is None
     assert sorted(row.ends.values()) == [1, 2, 2]
@@ -169,6 +170,6 @@ def test_maintain_collects_at_its_own_root_and_where_it_is_decided(roots: Replic
     if by == "the client":
         roots.log("b").maintain()
     else:
-        assert _MaintainRound(roots.log("b"), threading.Event(), as_json=True).run(None).code == 0
+        assert _MaintainRound(Maintenance(roots.log("b").root), threading.Event(), as_json=True).run(None).code == 0
     for name, left in {"m": [4, 5], "b": [4, 5], "a": [1, 2, 3, 4, 5]}.items():
         assert GroupLog(roots.storage(name), "g").journal.sequences() == left, name

@@ -121,7 +121,7 @@ def test_a_root_that_goes_on_is_in_sync_again(roots: Replicated) -> None:
     until = time.monotonic() + 10
     while roots.isr() != "abc":
         assert time.monotonic() < until
-        roots.log("a").replicate("t")
+        roots.log("a").replicas.sync("t")
     assert roots.values("c") == [b"1"]
 
 
@@ -221,7 +221,7 @@ def test_a_write_that_was_left_behind_holds_the_settlers_lock(
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     places = [str(tmp_path / name) for name in "abc"]
-    log = CommitLog.create_root(places, [str(tmp_path / "m")])
+    log = CommitLog.create(places, [str(tmp_path / "m")])
     log.create_topic("t", 1, {"replica.lag.time.max.ms": 300})
     return ",".join(places)
 
@@ -259,7 +259,7 @@ def test_a_log_is_opened_at_a_root_that_does_not_hang(path: str, tmp_path: Path,
         producer.send("t", b"1").result(30)
     hang_at(str(tmp_path / "a"))
     began = time.monotonic()
-    assert [record.value for record in CommitLog(path).read("t", 0, 0, 10)] == [b"1"]
+    assert [record.value for record in CommitLog(path).topic("t").read(0, 0, 10)] == [b"1"]
     assert time.monotonic() - began < SOON
 
 

@@ -133,7 +133,7 @@ def _check(scene: Scene, roots: Replicated, seen: Seen, *, acked: bool, other: b
     orders = set()
     for maintained in ("", roots.names, roots.names):
         for root in maintained:
-            roots.log(root).maintain("t")
+            roots.log(root).topic("t").maintain()
         roots.clock.advance(DELAY_MS)
         seen.look(roots)
         for root in roots.names:

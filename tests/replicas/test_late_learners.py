@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_commitlog.api.maintenance import Maintenance
 from pyspark_commitlog.cli.app import _MaintainRound
+from pyspark_commitlog.model import silent
 from pyspark_commitlog.replicas import replicating
 from pyspark_commitlog.replicas.replicating import is_nearer, take_turn
 from tests.support.replicas import Replicated, no_device
@@ -49,9 +51,10 @@ def in_sync(roots: Replicated, name: str) -> str:
 
 def run_all(roots: Replicated, by: str) -> None:
     if by == "the command":
-        _MaintainRound(roots.log("a"), threading.Event(), as_json=True).run(None).catch_up()
+        _MaintainRound(Maintenance(roots.log("a").root), threading.Event(), as_json=True).run(None).catch_up()
     else:
-        getattr(roots.log("a"), by)()
+        log = roots.log("a")
+        (log.maintain if by == "maintain" else log.replicas.sync)()
 
 
 @pytest.mark.parametrize("by", ["maintain", "replicate", "the command"])
@@ -107,7 +110,7 @@ def test_replicate_gives_all_others_a_turn_each_minute(roots: Replicated) -> Non
             roots.hooks["c"] = slow
 
     roots.hooks["c"] = more
-    roots.log("a").replicate()
+    roots.log("a").replicas.sync()
     assert in_sync(roots, "t") == in_sync(roots, "u") == "abc"
     assert roots.at("c", "u").newest()[1].log_end == (2,)
     assert "u" in learned[_TURN + 4 : _TURN + _LATE + 5], "when that minute is over"
@@ -115,20 +118,21 @@ def test_replicate_gives_all_others_a_turn_each_minute(roots: Replicated) -> Non
 
 def test_a_turn_beside_what_catches_up_learns_one_entry(roots: Replicated) -> None:
     """Another thread learns: each entry is copied once."""
-    learned, log = behind(roots, t=2 * _LATE), roots.log("a")
-    log._catching.add("t")
-    log.replicate("t", catch_up=False)
+    learned, maintenance = behind(roots, t=2 * _LATE), Maintenance(roots.log("a").root)
+    sync = maintenance.replicas
+    sync._catching.add("t")
+    sync.take_turn("t")
     assert len(learned) == 1
-    log.maintain("t", catch_up=False)
+    maintenance.maintain("t", silent)
     assert len(learned) == 2
-    log._catching.discard("t")
-    log.replicate("t", catch_up=False)
+    sync._catching.discard("t")
+    sync.take_turn("t")
     assert len(learned) == 2 + _TURN
 
 
 def test_maintain_of_one_topic_waits_for_what_lags_there(roots: Replicated) -> None:
     behind(roots, t=2 * _LATE)
-    roots.log("a").maintain("t")
+    roots.log("a").topic("t").maintain()
     assert in_sync(roots, "t") == "abc"
 
 
@@ -139,7 +143,7 @@ def test_who_ends_maintain_does_not_wait(roots: Replicated) -> None:
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        roots.log("a").maintain("t", progress=end)
+        roots.log("a").topic("t").maintain(progress=end)
     assert len(learned) == _TURN
 
 
@@ -147,7 +151,7 @@ def test_what_fails_while_it_catches_up_is_logged_and_the_round_goes_on(
     roots: Replicated, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     behind(roots, t=2 * _LATE)
-    ends = _MaintainRound(roots.log("a"), threading.Event(), as_json=True).run(None)
+    ends = _MaintainRound(Maintenance(roots.log("a").root), threading.Event(), as_json=True).run(None)
     roots.hooks["m"] = no_device
     ends.catch_up()
     assert "topics/t/journal: not replicated" in caplog.text
@@ -156,7 +160,7 @@ def test_what_fails_while_it_catches_up_is_logged_and_the_round_goes_on(
         raise ZeroDivisionError("injected")
 
     roots.hooks["m"] = broken
-    ends = _MaintainRound(roots.log("a"), threading.Event(), as_json=True)
+    ends = _MaintainRound(Maintenance(roots.log("a").root), threading.Event(), as_json=True)
     ends._log._lagging["t"] = {"c": 1}
     ends.catch_up()
     assert "injected" in capsys.readouterr().err
@@ -165,14 +169,14 @@ def test_what_fails_while_it_catches_up_is_logged_and_the_round_goes_on(
 
 def test_one_topic_alone_is_given_all_the_time_it_needs(roots: Replicated) -> None:
     behind(roots, t=2 * _LATE)
-    assert roots.log().replicate("t").failed == {}
+    assert roots.log().replicas.sync("t").failed == {}
     assert in_sync(roots, "t") == "abc"
 
 
 def test_what_was_done_in_both_is_told(roots: Replicated) -> None:
     behind(roots, t=_TURN + _LATE)
     roots.take_away("a")
-    (done,) = roots.log("b").replicate()
+    (done,) = roots.log("b").replicas.sync()
     assert (done.joined, done.leader, done.elected) == ((roots.id_of("c"),), roots.id_of("b"), roots.id_of("b"))
     assert list(done.failed) == [roots.id_of("a")]
 
@@ -202,7 +206,7 @@ def test_a_command_that_is_stopped_learns_no_other_entry(roots: Replicated) -> N
             stop.set()
 
     roots.hooks["c"] = stopping
-    _MaintainRound(roots.log("a"), stop, as_json=True).run(None).catch_up()
+    _MaintainRound(Maintenance(roots.log("a").root), stop, as_json=True).run(None).catch_up()
     assert len(learned) == 2 * _TURN + 1
 
 
@@ -218,5 +222,5 @@ def test_a_command_that_is_stopped_replicates_no_other_group(roots: Replicated) 
             stop.set()
 
     roots.hooks["c"] = stopping
-    _MaintainRound(roots.log("a"), stop, as_json=True).run(None)
+    _MaintainRound(Maintenance(roots.log("a").root), stop, as_json=True).run(None)
     assert set(asked) == {"g1"}

@@ -43,7 +43,7 @@ def test_it_is_looked_at_once_not_after_each_entry(roots: Replicated) -> None:
 
     log = roots.log()
     roots.hooks["c"] = hook
-    assert log.replicate("t").joined == (roots.id_of("c"),)
+    assert log.replicas.sync("t").joined == (roots.id_of("c"),)
     first = done.index("put_if_absent")
     assert done[first : first + _WRITES] == ["put_if_absent"] * _WRITES
     assert roots.values("c") == expected()
@@ -61,7 +61,7 @@ def test_what_it_has_learned_counts_where_the_look_fails(roots: Replicated) -> N
 
     log = roots.log()
     roots.hooks["c"] = hook
-    assert log.replicate("t").joined == (roots.id_of("c"),)
+    assert log.replicas.sync("t").joined == (roots.id_of("c"),)
     assert len(failed) == 1
     assert len(put) > _WRITES
     assert roots.values("c") == expected()
@@ -79,7 +79,7 @@ def test_a_put_without_a_reply_is_made_again(roots: Replicated, when: str) -> No
 
     log = roots.log()
     roots.hooks["c"] = hook
-    assert log.replicate("t").joined == (roots.id_of("c"),)
+    assert log.replicas.sync("t").joined == (roots.id_of("c"),)
     assert len(lost) > _WRITES
     assert roots.values("c") == expected()
 

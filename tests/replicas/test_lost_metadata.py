@@ -19,7 +19,7 @@ from random import Random
 
 import pytest
 
-from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.replicas.entry_fields import state_of
@@ -153,7 +153,7 @@ def test_a_root_that_lacks_a_chunk_that_no_root_has_any_more_is_not_in_sync(root
     roots.hooks.clear()
     forget_large(roots, "a")
     after = at(roots, "b")
-    done = roots.log("b").replicate("t")
+    done = roots.log("b").replicas.sync("t")
     assert all("no root in sync can give it its segments" in done.failed[after.id_of(root)] for root in "bc")
     assert after.isr() == "a"
 
@@ -221,9 +221,9 @@ def test_recover_that_is_cut_off_is_run_again(
 
     roots.hooks[root] = once_at(operation, part, kill, when)
     with pytest.raises(Killed):
-        roots.log("b").recover(url(roots, "n"), [url(roots, "m")], execute=True)
+        roots.log("b").replicas.recover(url(roots, "n"), [url(roots, "m")], execute=True)
     roots.hooks.clear()
-    again = roots.log("c").recover(url(roots, "n"), [url(roots, "m")], execute=True)
+    again = roots.log("c").replicas.recover(url(roots, "n"), [url(roots, "m")], execute=True)
     assert [dict(each.failed) for each in again] == [{}, {}]
     for opened in "abcn":
         after = at(roots, opened)
@@ -247,7 +247,7 @@ def test_all_that_was_lost_comes_back_at_once_and_decides_nothing(roots: Replica
         with pytest.raises(ReplicaNotAvailableError, match="was given up"):
             roots.topic(opened)
         with pytest.raises(ReplicaNotAvailableError, match="was given up"):
-            roots.log(opened).replicate("t")
+            roots.log(opened).replicas.sync("t")
     assert newest(roots, "m") == before, "nothing was put there"
     with pytest.raises(OutcomeUnknownError):  # it has the old list, and the old leader is back
         roots.write(b"x", acks_all=False, topic=running)
@@ -378,11 +378,11 @@ def test_the_next_metadata_root_is_an_empty_place(roots: Replicated, tmp_path: P
 
 def test_settings_go_along(roots: Replicated) -> None:
     roots.create()
-    roots.log().alter_defaults({"log.retention.hours": 7})
+    roots.log().config.alter({"log.retention.hours": 7})
     roots.take_away("m")
     recover(roots, "m")
-    roots.log("b").alter_defaults({"log.segment.bytes": 2**20})
-    assert roots.log("c").defaults() == {"log.retention.hours": "7", "log.segment.bytes": str(2**20)}
+    roots.log("b").config.alter({"log.segment.bytes": 2**20})
+    assert roots.log("c").config.get() == {"log.retention.hours": "7", "log.segment.bytes": str(2**20)}
 
 
 def test_the_longest_journal_is_taken(roots: Replicated) -> None:

@@ -29,7 +29,7 @@ def roots(tmp_path: Path) -> Replicated:
 
 
 def make_again(roots: Replicated) -> None:
-    roots.log("a").delete_topic("t")
+    roots.log("a").topic("t").delete()
     roots.log("a").create_topic("t", 1, CONFIG)
 
 
@@ -57,12 +57,12 @@ def test_an_election_makes_nothing_of_the_new_topic_void_that_the_former_one_los
     for value in (b"0", b"1", b"2", b"3", b"4"):
         roots.write(value, topic=roots.topic("b"))
     assert roots.isr() == "bc"
-    assert roots.log("b").repair("t").left == (), "nor does repair look for it"
+    assert roots.log("b").topic("t").repair().left == (), "nor does repair look for it"
     for root in "bc":
         settle(roots.at(root), state.topic_id)
         assert roots.values(root) == [b"0", b"1", b"2", b"3", b"4"], f"{root} has learned what nobody has chunks of"
     roots.hooks.clear()
-    roots.log("b").replicate("t")
+    roots.log("b").replicas.sync("t")
     assert (roots.isr(), roots.values("a")) == ("abc", [b"0", b"1", b"2", b"3", b"4"])
 
 
@@ -74,7 +74,7 @@ def test_what_an_election_lost_before_the_topic_was_made_again_is_learned_after(
     roots.write(LARGE, acks_all=False)
     roots.hooks = {"a": no_device, "c": no_device}
     elect(roots, "b")
-    roots.log("b").delete_topic("t")
+    roots.log("b").topic("t").delete()
     roots.log("b").create_topic("t", 1, CONFIG)
     roots.hooks = {"a": no_device}
     roots.order().state_hw()
@@ -109,7 +109,7 @@ def test_a_retry_is_no_success_because_the_former_topic_had_its_batch(roots: Rep
     make_again(roots)
     roots.write(LARGE, writer=retried)
     roots.hooks = {"a": no_device}
-    roots.log("b").elect("t", unclean=True)
+    roots.log("b").replicas.elect("t", unclean=True)
     (lost,) = roots.at("b").newest()[1].lost
     assert lost.ranges == (Void(0, 0, 1),), "failOnDataLoss is told of this topic's offsets"
     assert not roots.write(LARGE, writer=retried, topic=roots.topic("b")).skipped
@@ -126,7 +126,7 @@ def test_an_unclean_election_counts_nothing_lost_of_the_former_topic(
     roots.write(LARGE, acks_all=False)
     make_again(roots)
     roots.hooks = {"a": no_device, "c": no_device}
-    roots.log("b").elect("t", unclean=True)
+    roots.log("b").replicas.elect("t", unclean=True)
     assert "0 appends that it lacks are lost" in caplog.text
     state = roots.at("b").newest()[1]
     assert (state.lost, state.voids, state.log_end) == ((), (), (0,))
@@ -147,9 +147,9 @@ def test_recover_gives_up_nothing_of_the_former_topic(roots: Replicated) -> None
     roots.order().pusher.push()  # b learns it so, and c has not learned it
     roots.hooks.clear()
     roots.take_away("m")
-    (found,) = roots.log("a").recover(str(roots.path / "n"), [str(roots.path / "m")], execute=True)
+    (found,) = roots.log("a").replicas.recover(str(roots.path / "n"), [str(roots.path / "m")], execute=True)
     assert (found.fault, found.gone, dict(found.failed)) == (None, (), {})
-    roots.log("a").replicate("t")
+    roots.log("a").replicas.sync("t")
     topic = roots.topic("b")
     assert (topic.newest()[1].log_end, topic.newest()[1].voids) == ((0,), ())
     roots.write(b"0", topic=topic)

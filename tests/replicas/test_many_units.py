@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pyspark_commitlog import CommitLog, replication
+from pyspark_commitlog import replication
+from pyspark_commitlog.api.maintenance import Maintenance
 from pyspark_commitlog.cli.app import _MaintainRound
 from pyspark_commitlog.errors import StorageError
+from pyspark_commitlog.log.maintain.run import Maintained
+from pyspark_commitlog.model import Progress
 from pyspark_commitlog.replicas import replicating
 from pyspark_commitlog.replicas.replicating import AT_ONCE, of_each
 from tests.support.replicas import Replicated, commit_offset
@@ -74,7 +76,7 @@ def test_replicate_moves_the_topics_of_a_lost_root_several_at_a_time(roots: Repl
             together.wait(30)  # breaks, where one election begins after another has ended
 
     roots.hooks["m"] = meet
-    done = roots.log("b").replicate()
+    done = roots.log("b").replicas.sync()
     assert [each.topic for each in done] == NAMES
     assert all(each.elected for each in done)
     assert led_by_a(roots) == []
@@ -86,7 +88,7 @@ def test_replicate_says_which_group_lacks_what_and_does_the_topics(roots: Replic
     commit_offset(roots, 1)
     roots.take_away("a")
     with pytest.raises(ExceptionGroup, match="1 topics or groups") as failed:
-        roots.log("b").replicate()
+        roots.log("b").replicas.sync()
     assert "group 'g'" in str(failed.value.exceptions[0])
     assert roots.leader() != "a"
 
@@ -102,14 +104,14 @@ def test_the_command_moves_all_topics_of_a_lost_root_before_it_maintains_the_fir
     roots: Replicated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost(roots)
-    left, maintain = list[list[str]](), CommitLog.maintain
+    left, maintain = list[list[str]](), Maintenance.maintain
 
-    def looked(log: CommitLog, name: str, **given: Any) -> Any:
+    def looked(maintenance: Maintenance, name: str, progress: Progress) -> Maintained:
         left.append(led_by_a(roots))
-        return maintain(log, name, **given)
+        return maintain(maintenance, name, progress)
 
-    monkeypatch.setattr(CommitLog, "maintain", looked)
-    assert _MaintainRound(roots.log("b"), threading.Event(), as_json=True).run(None).code == 0
+    monkeypatch.setattr(Maintenance, "maintain", looked)
+    assert _MaintainRound(Maintenance(roots.log("b").root), threading.Event(), as_json=True).run(None).code == 0
     assert left == [[]] * len(NAMES)
 
 

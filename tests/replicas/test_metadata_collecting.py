@@ -71,7 +71,7 @@ def maintain(roots: Replicated, names: str = "abc") -> None:
     """Settle and collect all that may go."""
     for _ in range(3):
         for name in names:
-            roots.log(name).maintain("t")
+            roots.log(name).topic("t").maintain()
         roots.clock.advance(DELAY_MS)
 
 
@@ -87,7 +87,7 @@ def seat(roots: Replicated, root: str) -> Replica:
 
 def test_three_metadata_roots_do_not_grow(roots: Replicated) -> None:
     write(roots, range(8))
-    roots.log().delete_topic("t")
+    roots.log().topic("t").delete()
     roots.clock.advance(DELAY_MS)
     roots.log().create_topic("t", 1)
     write(roots, range(8))
@@ -189,7 +189,7 @@ def test_a_root_that_replaces_another_begins_with_what_is_left(roots: Replicated
     left = entries(roots, "m")
     assert left[0] > 8
     roots.take_away("o")
-    roots.log().replace_metadata(str(roots.path / "o"), str(roots.path / "p"))
+    roots.log().replicas.replace_metadata(str(roots.path / "o"), str(roots.path / "p"))
     assert entries(roots, "p")[: len(left)] == left
     roots.take_away("m")
     roots.write(b"8", topic=roots.topic("b"))
@@ -341,7 +341,7 @@ def test_what_is_put_late_goes_to_no_new_root_without_its_tables(roots: Replicat
     assert (late, len(list(tables.glob("*/side/*")))) == (left[0] - 1, 1), "it makes no gap, and its table is gone"
     (journal / f"{late:020d}.json").write_bytes(all_left[late])
     roots.take_away("o")
-    roots.log().replace_metadata(str(roots.path / "o"), str(roots.path / "p"))
+    roots.log().replicas.replace_metadata(str(roots.path / "o"), str(roots.path / "p"))
     assert entries(roots, "p") == entries(roots, "m")
 
 
@@ -451,11 +451,11 @@ def test_tables_stay_that_entries_of_a_former_life_name(roots: Replicated, few_r
     """A topic that many wrote has a table of writers, which its last entry names: who learns that needs it."""
     for number in range(8):
         roots.write(b"%d" % number, writer=Transaction(f"txn:{number}", 1, False))
-    roots.log().delete_topic("t")
+    roots.log().topic("t").delete()
     maintain_all(roots)
     assert list((roots.path / "m").glob("topics/t/*/side/*")), "else nothing is shown"
     roots.take_away("o")
-    roots.log().replace_metadata(str(roots.path / "o"), str(roots.path / "p"))
+    roots.log().replicas.replace_metadata(str(roots.path / "o"), str(roots.path / "p"))
     roots.log().create_topic("t", 1)
     write(roots, range(8))
     maintain_all(roots)
@@ -544,7 +544,7 @@ def test_a_new_root_learns_while_the_others_collect(roots: Replicated, monkeypat
         return done
 
     monkeypatch.setattr(LocalStorage, "put_if_absent", putting)
-    roots.log().replace_metadata(str(roots.path / "o"), str(roots.path / "p"))
+    roots.log().replicas.replace_metadata(str(roots.path / "o"), str(roots.path / "p"))
     assert copied[:2] == [1, 2]
     assert entries(roots, "p") == entries(roots, "m")
     assert seat(roots, "p").learned() is not None, "no gap"
@@ -563,12 +563,12 @@ def test_nothing_goes_while_a_metadata_root_is_replaced(roots: Replicated, monke
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("pyspark_commitlog.metadata.finish", killed)
+        patch.setattr("pyspark_commitlog.api.replace_metadata.finish", killed)
         with pytest.raises(KeyboardInterrupt):
-            roots.log().replace_metadata(str(roots.path / "o"), str(roots.path / "p"))
+            roots.log().replicas.replace_metadata(str(roots.path / "o"), str(roots.path / "p"))
     maintain_without_replicating(roots)
     assert [entries(roots, root)[0] for root in "mnp"] == [1] * 3
-    roots.log().replicate()
+    roots.log().replicas.sync()
     maintain(roots)
     assert [len(entries(roots, root)) < 6 for root in "mnp"] == [True] * 3
 
@@ -612,7 +612,7 @@ def test_whatever_comes_they_converge_and_nothing_is_lost(fast_path: Path, seed:
                 (place / name).write_bytes(kept[name])
         elif away and fresh:
             new = fresh.pop()
-            roots.log().replace_metadata(str(roots.path / away), str(roots.path / new))
+            roots.log().replicas.replace_metadata(str(roots.path / away), str(roots.path / new))
             roots.metadata = seats = seats.replace(away, new)
             away = ""
     if away:

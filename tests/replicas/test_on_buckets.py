@@ -19,14 +19,14 @@ CONFIG = {"replica.lag.time.max.ms": 500}
 def roots(tmp_path: Path, moto_bucket: Bucket) -> list[str]:
     """Roots of a log with one topic: two directories, a prefix between them."""
     places = [str(tmp_path / "a"), f"{moto_bucket.url}/{tmp_path.name}/b", str(tmp_path / "c")]
-    log = CommitLog.create_root(places, [str(tmp_path / "metadata")], moto_bucket.options)
+    log = CommitLog.create(places, [str(tmp_path / "metadata")], moto_bucket.options)
     log.create_topic("t", 2, CONFIG)
     return places
 
 
 def values(root: str, bucket: Bucket) -> list[bytes | None]:
     log = CommitLog(root, storage_options=bucket.options)
-    return [record.value for partition in range(2) for record in log.read("t", partition, 0, 1000)]
+    return [record.value for partition in range(2) for record in log.topic("t").read(partition, 0, 1000)]
 
 
 def send(roots: list[str], bucket: Bucket, numbers: range) -> None:
@@ -42,14 +42,14 @@ def test_the_bucket_leads_when_the_disk_goes_away_and_the_disk_catches_up(
     assert [sorted(values(root, moto_bucket)) == sorted(b"%d" % n for n in range(20)) for root in roots] == [True] * 3
     (tmp_path / "a").rename(tmp_path / "away")
     send(roots, moto_bucket, range(20, 40))
-    described = CommitLog(roots[1], storage_options=moto_bucket.options).describe("t")
+    described = CommitLog(roots[1], storage_options=moto_bucket.options).topic("t").describe()
     assert f"Leader: {roots[1]}" in str(described)
     (tmp_path / "away").rename(tmp_path / "a")
     for root in roots:
         CommitLog(root, storage_options=moto_bucket.options).maintain()
     for root in roots:
         assert sorted(values(root, moto_bucket)) == sorted(b"%d" % n for n in range(40)), root
-    described = CommitLog(roots[0], storage_options=moto_bucket.options).describe("t")
+    described = CommitLog(roots[0], storage_options=moto_bucket.options).topic("t").describe()
     assert f"Isr: {','.join(roots)}" in str(described)
 
 

@@ -308,7 +308,7 @@ def test_a_metadata_root_that_takes_nothing_keeps_nobody_from_what_is_new_or_lar
     sequence = commit(topic, staged.topic_id, [staged]).sequence
     there = {each.suffix for each in (roots.path / "a" / "topics" / "t").rglob(f"{sequence:020d}.*")}
     assert there > {".json"}, "else no table was written"
-    commit_offset(roots, 1, roots.log("a").group("g"))
+    commit_offset(roots, 1, roots.log("a").root.group("g"))
     roots.log("b").create_topic("u", 1)
     roots.hooks.clear()
     assert roots.write(b"1", topic=roots.topic("b", "u")).sequence == 2
@@ -320,22 +320,22 @@ def test_when_all_metadata_is_lost_it_goes_on_by_hand(roots: Replicated) -> None
     for each in "mno":
         roots.take_away(each)
     lost = [str(roots.path / each) for each in "mno"]
-    (found,) = roots.log("b").recover(str(roots.path / "p"), lost, execute=True)
+    (found,) = roots.log("b").replicas.recover(str(roots.path / "p"), lost, execute=True)
     assert (found.fault, dict(found.failed)) == (None, {})
     roots.write(b"1", topic=roots.topic("b"))
     assert [roots.values(root) for root in "abc"] == [[b"0", b"1"]] * 3
 
 
 def test_data_and_metadata_are_places_of_their_own(tmp_path: Path) -> None:
-    from pyspark_commitlog.commit_log import CommitLog
+    from pyspark_commitlog.api.commit_log import CommitLog
 
     at = {name: str(tmp_path / name) for name in "abcmno"}
     with pytest.raises(UsageError, match="can't hold data and metadata"):
-        CommitLog.create_root([at["a"], at["b"]], [at["a"], at["m"], at["n"]])
+        CommitLog.create([at["a"], at["b"]], [at["a"], at["m"], at["n"]])
     with pytest.raises(UsageError, match="1, 3 or 5"):
-        CommitLog.create_root([at["a"], at["b"]], [at["m"], at["n"]])
+        CommitLog.create([at["a"], at["b"]], [at["m"], at["n"]])
     with pytest.raises(UsageError, match="named twice"):
-        CommitLog.create_root([at["a"], at["b"]], [at["m"], at["n"], at["n"]])
+        CommitLog.create([at["a"], at["b"]], [at["m"], at["n"], at["n"]])
     assert not list(tmp_path.iterdir())
 
 

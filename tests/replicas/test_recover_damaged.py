@@ -47,7 +47,7 @@ def roots(fast_path: Path) -> Replicated:
 
 
 def recover(roots: Replicated, *, execute: bool = True) -> dict[str, Recovered]:
-    found = roots.log("b").recover(url(roots, "n"), [url(roots, "m")], execute=execute)
+    found = roots.log("b").replicas.recover(url(roots, "n"), [url(roots, "m")], execute=execute)
     return {each.topic: each for each in found}
 
 
@@ -172,8 +172,8 @@ def test_a_root_with_a_damaged_newest_entry_is_left_out(roots: Replicated, root:
     after.write(b"1", topic=roots.topic("b"))
     assert roots.values("b") == [b"0", b"1"]
     roots.hooks.clear()
-    roots.log(root).repair("t")
-    roots.log("b").replicate()
+    roots.log(root).topic("t").repair()
+    roots.log("b").replicas.sync()
     assert after.isr() == "abc"
     assert [roots.values(each) for each in "abc"] == [[b"0", b"1"]] * 3
 
@@ -296,7 +296,7 @@ def test_it_goes_on_with_what_others_have_where_that_root_is_given_up(roots: Rep
     assert recover(roots)["t"].fault
     roots.order("b", "u").elections.elect(at(roots, "b").id_of("c"), why="test")
     roots.take_away("c")
-    found = roots.log("b").recover(url(roots, "n"), [url(roots, each) for each in "mc"], execute=True)
+    found = roots.log("b").replicas.recover(url(roots, "n"), [url(roots, each) for each in "mc"], execute=True)
     assert [(each.fault, dict(each.failed)) for each in found] == [(None, {})] * 2
     after = at(roots, "b")
     after.write(b"2", topic=roots.topic("b"))
@@ -318,7 +318,7 @@ def test_an_entry_below_the_newest_one_keeps_nothing(roots: Replicated, where: s
     after.write(b"2", topic=roots.topic("b"))
     assert entry(roots, "n", 0).name > entry(roots, "b", 1).name
     if where == "b":
-        roots.log("b").repair("t")
+        roots.log("b").topic("t").repair()
         assert [roots.values(each) for each in "abc"] == [[b"0", b"1", b"2"]] * 3
 
 
@@ -331,8 +331,8 @@ def test_a_root_with_damage_above_its_high_watermark_is_not_taken(roots: Replica
     assert (found.fault, after.named(str(found.root)), found.root == dry.root) == (None, "a", True)
     assert roots.values("a") == [b"0", b"1", b"2"]
     assert after.named(*found.failed) == "b"
-    roots.log("b").repair("t")
-    roots.log("a").replicate()
+    roots.log("b").topic("t").repair()
+    roots.log("a").replicas.sync()
     assert after.isr() == "abc"
 
 
@@ -384,10 +384,12 @@ def test_damage_at_the_next_metadata_root_is_not_booked_to_another(roots: Replic
         assert recover(roots)["t"].fault is None
         return
     restore = spoil(entry(roots, "a"))
-    found = {each.topic: each for each in roots.log("b").recover(url(roots, "a"), [url(roots, "m")], execute=True)}
+    found = {
+        each.topic: each for each in roots.log("b").replicas.recover(url(roots, "a"), [url(roots, "m")], execute=True)
+    }
     assert str(found["t"].fault).startswith(f"{url(roots, 'a')}: topics/t/journal")
     assert found["u"].fault is None
     restore()
-    assert [each.fault for each in roots.log("b").recover(url(roots, "a"), [url(roots, "m")], execute=True)] == [
-        None
-    ] * 2
+    assert [
+        each.fault for each in roots.log("b").replicas.recover(url(roots, "a"), [url(roots, "m")], execute=True)
+    ] == [None] * 2

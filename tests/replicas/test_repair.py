@@ -83,7 +83,7 @@ def test_a_chunk_is_fetched(roots: Replicated, damage: Callable[[Path, Random], 
     damage(chunk(roots, "b"), Random(1))
     with pytest.raises(CorruptionError):
         roots.values("b")
-    done = roots.log("b").repair("t")
+    done = roots.log("b").topic("t").repair()
     assert [Path(file).name for file in done.files] == [chunk(roots, "b").name]
     assert (done.root, done.left, done.away) == (str(roots.path / "b"), (), ())
     assert roots.values("b") == [LARGE[0]]
@@ -101,7 +101,7 @@ def test_an_entry_is_fetched(roots: Replicated, damage: Callable[[Path, Random],
         roots.write(b"%d" % n)
     newest = max(int(path.stem) for path in (roots.path / at / "topics/t/journal").iterdir())
     damage(entry(roots, at, newest - back), Random(1))
-    done = roots.log(at).repair("t")
+    done = roots.log(at).topic("t").repair()
     assert done.files == (f"topics/t/journal/{newest - back:020d}.json",)
     assert entry(roots, at, newest - back).read_bytes() == entry(roots, "a", newest - back).read_bytes()
     roots.write(b"3")
@@ -131,7 +131,7 @@ def unreadable_at_b(roots: Replicated, what: str, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("what", ["chunk", "entry"])
 def test_what_lies_on_a_bad_sector_is_fetched(roots: Replicated, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     bad = unreadable_at_b(roots, what, monkeypatch, errno.EIO)
-    done = roots.log("b").repair("t")
+    done = roots.log("b").topic("t").repair()
     assert (done.files, done.left) == ((str(bad.relative_to(roots.path / "b")),), ())
     assert roots.values("b") == [LARGE[0], b"1"]
 
@@ -141,10 +141,10 @@ def test_what_does_not_answer_is_not_replaced(roots: Replicated, monkeypatch: py
     bad = unreadable_at_b(roots, what, monkeypatch, errno.ETIMEDOUT)
     inode = bad.stat().st_ino
     with pytest.raises(OSError, match="injected"):
-        roots.log("b").repair("t")
+        roots.log("b").topic("t").repair()
     assert bad.stat().st_ino == inode
     monkeypatch.undo()
-    assert roots.log("b").repair("t").files == ()
+    assert roots.log("b").topic("t").repair().files == ()
 
 
 def test_inline_frames_are_fetched(roots: Replicated) -> None:
@@ -154,7 +154,7 @@ def test_inline_frames_are_fetched(roots: Replicated) -> None:
     path.write_bytes(path.read_bytes().replace(b"record", b"recorD"))
     with pytest.raises(CorruptionError):
         roots.values("b")
-    assert len(roots.log("b").repair("t").files) == 1
+    assert len(roots.log("b").topic("t").repair().files) == 1
     assert roots.values("b") == [b"record"]
 
 
@@ -170,7 +170,7 @@ def test_an_entry_of_another_history_is_not_taken(roots: Replicated) -> None:
         shutil.copy(entry(other, root, newest - 1), entry(roots, root, newest - 1))
     entry(roots, "m", newest - 1).unlink()
     zero(entry(roots, "b", newest - 1), Random(1))
-    done = roots.log("b").repair("t")
+    done = roots.log("b").topic("t").repair()
     assert done.files == ()
     assert f"{newest - 1:020d}.json" in done.left[0]
 
@@ -190,7 +190,7 @@ def test_segments_are_written_again(fast_path: Path, damage: Callable[[Path, Ran
     expected = [b"0", b"0 again", b"1", b"1 again", b"2", b"2 again", LARGE[0], LARGE[1]]
     damage(segment(roots, "b"), Random(5))
     assert faults(roots, "b")
-    done = roots.log("b").repair("t")
+    done = roots.log("b").topic("t").repair()
     assert done.left == ()
     assert done.ranges
     assert roots.values("b") == expected
@@ -199,7 +199,7 @@ def test_segments_are_written_again(fast_path: Path, damage: Callable[[Path, Ran
     settle_at(roots, "b")
     assert roots.values("b") == [*expected, b"next"]
     roots.clock.advance(DAY_MS)
-    roots.log("b").maintain("t")
+    roots.log("b").topic("t").maintain()
     assert not faults(roots, "b")
 
 
@@ -212,7 +212,7 @@ def test_bytes_that_no_frame_proves_are_fetched(roots: Replicated) -> None:
     data = bytearray(path.read_bytes())
     data[15] ^= 1
     path.write_bytes(data)
-    assert roots.log("b").repair("t").ranges == ((0, 0, 1),)
+    assert roots.log("b").topic("t").repair().ranges == ((0, 0, 1),)
     assert not faults(roots, "b")
 
 
@@ -227,7 +227,7 @@ def test_frames_are_cut_at_what_is_damaged(roots: Replicated) -> None:
     data = path.read_bytes()
     at = data.index(b"1 again")
     path.write_bytes(data[:at] + b"X" + data[at + 1 :])
-    done = roots.log("b").repair("t")
+    done = roots.log("b").topic("t").repair()
     assert done.ranges == ((0, 2, 4),)
     assert roots.values("b") == [b"0", b"0 again", b"1", b"1 again", b"2", b"2 again"]
     assert not faults(roots, "b")
@@ -244,7 +244,7 @@ def test_two_damaged_roots_make_each_other_whole(roots: Replicated) -> None:
         data[data.index(value[100:200])] ^= 1
         path.write_bytes(data)
     for root in "bca":  # b asks a first
-        assert roots.log(root).repair("t").left == ()
+        assert roots.log(root).topic("t").repair().left == ()
         assert roots.values(root) == LARGE[:2]
         assert not faults(roots, root)
 
@@ -255,7 +255,7 @@ def settled_elsewhere(roots: Replicated) -> Path:
     roots.write(LARGE[0], everywhere=True)
     for number in range(3):
         for root in "ac":
-            roots.log(root).maintain("t")
+            roots.log(root).topic("t").maintain()
         roots.clock.advance(DAY_MS)
         roots.write(b"%d" % number, everywhere=True)
     chunks = [list((roots.path / root).glob("topics/t/*/staged/*.chunk")) for root in "abc"]
@@ -270,7 +270,7 @@ def test_a_chunk_that_others_have_settled_is_taken_from_their_segments(fast_path
     zero(settled_elsewhere(roots), Random(1))
     with pytest.raises(CorruptionError):
         roots.values("b")
-    assert roots.log("b").repair("t").left == ()
+    assert roots.log("b").topic("t").repair().left == ()
     assert roots.values("b") == [LARGE[0], b"0", b"1", b"2"]
     assert not faults(roots, "b")
     roots.write(b"more")
@@ -280,7 +280,7 @@ def test_a_chunk_that_others_have_settled_is_taken_from_their_segments(fast_path
 
 def test_maintain_takes_it_from_segments(roots: Replicated) -> None:
     zero(settled_elsewhere(roots), Random(1))
-    roots.log("b").maintain("t")
+    roots.log("b").topic("t").maintain()
     assert roots.values("b") == [LARGE[0], b"0", b"1", b"2"]
 
 
@@ -291,11 +291,11 @@ def test_it_is_taken_from_segments_while_others_write(roots: Replicated, monkeyp
 
     def settled(self: TopicSegments, donor: Storage) -> SettledTopic:
         roots.write(b"meanwhile", everywhere=True)
-        roots.log("a").replicate("t")
+        roots.log("a").replicas.sync("t")
         return settle_there(self, donor)
 
     monkeypatch.setattr(TopicSegments, "settled", settled)
-    done = roots.log("b").repair("t")
+    done = roots.log("b").topic("t").repair()
     assert (done.left, done.away) == ((), ())
 
 
@@ -317,7 +317,7 @@ def test_nothing_is_taken_beyond_what_is_learned(roots: Replicated, monkeypatch:
         return frames(self, partition, *args)
 
     monkeypatch.setattr(copying._Copy, "_frames", gone)
-    done = roots.log("b").repair("t")
+    done = roots.log("b").topic("t").repair()
     assert once
     assert any("run `commitlog replicas sync`" in each for each in done.away)
     topic = roots.at("b")
@@ -334,7 +334,7 @@ def test_what_nobody_has_is_given_up_where_another_has_settled_what_was_before(r
     for root in "abc":
         chunks = (roots.path / root).glob("topics/t/*/staged/*.chunk")
         zero(max(chunks, key=lambda path: path.stat().st_size), Random(1))
-    (given_up,) = roots.log("b").void("t")
+    (given_up,) = roots.log("b").topic("t").void()
     assert (given_up.start, given_up.end) == (2, 3)
 
 
@@ -353,7 +353,7 @@ def test_no_partition_goes_back_that_is_settled_further_than_there(fast_path: Pa
     write_to(roots, LARGE[0], 1, "b")
     write_to(roots, b"1", 0, "b")
     roots.order().pusher.shrink(roots.id_of("c"), "test")
-    roots.log("a").replicate("t")
+    roots.log("a").replicas.sync("t")
     settle_at(roots, "a")
     for path in (roots.path / "a").glob("topics/t/*/staged/*.chunk"):
         path.unlink()  # as its collector does
@@ -366,9 +366,9 @@ def test_no_partition_goes_back_that_is_settled_further_than_there(fast_path: Pa
     for _ in range(4):
         roots.clock.advance(DAY_MS)
         with suppress(CorruptionError, ExceptionGroup):
-            roots.log("b").maintain("t")
+            roots.log("b").topic("t").maintain()
     roots.give_back("a")
-    done = roots.log("b").repair("t")
+    done = roots.log("b").topic("t").repair()
     assert [record.value for record in read_partition(roots.at("b"), 0)] == [b"1", b"2", b"3"]
     if not unknown:
         assert done.left == ()
@@ -385,7 +385,7 @@ def test_an_object_that_partitions_share_is_written_again(
         write_to(roots, b"%d" % partition, partition, "a")
     settle_at(roots, "b")
     damage(segment(roots, "b"), Random(1))
-    assert roots.log("b").repair("t").left == ()
+    assert roots.log("b").topic("t").repair().left == ()
     assert not faults(roots, "b")
     assert roots.values("b") == [b"0", b"1"]
 
@@ -407,9 +407,9 @@ def in_objects(roots: Replicated, partitions: int, *commits: Sequence[int]) -> l
 def test_records_below_the_log_start_that_are_lost_with_an_object_stop_nobody(fast_path: Path) -> None:
     roots = Replicated(fast_path, unknown="b")
     _, second, _ = in_objects(roots, 3, [0, 1, 2], [0, 1, 2], [0, 1, 2])
-    roots.log("a").delete_records("t", {0: 2, 1: 3})
+    roots.log("a").topic("t").delete_records({0: 2, 1: 3})
     second.unlink()
-    assert roots.log("b").repair("t").left == ()
+    assert roots.log("b").topic("t").repair().left == ()
     assert not faults(roots, "b")
     assert roots.values("b") == [b"2-0", b"0-2", b"1-2", b"2-2"]
 
@@ -423,7 +423,7 @@ def test_what_nobody_has_stops_those_of_its_object_alone(fast_path: Path) -> Non
         zero(the_only(list((roots.path / root).glob("topics/t/*/0/*.log"))), Random(1))
     first.unlink()
     third.unlink()
-    done = roots.log("b").repair("t")
+    done = roots.log("b").topic("t").repair()
     lacking, sharing = done.left
     assert "partition 0" in lacking
     assert "are lost with the same object" in sharing
@@ -432,7 +432,7 @@ def test_what_nobody_has_stops_those_of_its_object_alone(fast_path: Path) -> Non
 
 def test_void_takes_it_from_segments_first(roots: Replicated) -> None:
     zero(settled_elsewhere(roots), Random(1))
-    assert roots.log("b").void("t") == ()
+    assert roots.log("b").topic("t").void() == ()
     assert roots.values("b") == [LARGE[0], b"0", b"1", b"2"]
 
 
@@ -446,7 +446,7 @@ def test_a_root_takes_no_more_than_it_has_learned(roots: Replicated) -> None:
     del roots.hooks["b"]
     zero(damaged, Random(1))
     with suppress(CorruptionError):
-        roots.log("b").repair("t")
+        roots.log("b").topic("t").repair()
     topic = roots.at("b")
     head = topic.journal.newest()
     assert head is not None
@@ -459,7 +459,7 @@ def test_nothing_is_given_up_that_a_root_could_not_hand_over(roots: Replicated) 
     for root in "ac":
         zero(segment(roots, root), Random(1))
     with pytest.raises(ReplicaNotAvailableError, match="nothing was voided"):
-        roots.log("b").void("t")
+        roots.log("b").topic("t").void()
 
 
 def voided_by_a_clean_election(roots: Replicated) -> None:
@@ -480,14 +480,14 @@ def test_what_an_election_made_void_is_no_fault(roots: Replicated) -> None:
 
 def test_a_void_below_the_log_start_stays_for_roots_that_have_not_settled_it(roots: Replicated) -> None:
     voided_by_a_clean_election(roots)
-    roots.log("b").delete_records("t", {0: 1})
+    roots.log("b").topic("t").delete_records({0: 1})
     settle_at(roots, "b")
     roots.hooks.clear()
     roots.write(LARGE[1], topic=roots.topic("b"))
     for root in "abc":
         if chunks := list((roots.path / root).glob("topics/t/*/staged/*.chunk")):
             zero(max(chunks), Random(1))
-    (given_up,) = roots.log("b").void("t")
+    (given_up,) = roots.log("b").topic("t").void()
     assert given_up.start == 2
     roots.order("b").state_hw()
     settle_at(roots, "c")
@@ -499,10 +499,10 @@ def test_what_no_root_has_is_named_and_can_be_given_up(roots: Replicated) -> Non
     roots.write(LARGE[0], everywhere=True)
     for root in "abc":
         zero(chunk(roots, root), Random(1))
-    done = roots.log("b").repair("t")
+    done = roots.log("b").topic("t").repair()
     assert (done.files, done.ranges) == ((), ())
     assert "no other root has it" in done.left[0]
-    (given_up,) = roots.log("b").void("t")
+    (given_up,) = roots.log("b").topic("t").void()
     assert (given_up.start, given_up.end) == (0, 1)
 
 
@@ -513,9 +513,9 @@ def test_nothing_is_given_up_that_a_root_may_have_which_is_away(roots: Replicate
         zero(chunk(roots, root), Random(1))
     roots.take_away("c")
     with pytest.raises(ReplicaNotAvailableError, match="may have what is damaged"):
-        roots.log("b").void("t")
+        roots.log("b").topic("t").void()
     roots.give_back("c")
-    assert roots.log("b").void("t") == ()
+    assert roots.log("b").topic("t").void() == ()
     assert roots.values("b") == [LARGE[0]]
 
 
@@ -535,12 +535,12 @@ def test_a_deleted_record_does_not_come_back(roots: Replicated) -> None:
         commit(topic, staged.topic_id, [staged])
         settle_at(roots, "b")
         roots.clock.advance(DAY_MS)
-        roots.log("b").maintain("t")
+        roots.log("b").topic("t").maintain()
     assert roots.values("b") == [b"other", b"last", b"more"]
     settle_at(roots, "a")
     path = segment(roots, "b")
     zero(path, Random(1))
-    assert roots.log("b").repair("t").left == ()
+    assert roots.log("b").topic("t").repair().left == ()
     assert roots.values("b") == [b"old", None, b"other", b"last", b"more"], "not the record without its tombstone"
     assert roots.at("b").settled(topic.newest()[1].topic_id)[1].partition(0).cleaned == 0, "compaction looks again"
     assert not faults(roots, "b")
@@ -556,7 +556,7 @@ def test_a_deleted_record_does_not_come_back_from_a_root_that_was_compacted_furt
         for root in "ab":
             settle_at(roots, root)
         roots.clock.advance(DAY_MS)
-        roots.log("a").maintain("t")
+        roots.log("a").topic("t").maintain()
     here, topic_id = roots.at("b"), topic.newest()[1].topic_id
     spans = [segment_span(here.paths(topic_id), 0, each) for each, _ in segments_of(here, here.settled(topic_id)[1], 0)]
     frames = [(span, located) for span in spans for located in walk(here.storage, span)]
@@ -566,7 +566,7 @@ def test_a_deleted_record_does_not_come_back_from_a_root_that_was_compacted_furt
     data[tombstone.position + 80] ^= 1
     path.write_bytes(data)
     roots.take_away("c")
-    assert roots.log("b").repair("t").left == ()
+    assert roots.log("b").topic("t").repair().left == ()
     assert roots.values("b") == roots.values("a") == [b"other", b"last", b"more"]
     assert not faults(roots, "b")
 
@@ -606,9 +606,9 @@ def test_a_root_that_was_compacted_is_not_taken_for_one_that_was_not(roots: Repl
     topic = roots.at("b")
     damage_frame(roots, "b", topic.settled(topic.newest()[1].topic_id)[1].partition(0).cleaned)
     roots.take_away("c")
-    assert roots.log("b").repair("t").left == ()
+    assert roots.log("b").topic("t").repair().left == ()
     damage_frame(roots, "a", 1)
-    assert roots.log("a").repair("t").left == ()
+    assert roots.log("a").topic("t").repair().left == ()
     values = roots.values("a")
     assert b"old" not in values or None in values
 
@@ -627,10 +627,10 @@ def test_nothing_is_taken_from_a_root_that_was_compacted_beyond_what_is_known_he
     roots.hooks.clear()
     roots.take_away("c")
     damage_frame(roots, "b", 1)
-    done = roots.log("b").repair("t")
+    done = roots.log("b").topic("t").repair()
     assert "run `commitlog replicas sync` first" in done.left[0]
     roots.give_back("c")
-    assert roots.log("b").repair("t").left == ()
+    assert roots.log("b").topic("t").repair().left == ()
     assert roots.values("b") == [b"living", b"x", b"y"]
 
 
@@ -674,7 +674,7 @@ def test_a_round_that_was_cut_off_counts_as_compaction(fast_path: Path, monkeypa
         roots.clock.advance(DAY_MS)
     damage_frame(roots, "b", 1)
     roots.take_away("c")
-    assert roots.log("b").repair("t").left == ()
+    assert roots.log("b").topic("t").repair().left == ()
     values = [value and value[:3] for value in roots.values("b")]
     assert b"old" not in values or None in values
 
@@ -695,7 +695,7 @@ def test_a_manifest_that_is_lost_is_left_and_said(
     assert manifest is not None
     (path,) = (roots.path / "b").glob(f"topics/t/*/manifests/{manifest.name}*")
     damage(path, Random(1))
-    (left,) = roots.log("b").repair("t").left
+    (left,) = roots.log("b").topic("t").repair().left
     assert path.name in left
 
 
@@ -703,7 +703,7 @@ def test_maintain_repairs_what_it_can_not_settle(roots: Replicated) -> None:
     roots.create()
     roots.write(LARGE[0], everywhere=True)
     zero(chunk(roots, "b"), Random(1))
-    roots.log("b").maintain("t")
+    roots.log("b").topic("t").maintain()
     assert roots.values("b") == [LARGE[0]]
     assert not faults(roots, "b")
 
@@ -714,7 +714,7 @@ def test_a_reader_goes_on_after_its_entry_was_replaced(roots: Replicated) -> Non
     reader = roots.at("b")
     sequence = reader.newest()[0].sequence
     zero(entry(roots, "b", sequence), Random(1))
-    roots.log("b").repair("t")
+    roots.log("b").topic("t").repair()
     roots.write(b"1")
     assert reader.newest()[0].sequence > sequence
 
@@ -748,14 +748,14 @@ def test_a_root_that_was_emptied_or_is_of_before_starts_over(roots: Replicated, 
     shutil.rmtree(roots.path / "b")
     if old:
         (roots.path / "copy").rename(roots.path / "b")
-    failed = roots.log().replicate("t").failed
+    failed = roots.log().replicas.sync("t").failed
     assert list(failed) == [before]
     assert ("restored from a copy" if old else "does not answer") in failed[before]
-    roots.log().remove_replicas([str(roots.path / "b")])
+    roots.log().replicas.remove([str(roots.path / "b")])
     if old:
         (roots.path / "b").rename(roots.path / "b.old")
-    roots.log().add_replicas([str(roots.path / "b")])
-    assert roots.log().set_replication_factor("t", 3).failed == {}
+    roots.log().replicas.add([str(roots.path / "b")])
+    assert roots.log().topic("t").set_replication_factor(3).failed == {}
     assert roots.id_of("b") != before
     assert roots.isr() == "abc"
     roots.write(b"2", everywhere=True)
@@ -775,14 +775,14 @@ def without_the_first_entries(roots: Replicated, names: str) -> None:
 def test_entries_that_are_missing_before_the_first_one_are_fetched(roots: Replicated) -> None:
     without_the_first_entries(roots, "c")
     assert "entry 2 of t is missing" in str(faults(roots, "c"))
-    assert roots.log("c").repair("t").left == ()
+    assert roots.log("c").topic("t").repair().left == ()
     assert faults(roots, "c") == ()
     assert roots.values("c") == [b"0", b"1", b"2"]
 
 
 def test_entries_that_no_root_has_before_the_first_one_are_named(roots: Replicated) -> None:
     without_the_first_entries(roots, "abcm")
-    (left,) = roots.log("c").repair("t").left[:1]
+    (left,) = roots.log("c").topic("t").repair().left[:1]
     assert left == "entries 1 to 4 are missing, and not settled, and no other root has them"
 
 
@@ -791,7 +791,7 @@ def test_what_a_root_has_settled_is_not_missing(roots: Replicated) -> None:
     settle_at(roots, "c")
     for sequence in range(1, 5):
         entry(roots, "c", sequence).unlink()
-    done = roots.log("c").repair("t")
+    done = roots.log("c").topic("t").repair()
     assert (done.files, done.left) == ((), ())
 
 
@@ -799,10 +799,10 @@ def test_a_root_that_lists_those_of_before_asks_those_of_now(roots: Replicated) 
     """It was set back to a copy of before another one was replaced."""
     roots.create(config=SMALL)
     shutil.copytree(roots.path / "b", roots.path / "copy")
-    roots.log().remove_replicas([str(roots.path / "c")])
+    roots.log().replicas.remove([str(roots.path / "c")])
     shutil.rmtree(roots.path / "c")
-    roots.log().add_replicas([str(roots.path / "c")])
-    assert roots.log().set_replication_factor("t", 3).failed == {}
+    roots.log().replicas.add([str(roots.path / "c")])
+    assert roots.log().topic("t").set_replication_factor(3).failed == {}
     shutil.rmtree(roots.path / "b")
     (roots.path / "copy").rename(roots.path / "b")
-    assert roots.log("b").repair("t").away == ()
+    assert roots.log("b").topic("t").repair().away == ()

@@ -25,6 +25,7 @@ from uuid import UUID
 import pytest
 
 from pyspark_commitlog import CommitLog, Consumer, Producer, metadata
+from pyspark_commitlog.api.replicas import Replicas
 from pyspark_commitlog.errors import (
     CommitLogError,
     ConflictError,
@@ -61,7 +62,7 @@ def decided_by(path: Path, metadata: str) -> Replicated:
     made.create()
     made.write(b"0")
     commit_offset(made, 1)
-    made.log().alter_defaults({"retention.ms": 1_000})
+    made.log().config.alter({"retention.ms": 1_000})
     return made
 
 
@@ -70,11 +71,11 @@ def at(roots: Replicated, name: str) -> str:
 
 
 def replace(roots: Replicated, old: str = "o", new: str = "p", by: str = "a") -> None:
-    roots.log(by).replace_metadata(at(roots, old), at(roots, new))
+    roots.log(by).replicas.replace_metadata(at(roots, old), at(roots, new))
 
 
 def listed(roots: Replicated, by: str = "a") -> list[str]:
-    return [Path(each.url).name for each in roots.log(by).replicas() if each.metadata]
+    return [Path(each.url).name for each in roots.log(by).replicas.describe() if each.metadata]
 
 
 def goes_on(roots: Replicated, number: int, by: str = "b") -> None:
@@ -85,8 +86,8 @@ def goes_on(roots: Replicated, number: int, by: str = "b") -> None:
     commit_offset(roots, 1 + number % 2, group(roots, by))
     roots.log(by).create_topic(f"t{number}", 1)
     assert f"t{number}" in roots.log("a").topics()
-    roots.log(by).alter_defaults({"retention.ms": number})
-    assert roots.log("c").defaults() == {"retention.ms": str(number)}
+    roots.log(by).config.alter({"retention.ms": number})
+    assert roots.log("c").config.get() == {"retention.ms": str(number)}
 
 
 def test_a_lost_root_is_replaced_and_then_a_second_of_the_old_ones_may_be_lost(roots: Replicated) -> None:
@@ -195,7 +196,7 @@ def test_a_topic_that_is_being_made_by_the_old_set_is_there_once(
 def of_the_old_set(roots: Replicated, by: str = "a") -> CommitLog:
     """Return the log of a process that has read the lists before they were changed, and compares them no more."""
     log = roots.log(by)
-    together = Roots.of(log.storage)
+    together = Roots.of(log.root.storage)
     together.compare()
     return log
 
@@ -227,18 +228,18 @@ def test_what_is_decided_first_with_the_vote_of_the_root_that_was_replaced_count
     with pytest.raises(TopicExistsError):
         late.create_topic("x", 1, {"retention.ms": 5})
     roots.hooks.clear()
-    assert roots.log("c").describe("x").config["retention.ms"] == "7"
+    assert roots.log("c").topic("x").describe().config["retention.ms"] == "7"
 
 
 def test_a_process_of_the_old_set_does_not_take_a_group_for_new(roots: Replicated) -> None:
     """It was made by the next set; the old one has nothing of it, and its majority answers."""
     stale = of_the_old_set(roots)
     replace(roots)
-    handle = roots.log("b").group("fresh")
+    handle = roots.log("b").root.group("fresh")
     topic = handle.topic_state("t")
     handle.advance([Position("t", topic.topic_id, 0, 1, topic.lineage)])
     roots.take_away("n")
-    assert stale.group("fresh").newest().offsets(topic.topic_id) == {0: 1}
+    assert stale.root.group("fresh").newest().offsets(topic.topic_id) == {0: 1}
 
 
 # --- Units that have not moved -------------------------------------------------------------------------------------------
@@ -248,7 +249,7 @@ def pending(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace, and be killed when it was decided and is listed, before a unit has moved."""
     with monkeypatch.context() as patched:
         patched.setattr(metadata, "finish", lambda *_: None)
-        patched.setattr(CommitLog, "replicas", lambda _: ())  # looks at all topics, and moves them
+        patched.setattr(Replicas, "describe", lambda _: ())  # looks at all topics, and moves them
         replace(roots)
     assert Roots.of(roots.storage("b")).listed().former
 
@@ -332,10 +333,10 @@ def test_a_unit_that_has_not_moved_keeps_the_replacement_unfinished(
     roots.hooks["p"] = no_learning
     touch(roots, "e")
     with pytest.raises(ExceptionGroup):
-        roots.log("b").replicate()
+        roots.log("b").replicas.sync()
     assert Roots.of(roots.storage("c")).listed().former
     roots.hooks.clear()
-    roots.log("b").replicate()
+    roots.log("b").replicas.sync()
     assert not Roots.of(roots.storage("c")).listed().former
 
 
@@ -361,15 +362,15 @@ def test_what_is_to_be_moved_is_named_by_a_majority_of_the_old_set(
     assert not (roots.path / "n/topics/x").exists()
     assert chain(roots)
     assert committed_offset(roots) == 1
-    roots.log().alter_defaults({"retention.ms": 5})
+    roots.log().config.alter({"retention.ms": 5})
     roots.log().access.allow("user", "read")
     roots.take_away("m")
     roots.take_away("o")
     with suppress(ExceptionGroup):
-        roots.log("b").replicate()
+        roots.log("b").replicas.sync()
     assert Roots.of(roots.storage("c")).listed().former, "x may be named at m and o"
     roots.give_back("m")
-    roots.log("b").replicate()
+    roots.log("b").replicas.sync()
     roots.take_away("m")
     assert "x" in roots.log().topics()
 
@@ -471,7 +472,7 @@ def test_replicate_finishes_what_was_cut_off(roots: Replicated, monkeypatch: pyt
         replace(roots)
     roots.hooks.clear()
     assert Roots.of(roots.storage("b")).listed().former
-    roots.log("b").replicate()
+    roots.log("b").replicas.sync()
     assert not Roots.of(roots.storage("c")).listed().former
 
 
@@ -611,12 +612,12 @@ def test_a_root_that_was_away_meanwhile_hears_of_it(roots: Replicated) -> None:
 
 def test_roots_that_are_added_meanwhile_bring_no_old_set_back(roots: Replicated) -> None:
     roots.hooks["a"] = once_at("put_if_absent", "replicas/journal", lambda: replace(roots))
-    roots.log().add_replicas([at(roots, "d")])
+    roots.log().replicas.add([at(roots, "d")])
     roots.hooks.clear()
     assert listed(roots, "b") == listed(roots, "d") == ["m", "n", "p"]
     said = [list_at(roots.storage(root)) for root in "abcdmnp"]
     assert [[Path(each.url).name for each in there.metadata] for there in said if there] == [["m", "n", "p"]] * 7
-    assert len(roots.log("d").replicas()) == 7
+    assert len(roots.log("d").replicas.describe()) == 7
 
 
 def test_one_of_five_is_replaced(fast_path: Path) -> None:
@@ -637,7 +638,7 @@ def test_clients_go_on_while_a_disk_is_replaced_and_a_second_one_is_lost(fast_pa
     data = [str(fast_path / disk / "log") for disk in disks]
     for disk in disks:
         (fast_path / disk).mkdir()
-    CommitLog.create_root(data, metadata=[str(fast_path / disk / "meta") for disk in disks])
+    CommitLog.create(data, metadata=[str(fast_path / disk / "meta") for disk in disks])
     log = ",".join(data)
     CommitLog(log).create_topic("t", 1, {"replica.lag.time.max.ms": 300, "min.insync.replicas": 1})
     sent = iter(range(10**6))
@@ -654,7 +655,7 @@ def test_clients_go_on_while_a_disk_is_replaced_and_a_second_one_is_lost(fast_pa
         os.rename(fast_path / "d1", fast_path / "broken")
         assert send() == poll(consumer, 5)
         (fast_path / "d1").mkdir()
-        CommitLog(",".join(data[1:])).replace_metadata(str(fast_path / "d1/meta"), str(fast_path / "d1/meta"))
+        CommitLog(",".join(data[1:])).replicas.replace_metadata(str(fast_path / "d1/meta"), str(fast_path / "d1/meta"))
         assert send() == poll(consumer, 5)
         consumer.commit()
         os.rename(fast_path / "d2", fast_path / "broken2")
@@ -662,13 +663,13 @@ def test_clients_go_on_while_a_disk_is_replaced_and_a_second_one_is_lost(fast_pa
         consumer.commit()
     os.rename(fast_path / "broken2", fast_path / "d2")
     repaired = CommitLog(data[1])  # and its data
-    repaired.remove_replicas([data[0]])
-    repaired.add_replicas([data[0]])
-    assert not repaired.set_replication_factor("t", 3).failed
+    repaired.replicas.remove([data[0]])
+    repaired.replicas.add([data[0]])
+    assert not repaired.topic("t").set_replication_factor(3).failed
     os.rename(fast_path / "d2", fast_path / "broken2")
     for root in (data[0], data[2]):
         there = CommitLog(root)
-        assert [record.value for record in there.read("t", 0, 0, 100)] == [b"%d" % number for number in range(20)]
+        assert [record.value for record in there.topic("t").read(0, 0, 100)] == [b"%d" % number for number in range(20)]
         assert [row.offset for row in there.groups.describe("g").partitions] == [20]
         there.create_topic(f"more-{data.index(root)}", 1)
 
@@ -740,7 +741,7 @@ class Chaos:
 
     def replace(self) -> None:
         log = self.roots.log(self.random.choice("abc"))
-        deciding = [each.url for each in log.replicas() if each.metadata]
+        deciding = [each.url for each in log.replicas.describe() if each.metadata]
         if len(self.asked) < 4 and self.random.random() < 0.6:
             self.asked.append((self.random.choice(deciding), at(self.roots, "pqrs"[len(self.asked)])))
         if not self.asked:
@@ -748,7 +749,7 @@ class Chaos:
         old, new = self.asked[-1]  # perhaps again
         self.roots.hooks[Path(new).name] = self.hook
         with suppress(CommitLogError, OSError):
-            log.replace_metadata(old, new)
+            log.replicas.replace_metadata(old, new)
 
 
 def write_id_of(file: Path) -> str:
@@ -768,7 +769,7 @@ def test_whatever_fails_there_is_one_history(roots: Replicated, seed: int, monke
     for _ in range(8):
         chaos.act()
     roots.hooks.clear()
-    roots.log("b").replicate()
+    roots.log("b").replicas.sync()
     names = listed(roots, "c")
     decided = chain(roots)
     for away in ["", *names]:

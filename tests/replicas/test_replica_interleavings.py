@@ -20,6 +20,7 @@ from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.producers import init_producer
 from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
+from pyspark_commitlog.root_marker import make_root
 from pyspark_commitlog.testing.faults import Hook
 from tests.support.records import batch_of, stage
 from tests.support.replicas import CONFIG, LAG_MS, BoundedClock, Replicated, elect, no_device, once_at, takes_no_entry
@@ -91,7 +92,7 @@ def test_a_producers_row_from_before_an_election_lacks_the_batches_that_one_made
     roots.take_away("a")
     elect(roots, "b")  # the first is void, and the row that of the third
     roots.take_away("b")
-    roots.log("c").elect("t", unclean=True)  # the third is void, and the row that of the second
+    roots.log("c").replicas.elect("t", unclean=True)  # the third is void, and the row that of the second
     topic = roots.topic("c")
     row = topic.writer(topic.newest()[1], name)
     assert row is not None
@@ -182,7 +183,7 @@ def another_root(roots: Replicated, root: str) -> None:
     """Have another root in the place of one; or a bucket was emptied, where nothing refuses a put."""
     roots.take_away(root)
     (roots.path / root).mkdir()
-    roots.log(root).make_root()
+    make_root(roots.log(root).root)
 
 
 def test_another_root_in_the_place_of_one_is_not_filled(roots: Replicated) -> None:
@@ -384,7 +385,7 @@ def test_a_root_that_is_set_back_while_it_learns_has_not_learned(roots: Replicat
     roots.hooks["c"] = once_at("put_if_absent", "/journal/", lambda: _set_back(roots, "c"))
     roots.write(b"2")
     assert roots.isr() == "ab", "after the lag"
-    roots.log("c").repair("t")
+    roots.log("c").topic("t").repair()
     assert roots.order().pusher.join(roots.id_of("c"))
     assert roots.values("c") == [b"0", b"1", b"2"]
 

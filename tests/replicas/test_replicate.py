@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.errors import NotLeaderError, ReplicaNotAvailableError, UnknownTopicError, UsageError
 from tests.support.replicas import LAG_MS, Replicated
 
@@ -31,11 +31,11 @@ def test_a_root_that_answers_again_learns_and_readers_see_all(roots: Replicated)
     roots.write(b"1")
     roots.hooks["c"] = no_device
     roots.write(b"2", acks_all=False)
-    done = roots.log().replicate("t")
+    done = roots.log().replicas.sync("t")
     assert list(done.failed) == [roots.id_of("c")]
     assert not done.hw_raised
     del roots.hooks["c"]
-    done = roots.log().replicate("t")
+    done = roots.log().replicas.sync("t")
     assert (done.failed, done.joined, done.hw_raised) == ({}, (), True)
     assert [roots.values(root) for root in "abc"] == [[b"1", b"2"]] * 3
 
@@ -45,7 +45,7 @@ def test_where_all_is_done_nothing_is_put(roots: Replicated) -> None:
     roots.write(b"1")
     before = entries(roots)
     for _ in range(3):
-        assert not roots.log().replicate("t").hw_raised
+        assert not roots.log().replicas.sync("t").hw_raised
     assert entries(roots) == before
 
 
@@ -54,9 +54,9 @@ def test_a_root_that_is_out_of_sync_is_taken_back(roots: Replicated) -> None:
     roots.take_away("c")
     roots.write(b"1")  # takes c out
     assert roots.isr() == "ab"
-    assert list(roots.log().replicate("t").failed) == [roots.id_of("c")]
+    assert list(roots.log().replicas.sync("t").failed) == [roots.id_of("c")]
     roots.give_back("c")
-    assert roots.log("b").replicate("t").joined == (roots.id_of("c"),)
+    assert roots.log("b").replicas.sync("t").joined == (roots.id_of("c"),)
     assert roots.isr() == "abc"
     assert roots.values("c") == [b"1"]
 
@@ -89,13 +89,13 @@ def test_a_root_that_is_slow_joins_when_little_is_left_to_learn(roots: Replicate
             lags.append(entries(roots) - entries(roots, "c"))
 
     roots.hooks["m"] = look
-    assert roots.log().replicate("t").joined == (roots.id_of("c"),)
+    assert roots.log().replicas.sync("t").joined == (roots.id_of("c"),)
     assert 0 < lags[0] <= 20, lags
 
 
 def test_a_root_that_learns_slower_than_others_write_holds_up_none(roots: Replicated) -> None:
     far_behind(roots, 200)
-    done = roots.log().replicate("t")
+    done = roots.log().replicas.sync("t")
     assert "others write as fast as it learns" in done.failed[roots.id_of("c")]
     assert roots.state().joining == ()
 
@@ -112,7 +112,7 @@ def test_a_root_that_can_not_learn_is_not_made_to_join(roots: Replicated) -> Non
             raise OSError(errno.ENOSPC, "injected: no space left")
 
     roots.hooks["c"] = full
-    assert list(roots.log().replicate("t").failed) == [roots.id_of("c")]
+    assert list(roots.log().replicas.sync("t").failed) == [roots.id_of("c")]
     assert (roots.isr(), roots.state().joining) == ("ab", ())
 
 
@@ -120,27 +120,27 @@ def test_a_leader_that_is_gone_is_replaced(roots: Replicated) -> None:
     roots.create()
     roots.write(b"1")
     roots.take_away("a")
-    done = roots.log("b").replicate("t")
+    done = roots.log("b").replicas.sync("t")
     assert (done.elected, done.leader, roots.leader(), roots.isr()) == (roots.id_of("b"), roots.id_of("b"), "b", "bc")
 
 
 def test_a_root_that_does_not_answer_for_the_lag_is_taken_out(roots: Replicated) -> None:
     roots.create()
     roots.hooks["c"] = no_device
-    assert roots.log().replicate("t").shrunk == ()
+    assert roots.log().replicas.sync("t").shrunk == ()
     roots.clock.advance(LAG_MS)
-    assert roots.log().replicate("t").shrunk == (roots.id_of("c"),)
+    assert roots.log().replicas.sync("t").shrunk == (roots.id_of("c"),)
     assert roots.isr() == "ab"
 
 
 def test_settings_are_copied_to_a_root_that_was_away(roots: Replicated) -> None:
     roots.create()
     roots.take_away("c")
-    roots.log().alter_defaults({"log.retention.hours": 7})
+    roots.log().config.alter({"log.retention.hours": 7})
     roots.give_back("c")
-    assert roots.log("c").defaults() == {}
-    roots.log("b").replicate()
-    assert roots.log("c").defaults() == {"log.retention.hours": "7"}
+    assert roots.log("c").config.get() == {}
+    roots.log("b").replicas.sync()
+    assert roots.log("c").config.get() == {"log.retention.hours": "7"}
 
 
 def test_all_topics_and_deleted_ones_too(roots: Replicated) -> None:
@@ -148,10 +148,10 @@ def test_all_topics_and_deleted_ones_too(roots: Replicated) -> None:
     roots.create(name="u")
     roots.hooks["c"] = no_device
     roots.write(b"1", acks_all=False)
-    roots.log().delete_topic("u")
+    roots.log().topic("u").delete()
     del roots.hooks["c"]
     (roots.path / "m/topics/nobody-s").mkdir()
-    assert [done.topic for done in roots.log().replicate()] == ["t", "u"]
+    assert [done.topic for done in roots.log().replicas.sync()] == ["t", "u"]
     assert roots.values("c") == [b"1"]
     with pytest.raises(UnknownTopicError):
         roots.at("c", "u").newest()
@@ -162,7 +162,7 @@ def test_maintain_replicates_first(roots: Replicated) -> None:
     roots.take_away("c")
     roots.write(b"1")
     roots.give_back("c")
-    assert roots.log("a").maintain("t").settled_records == 1
+    assert roots.log("a").topic("t").maintain().settled_records == 1
     assert roots.isr() == "abc"
     roots.take_away("c")
     roots.write(b"2")
@@ -178,11 +178,11 @@ def test_maintain_settles_without_the_metadata_and_says_what_it_could_not_do(
     roots.write(b"1")
     roots.take_away("m")
     with pytest.raises(ReplicaNotAvailableError):
-        roots.log().replicate("t")
+        roots.log().replicas.sync("t")
     with pytest.raises(ReplicaNotAvailableError):
-        roots.log("a").maintain("t")
+        roots.log("a").topic("t").maintain()
     assert "not replicated" in caplog.text
-    assert roots.log("a").describe("t").partitions[0].unsettled == 0
+    assert roots.log("a").topic("t").describe().partitions[0].unsettled == 0
 
 
 def test_a_lead_is_handed_over_without_loss(roots: Replicated) -> None:
@@ -191,7 +191,7 @@ def test_a_lead_is_handed_over_without_loss(roots: Replicated) -> None:
     roots.hooks["b"] = roots.hooks["c"] = no_device
     roots.write(b"2", acks_all=False)  # on the leader alone
     roots.hooks.clear()
-    assert roots.log("c").elect("t", roots.id_of("b")) == roots.id_of("b")
+    assert roots.log("c").replicas.elect("t", roots.id_of("b")) == roots.id_of("b")
     assert (roots.leader(), roots.isr(), roots.state().why) == ("b", "abc", "it was asked for")
     assert [roots.values(root) for root in "abc"] == [[b"1", b"2"]] * 3
     roots.write(b"3")
@@ -201,18 +201,18 @@ def test_a_lead_is_handed_over_without_loss(roots: Replicated) -> None:
 def test_a_root_is_named_by_its_id_or_its_place(roots: Replicated) -> None:
     roots.create()
     log = roots.log()
-    assert log.elect("t", str(roots.path / "c")) == roots.id_of("c")
+    assert log.replicas.elect("t", str(roots.path / "c")) == roots.id_of("c")
     epoch = roots.state().leader_epoch
-    assert log.elect("t", f"{roots.path}/c/") == roots.id_of("c"), "it leads already"
+    assert log.replicas.elect("t", f"{roots.path}/c/") == roots.id_of("c"), "it leads already"
     assert roots.state().leader_epoch == epoch
-    assert log.elect("t") in (roots.id_of("a"), roots.id_of("b"))
+    assert log.replicas.elect("t") in (roots.id_of("a"), roots.id_of("b"))
     with pytest.raises(UsageError, match="none of the roots"):
-        log.elect("t", str(roots.path / "m"))
+        log.replicas.elect("t", str(roots.path / "m"))
     with pytest.raises(UnknownTopicError):
-        log.elect("nobody")
-    log.delete_topic("t")
+        log.replicas.elect("nobody")
+    log.topic("t").delete()
     with pytest.raises(UnknownTopicError):
-        log.elect("t")
+        log.replicas.elect("t")
 
 
 def test_only_who_is_in_sync_can_lead(roots: Replicated) -> None:
@@ -221,14 +221,14 @@ def test_only_who_is_in_sync_can_lead(roots: Replicated) -> None:
     roots.write(b"1")
     roots.give_back("c")
     with pytest.raises(NotLeaderError, match="not in sync"):
-        roots.log().elect("t", roots.id_of("c"))
+        roots.log().replicas.elect("t", roots.id_of("c"))
     assert roots.leader() == "a"
 
 
 def test_a_root_that_stands_alone_has_nothing_to_replicate(tmp_path: Path) -> None:
     log = CommitLog(str(tmp_path / "root"))
     log.create_topic("t")
-    for act in (log.replicate, lambda: log.replicate("t"), lambda: log.elect("t")):
+    for act in (log.replicas.sync, lambda: log.replicas.sync("t"), lambda: log.replicas.elect("t")):
         with pytest.raises(UsageError, match="stands alone"):
             act()
 
@@ -238,15 +238,15 @@ def test_nothing_is_decided_at_a_metadata_root_that_is_no_more_what_it_was(roots
     roots.create()
     roots.write(b"1")
     log, topic = roots.log(), roots.topic()
-    log.replicate("t")
+    log.replicas.sync("t")
     roots.write(b"2", topic=topic)
     roots.take_away("m")
     (roots.path / "m").mkdir()
     for act in (
         lambda: log.create_topic("u"),
         lambda: log.create_topic("t"),
-        lambda: log.elect("t"),
-        lambda: log.replicate("t"),
+        lambda: log.replicas.elect("t"),
+        lambda: log.replicas.sync("t"),
         lambda: roots.write(b"3", topic=topic),
     ):
         with pytest.raises(ReplicaNotAvailableError):

@@ -127,7 +127,7 @@ def test_an_emptied_root_is_not_the_replica_that_it_was(roots: Replicated) -> No
     topic = roots.create()
     roots.write(b"1")
     roots.take_away("c")
-    from pyspark_commitlog.commit_log import CommitLog
+    from pyspark_commitlog.api.commit_log import CommitLog
 
     CommitLog(str(roots.path / "c")).create_topic("other")
     with pytest.raises(ReplicaNotAvailableError, match="another root now"):
@@ -138,16 +138,16 @@ def test_each_root_settles_for_itself(roots: Replicated) -> None:
     roots.create()
     roots.write(b"1")
     for root in "abc":
-        assert roots.log(root).maintain("t").settled_records == 1
+        assert roots.log(root).topic("t").maintain().settled_records == 1
     roots.write(b"2")
     assert [roots.values(root) for root in "abc"] == [[b"1", b"2"]] * 3
 
 
 def test_one_root_under_two_names_is_refused(roots: Replicated, tmp_path: Path) -> None:
-    from pyspark_commitlog.commit_log import CommitLog
+    from pyspark_commitlog.api.commit_log import CommitLog
 
     (tmp_path / "a").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "a")
     with pytest.raises(UsageError, match="one directory"):
-        CommitLog.create_root([str(tmp_path / "a"), str(tmp_path / "link")])
+        CommitLog.create([str(tmp_path / "a"), str(tmp_path / "link")])
     assert not (tmp_path / "a" / "commitlog.json").exists()

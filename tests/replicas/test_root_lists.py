@@ -34,7 +34,7 @@ def roots(tmp_path: Path) -> Replicated:
 
 
 def add(roots: Replicated, *names: str, at: str = "a") -> None:
-    roots.log(at).add_replicas([str(roots.path / name) for name in names])
+    roots.log(at).replicas.add([str(roots.path / name) for name in names])
 
 
 def known(roots: Replicated, root: str) -> str:
@@ -133,7 +133,7 @@ def test_a_root_that_does_not_answer_takes_the_list_of_the_others(roots: Replica
 def test_a_process_knows_its_root_again_that_was_taken_out_emptied_and_added(roots: Replicated, added: bool) -> None:
     together = Roots(roots.storage("b"))
     before = together.own_id(), together.listed()
-    roots.log("a").remove_replicas([str(roots.path / "b")])
+    roots.log("a").replicas.remove([str(roots.path / "b")])
     if not added:
         with pytest.raises(ReplicaNotAvailableError, match="was given up"):
             together.compare(again=True)
@@ -149,7 +149,7 @@ def test_a_root_goes_by_the_newest_list_of_all(roots: Replicated) -> None:
     """It was taken out, added again and set back; the first root that it asks was set back to when it was out."""
     add(roots, "d")
     keep(roots, "d")
-    roots.log("a").remove_replicas([str(roots.path / "d")])
+    roots.log("a").replicas.remove([str(roots.path / "d")])
     keep(roots, "a")
     add(roots, "d")
     set_back(roots, "a")
@@ -185,7 +185,7 @@ def test_other_roots_are_added_after_one_was_cut_off(roots: Replicated, root: st
 def test_a_root_is_taken_out_once_the_metadata_root_says_so(roots: Replicated, root: str) -> None:
     roots.hooks[root] = no_list
     with pytest.raises(CUT_OFF):
-        roots.log("b").remove_replicas([str(roots.path / "c")])
+        roots.log("b").replicas.remove([str(roots.path / "c")])
     roots.hooks.clear()
     assert {known(roots, each) for each in "abm"} == {"abc" if root == "m" else "ab"}
 
@@ -193,7 +193,7 @@ def test_a_root_is_taken_out_once_the_metadata_root_says_so(roots: Replicated, r
 @pytest.mark.parametrize("own", "abm")
 def test_a_root_that_is_taken_out_is_told(roots: Replicated, own: str) -> None:
     add(roots, "d")
-    roots.log(own).remove_replicas([str(roots.path / "d")])
+    roots.log(own).replicas.remove([str(roots.path / "d")])
     assert {len(Roots(roots.storage(each)).listed().data) for each in "abcdm"} == {3}
 
 
@@ -216,7 +216,7 @@ def test_a_metadata_root_that_is_given_up_is_not_gone_by_whatever_it_lists(roots
             add(roots, name, at="m")
     roots.hooks.clear()
     roots.take_away("m")
-    roots.log("a").recover(str(roots.path / "n"), [str(roots.path / "m")], execute=True)
+    roots.log("a").replicas.recover(str(roots.path / "n"), [str(roots.path / "m")], execute=True)
     roots.give_back("m")
     assert {known(roots, each) for each in "abcn"} == {"abc"}
     for root in "md":
@@ -229,9 +229,9 @@ def test_recover_goes_on_with_the_list_that_it_has_begun(roots: Replicated) -> N
     roots.hooks["b"] = no_list
     for _ in range(2):
         with pytest.raises(CUT_OFF):
-            roots.log("a").recover(str(roots.path / "n"), [str(roots.path / "m")], execute=True)
+            roots.log("a").replicas.recover(str(roots.path / "n"), [str(roots.path / "m")], execute=True)
     roots.hooks.clear()
-    roots.log("b").recover(str(roots.path / "n"), [str(roots.path / "m")], execute=True)
+    roots.log("b").replicas.recover(str(roots.path / "n"), [str(roots.path / "m")], execute=True)
     lists = [Roots(roots.storage(each)).listed() for each in "abcn"]
     assert len(set(lists)) == 1
 
@@ -240,6 +240,6 @@ def test_recover_has_the_next_metadata_root_list_it_first(roots: Replicated) -> 
     roots.take_away("m")
     roots.hooks["c"] = no_list
     with pytest.raises(CUT_OFF):
-        roots.log("a").recover(str(roots.path / "c"), [str(roots.path / "m")], execute=True)
+        roots.log("a").replicas.recover(str(roots.path / "c"), [str(roots.path / "m")], execute=True)
     roots.hooks.clear()
     assert {Roots(roots.storage(each)).listed().order for each in "abc"} == {(0, 1)}

@@ -49,9 +49,9 @@ def take_out(roots: Replicated, root: str, to: str | None = None) -> None:
     log = roots.log("a")
     place = str(roots.path / root)
     if to is None:
-        log.remove_replicas([place])
+        log.replicas.remove([place])
     else:
-        log.move_replicas(place, str(roots.path / to))
+        log.replicas.move(place, str(roots.path / to))
     roots.names = roots.names.replace(root, "")
 
 
@@ -96,7 +96,7 @@ def test_one_that_is_away_keeps_no_other(tmp_path: Path) -> None:
     add_replicas(roots.order(), [c])
     roots.take_away("c")
     with pytest.raises(ReplicaNotAvailableError, match="does not answer"):
-        roots.log("a").remove_replicas([b])
+        roots.log("a").replicas.remove([b])
     assert b not in roots.state().replicas
 
 
@@ -140,7 +140,7 @@ def test_a_root_that_has_a_replica_already_takes_no_other_one(tmp_path: Path) ->
     take_out(roots, "b", to="c")
     assert (holding(roots), roots.isr()) == ("acd", "acd")
     with pytest.raises(UsageError, match="can't get the replicas of others"):
-        roots.log("a").remove_replicas([str(tmp_path / "d")], to=str(tmp_path / "d"))
+        roots.log("a").replicas.remove([str(tmp_path / "d")], to=str(tmp_path / "d"))
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -158,7 +158,7 @@ def test_a_root_that_helps_nobody_goes_though_another_one_lags(tmp_path: Path, l
     elif roots.isr() != "a":
         raise AssertionError("the scene")
     with suppress(CommitLogError):  # a full root can't be given the list without it
-        roots.log("a").remove_replicas([b])
+        roots.log("a").replicas.remove([b])
     assert b not in roots.state().replicas
 
 
@@ -168,7 +168,7 @@ def test_a_root_that_is_lost_goes_though_the_one_in_its_place_lags(tmp_path: Pat
     roots.take_away("b")
     roots.hooks["c"] = takes_no_entry
     with suppress(CommitLogError):
-        roots.log("a").remove_replicas([b])
+        roots.log("a").replicas.remove([b])
     roots.names = "ac"
     assert (holding(roots), roots.isr()) == ("ac", "a")
 
@@ -178,7 +178,7 @@ def test_a_root_that_goes_too_gets_no_replica(tmp_path: Path) -> None:
     roots.hooks["c"] = takes_no_entry
     b, c = roots.id_of("b"), roots.id_of("c")
     with suppress(CommitLogError):  # that root can't be given the list without it
-        roots.log("a").remove_replicas([b, c])
+        roots.log("a").replicas.remove([b, c])
     assert b not in roots.state().replicas
     assert roots.id_of("d") in roots.state().isr
 
@@ -209,7 +209,7 @@ def test_of_roots_that_are_taken_out_together_none_waits_for_the_other(tmp_path:
     roots.order().pusher.shrink(c, "a test")
     roots.hooks["c"] = takes_no_entry
     with suppress(CommitLogError):
-        roots.log("a").remove_replicas([b, c])
+        roots.log("a").replicas.remove([b, c])
     assert b not in roots.state().replicas
 
 
@@ -221,14 +221,14 @@ def test_a_group_gives_up_a_replica_on_a_root_that_is_not_listed_any_more(
     gone, remove_root = roots.id_of("b"), replication.remove_root
 
     def beside(together: Roots, root: str) -> None:
-        roots.log("c").replicate()
+        roots.log("c").replicas.sync()
         remove_root(together, root)
 
     with monkeypatch.context() as patch:
         patch.setattr(replication, "remove_root", beside)
         take_out(roots, "b")
     assert gone in of_group(roots), "the scene"
-    roots.log("a").replicate()
+    roots.log("a").replicas.sync()
     assert gone not in of_group(roots)
     roots.write(b"1")
     commit_offset(roots, 2)
@@ -240,7 +240,7 @@ def test_a_replica_stays_on_a_root_that_this_process_has_not_read_of(tmp_path: P
     commit_offset(roots, 1)
     late = group(roots).journal.order()
     late.places.roots.compare()
-    roots.log("b").add_replicas([str(tmp_path / "c")])
+    roots.log("b").replicas.add([str(tmp_path / "c")])
     roots.names = "abc"
     before = newest_of_group(roots)
     assert roots.id_of("c") in state_of(before.entry).replicas, "the scene"

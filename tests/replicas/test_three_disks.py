@@ -23,7 +23,7 @@ def made(path: Path) -> str:
     data = [str(path / disk / "log") for disk in DISKS]
     for disk in DISKS:
         (path / disk).mkdir()
-    CommitLog.create_root(data, metadata=[str(path / disk / "meta") for disk in DISKS])
+    CommitLog.create(data, metadata=[str(path / disk / "meta") for disk in DISKS])
     CommitLog(data[0]).create_topic("t", 1, CONFIG)
     return ",".join(data)
 
@@ -55,11 +55,11 @@ def test_any_disk_may_be_lost(fast_path: Path, disk: str) -> None:
         consumer.commit()
     for each in left:
         there = CommitLog(str(fast_path / each / "log"))
-        assert [record.value for record in there.read("t", 0, 0, 100)] == values(0, 15)
+        assert [record.value for record in there.topic("t").read(0, 0, 100)] == values(0, 15)
         assert [row.offset for row in there.groups.describe("g").partitions] == [15]
     there.create_topic("more", 1)
-    there.alter_defaults({"retention.ms": 12_345})
-    assert CommitLog(str(fast_path / left[0] / "log")).defaults() == {"retention.ms": "12345"}
+    there.config.alter({"retention.ms": 12_345})
+    assert CommitLog(str(fast_path / left[0] / "log")).config.get() == {"retention.ms": "12345"}
     assert not (fast_path / disk).exists(), "nothing is made where it was mounted"
 
 
@@ -73,12 +73,12 @@ def test_each_disk_in_turn(fast_path: Path) -> None:
             assert poll(consumer, 5) == values(turn * 5)
             consumer.commit()
         os.rename(fast_path / "away", fast_path / disk)
-        replicated = CommitLog(str(fast_path / disk / "log")).replicate()
+        replicated = CommitLog(str(fast_path / disk / "log")).replicas.sync()
         assert [dict(row.failed) for row in replicated] == [{}]
         assert [len(row.isr) for row in replicated] == [3]
     for disk in DISKS:
         there = CommitLog(str(fast_path / disk / "log"))
-        assert [record.value for record in there.read("t", 0, 0, 100)] == values(0, 15)
+        assert [record.value for record in there.topic("t").read(0, 0, 100)] == values(0, 15)
         assert [row.offset for row in there.groups.describe("g").partitions] == [15]
-        assert not there.verify_root().faults
-        assert not there.verify_root().unnamed
+        assert not there.verify().faults
+        assert not there.verify().unnamed

@@ -43,7 +43,7 @@ def leave_behind(roots: Replicated, *lost: bytes, writer: Transaction | None = N
 
 
 def unclean(roots: Replicated, root: str = "b") -> None:
-    roots.log(root).elect("t", unclean=True)
+    roots.log(root).replicas.elect("t", unclean=True)
 
 
 def test_only_when_asked_a_root_leads_that_is_not_in_sync_and_what_it_lacks_is_a_gap(
@@ -52,18 +52,18 @@ def test_only_when_asked_a_root_leads_that_is_not_in_sync_and_what_it_lacks_is_a
     roots.create()
     leave_behind(roots, LARGE)
     with pytest.raises(NotLeaderError):
-        roots.log("b").elect("t")
+        roots.log("b").replicas.elect("t")
     with pytest.raises(NotLeaderError):
-        roots.log("b").elect("t", str(roots.path / "b"))
+        roots.log("b").replicas.elect("t", str(roots.path / "b"))
     assert "UNCLEAN" not in caplog.text
-    roots.log("b").elect("t", str(roots.path / "b"), unclean=True)
+    roots.log("b").replicas.elect("t", str(roots.path / "b"), unclean=True)
     assert "UNCLEAN" in caplog.text
     assert (roots.leader(), roots.isr(), roots.state().why) == ("b", "b", "unclean: it was asked for")
     roots.write(b"2", topic=roots.topic("b"))
     topic = roots.at("b")
     assert topic.newest()[1].log_end == (3,), "offset 1 is not used again"
     assert roots.values("b") == [b"0", b"2"]
-    roots.log("b").replicate("t")
+    roots.log("b").replicas.sync("t")
     assert roots.values("c") == [b"0", b"2"]
 
 
@@ -72,7 +72,7 @@ def test_the_old_leader_comes_back_and_joins(roots: Replicated) -> None:
     leave_behind(roots, LARGE)
     unclean(roots)
     roots.give_back("a")
-    roots.log("b").replicate("t")
+    roots.log("b").replicas.sync("t")
     roots.write(b"2", topic=roots.topic("b"))
     assert roots.isr() == "abc"
     assert [roots.values(root) for root in "abc"] == [[b"0", b"2"]] * 3
@@ -155,7 +155,7 @@ def test_a_settler_waits_there_and_publishes_no_damage(roots: Replicated) -> Non
         settle(topic, topic.newest()[1].topic_id)
     assert not topic.damaged(topic.newest()[1].topic_id)
     roots.hooks.clear()
-    roots.log("b").replicate("t")
+    roots.log("b").replicas.sync("t")
     topic = roots.at("b")
     assert settle(topic, topic.newest()[1].topic_id).complete
     assert roots.values("b") == [b"0"]
@@ -169,7 +169,7 @@ def test_a_root_that_can_never_learn_does_not_lead(tmp_path: Path, wiped: bool, 
     for gone in "ab":
         roots.take_away(gone)
     with pytest.raises(NotLeaderError, match=why):
-        roots.log("c").elect("t", unclean=True)
+        roots.log("c").replicas.elect("t", unclean=True)
     assert roots.state().leader_epoch == epoch
     for back in "ab":
         roots.give_back(back)

@@ -60,7 +60,7 @@ def lead_alone(roots: Replicated) -> None:
 def lose(roots: Replicated) -> None:
     """Have a vanish, and b elected, which lacks what a alone had; write ``3`` there."""
     roots.take_away("a")
-    roots.log("b").elect("t", unclean=True)
+    roots.log("b").replicas.elect("t", unclean=True)
     roots.write(b"3", topic=roots.topic("b"))
 
 
@@ -114,7 +114,7 @@ def test_an_unclean_election_says_what_it_lost_and_a_clean_one_does_not(roots: R
     now = roots.clock.now_ms()
     assert lost == LostOffsets(lost.entry, 1, now, roots.id_of("b"), (Void(0, 1, 3),))
     assert roots.at("b").journal.read(lost.entry).entry.kind == "unclean"
-    roots.log("b").replicate("t")
+    roots.log("b").replicas.sync("t")
     for root in "bc":
         assert roots.at(root).newest()[1].lost == (lost,), "it stays"
 
@@ -131,7 +131,7 @@ def test_so_does_recover(roots: Replicated) -> None:
     for root in "mab":
         roots.take_away(root)
     lost = [str(roots.path / root) for root in "mab"]
-    (found,) = roots.log("c").recover(str(roots.path / "n"), lost, execute=True)
+    (found,) = roots.log("c").replicas.recover(str(roots.path / "n"), lost, execute=True)
     assert (found.gone, dict(found.failed)) == (((0, 1, 3),), {})
     (said,) = roots.at("c").newest()[1].lost
     assert (said.epoch, said.root, said.ranges) == (1, found.root, (Void(0, 1, 3),))
@@ -168,7 +168,7 @@ def test_a_reader_warns_of_what_an_unclean_election_lost(roots: Replicated, capl
     assert roots.values("b") == [b"0", b"3"]
     (told,) = warnings(caplog)
     assert "by the unclean election of root" in told
-    roots.log("b").replicate("t")
+    roots.log("b").replicas.sync("t")
     assert settle(roots.at("b"), roots.at("b").newest()[1].topic_id).complete
     assert roots.values("b") == [b"0", b"3"]
     assert warnings(caplog) == [told], "in segments, too"
@@ -179,7 +179,7 @@ def test_a_reader_warns_of_what_an_operator_voided_of_a_topic_with_replicas(
 ) -> None:
     roots.write(b"0")
     roots.write(LARGE, LARGE, everywhere=True)
-    roots.log().void("t", {0: (1, 3)}, force=True)
+    roots.log().topic("t").void({0: (1, 3)}, force=True)
     caplog.clear()
     assert roots.values("a") == [b"0"]
     (told,) = warnings(caplog)
@@ -246,7 +246,7 @@ def test_a_query_that_is_told_moves_on_without_new_records(roots: Replicated) ->
     query = Query(roots)
     query.run()
     roots.take_away("a")
-    roots.log("b").elect("t", unclean=True)
+    roots.log("b").replicas.elect("t", unclean=True)
     query.run(strict=False)
     query.run()
 
@@ -301,7 +301,7 @@ def test_a_task_that_looks_again_finds_it_where_it_is_settled_by_then(roots: Rep
     topic_id = roots.at("a").newest()[1].topic_id
     before = read_view(roots.at("a"), topic_id)
     lose(roots)
-    roots.log("b").replicate("t")
+    roots.log("b").replicas.sync("t")
     assert settle(roots.at("b"), topic_id).complete
     for entry in (roots.path / "b/topics/t/journal").iterdir():
         if entry.suffix == ".json" and int(entry.stem) <= before.newest.sequence:
@@ -364,7 +364,7 @@ def test_a_query_that_starts_where_a_group_is_is_told_what_the_group_read(
 def test_a_checkpoint_is_set_as_a_whole_where_a_loss_was_not_reported_yet(roots: Replicated) -> None:
     """It has one mark for all partitions of a topic: with a new one the other's loss would go unnoticed."""
     roots.log().create_topic("u", 2, CONFIG)
-    roots.log().elect("u", str(roots.path / "a"))
+    roots.log().replicas.elect("u", str(roots.path / "a"))
     for root in "bc":
         roots.order(name="u").pusher.shrink(roots.id_of(root), "test")
     topic = roots.topic(name="u")
@@ -373,13 +373,13 @@ def test_a_checkpoint_is_set_as_a_whole_where_a_loss_was_not_reported_yet(roots:
     query = Query(roots, subscribe="u")
     query.run()
     roots.take_away("a")
-    roots.log("b").elect("u", unclean=True)
+    roots.log("b").replicas.elect("u", unclean=True)
     log, (planned,) = roots.log("b"), query.checkpoint.planned
     checkpoint = QueryCheckpoint(0, True, ("v1", "{}", planned), "offsets/0")
     target = Target(Way.SHIFT, 0)
     with pytest.raises(UsageError, match=r"partition 1: offsets 0 to 0, .* set the offsets of all its partitions"):
-        moved_checkpoint(log, checkpoint, {"u": [0]}, target)
-    changed, _ = moved_checkpoint(log, checkpoint, None, target)
+        moved_checkpoint(log.root, checkpoint, {"u": [0]}, target)
+    changed, _ = moved_checkpoint(log.root, checkpoint, None, target)
     query.checkpoint.planned = [changed.lines[2]]
     query.run()
 
@@ -437,7 +437,7 @@ def test_frames_that_a_process_keeps_are_not_handed_out_once_they_are_lost(roots
         assert poll(each, 3) == [b"0", LARGE, LARGE]
         lose(roots)
         roots.give_back("a")
-        roots.log("b").replicate("t")
+        roots.log("b").replicas.sync("t")
         assert poll(each, 1) == [b"3"]
         each.seek(PLACE, 0)
         assert poll(each, 2) == [b"0", b"3"]
@@ -450,5 +450,5 @@ def test_rows_that_a_consumer_has_fetched_are_not_handed_out_once_they_are_lost(
         assert [record.value for record in each.poll(10)] == [b"0", LARGE]
         lose(roots)
         roots.give_back("a")
-        roots.log("b").replicate("t")
+        roots.log("b").replicas.sync("t")
         assert poll(each, 1) == [b"3"]

@@ -59,7 +59,7 @@ def grown(path: Path) -> Replicated:
     quick(roots.at("a"), LARGE)
     assert roots.at("a").newest()[1].unsynced_from is not None
     add(roots)
-    roots.log("a").set_replication_factor("t", 3)
+    roots.log("a").topic("t").set_replication_factor(3)
     assert roots.isr() == "abc"
     return roots
 
@@ -105,7 +105,7 @@ def test_what_rots_at_one_root_is_fetched_from_another(
     for other in "abc".replace(root, ""):
         settle_at(roots, other)
         assert roots.values(other) == [b"0", b"1", LARGE]
-    roots.log(root).maintain("t")
+    roots.log(root).topic("t").maintain()
     assert roots.values(root) == [b"0", b"1", LARGE]
     assert roots.at(root).newest()[1].voids == ()
     roots.write(b"2")
@@ -117,7 +117,7 @@ def test_what_no_root_has_is_said_and_can_be_given_up(fast_path: Path) -> None:
     quick(roots.at("a"), LARGE)
     add(roots)
     zero(chunk(roots, "a"), Random(1))
-    done = roots.log("a").set_replication_factor("t", 3)
+    done = roots.log("a").topic("t").set_replication_factor(3)
     assert len(done.failed) == 2
     assert all("partition 0 is damaged, so nothing is copied from there" in why for why in done.failed.values())
     assert all("`commitlog replicas repair " in why for why in done.failed.values())
@@ -127,10 +127,10 @@ def test_what_no_root_has_is_said_and_can_be_given_up(fast_path: Path) -> None:
         settle_at(roots, "a")
     with pytest.raises(KafkaStorageError, match="commitlog void"):
         roots.write(b"2")
-    assert roots.log("a").repair("t").left
-    (given_up,) = roots.log("a").void("t")
+    assert roots.log("a").topic("t").repair().left
+    (given_up,) = roots.log("a").topic("t").void()
     assert (given_up.start, given_up.end) == (2, 3)
-    assert not roots.log("a").replicate("t").failed
+    assert not roots.log("a").replicas.sync("t").failed
     roots.write(b"3")
     for root in "abc":
         settle_at(roots, root)
@@ -146,6 +146,6 @@ def test_a_settler_voids_nothing_of_a_topic_that_has_replicas_by_now(fast_path: 
     zero(chunk(roots, "a"), Random(1))
     topic = roots.at("a")
     topic_id = topic.newest()[1].topic_id
-    roots.log("a").set_replication_factor("t", 3)
+    roots.log("a").topic("t").set_replication_factor(3)
     assert not void_unsynced(topic, topic_id)
     assert roots.at("a").newest()[1].voids == ()

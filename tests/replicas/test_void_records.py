@@ -26,8 +26,8 @@ from typing import Any
 
 import pytest
 
+from pyspark_commitlog.api.repair import drop_void_records
 from pyspark_commitlog.config import DAY_MS
-from pyspark_commitlog.copying.copy import copy_topics
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.log.late_voids import is_misled, late_voids, with_voids_at
 from pyspark_commitlog.log.maintain import compact as compaction
@@ -38,7 +38,6 @@ from pyspark_commitlog.log.settle_state import Active, SettledPartition
 from pyspark_commitlog.log.state import LostOffsets, TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.repairing import drop_void_records
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.damage import zero
@@ -84,13 +83,13 @@ def lost_uncleanly(
         roots.clock.advance(DAY_MS)
     compact_at(roots, "a")
     roots.take_away("a")
-    roots.log("b").elect("t", unclean=True)
+    roots.log("b").replicas.elect("t", unclean=True)
     write_key(roots, b"2", b"other", "b", partitions - 1)
     roots.give_back("a")
     if partitions > 1:
         return
-    roots.log("b").replicate("t")
-    roots.log("c").replicate("t")
+    roots.log("b").replicas.sync("t")
+    roots.log("c").replicas.sync("t")
     assert roots.values("b") == [b"0", b"2"]
 
 
@@ -114,7 +113,7 @@ def test_what_became_void_after_it_was_settled_is_dropped(fast_path: Path, unkno
     assert void_here(roots, "a") == {1, 2}
     roots.take_away("b")
     roots.take_away("c")
-    roots.log("a").maintain("t")
+    roots.log("a").topic("t").maintain()
     assert void_here(roots, "a") == set(), "its own frames have the rest"
     assert roots.values("a") == [b"0", b"2"]
     assert not faults(roots, "a")
@@ -127,7 +126,7 @@ def test_what_a_void_record_superseded_is_fetched(fast_path: Path, unknown: str)
     lost_uncleanly(roots, config=COMPACTED, key=b"key")
     settle_at(roots, "a")
     assert roots.values("a") == [b"2"], "it is not there yet"
-    roots.log("a").maintain("t")
+    roots.log("a").topic("t").maintain()
     assert roots.values("a") == roots.values("b") == [b"0", b"2"]
     assert void_here(roots, "a") == set()
     assert not faults(roots, "a")
@@ -139,7 +138,7 @@ def test_nothing_is_compacted_by_a_void_record(roots: Replicated, caplog: pytest
     roots.clock.advance(DAY_MS)
     for root in "bc":
         roots.take_away(root)
-    roots.log("a").maintain("t")
+    roots.log("a").topic("t").maintain()
     topic = roots.at("a")
     cleaned = topic.settled(topic.newest()[1].topic_id)[1].partition(0).cleaned
     assert "is not compacted there" in caplog.text
@@ -155,11 +154,11 @@ def test_nothing_is_taken_from_a_root_that_lacks_what_a_void_record_superseded(r
         settle_at(roots, root)
     roots.take_away("c")
     zero(segment(roots, "b"), Random(1))
-    done = roots.log("b").repair("t")
+    done = roots.log("b").topic("t").repair()
     assert "run `commitlog maintain` at that root first" in " ".join(done.left)
     roots.give_back("c")
-    roots.log("a").maintain("t")
-    assert roots.log("b").repair("t").left == ()
+    roots.log("a").topic("t").maintain()
+    assert roots.log("b").topic("t").repair().left == ()
     assert roots.values("b") == [b"0", b"2"]
 
 
@@ -193,7 +192,7 @@ def test_what_is_void_is_not_fetched(roots: Replicated) -> None:
         settle_at(roots, root)
     roots.take_away("c")
     zero(segment(roots, "b"), Random(1))
-    roots.log("b").repair("t")
+    roots.log("b").topic("t").repair()
     assert roots.values("b") == [b"0", b"2"]
     assert void_here(roots, "b") == set()
     assert not faults(roots, "b")
@@ -222,18 +221,18 @@ def test_nothing_is_taken_from_a_root_that_has_not_learned_the_election(roots: R
         path.unlink()  # as its collector does
     roots.take_away("a")
     roots.take_away("c")
-    roots.log("b").elect("t", unclean=True)
+    roots.log("b").replicas.elect("t", unclean=True)
     write_key(roots, b"2", b"other", "b")
     roots.give_back("a")
     zero(max((roots.path / "b").glob("topics/t/*/staged/*.chunk"), key=lambda path: path.stat().st_size), Random(1))
-    done = roots.log("b").repair("t")
+    done = roots.log("b").topic("t").repair()
     assert "run `commitlog maintain` at that root first" in " ".join(done.away)
     roots.give_back("c")
-    assert roots.log("b").repair("t").left == ()
+    assert roots.log("b").topic("t").repair().left == ()
     assert shown(roots, "b") == [LARGE[:6], b"living", b"2"]
-    roots.log("b").replicate("t")
+    roots.log("b").replicas.sync("t")
     for root in "ba":
-        roots.log(root).maintain("t")
+        roots.log(root).topic("t").maintain()
     assert shown(roots, "a") == shown(roots, "b") == [LARGE[:6], b"living", b"2"]
 
 
@@ -262,13 +261,13 @@ def test_what_a_void_tombstone_removed_is_fetched(roots: Replicated) -> None:
     settled_and_compacted(roots, "a", step_ms)
     assert b"living" not in roots.values("a")
     roots.take_away("a")
-    roots.log("b").elect("t", unclean=True)
+    roots.log("b").replicas.elect("t", unclean=True)
     write_key(roots, b"2", b"other", "b")
     roots.give_back("a")
     for root in "bc":
-        roots.log(root).replicate("t")
+        roots.log(root).replicas.sync("t")
     assert roots.values("b")[0] == b"living"
-    roots.log("a").maintain("t")
+    roots.log("a").topic("t").maintain()
     assert roots.values("a") == roots.values("b")
 
 
@@ -297,11 +296,11 @@ def with_pieces(path: Path) -> Replicated:
 def lose(roots: Replicated) -> None:
     """Have an unclean election make void what only ``a`` has, which comes back and learns of it."""
     roots.take_away("a")
-    roots.log("b").elect("t", unclean=True)
+    roots.log("b").replicas.elect("t", unclean=True)
     write_key(roots, b"2", b"other", "b")
     roots.give_back("a")
     for root in "bc":
-        roots.log(root).replicate("t")
+        roots.log(root).replicas.sync("t")
 
 
 def compact_with(roots: Replicated, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
@@ -334,7 +333,7 @@ def put_later(monkeypatch: pytest.MonkeyPatch, roots: Replicated) -> Callable[[]
 def is_whole_again(roots: Replicated) -> bool:
     """Maintain all roots; return whether ``a`` shows what another root does, and has nothing void."""
     for root in "abc":
-        roots.log(root).maintain("t")
+        roots.log(root).topic("t").maintain()
     return shown(roots, "a") == shown(roots, "b") and void_here(roots, "a") == set() and not faults(roots, "a")
 
 
@@ -344,7 +343,7 @@ def test_a_round_that_was_cut_off_had_dropped_what_a_void_record_superseded(
     roots = with_pieces(fast_path)
     cut_off_after_a_piece(roots, "a", monkeypatch)
     lose(roots)
-    roots.log("a").maintain("t")
+    roots.log("a").topic("t").maintain()
     assert not faults(roots, "a")
     assert void_here(roots, "a") == set()
     assert shown(roots, "a") == shown(roots, "b")
@@ -409,12 +408,12 @@ def test_what_nobody_can_give_is_lost_and_said(fast_path: Path, unknown: str, ca
     lost_uncleanly(roots, config=COMPACTED, key=b"key")
     elect(roots, "a")
     settle_at(roots, "a")
-    assert roots.log().set_replication_factor("t", 1).isr == (roots.id_of("a"),)
+    assert roots.log().topic("t").set_replication_factor(1).isr == (roots.id_of("a"),)
     for number in range(3):
         write_key(roots, b"n%d" % number, b"n")
         settle_at(roots, "a")
         roots.clock.advance(DAY_MS)
-        roots.log("a").maintain("t")
+        roots.log("a").topic("t").maintain()
     assert "no other root has what it may have dropped in their favour" in caplog.text
     assert void_here(roots, "a") == set()
     assert roots.values("a") == [b"2", b"n1", b"n2"], "it is compacted"
@@ -424,22 +423,22 @@ def test_a_copy_of_what_lost_records_is_compacted(roots: Replicated) -> None:
     """It stands alone: what is settled there is read, and nobody could fetch anything for it. Then others join it."""
     lost_uncleanly(roots, config=COMPACTED, key=b"key")
     there = World(roots.path / "there", roots.clock)
-    copy_topics(roots.log("b"), there.log(), ["t"])
+    roots.log("b").copy_to(there.log(), ["t"])
     assert settled_rows(there.handle(), 0) == {0, 3}
     for number in range(3):
         append(there.handle(), batch_of([b"n%d" % number], key=[b"other"]))
         roots.clock.advance(DAY_MS)
         there.maintain()
     assert there.values() == [b"0", b"n1", b"n2"]
-    there.log().add_replicas([str(roots.path / "joins")])
-    assert len(there.log().set_replication_factor("t", 2).isr) == 2
+    there.log().replicas.add([str(roots.path / "joins")])
+    assert len(there.log().topic("t").set_replication_factor(2).isr) == 2
     assert roots.values("joins") == [b"0", b"n1", b"n2"]
 
 
 def test_a_root_that_only_decides_says_nothing(roots: Replicated, caplog: pytest.LogCaptureFixture) -> None:
     lost_uncleanly(roots)
     caplog.clear()
-    roots.log("m").maintain("t")
+    roots.log("m").topic("t").maintain()
     assert caplog.text == ""
 
 

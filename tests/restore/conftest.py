@@ -38,7 +38,7 @@ class Scene:
     def put(self, values: Sequence[bytes]) -> None:
         """Commit each value by itself, as a process of its own."""
         for value in values:
-            append(CommitLog(str(self.path)).topic("t"), batch_of([value]))
+            append(CommitLog(str(self.path)).root.topic("t"), batch_of([value]))
 
     def restore(self, way: str) -> None:
         """Put the copy back."""

@@ -76,8 +76,8 @@ def test_a_topic_that_was_deleted_and_put_back_is_judged_by_the_mark_of_before(s
     )
     reader = source.streamReader(source.schema())
     begin = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
-    log.delete_topic("t")
-    append(log.topic("u"), batch_of([b"u0"]))
+    log.topic("t").delete()
+    append(log.root.topic("u"), batch_of([b"u0"]))
     without = reader.latestOffset(begin, ReadAllAvailable())
     assert without["t"] == {"0": 6}
     scene.restore("topic")

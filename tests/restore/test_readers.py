@@ -31,7 +31,7 @@ IN_PLACE = RESTORES[:-1]
 
 def planned(scene: Scene, start: int, end: int) -> OffsetRange:
     """Return a range as a plan has it."""
-    _, state = CommitLog(str(scene.path)).topic("t").newest()
+    _, state = CommitLog(str(scene.path)).root.topic("t").newest()
     return OffsetRange("t", state.topic_id, 0, start, end, state.lineage.position)
 
 
@@ -43,7 +43,7 @@ def test_a_task_refuses_another_history_than_that_of_its_plan(scene: Scene, way:
     scene.restore(way)
     scene.put(AFTER["longer"])
     with pytest.raises(LogTruncationError, match="restored from an older copy"):
-        list(read_range(CommitLog(str(scene.path)).topic("t"), wanted))
+        list(read_range(CommitLog(str(scene.path)).root.topic("t"), wanted))
 
 
 def test_a_task_that_may_lose_records_says_that_it_goes_on_in_another_history(
@@ -53,7 +53,7 @@ def test_a_task_that_may_lose_records_says_that_it_goes_on_in_another_history(
     wanted = planned(scene, 0, 6)
     scene.restore("cp -a")
     scene.put(AFTER["longer"])
-    rows = list(read_kept(CommitLog(str(scene.path)).topic("t"), wanted, ("value",)))
+    rows = list(read_kept(CommitLog(str(scene.path)).root.topic("t"), wanted, ("value",)))
     assert sum(each.count for each in rows) == 6
     assert "it goes on at offset 0 of what is there" in caplog.text
 
@@ -61,12 +61,12 @@ def test_a_task_that_may_lose_records_says_that_it_goes_on_in_another_history(
 def test_a_reader_under_way_does_not_go_on_in_another_history(scene: Scene) -> None:
     """It looks again where an entry is gone, and finds one that holds the next offset: of another history."""
     scene.copy()
-    topic = CommitLog(str(scene.path)).topic("t")
+    topic = CommitLog(str(scene.path)).root.topic("t")
     reading = read_range(topic, OffsetRange("t", topic.newest()[1].topic_id, 0, 0, 6))
     assert next(reading).first_offset == 0
     scene.restore("cp -a")
     scene.put(AFTER["longer"])
-    CommitLog(str(scene.path)).maintain("t")
+    CommitLog(str(scene.path)).topic("t").maintain()
     for sequence in topic.journal.sequences()[:-2]:
         topic.journal.delete(sequence)
     with pytest.raises(LogTruncationError):
@@ -78,7 +78,7 @@ def test_a_commit_of_what_was_read_before_the_restore_is_refused(scene: Scene) -
     scene.copy()
     log = CommitLog(str(scene.path))
     handle = log.groups.open("g")
-    _, state = log.topic("t").newest()
+    _, state = log.root.topic("t").newest()
     scene.restore("topic")
     scene.put(AFTER["longer"])
     with pytest.raises(LogTruncationError, match="offset 6"):
@@ -125,8 +125,8 @@ def test_where_nobody_can_tell_where_they_parted_the_policy_leads(
         assert values(reader) == scene.all
         scene.restore("topic")
         scene.put(AFTER["longer"])
-        topic = CommitLog(str(scene.path)).topic("t")
-        CommitLog(str(scene.path)).maintain("t")
+        topic = CommitLog(str(scene.path)).root.topic("t")
+        CommitLog(str(scene.path)).topic("t").maintain()
         for sequence in topic.journal.sequences()[:-2]:
             topic.journal.delete(sequence)
         reader.seek(at(), 5)
@@ -177,7 +177,7 @@ def test_a_root_that_was_made_again_under_a_consumer_is_read(scene: Scene, gone:
 
 def test_a_partition_that_was_added_behind_the_copy_is_gone_without_an_error(scene: Scene) -> None:
     scene.copy()
-    CommitLog(str(scene.path)).add_partitions("t", 2)
+    CommitLog(str(scene.path)).topic("t").add_partitions(2)
     with scene.consumer() as reader:
         assert values(reader) == scene.all
         assert reader.assignment() == {at(0), at(1)}
@@ -190,7 +190,7 @@ def test_a_partition_that_was_added_behind_the_copy_is_gone_without_an_error(sce
 
 def test_a_group_commits_beside_a_partition_that_is_not_in_the_copy(scene: Scene, at_once: None) -> None:
     scene.copy()
-    CommitLog(str(scene.path)).add_partitions("t", 2)
+    CommitLog(str(scene.path)).topic("t").add_partitions(2)
     with Consumer(str(scene.path), group_id="g", auto_commit_interval_ms=0, **DEFAULTS) as reader:
         reader.assign([at(0), at(1)])
         assert values(reader) == scene.all
@@ -205,14 +205,14 @@ def test_a_group_commits_beside_a_partition_that_is_not_in_the_copy(scene: Scene
 @pytest.mark.parametrize("way", ["cp -a", "rsync", "topic"])
 def test_segments_of_the_same_names_are_those_of_the_restored_log(scene: Scene, way: str) -> None:
     """Both histories are settled: ``0.log`` has other bytes behind offset 3, which readers had mapped."""
-    CommitLog(str(scene.path)).maintain("t")
+    CommitLog(str(scene.path)).topic("t").maintain()
     scene.copy()
-    CommitLog(str(scene.path)).maintain("t")
+    CommitLog(str(scene.path)).topic("t").maintain()
     with scene.consumer() as reader:
         assert values(reader) == scene.all
         scene.restore(way)
         scene.put(AFTER["equal"])
-        CommitLog(str(scene.path)).maintain("t")
+        CommitLog(str(scene.path)).topic("t").maintain()
         with scene.consumer() as new:
             assert values(new) == [*BEFORE, *AFTER["equal"]]
         assert values(reader) == AFTER["equal"]
@@ -223,7 +223,7 @@ def test_a_trigger_without_records_hands_back_the_offset_it_was_given(scene: Sce
     source = DefaultSource({"path": str(scene.path), "subscribe": "t", "startingOffsets": "earliest"})
     reader = source.streamReader(source.schema())
     end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
-    CommitLog(str(scene.path)).alter_topic("t", {"retention.ms": 1000})
+    CommitLog(str(scene.path)).topic("t").alter({"retention.ms": 1000})
     again = source.streamReader(source.schema())
     assert json.dumps(again.latestOffset(json.loads(json.dumps(end)), ReadAllAvailable())) == json.dumps(end)
     scene.put([b"d3"])
@@ -280,8 +280,8 @@ def test_a_query_is_told_of_a_partition_that_the_copy_does_not_have(scene: Scene
     strict, lenient = DefaultSource(options), DefaultSource({**options, "failOnDataLoss": "false"})
     scene.copy()
     log = CommitLog(str(scene.path))
-    log.add_partitions("t", 2)
-    append(log.topic("t"), batch_of([b"gone too"], partition=[1]))
+    log.topic("t").add_partitions(2)
+    append(log.root.topic("t"), batch_of([b"gone too"], partition=[1]))
     reader = strict.streamReader(strict.schema())
     begin = reader.initialOffset()
     end = reader.latestOffset(begin, ReadAllAvailable())
@@ -333,7 +333,7 @@ def test_a_query_that_starts_from_its_group_says_what_it_lost(scene: Scene, aliv
 
 def test_the_rest_of_a_frame_is_not_handed_out_of_a_log_that_was_restored(scene: Scene) -> None:
     """The position stands in it again, by a seek."""
-    topic = CommitLog(str(scene.path)).topic("t")
+    topic = CommitLog(str(scene.path)).root.topic("t")
     scene.copy()
     append(topic, batch_of([b"x6", b"x7", b"x8"]))
     with scene.consumer() as reader:
@@ -371,7 +371,7 @@ def test_what_is_kept_stays_where_a_reader_was_merely_overtaken(scene: Scene) ->
     scene.put([b"%d" % n for n in range(30)])
     assert topic.look().history == before.history
     scene.put([b"30"])
-    for sequence in CommitLog(str(scene.path)).topic("t").journal.sequences()[:-1]:
+    for sequence in CommitLog(str(scene.path)).root.topic("t").journal.sequences()[:-1]:
         (scene.path / f"topics/t/journal/{sequence:020}.json").unlink()
     assert topic.look().history == before.history
 
@@ -394,7 +394,7 @@ def test_an_application_seeks_once_in_all_partitions_that_lost_their_meaning(tmp
     CommitLog(str(root)).create_topic("t", 2, {"retention.ms": -1})
 
     def put(value: bytes) -> None:
-        append(CommitLog(str(root)).topic("t"), batch_of([value, value], partition=[0, 1]))
+        append(CommitLog(str(root)).root.topic("t"), batch_of([value, value], partition=[0, 1]))
 
     put(b"a0")
     copy = Copy(root, tmp_path / "aside")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pyspark_commitlog.access import Operation, Rule, allows
-from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.errors import AccessDeniedError, CorruptionError, NotFoundError, UsageError
 from pyspark_commitlog.groups.state.group_state import Position
 from pyspark_commitlog.producer.client import Producer
@@ -72,7 +72,7 @@ def test_without_rules_everything_is_allowed(world: World) -> None:
     assert allows([], None, ADMIN, "*")
     world.create()
     assert world.log().access.rules() == ()
-    acting(world, None).delete_topic("t")
+    acting(world, None).topic("t").delete()
 
 
 # --- who checks -------------------------------------------------------------------------------------------
@@ -86,17 +86,17 @@ def commit_by_handle(log: CommitLog) -> None:
 
 CALLS: dict[str, tuple[str, Callable[[CommitLog], object]]] = {
     "create": ("admin", lambda log: log.create_topic("new")),
-    "describe": ("describe", lambda log: log.describe("t")),
-    "read": ("read", lambda log: log.read("t", 0, 0)),
-    "offsets_for_times": ("read", lambda log: log.offsets_for_times("t", {0: 0})),
-    "add_partitions": ("admin", lambda log: log.add_partitions("t", 2)),
-    "alter": ("admin", lambda log: log.alter_topic("t", {"segment.ms": 1000})),
-    "delete_records": ("admin", lambda log: log.delete_records("t", {0: 0})),
-    "void": ("admin", lambda log: log.void("t")),
-    "delete": ("admin", lambda log: log.delete_topic("t")),
-    "maintain": ("admin", lambda log: log.maintain("t")),
-    "verify": ("read", lambda log: log.verify("t")),
-    "alter_defaults": ("admin", lambda log: log.alter_defaults({"segment.ms": 1000})),
+    "describe": ("describe", lambda log: log.topic("t").describe()),
+    "read": ("read", lambda log: log.topic("t").read(0, 0)),
+    "offsets_for_times": ("read", lambda log: log.topic("t").offsets_for_times({0: 0})),
+    "add_partitions": ("admin", lambda log: log.topic("t").add_partitions(2)),
+    "alter": ("admin", lambda log: log.topic("t").alter({"segment.ms": 1000})),
+    "delete_records": ("admin", lambda log: log.topic("t").delete_records({0: 0})),
+    "void": ("admin", lambda log: log.topic("t").void()),
+    "delete": ("admin", lambda log: log.topic("t").delete()),
+    "maintain": ("admin", lambda log: log.topic("t").maintain()),
+    "verify": ("read", lambda log: log.topic("t").verify()),
+    "alter_defaults": ("admin", lambda log: log.config.alter({"segment.ms": 1000})),
     "group commit": ("read", lambda log: log.groups.commit("g", {"t": {0: 1}})),
     "group handle": ("read", lambda log: commit_by_handle(log)),
     "group reset": ("read", lambda log: log.groups.reset("g", "t", "earliest", dry_run=False)),
@@ -135,11 +135,11 @@ def test_names_of_topics_are_for_those_who_may_use_them(ruled: World) -> None:
 
 def test_the_principal_is_taken_from_the_environment(ruled: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AccessDeniedError, match=r"no principal is set \(option 'principal', or COMMITLOG_PRINCIPAL\)"):
-        CommitLog(str(ruled.path)).read("t", 0, 0)
+        CommitLog(str(ruled.path)).topic("t").read(0, 0)
     monkeypatch.setenv("COMMITLOG_PRINCIPAL", "web")
-    assert len(CommitLog(str(ruled.path)).read("t", 0, 0)) == 1
+    assert len(CommitLog(str(ruled.path)).topic("t").read(0, 0)) == 1
     with pytest.raises(AccessDeniedError, match="principal 'etl'"):
-        CommitLog(str(ruled.path), principal="etl").read("t", 0, 0)
+        CommitLog(str(ruled.path), principal="etl").topic("t").read(0, 0)
 
 
 # --- changing them ----------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def test_damaged_rules_allow_nothing(ruled: World) -> None:
     newest = max((ruled.path / "access/journal").iterdir())
     newest.write_bytes(newest.read_bytes().replace(b"web", b"wob"))
     with pytest.raises(CorruptionError):
-        acting(ruled, "ops").read("t", 0, 0)
+        acting(ruled, "ops").topic("t").read(0, 0)
 
 
 def test_there_are_no_rules_without_a_root(world: World) -> None:

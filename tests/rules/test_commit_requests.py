@@ -93,7 +93,7 @@ def test_defaults_and_damage_are_asked_for_after_a_while(bucket: CountedWorld) -
     bucket.create(1, {**CHUNKS, **_QUIET})
     door, topic = counted(bucket)
     append(topic, batch_of([b"a"]))
-    bucket.log().alter_defaults({"log.cleanup.policy": "compact"})
+    bucket.log().config.alter({"log.cleanup.policy": "compact"})
     state = topic.newest()[1]
     topic.forget_defaults(kept=True)
     assert not topic.config(state).has_policy("compact")
@@ -149,7 +149,7 @@ def test_a_topic_that_is_made_again_at_once_keeps_the_directories_of_the_former_
     bucket.create(1, {**CHUNKS, **_QUIET})
     former = bucket.handle().newest()[1].topic_id
     log = bucket.log()
-    log.delete_topic("t")
+    log.topic("t").delete()
     log.create_topic("t", 1, CHUNKS)
     (ended,) = bucket.handle().newest()[1].former_ids
     assert ended[0] == former
@@ -219,7 +219,7 @@ def test_offsets_beyond_what_is_remembered_are_checked_by_the_newest(bucket: Cou
     assert bucket.group_offsets() == [2]
     with pytest.raises(UsageError):
         group.advance([Position("t", topic_id, 7, 0)])
-    bucket.log().delete_topic("t")
+    bucket.log().topic("t").delete()
     bucket.clock.advance(60_000)
     with pytest.raises(TopicChangedError):
         group.advance([Position("t", topic_id, 0, 1)])
@@ -231,7 +231,7 @@ def test_offsets_of_a_topic_that_is_gone_take_none_of_the_new_one_away(bucket: C
     gone = bucket.handle().newest()[1].topic_id
     one, other = GroupLog(bucket.storage(), "g"), GroupLog(bucket.storage(), "g")
     one.advance([Position("t", gone, 0, 1)])
-    bucket.log().delete_topic("t")
+    bucket.log().topic("t").delete()
     bucket.create(1, {**CHUNKS, **_QUIET})
     append(bucket.handle(), batch_of([b"b"] * 3))
     other.advance([Position("t", bucket.handle().newest()[1].topic_id, 0, 3)])
@@ -251,7 +251,7 @@ def test_a_position_of_a_topic_that_is_gone_beside_one_of_the_new_one_is_refused
     gone = bucket.handle().newest()[1].topic_id
     if first == "gone":
         group.topic("t").newest()  # remembered
-    bucket.log().delete_topic("t")
+    bucket.log().topic("t").delete()
     bucket.create(2, {**CHUNKS, **_QUIET})
     append(bucket.handle(), batch_of([b"b"] * 4, partition=[0, 0, 1, 1]))
     new = bucket.handle().newest()[1].topic_id

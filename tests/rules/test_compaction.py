@@ -53,7 +53,7 @@ def test_the_last_record_of_every_key_stays_with_its_offset_and_the_active_segme
     done = world.maintain().compacted
     assert [(one.partition, one.segments) for one in done] == [(0, (5, 4))]
     assert read(world) == [*KEPT, (5, b"end", b"2")], "the record that supersedes end=1 is in the active segment"
-    assert world.log().describe("t").partitions[0].log_start_offset == 0
+    assert world.log().topic("t").describe().partitions[0].log_start_offset == 0
     verify(world.handle())
     assert world.maintain().compacted == (), "once is enough"
 
@@ -145,7 +145,7 @@ def test_frames_of_two_horizons_are_not_joined(world: World) -> None:
 def test_records_of_two_clocks_are_not_joined(world: World) -> None:
     created(world, segment_bytes=4000)
     three(world, [b"1", b"1"], [b"a", b"b"])
-    world.log().alter_topic("t", {"message.timestamp.type": "LogAppendTime"})
+    world.log().topic("t").alter({"message.timestamp.type": "LogAppendTime"})
     three(world, [b"2", b"2", b"2"], [b"b", b"c", b"d"])
     put(world, b"d=3", *(b"pad=%d" % n for n in range(6)))
     assert world.maintain().compacted
@@ -159,7 +159,7 @@ def test_deleted_records_of_a_segment_compacted_before_go_too(world: World) -> N
     three(world, [b"1", b"1", b"1"], [b"a", b"b", b"c"])
     put(world, b"end=1", b"end=2")
     world.maintain()
-    world.log().delete_records("t", {0: 2})
+    world.log().topic("t").delete_records({0: 2})
     put(world, b"other=1", b"end=3")
     world.maintain()
     assert [key for _, key, _ in read(world)] == [b"c", b"end", b"other", b"end"]
@@ -172,7 +172,7 @@ def test_deleted_records_of_a_segment_compacted_before_go_too(world: World) -> N
 def test_segments_that_retention_has_still_to_let_go_of_stay_named(world: World) -> None:
     created(world, cleanup_policy="delete,compact")
     put(world, *ABA)
-    world.log().delete_records("t", {0: 2})
+    world.log().topic("t").delete_records({0: 2})
     compact(world.handle(), identity(world))
     assert [segment.base_offset for segment in sealed(world)] == [0, 1, 2, 3]
     verify(world.handle())
@@ -212,7 +212,7 @@ def test_records_below_the_log_start_offset_go(world: World) -> None:
     topic = world.handle()
     append(topic, batch_of([b"1", b"1", b"1"], key=[b"a", b"b", b"c"], headers=[[("pad", b"x" * 300)]] * 3))
     put(world, b"end=1", b"end=2")
-    world.log().delete_records("t", {0: 2})
+    world.log().topic("t").delete_records({0: 2})
     size = sum(segment.length for segment in sealed(world))
     world.maintain()
     assert read(world) == [(2, b"c", b"1"), (3, b"end", b"1"), (4, b"end", b"2")]
@@ -226,7 +226,7 @@ def test_records_without_a_key_are_refused_and_older_ones_go_with_a_warning(
     topic = created(world, cleanup_policy="delete")
     append(topic, batch_of([b"1", b"2"], headers=[[("pad", b"x" * 700)]] * 2))
     put(world, b"a=1", b"end=1")
-    world.log().alter_topic("t", {"cleanup.policy": "compact"})
+    world.log().topic("t").alter({"cleanup.policy": "compact"})
     with pytest.raises(InvalidRecordError, match="1 of 2 records have no key"):
         append(world.handle(), batch_of([b"x", b"y"], key=[b"k", None]))
     with pytest.raises(InvalidRecordError, match="2 of 2 records have no key"):
@@ -244,8 +244,8 @@ def test_retention_leaves_a_compacted_topic_alone_unless_it_says_delete(world: W
     world.maintain()
     assert read(world) == KEPT
     with pytest.raises(UsageError, match="deletes by key"):
-        world.log().delete_records("t", {0: 2})
-    world.log().alter_topic("t", {"cleanup.policy": "compact, delete"})
+        world.log().topic("t").delete_records({0: 2})
+    world.log().topic("t").alter({"cleanup.policy": "compact, delete"})
     world.maintain()
     assert read(world) == []
 
@@ -460,7 +460,7 @@ def test_commits_go_on_and_nobody_settles_or_compacts_beside_it(world: World) ->
 def test_records_deleted_meanwhile_stay_deleted(world: World) -> None:
     created(world, cleanup_policy="compact,delete")
     put(world, *ABA)
-    assert during(world, lambda: world.log().delete_records("t", {0: 3})) == [{0: 3}]
+    assert during(world, lambda: world.log().topic("t").delete_records({0: 3})) == [{0: 3}]
     assert read(world) == KEPT[2:]
     world.maintain()
     assert read(world) == KEPT[2:]
@@ -472,7 +472,7 @@ def test_a_topic_deleted_meanwhile_is_not_touched(world: World) -> None:
     created(world, partitions=2)
     put(world, *ABA)
     with pytest.raises(TopicChangedError):
-        during(world, lambda: world.log().delete_topic("t"))
+        during(world, lambda: world.log().topic("t").delete())
 
 
 def test_a_damaged_frame_stops_it_and_nothing_is_swapped(world: World) -> None:
@@ -501,9 +501,9 @@ def test_a_frame_has_no_more_rows_than_the_format_allows(world: World) -> None:
         keys = [b"%d" % n for n in range(first, first + 30_000)]
         append(topic, batch_of([b""] * 30_000, key=keys))
     append(topic, batch_of([b""], key=[b"0"]))
-    world.log().alter_topic("t", {"segment.bytes": 1024})
+    world.log().topic("t").alter({"segment.bytes": 1024})
     settle(topic, identity(world))
-    world.log().alter_topic("t", {"segment.bytes": 10**7, "batch.size": 10**8})
+    world.log().topic("t").alter({"segment.bytes": 10**7, "batch.size": 10**8})
     put(world, b"end=1")
     assert world.maintain().compacted
     topic_id, segments = identity(world), sealed(world)
@@ -565,7 +565,7 @@ def test_a_task_of_a_compaction_whose_driver_died_does_not_write_over_what_was_p
 
     with pytest.raises(CommitLogError, match="driver is killed"):
         compact(world.handle(), identity(world), dies)  # type: ignore[arg-type]
-    world.log().alter_topic("t", {"compression.type": "zstd", "segment.bytes": 10_000})
+    world.log().topic("t").alter({"compression.type": "zstd", "segment.bytes": 10_000})
     assert compact(world.handle(), identity(world))
     kept = [(r.offset, r.key, r.value) for r in read_partition(world.handle(), 0)]
     list(work_here(jobs[0])[0])  # the task ends: it renames its segments into place
@@ -596,6 +596,6 @@ def test_records_without_a_key_are_not_acknowledged_and_then_dropped(world: Worl
     """R9: the policy changes between staging and commit."""
     topic = world.create(1, {**CONFIG, "cleanup.policy": "delete"})
     staged = stage(topic, batch_of([b"1", b"2"], key=[None, b"2"]), batch_of([b"3"], key=[b"3"]))
-    world.log().alter_topic("t", {"cleanup.policy": "compact"})
+    world.log().topic("t").alter({"cleanup.policy": "compact"})
     with pytest.raises(InvalidRecordError):
         commit(topic, staged.topic_id, [staged])

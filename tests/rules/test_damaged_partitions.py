@@ -173,7 +173,7 @@ def test_when_the_file_is_restored_the_next_maintenance_takes_the_topic_further(
 def test_when_the_loss_is_voided_commits_are_taken_at_once_and_the_topic_drains(world: World) -> None:
     damaged(world)
     write(world, 1, b"b1")
-    assert [(lost.partition, lost.start, lost.end) for lost in world.log().void("t")] == [(0, 0, 1)]
+    assert [(lost.partition, lost.start, lost.end) for lost in world.log().topic("t").void()] == [(0, 0, 1)]
     write(world, 0, b"a2")
     drains(world, [[b"a1", b"a2"], [b"b0", b"b1"]])
 
@@ -189,7 +189,7 @@ def test_a_damaged_chunk_is_damage_too(world: World) -> None:
     with pytest.raises(KafkaStorageError, match="is missing"):
         write(world, 0, b"a1")
     write(world, 1, b"b1")
-    world.log().void("t")
+    world.log().topic("t").void()
     write(world, 0, b"a1")
     drains(world, [[b"a1"], [b"b0", b"b1"]])
 
@@ -307,7 +307,7 @@ def test_whoever_publishes_beside_the_settler_keeps_the_mark(world: World) -> No
         write(world, 1, b"x" * 900)
     with pytest.raises(CorruptionError):
         world.maintain()
-    world.log().delete_records("t", {1: 2})
+    world.log().topic("t").delete_records({1: 2})
     topic = world.handle()
     assert retain(topic, topic.newest()[1].topic_id).segments > 0
     with pytest.raises(KafkaStorageError):
@@ -323,7 +323,7 @@ def test_a_damaged_manifest_stops_retention_of_its_partition_only(world: World) 
     paths = [path for path in world.files("/manifests/0-") if path]
     for path in paths:
         (world.path / path).write_bytes(b"[]")
-    world.log().delete_records("t", {0: 2, 1: 2})
+    world.log().topic("t").delete_records({0: 2, 1: 2})
     before = [path for path in world.files(".log") if "/1/" in path]
     for _ in range(3):
         with pytest.raises(CorruptionError, match="/manifests/0-"):
@@ -331,7 +331,7 @@ def test_a_damaged_manifest_stops_retention_of_its_partition_only(world: World) 
         world.clock.advance(DELAY_MS)
     assert len([path for path in world.files(".log") if "/1/" in path]) == len(before) - 2
     assert len([path for path in world.files(".log") if "/0/" in path]) == 4
-    assert world.log().read("t", 1, 2)[0].value == b"2" + b"x" * 900
+    assert world.log().topic("t").read(1, 2)[0].value == b"2" + b"x" * 900
 
 
 def test_a_long_list_of_damage_lies_beside_the_entry_and_goes_with_it(
@@ -404,7 +404,7 @@ def test_a_copy_of_the_root_keeps_its_marks(world: World, tmp_path: Path) -> Non
     damaged(world)
     shutil.copytree(world.path, tmp_path / "copy")
     with pytest.raises(CommitLogError, match="KAFKA_STORAGE_ERROR"):
-        append(CommitLog(str(tmp_path / "copy")).topic("t"), batch_of([b"x"], partition=[0]))
+        append(CommitLog(str(tmp_path / "copy")).root.topic("t"), batch_of([b"x"], partition=[0]))
 
 
 def test_a_collector_that_slept_does_not_take_the_chunk_of_a_strays_next_try_along(world: World) -> None:

@@ -39,25 +39,25 @@ def entries(world: World) -> list[str]:
 def test_a_topic_wins_over_the_root_and_that_over_the_built_in_default(world: World) -> None:
     world.create(config={"segment.bytes": 4096})
     log = world.log()
-    log.alter_defaults({"log.segment.bytes": 8192, "log.retention.hours": 24, "settle.entries": 7})
-    config = log.describe("t").config
+    log.config.alter({"log.segment.bytes": 8192, "log.retention.hours": 24, "settle.entries": 7})
+    config = log.topic("t").describe().config
     assert (config["segment.bytes"], config["retention.ms"]) == ("4096", "86400000")
     assert (config["settle.entries"], config["segment.ms"]) == ("7", "604800000")
-    log.alter_topic("t", {"segment.bytes": None})
-    assert log.describe("t").config["segment.bytes"] == "8192"
+    log.topic("t").alter({"segment.bytes": None})
+    assert log.topic("t").describe().config["segment.bytes"] == "8192"
     world.create(name="later")
-    assert log.describe("later").config["segment.bytes"] == "8192"
+    assert log.topic("later").describe().config["segment.bytes"] == "8192"
 
 
 def test_defaults_are_told_as_given_and_taken_back_one_by_one(world: World) -> None:
     world.create()
     log = world.log()
-    assert log.defaults() == {}
-    log.alter_defaults({"log.roll.ms": 5000, "log.roll.hours": 2, "preallocate": True})
-    assert log.defaults() == {"log.roll.ms": "5000", "log.roll.hours": "2", "preallocate": "true"}
-    log.alter_defaults({"log.roll.ms": None, "log.preallocate": False})
-    assert world.log().defaults() == {"log.roll.hours": "2", "preallocate": "true", "log.preallocate": "false"}
-    config = world.log().describe("t").config
+    assert log.config.get() == {}
+    log.config.alter({"log.roll.ms": 5000, "log.roll.hours": 2, "preallocate": True})
+    assert log.config.get() == {"log.roll.ms": "5000", "log.roll.hours": "2", "preallocate": "true"}
+    log.config.alter({"log.roll.ms": None, "log.preallocate": False})
+    assert world.log().config.get() == {"log.roll.hours": "2", "preallocate": "true", "log.preallocate": "false"}
+    config = world.log().topic("t").describe().config
     assert (config["segment.ms"], config["preallocate"]) == ("7200000", "true")
 
 
@@ -77,13 +77,13 @@ def test_defaults_are_told_as_given_and_taken_back_one_by_one(world: World) -> N
 def test_a_wrong_default_is_refused_and_nothing_is_changed(world: World, config: dict[str, object], told: str) -> None:
     world.create()
     with pytest.raises(ConfigError, match=told):
-        world.log().alter_defaults({"segment.bytes": 4096, **config})
-    assert world.log().defaults() == {}
+        world.log().config.alter({"segment.bytes": 4096, **config})
+    assert world.log().config.get() == {}
     assert not (world.path / "config").exists()
 
 
 def test_a_root_that_is_not_there_is_an_error(world: World) -> None:
-    for call in (world.log().defaults, lambda: world.log().alter_defaults({"segment.bytes": 4096})):
+    for call in (world.log().config.get, lambda: world.log().config.alter({"segment.bytes": 4096})):
         with pytest.raises(RootNotFoundError, match="create_topic"):
             call()
     assert not world.path.exists()
@@ -105,11 +105,11 @@ def segments(topic: TopicLog) -> int:
 
 
 def alter_root(world: World, **config: object) -> None:
-    world.log().alter_defaults({f"log.{name.replace('_', '.')}": value for name, value in config.items()})
+    world.log().config.alter({f"log.{name.replace('_', '.')}": value for name, value in config.items()})
 
 
 def alter_topic(world: World, **config: object) -> None:
-    world.log().alter_topic("t", {name.replace("_", "."): value for name, value in config.items()})
+    world.log().topic("t").alter({name.replace("_", "."): value for name, value in config.items()})
 
 
 @pytest.mark.parametrize("alter", [alter_root, alter_topic])
@@ -142,14 +142,14 @@ def test_a_running_settler_goes_by_a_config_from_its_next_run_on(world: World, a
 def test_a_commit_settles_when_the_roots_default_says_so(world: World) -> None:
     topic = world.create()
     assert written(topic) == 0
-    world.log().alter_defaults({"settle.entries": 1})
+    world.log().config.alter({"settle.entries": 1})
     assert written(topic) == 1
 
 
 def test_a_task_stages_by_the_roots_defaults(world: World) -> None:
     """Codec, inline or chunk, and the largest record."""
     topic = world.create(config={})
-    world.log().alter_defaults({"compression.type": "none", "inline.max.bytes": 0, "message.max.bytes": 5000})
+    world.log().config.alter({"compression.type": "none", "inline.max.bytes": 0, "message.max.bytes": 5000})
     staged = stage(topic, batch_of([b"x" * 4000]))
     assert staged.chunk is not None
     assert staged.chunk.length > 4000
@@ -160,7 +160,7 @@ def test_a_task_stages_by_the_roots_defaults(world: World) -> None:
 def test_maintenance_goes_by_the_roots_defaults(world: World) -> None:
     """Age of records, of files that nothing needs, of chunks that nobody committed."""
     topic = world.create(config={"inline.max.bytes": 0})
-    world.log().alter_defaults(
+    world.log().config.alter(
         {
             "log.roll.ms": 1000,
             "log.retention.minutes": 90,
@@ -182,7 +182,7 @@ def test_maintenance_goes_by_the_roots_defaults(world: World) -> None:
     world.clock.advance(RETENTION_MS // 2)
     world.maintain()
     assert world.values() == [b"new"]
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     world.clock.advance(DELAY_MS // 2)
     assert world.maintain().removed_lives == 1
 
@@ -212,13 +212,13 @@ def test_a_root_without_defaults_is_asked_once_per_commit_and_never_by_readers(w
 
 def test_a_long_lived_handle_lists_the_journal_once(world: World) -> None:
     world.create()
-    world.log().alter_defaults({"segment.bytes": 4096})
+    world.log().config.alter({"segment.bytes": 4096})
     seen = Recorder()
     topic = world.handle(seen)
     append(topic, batch_of([b"a"]))
     assert "names" in asked(seen)
     for number in range(3):
-        world.log().alter_defaults({"segment.bytes": 8192 + number})
+        world.log().config.alter({"segment.bytes": 8192 + number})
         append(topic, batch_of([b"a"]))
         assert set(asked(seen)) == {"fetch", "info"}
 
@@ -229,36 +229,36 @@ def test_a_long_lived_handle_lists_the_journal_once(world: World) -> None:
 def test_the_newest_two_entries_stay_and_what_changes_nothing_adds_none(world: World) -> None:
     world.create()
     for number in range(5):
-        world.log().alter_defaults({"segment.bytes": 4096 + number})
-        world.log().alter_defaults({"segment.bytes": 4096 + number})
+        world.log().config.alter({"segment.bytes": 4096 + number})
+        world.log().config.alter({"segment.bytes": 4096 + number})
     assert entries(world) == [f"{4:020d}.json", f"{5:020d}.json"]
     (world.path / _JOURNAL / ".tmp-of-a-killed-writer").touch()
     world.clock.advance(10 * 365 * 86_400_000)
-    world.log().alter_defaults({"segment.bytes": None})
+    world.log().config.alter({"segment.bytes": None})
     assert entries(world) == [f"{5:020d}.json", f"{6:020d}.json"]
-    assert world.log().defaults() == {}
+    assert world.log().config.get() == {}
 
 
 def test_two_who_alter_at_once_both_succeed(world: World) -> None:
     """R9: the loser of the race applies its change to the winner's entry."""
     world.create()
-    world.log().alter_defaults({"log.roll.ms": 1})
-    other = on_path(_JOURNAL, "put_if_absent", lambda: world.log().alter_defaults({"log.segment.bytes": 4096}))
-    world.log(other).alter_defaults({"log.roll.ms": None, "log.retention.ms": -1})
-    assert world.log().defaults() == {"log.segment.bytes": "4096", "log.retention.ms": "-1"}
+    world.log().config.alter({"log.roll.ms": 1})
+    other = on_path(_JOURNAL, "put_if_absent", lambda: world.log().config.alter({"log.segment.bytes": 4096}))
+    world.log(other).config.alter({"log.roll.ms": None, "log.retention.ms": -1})
+    assert world.log().config.get() == {"log.segment.bytes": "4096", "log.retention.ms": "-1"}
 
 
 def test_a_sleeper_whose_number_was_collected_is_applied_on_top(world: World) -> None:
     """The anchor rule: its put at the collected number succeeds, and does not count."""
     world.create()
-    world.log().alter_defaults({"settle.entries": 1})
+    world.log().config.alter({"settle.entries": 1})
 
     def meanwhile() -> None:
         for number in range(3):
-            world.log().alter_defaults({"settle.ms": number})
+            world.log().config.alter({"settle.ms": number})
 
-    world.log(on_path(_JOURNAL, "put_if_absent", meanwhile)).alter_defaults({"settle.bytes": 5})
-    assert world.log().defaults() == {"settle.entries": "1", "settle.ms": "2", "settle.bytes": "5"}
+    world.log(on_path(_JOURNAL, "put_if_absent", meanwhile)).config.alter({"settle.bytes": 5})
+    assert world.log().config.get() == {"settle.entries": "1", "settle.ms": "2", "settle.bytes": "5"}
 
 
 def until_told(act: Callable[[], None]) -> None:
@@ -278,7 +278,7 @@ def test_many_writers_at_once_lose_no_change(world: World) -> None:
     def alter(name: str) -> None:
         try:
             for number in range(4):
-                until_told(lambda number=number: world.log().alter_defaults({name: 4096 + number}))
+                until_told(lambda number=number: world.log().config.alter({name: 4096 + number}))
         except CommitLogError as error:
             failed.append(error)
 
@@ -288,7 +288,7 @@ def test_many_writers_at_once_lose_no_change(world: World) -> None:
     for thread in threads:
         thread.join()
     assert failed == []
-    assert world.log().defaults() == dict.fromkeys(names, "4099")
+    assert world.log().config.get() == dict.fromkeys(names, "4099")
 
 
 def damage(world: World) -> Path:
@@ -302,22 +302,22 @@ def test_damaged_defaults_stop_what_goes_by_them_and_are_named(world: World) -> 
     """I8: built-in defaults in their place would delete what was to stay."""
     topic = world.create(config={"inline.max.bytes": 0})
     append(topic, batch_of([b"a"]))
-    world.log().alter_defaults({"retention.ms": -1})
+    world.log().config.alter({"retention.ms": -1})
     sound = (world.path / _JOURNAL / entries(world)[-1]).read_bytes()
     path = damage(world)
     world.clock.advance(365 * 86_400_000)
     calls = [
         lambda: stage(world.handle(), batch_of([b"b"])),
         lambda: world.maintain(),
-        lambda: world.log().describe("t"),
-        lambda: world.log().defaults(),
-        lambda: world.log().alter_defaults({"segment.bytes": 4096}),
+        lambda: world.log().topic("t").describe(),
+        lambda: world.log().config.get(),
+        lambda: world.log().config.alter({"segment.bytes": 4096}),
     ]
     for call in calls:
         with pytest.raises(CorruptionError, match=rf"config/journal/{path.name}.*restore"):
             call()
     assert world.values() == [b"a"], "readers do not need them"
-    assert world.log().verify("t").faults == ()
+    assert world.log().topic("t").verify().faults == ()
     path.write_bytes(sound)
     world.maintain()
     assert world.values() == [b"a"]
@@ -338,9 +338,9 @@ def test_defaults_that_contradict_each_other_are_refused(world: World) -> None:
     """Among themselves, and with what a topic sets (``LogConfig.validateValues``)."""
     world.create(1, CHUNKS)
     with pytest.raises(ConfigError):
-        world.log().alter_defaults({"log.cleaner.min.compaction.lag.ms": 10, "log.cleaner.max.compaction.lag.ms": 5})
-    world.log().alter_defaults({"log.cleaner.max.compaction.lag.ms": 5})
+        world.log().config.alter({"log.cleaner.min.compaction.lag.ms": 10, "log.cleaner.max.compaction.lag.ms": 5})
+    world.log().config.alter({"log.cleaner.max.compaction.lag.ms": 5})
     with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms=10 is above max"):
-        world.log().alter_topic("t", {"min.compaction.lag.ms": 10})
+        world.log().topic("t").alter({"min.compaction.lag.ms": 10})
     with pytest.raises(ConfigError):
         world.log().create_topic("u", config={"min.compaction.lag.ms": 10})

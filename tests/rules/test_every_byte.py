@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_commitlog.api.verify_root import verify_root
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.groups.membership.member_files import MemberFiles
 from pyspark_commitlog.groups.state.members import MemberFile, Profile
@@ -29,7 +30,7 @@ def rich(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(side_tables, "TABLE_BYTES", 20)
     world.create(2, CONFIG)
     append(world.handle(), batch_of([b"of an earlier life"]))
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     topic = world.create(2, CONFIG)
     noise = random.Random(1)
     for first in range(0, 160, 10):
@@ -37,14 +38,14 @@ def rich(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
         append(topic, batch_of(values, partition=[n % 2 for n in range(10)]), writer=Transaction(f"w{first}", 1))
         settle(topic, topic.newest()[1].topic_id)
     world.maintain()
-    world.log().delete_records("t", {0: 5})
+    world.log().topic("t").delete_records({0: 5})
     world.maintain()
     append(topic, batch_of([b"late"] * 4, partition=[0, 1, 0, 1]), writer=Transaction("late", 1))
-    world.log().alter_topic("t", {"inline.max.bytes": 65536})
+    world.log().topic("t").alter({"inline.max.bytes": 65536})
     append(world.handle(), batch_of([b"inline"]))
     log = world.log()
     for hours in (24, 48):
-        log.alter_defaults({"log.retention.hours": hours})
+        log.config.alter({"log.retention.hours": hours})
     log.access.allow("*", "admin")
     log.groups.reset("g", ["t"], "earliest", dry_run=False)
     files = MemberFiles(world.storage(), "g")
@@ -66,11 +67,11 @@ def rich(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
 def told(world: World) -> tuple[list[str], list[str]]:
     """Return what ``verify`` names: faults, and what nothing refers to."""
     faults, unnamed = list[str](), list[str]()
-    root = world.log().verify_root()
+    root = verify_root(world.log().root)
     faults += root.faults
     unnamed += root.unnamed
     try:
-        report = world.log().verify("t")
+        report = world.log().topic("t").verify()
     except CorruptionError as error:
         return [*faults, str(error)], unnamed
     return [*faults, *report.faults], [*unnamed, *report.unnamed]

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.api.commit_log import CommitLog
+from pyspark_commitlog.api.verify_root import verify_root
 from pyspark_commitlog.copying import copy_staging
-from pyspark_commitlog.copying.copy import copy_topics
 from pyspark_commitlog.copying.topic_copy import stage_ahead
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, UnsupportedError
 from pyspark_commitlog.format.segment_object import TRAILER_BYTES, decode_footer, decode_trailer
@@ -31,6 +31,7 @@ from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
 from pyspark_commitlog.replicas.acceptor import Acceptor
 from pyspark_commitlog.replicas.births import Births
 from pyspark_commitlog.replicas.roots import Roots
+from pyspark_commitlog.root_marker import make_root
 from pyspark_commitlog.storage.base import Holder
 from pyspark_commitlog.storage.local import LocalStorage
 from tests.groups.conftest import Group
@@ -61,7 +62,7 @@ def fill(world: World) -> None:
     group = Group(world)
     group.join("a", ["t"])
     group.run()
-    world.log().alter_defaults({"log.retention.hours": 5})
+    world.log().config.alter({"log.retention.hours": 5})
     world.log().access.allow("*", "admin", "*")
 
 
@@ -119,7 +120,7 @@ Act = Callable[[CommitLog], object]
 
 def read_all(log: CommitLog) -> None:
     for partition in (0, 1):
-        list(log.read("t", partition, 0, 200))
+        list(log.topic("t").read(partition, 0, 200))
 
 
 def join(log: CommitLog) -> None:
@@ -129,36 +130,36 @@ def join(log: CommitLog) -> None:
 
 
 def hold(log: CommitLog) -> None:
-    topic = log.topic("t")
-    holder = log.storage.holder(topic.paths(topic.newest()[1].topic_id).lock)
+    topic = log.root.topic("t")
+    holder = log.root.storage.holder(topic.paths(topic.newest()[1].topic_id).lock)
     assert isinstance(holder, Holder)
     assert f"{holder}"
 
 
 ROOT: tuple[Act, ...] = (
-    lambda log: log.describe("t"),
-    lambda log: log.defaults(),
+    lambda log: log.topic("t").describe(),
+    lambda log: log.config.get(),
     lambda log: log.access.rules(),
-    lambda log: log.replicas(),
-    lambda log: log.verify_root().faults,
+    lambda log: log.replicas.describe(),
+    lambda log: verify_root(log.root).faults,
     lambda log: log.maintain(),
-    lambda log: log.alter_defaults({"log.retention.hours": 6}),
+    lambda log: log.config.alter({"log.retention.hours": 6}),
 )
 TOPIC: tuple[Act, ...] = (
-    lambda log: log.describe("t"),
+    lambda log: log.topic("t").describe(),
     read_all,
-    lambda log: log.replicas(),
-    lambda log: log.verify("t").faults,
-    lambda log: log.topic("t").snapshot(log.topic("t").newest()[1]),
-    lambda log: log.topic("t").damaged(log.topic("t").newest()[1].topic_id),
+    lambda log: log.replicas.describe(),
+    lambda log: log.topic("t").verify().faults,
+    lambda log: log.root.topic("t").snapshot(log.root.topic("t").newest()[1]),
+    lambda log: log.root.topic("t").damaged(log.root.topic("t").newest()[1].topic_id),
     lambda log: log.groups.describe("g").faults,
-    lambda log: log.alter_topic("t", {"retention.ms": 10**12}),
-    lambda log: append(log.topic("t"), batch_of(many(2), partition=[0, 1]), writer=Transaction("w", 9)),
+    lambda log: log.topic("t").alter({"retention.ms": 10**12}),
+    lambda log: append(log.root.topic("t"), batch_of(many(2), partition=[0, 1]), writer=Transaction("w", 9)),
     lambda log: log.maintain(),
 )
 GROUP: tuple[Act, ...] = (
     lambda log: log.groups.describe("g").faults,
-    lambda log: log.verify_root().faults,
+    lambda log: verify_root(log.root).faults,
     join,
     lambda log: log.groups.commit("g", {"t": {0: 2}}),
     lambda log: log.groups.maintain("g"),
@@ -294,7 +295,7 @@ def several(tmp_path: Path) -> Replicated:
     roots.write(b"a")
     roots.write(b"b")
     roots.log().groups.commit("g", {"t": {0: 1}})
-    roots.log().alter_defaults({"log.retention.hours": 5})
+    roots.log().config.alter({"log.retention.hours": 5})
     return roots
 
 
@@ -366,7 +367,7 @@ def test_a_note_of_a_copy_without_one_of_its_members_is_no_note(tmp_path: Path) 
     """Notes are hints: one that is not whole is passed over, and its records are read again."""
     source, noted = World(tmp_path / "source"), World(tmp_path / "noted")
     append(source.create(1), batch_of(many(4)))
-    noted.log().make_root()
+    make_root(noted.log().root)
     stage_ahead(source.handle(), noted.handle(), [0])
     state = source.handle().newest()[1]
     paths = noted.handle().paths(state.topic_id)
@@ -378,7 +379,7 @@ def test_a_note_of_a_copy_without_one_of_its_members_is_no_note(tmp_path: Path) 
         there = copied(noted, tmp_path / f"{number}")
         (there.path / paths.copied / note.name).write_bytes(sealed(each.body))
         assert not each.left_out or copy_staging.noted_pieces(there.storage(), paths, state) == {}, each
-        copy_topics(source.log(), there.log(), ["t"])
+        source.log().copy_to(there.log(), ["t"])
         assert there.values() == source.values(), each
 
 

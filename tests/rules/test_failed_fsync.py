@@ -13,7 +13,7 @@ from unittest import mock
 
 import pytest
 
-from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.errors import OutcomeUnknownError, StorageError, SyncFailedError
 from pyspark_commitlog.log.maintain import retention
 from pyspark_commitlog.log.maintain.collect import collect
@@ -91,7 +91,7 @@ def test_what_a_process_shows_behind_a_failure_of_its_own_is_durable(world: Worl
     """I2: readers of the process that was told."""
     world.create()
     try_once(world, disk, None)
-    assert [r.value for r in world.log().read("t", 0, 0)] == [b"a"]
+    assert [r.value for r in world.log().topic("t").read(0, 0)] == [b"a"]
     disk.lose_power()
     assert world.values() == [b"a"]
 
@@ -103,7 +103,7 @@ def test_a_reader_that_is_told_first_leaves_it_to_the_writer_as_well(world: Worl
         append(topic, batch_of([b"a"]), writer=WRITERS[0])
     disk.fail_next(JOURNAL)
     with pytest.raises(SyncFailedError):
-        world.log().read("t", 0, 0)
+        world.log().topic("t").read(0, 0)
     directories._doubted.clear()
     assert again(world, WRITERS[0]).skipped
     disk.lose_power()
@@ -180,9 +180,9 @@ def test_a_failed_sync_behind_a_lost_reply_is_outcome_unknown(world: World) -> N
 
 
 CHANGES: dict[str, tuple[str, Callable[[CommitLog], object]]] = {
-    "configs of the root": ("config/journal", lambda log: log.alter_defaults({"log.retention.ms": 5})),
+    "configs of the root": ("config/journal", lambda log: log.config.alter({"log.retention.ms": 5})),
     "rules": ("access/journal", lambda log: log.access.allow("*", "admin")),
-    "deleted records": (JOURNAL, lambda log: log.delete_records("t", {0: 1})),
+    "deleted records": (JOURNAL, lambda log: log.topic("t").delete_records({0: 1})),
     "offsets of a group": ("groups/g/journal", lambda log: log.groups.commit("g", {"t": {0: 1}})),
 }
 
@@ -272,12 +272,12 @@ def test_who_may_only_read_goes_on_behind_the_next_entry(world: World, disk: Dis
     os.utime(world.path / JOURNAL, ns=(0, directories._doubted[str(world.path / JOURNAL)]))
     with mock.patch.object(directories, "_change", side_effect=PermissionError(errno.EACCES, "injected")):
         with pytest.raises(StorageError, match="make it writable"):
-            world.log().read("t", 0, 0)
+            world.log().topic("t").read(0, 0)
         mine = dict(directories._doubted)
         append(world.handle(), batch_of([b"b"]))
         directories._doubted.update(mine)  # the writer is another process
         os.utime(world.path / JOURNAL, ns=(0, 1))
-        assert [r.value for r in world.log().read("t", 0, 0, 2)] == [b"a", b"b"]
+        assert [r.value for r in world.log().topic("t").read(0, 0, 2)] == [b"a", b"b"]
     disk.lose_power()
     assert world.values() == [b"a", b"b"]
 
@@ -312,14 +312,14 @@ def _retained(world: World, topic: TopicLog, topic_id: str) -> None:
     """Let go of what another deletes while this one is at work."""
 
     def meanwhile(*_: object) -> None:
-        world.log().delete_records("t", {0: 1})
+        world.log().topic("t").delete_records({0: 1})
 
     with mock.patch.object(retention, "_raise_log_start", meanwhile):
         assert retention.retain(topic, topic_id).segments
 
 
 def _removed(world: World, topic: TopicLog) -> None:
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     maintain_topic(topic, lambda *_: None)
 
 

@@ -13,13 +13,14 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, GreaterThanOrEqual, In, LessThan
 
-from pyspark_commitlog import CommitLog, DefaultSource
+from pyspark_commitlog import DefaultSource
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.read.timestamps import spans_outside
 from pyspark_commitlog.log.segments.growing import Stamped
 from pyspark_commitlog.log.segments.writer import SegmentWriter
 from pyspark_commitlog.log.settle_state import Active, Sealed
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.root import Root
 from pyspark_commitlog.spark.read.batch import CommitLogReader
 from pyspark_commitlog.spark.read.filters import LimitTaker
 from tests.support.reads import CountingStorage
@@ -52,12 +53,12 @@ def topic(world: World, request: pytest.FixtureRequest) -> TopicLog:
     for first in range(0, 60, 5):
         append(topic, batch(times[first : first + 5], keys[first : first + 5]))
         if first == 30 and request.param == "voided":
-            world.log().void("t", {0: (20, 35)}, force=True)
+            world.log().topic("t").void({0: (20, 35)}, force=True)
         settle(topic, topic.newest()[1].topic_id)
     if compacted:
         world.maintain()
     append(topic, batch(times[60:80], keys[60:80]))
-    world.log().alter_topic("t", {"inline.max.bytes": 65536})
+    world.log().topic("t").alter({"inline.max.bytes": 65536})
     append(world.handle(), batch(times[80:], keys[80:]))
     return world.handle()
 
@@ -106,7 +107,7 @@ def test_frames_without_records_count(world: World) -> None:
     for times in ([10], [20, 15], [30]):
         append(topic, batch([START_MS + at for at in times] * 6))
         settle(topic, topic.newest()[1].topic_id)
-    world.log().void("t", {0: (0, 6)}, force=True)
+    world.log().topic("t").void({0: (0, 6)}, force=True)
     fresh = world.handle()
     assert segments(fresh)[0].lateness == 5
     assert check_windows(fresh) > 20
@@ -148,7 +149,7 @@ def test_behind_deleted_records_all_that_is_too_late_is_left_out(world: World) -
     for first in range(0, 60, 5):
         append(topic, batch([START_MS + at for at in range(first, first + 5)]))
     world.maintain()
-    world.log().delete_records("t", {0: 30})
+    world.log().topic("t").delete_records({0: 30})
     fresh = world.handle()
     spans = spans_outside(fresh, fresh.newest()[1].topic_id, 0, START_MS, START_MS + 10)
     left = 60 - 30 - sum(end - max(start, 30) for start, end in spans if end > 30)
@@ -192,9 +193,9 @@ class CountedSource(DefaultSource):
 
     storage: CountingStorage
 
-    def open_log(self, path: str, storage: Any) -> CommitLog:
+    def open_log(self, path: str, storage: Any) -> Root:
         """Return the log behind that door."""
-        return CommitLog.on(self.storage)
+        return Root.on(self.storage)
 
 
 def counted(world: World, tests: list[Filter], **options: str) -> tuple[list[pa.RecordBatch], CountingStorage]:

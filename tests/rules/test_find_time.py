@@ -33,7 +33,7 @@ def topic(world: World, request: pytest.FixtureRequest) -> TopicLog:
         append(topic, batch(times[first : first + 5]))
         settle(topic, topic.newest()[1].topic_id)
     append(topic, batch(times[60:80]))
-    world.log().alter_topic("t", {"inline.max.bytes": 65536})
+    world.log().topic("t").alter({"inline.max.bytes": 65536})
     append(world.handle(), batch(times[80:]))
     return world.handle()
 
@@ -45,7 +45,7 @@ def test_every_timestamp_is_found_as_by_a_walk(topic: TopicLog) -> None:
 
 def test_nothing_below_the_log_start_offset_is_found(world: World, topic: TopicLog) -> None:
     for start in (7, 33, 65, 85, 90):
-        world.log().delete_records("t", {0: start})
+        world.log().topic("t").delete_records({0: start})
         agree(world.handle())
         world.maintain()
         agree(world.handle())
@@ -106,7 +106,7 @@ def test_the_largest_timestamp_behind_a_log_start_that_cuts_its_frame(world: Wor
         settle(topic, topic.newest()[1].topic_id)
     topic_id = topic.newest()[1].topic_id
     assert find_max_timestamp(world.handle(), topic_id, 0) == OffsetAndTimestamp(0, START_MS + 50)
-    world.log().delete_records("t", {0: 1})
+    world.log().topic("t").delete_records({0: 1})
     assert find_max_timestamp(world.handle(), topic_id, 0) == OffsetAndTimestamp(2, START_MS + 20)
 
 
@@ -123,7 +123,7 @@ def test_a_time_index_that_leads_into_a_later_frame_of_the_same_time_is_not_beli
 
 def test_a_search_for_the_largest_that_retention_overtakes_is_made_again(world: World, topic: TopicLog) -> None:
     def let_go() -> None:
-        world.log().delete_records("t", {0: 90})
+        world.log().topic("t").delete_records({0: 90})
         for _ in range(3):
             world.maintain()
             world.clock.advance(DELAY_MS)
@@ -134,7 +134,7 @@ def test_a_search_for_the_largest_that_retention_overtakes_is_made_again(world: 
 
 def test_retention_that_overtakes_the_search_is_searched_again(world: World, topic: TopicLog) -> None:
     def let_go() -> None:
-        world.log().delete_records("t", {0: 58})
+        world.log().topic("t").delete_records({0: 58})
         for _ in range(3):
             world.maintain()
             world.clock.advance(DELAY_MS)
@@ -149,15 +149,15 @@ def test_offsets_for_times_answers_for_each_partition(world: World, tmp_path: Pa
     topic = world.create(2)
     append(topic, batch_of([b"a", b"b", b"c"], partition=[0, 1, 1], timestamp=[5_000, 5_000, 9_000]))
     log = world.log()
-    assert log.offsets_for_times("t", {0: 5, 1: 6}) == {0: OffsetAndTimestamp(0, 5), 1: OffsetAndTimestamp(1, 9)}
-    assert log.offsets_for_times("t", {0: 6}) == {0: None}
+    assert log.topic("t").offsets_for_times({0: 5, 1: 6}) == {0: OffsetAndTimestamp(0, 5), 1: OffsetAndTimestamp(1, 9)}
+    assert log.topic("t").offsets_for_times({0: 6}) == {0: None}
     with pytest.raises(UsageError, match="has partitions 0 to 1, not 2"):
-        log.offsets_for_times("t", {2: 0})
-    assert log.max_timestamps("t") == {0: OffsetAndTimestamp(0, 5), 1: OffsetAndTimestamp(1, 9)}
-    log.delete_records("t", {1: -1})
-    assert log.max_timestamps("t", [1]) == {1: None}
+        log.topic("t").offsets_for_times({2: 0})
+    assert log.topic("t").max_timestamps() == {0: OffsetAndTimestamp(0, 5), 1: OffsetAndTimestamp(1, 9)}
+    log.topic("t").delete_records({1: -1})
+    assert log.topic("t").max_timestamps([1]) == {1: None}
     with pytest.raises(UsageError, match="has partitions 0 to 1, not 2"):
-        log.max_timestamps("t", [2])
+        log.topic("t").max_timestamps([2])
 
 
 def test_a_missing_manifest_is_an_error_that_names_it(world: World, topic: TopicLog) -> None:

@@ -63,7 +63,7 @@ def test_a_group_begins_with_its_first_commit_and_tells_its_lag(world: World) ->
     with pytest.raises(UnknownGroupError, match="no group 'g'"):
         groups.describe("g")
     assert groups.commit("g", {"t": {0: 4}}, metadata="by a test") == {"t": {0: 4}}
-    world.log().delete_records("t", {1: 3})
+    world.log().topic("t").delete_records({1: 3})
     told = world.log().groups.describe("g")
     assert told.partitions == (GroupPartition("t", 0, 4, 0, 10, 10, 6), GroupPartition("t", 1, None, 3, 10, 10, 7))
     assert (told.generation, told.metadata) == (0, {"t": "by a test"})
@@ -212,7 +212,7 @@ def test_a_reset_counts_from_what_is_committed_when_it_lands(world: World) -> No
 
 def test_a_topic_that_was_made_again_has_no_offsets(world: World) -> None:
     commit(world, {0: 5, 1: 5})
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     assert world.log().groups.describe("g").partitions == ()
     world.create(1)
     assert offsets(world) == {0: None}
@@ -227,7 +227,7 @@ def test_a_topic_that_goes_while_a_commit_is_under_way_is_told(world: World, aga
 
     def delete() -> None:
         commit(world, {1: 1})
-        world.log().delete_topic("t")
+        world.log().topic("t").delete()
         if again:
             append(world.create(2), batch_of([b"x"] * 20, partition=[0, 1] * 10))
 
@@ -313,7 +313,7 @@ def test_a_reset_under_way_is_not_of_a_topic_that_was_made_again(world: World) -
 
     def again() -> None:
         commit(world, {0: 2})
-        world.log().delete_topic("t")
+        world.log().topic("t").delete()
         world.create(2)
 
     with pytest.raises(TopicChangedError):
@@ -339,7 +339,7 @@ def test_entries_go_after_the_delay_but_the_newest_two(world: World) -> None:
 
 
 def test_a_writer_collects_now_and_then_by_the_roots_delay(world: World) -> None:
-    world.log().alter_defaults({"log.segment.delete.delay.ms": 1000})
+    world.log().config.alter({"log.segment.delete.delay.ms": 1000})
     append(world.handle(), batch_of([b"x"] * 100, partition=[0] * 100))
     found = []
     for offset in range(40):
@@ -455,13 +455,13 @@ def test_offsets_of_one_topic_are_deleted(world: World) -> None:
         commit(world, {1: 9}, generation=0)
     with pytest.raises(UnknownTopicError, match="no offsets of topic 't'"):
         groups.delete_offsets("g", "t")
-    world.log().delete_topic("u")
+    world.log().topic("u").delete()
     groups.delete_offsets("g", "u")
     assert groups.list() == ()
 
 
 def test_a_commit_below_the_log_start_is_what_a_slow_reader_has(world: World) -> None:
-    world.log().delete_records("t", {0: 8})
+    world.log().topic("t").delete_records({0: 8})
     commit(world, {0: 3})
     (row, _) = world.log().groups.describe("g").partitions
     assert (row.offset, row.log_start_offset, row.lag) == (3, 8, 7)
@@ -525,8 +525,8 @@ def test_maintenance_forgets_the_offsets_of_deleted_topics_only(world: World) ->
     several_topics(world, "a", "b", "c")
     commit(world, {0: 7})
     world.log().groups.reset("g", {"b": [0]}, to="latest", dry_run=False)
-    world.log().delete_topic("a")
-    world.log().delete_topic("c")
+    world.log().topic("a").delete()
+    world.log().topic("c").delete()
     world.create(name="c")
     assert held(world) == ["a", "b", "c", "t"]
     before = world.log().groups.open("g").newest()
@@ -551,7 +551,7 @@ def test_a_topic_of_which_there_is_nothing_may_be_put_back(world: World, tmp_pat
 
 def test_a_topic_that_cannot_be_read_is_not_forgotten(world: World, caplog: pytest.LogCaptureFixture) -> None:
     several_topics(world, "a", "b")
-    world.log().delete_topic("b")
+    world.log().topic("b").delete()
     newest = max((world.path / "topics/a/journal").iterdir())
     newest.write_bytes(newest.read_bytes()[:-2])
     assert world.log().groups.maintain("g").forgotten_topics == 1
@@ -562,7 +562,7 @@ def test_a_topic_that_cannot_be_read_is_not_forgotten(world: World, caplog: pyte
 def test_what_is_forgotten_was_deleted_for_good(world: World) -> None:
     """R5: power loss may take back a deletion whose directory was not synced yet."""
     several_topics(world, "a")
-    world.log().delete_topic("a")
+    world.log().topic("a").delete()
     log = Recorder()
     world.log(log).groups.maintain("g")
     synced = log.first("sync_directory", "topics/a/journal")
@@ -579,7 +579,7 @@ def test_a_commit_that_would_not_fit_forgets_deleted_topics_first(
     monkeypatch.setattr(group_log, "MAX_STATE_BYTES", size)
     with pytest.raises(UsageError, match="use several groups"):
         commit(world, {0: 1})
-    world.log().delete_topic(gone[0])
+    world.log().topic(gone[0]).delete()
     commit(world, {0: 1})
     assert held(world) == sorted(["a", "t", *gone[1:]])
     world.log().groups.commit("g", {"t": {1: 3}})
@@ -592,6 +592,6 @@ def test_a_commit_that_would_not_fit_forgets_deleted_topics_first(
 
 def test_a_group_of_deleted_topics_alone_is_gone(world: World) -> None:
     several_topics(world, "a")
-    world.log().delete_topic("a")
+    world.log().topic("a").delete()
     world.log().maintain()
     assert world.log().groups.list() == ()

@@ -103,7 +103,7 @@ def test_a_disk_that_is_full_stops_no_settler(world: World) -> None:
 def test_void_says_who_keeps_it_waiting(world: World) -> None:
     topic = world.create()
     with world.storage().try_lock(lock(topic)), pytest.raises(ConflictError, match=f"process {os.getpid()} on"):
-        world.log().void("t")
+        world.log().topic("t").void()
 
 
 def test_writers_warn_when_much_more_waits_than_is_due(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -142,17 +142,17 @@ def test_writers_warn_when_a_little_waits_for_long(world: World, caplog: pytest.
 
 def test_what_waits_is_shown_with_its_age_and_bytes(world: World) -> None:
     topic = world.create()
-    assert world.log().describe("t").unsettled == Backlog()
+    assert world.log().topic("t").describe().unsettled == Backlog()
     sizes = []
     for _ in range(3):
         append(topic, batch_of([b"x" * 100]))
         sizes.append(sum(extent.length for extent in topic.extents(topic.newest()[0].entry)))
         world.clock.advance(1000)
     expected = Backlog(3, sum(sizes), 3000)
-    assert world.log().describe("t").unsettled == expected
+    assert world.log().topic("t").describe().unsettled == expected
     assert verify(world.handle()).unsettled == expected
     world.maintain()
-    assert world.log().describe("t").unsettled == verify(world.handle()).unsettled == Backlog()
+    assert world.log().topic("t").describe().unsettled == verify(world.handle()).unsettled == Backlog()
 
 
 def test_of_many_entries_the_bytes_are_estimated(world: World) -> None:
@@ -161,7 +161,7 @@ def test_of_many_entries_the_bytes_are_estimated(world: World) -> None:
     for number in range(150):
         append(topic, batch_of([b"x" * (100 + number)]))
         total += sum(extent.length for extent in topic.extents(topic.newest()[0].entry))
-    found = world.log().describe("t").unsettled
+    found = world.log().topic("t").describe().unsettled
     assert found.entries == 150
     assert abs(found.size_bytes - total) < total / 20
 
@@ -170,7 +170,7 @@ def test_the_commands_show_it(tmp_path: Path) -> None:
     root = str(tmp_path / "root")
     log = CommitLog(root)
     log.create_topic("t")
-    topic = log.topic("t")
+    topic = log.root.topic("t")
     append(topic, batch_of([b"x"]))
     run = CliRunner()
     storage = LocalStorage(root)
@@ -208,7 +208,7 @@ def test_a_stopped_process_is_named_and_the_next_settles_when_it_is_gone(
     root = str(tmp_path / "root")
     log = CommitLog(root)
     log.create_topic("t", config=EAGER)
-    topic = log.topic("t")
+    topic = log.root.topic("t")
     holding = subprocess.Popen([sys.executable, "-c", _HOLD, root, lock(topic)], stdout=subprocess.PIPE)
     try:
         assert holding.stdout is not None
@@ -218,13 +218,13 @@ def test_a_stopped_process_is_named_and_the_next_settles_when_it_is_gone(
         for _ in range(100):
             write(topic)
         assert f"process {holding.pid} on" in warnings(caplog)[0]
-        busy = log.maintain("t").busy
+        busy = log.topic("t").maintain().busy
         assert busy is not None
         assert busy.pid == holding.pid
-        assert log.describe("t").unsettled.entries == 100
+        assert log.topic("t").describe().unsettled.entries == 100
     finally:
         holding.kill()
         holding.wait()
     write(topic)
-    assert log.maintain("t").busy is None
-    assert log.describe("t").unsettled == Backlog()
+    assert log.topic("t").maintain().busy is None
+    assert log.topic("t").describe().unsettled == Backlog()

@@ -27,6 +27,6 @@ def test_many_small_tasks_together_go_to_one_chunk(
     expected = [b"0-0", b"1-0", b"2-0", b"0-1", b"1-1", b"2-1"]
     before = read_topic(topic)
     assert [record.value for record in before] == expected
-    assert {record.timestamp_type for p in (0, 1) for record in world.log().read("t", p, 0, 9)} == {stored}
+    assert {record.timestamp_type for p in (0, 1) for record in world.log().topic("t").read(p, 0, 9)} == {stored}
     settle(topic, staged[0].topic_id)
     assert read_topic(topic) == before

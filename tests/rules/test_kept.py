@@ -42,7 +42,7 @@ def test_what_was_deleted_before_the_task_started_is_passed_over(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic_id = filled(world)
-    world.log().delete_records("t", {0: 33})
+    world.log().topic("t").delete_records({0: 33})
     assert offsets(world.handle(), topic_id, 5, 40) == list(range(33, 40))
     assert offsets(world.handle(), topic_id, 5, 20) == []
     assert caplog.messages == [
@@ -62,7 +62,7 @@ def test_what_is_deleted_between_the_look_and_the_read_is_passed_over(
         found = newest(known)
         calls.append(1)
         if len(calls) == 1:
-            world.log().delete_records("t", {0: 33})
+            world.log().topic("t").delete_records({0: 33})
         return found
 
     topic.newest = slow  # type: ignore[assignment]
@@ -75,7 +75,7 @@ def test_files_that_go_under_a_reader_are_passed_over(world: World, caplog: pyte
     topic_id = filled(world)
 
     def overtake() -> None:
-        world.log().delete_records("t", {0: 70})
+        world.log().topic("t").delete_records({0: 70})
         world.collect_all()
         world.collect_all()
 
@@ -93,7 +93,7 @@ def test_files_that_go_under_a_reader_are_passed_over(world: World, caplog: pyte
 @pytest.mark.parametrize("again", [False, True])
 def test_a_topic_that_is_gone_gives_nothing(world: World, caplog: pytest.LogCaptureFixture, again: bool) -> None:
     topic_id = filled(world)
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     if again:
         append(world.create(config=SMALL), batch_of(many(100, b"new")))
     assert offsets(world.handle(), topic_id, 5, 40) == []
@@ -125,7 +125,7 @@ def test_damage_is_never_passed_over(world: World) -> None:
 def test_the_last_state_of_a_deleted_topic_is_known_until_its_entries_are_collected(world: World) -> None:
     first = filled(world)
     assert world.handle().ended(first) is None
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     found = world.handle().ended(first)
     assert found is not None
     assert found.log_end == (100,)
@@ -136,7 +136,7 @@ def test_the_last_state_of_a_deleted_topic_is_known_until_its_entries_are_collec
     append(world.handle(), batch_of(many(10)))
     world.collect_all()
     assert world.handle().ended(first) is None
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     world.create(config=SMALL)
     assert world.handle().ended(first) is None
     assert world.handle().ended(second) is not None

@@ -180,7 +180,7 @@ def test_an_oversized_frame_stays_readable(world: World) -> None:
     ((rows, size),) = decoded_sizes(frames_of(world, topic))
     assert rows == 300
     assert size > 300 * MIB
-    assert world.log().verify("t").faults == ()
+    assert world.log().topic("t").verify().faults == ()
 
 
 COMPACT = {**LARGE, "cleanup.policy": "compact", "segment.bytes": 1024 * 4, "min.cleanable.dirty.ratio": 0}
@@ -223,8 +223,8 @@ def refuse_bomb(root: str) -> None:
         read_partition(world.handle(), 0)
     with pytest.raises(CorruptionError, match="decodes to 8589"):
         world.maintain()
-    assert any("decodes to 8589" in fault for fault in world.log().verify("t").faults)
-    (given_up,) = world.log().void("t")
+    assert any("decodes to 8589" in fault for fault in world.log().topic("t").verify().faults)
+    (given_up,) = world.log().topic("t").void()
     assert (given_up.start, given_up.end) == (0, 10)
 
 

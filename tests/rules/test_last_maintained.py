@@ -75,7 +75,7 @@ def test_a_root_that_is_maintained_once_a_day_is_not_warned_of_within_two(
 ) -> None:
     """``log.retention.check.interval.ms`` says how often ``commitlog maintain`` goes round."""
     world.create(config=EVERY_COMMIT)
-    world.log().alter_defaults({"log.retention.check.interval.ms": 24 * HOUR_MS})
+    world.log().config.alter({"log.retention.check.interval.ms": 24 * HOUR_MS})
     commit(world.handle())
     world.clock.advance(48 * HOUR_MS - 1)
     commit(world.handle())
@@ -90,7 +90,7 @@ def test_what_was_never_settled_needs_no_maintenance(world: World, caplog: pytes
     world.create(config={**EVERY_COMMIT, "settle.entries": 1000})
     world.clock.advance(7 * 24 * HOUR_MS)
     commit(world.handle())
-    assert world.log().describe("t").since_maintained_ms is None
+    assert world.log().topic("t").describe().since_maintained_ms is None
     assert not warnings(caplog)
 
 
@@ -100,14 +100,14 @@ def test_describe_says_when_it_last_ran(world: World, caplog: pytest.LogCaptureF
     commit(world.handle())
     world.clock.advance(5_000)
     commit(world.handle())
-    assert world.log().describe("t").since_maintained_ms == 5_000
-    assert "t: maintained 5 s ago" in str(world.log().describe("t"))
+    assert world.log().topic("t").describe().since_maintained_ms == 5_000
+    assert "t: maintained 5 s ago" in str(world.log().topic("t").describe())
     world.clock.advance(2 * HOUR_MS)
-    text = str(world.log().describe("t"))
+    text = str(world.log().topic("t").describe())
     assert "t: not maintained for 120 minutes: run `commitlog maintain` as a service, or from cron" in text
     world.maintain()
     world.clock.advance(1_000)
-    assert world.log().describe("t").since_maintained_ms == 1_000
+    assert world.log().topic("t").describe().since_maintained_ms == 1_000
 
 
 def test_the_note_is_no_stray_file(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -115,5 +115,5 @@ def test_the_note_is_no_stray_file(world: World, caplog: pytest.LogCaptureFixtur
     world.create(config=EVERY_COMMIT)
     commit(world.handle())
     assert world.files("settle/maintained")
-    report = world.log().verify("t")
+    report = world.log().topic("t").verify()
     assert (report.faults, report.unnamed) == ((), ())

@@ -40,7 +40,7 @@ def fill(world: World, random: Random, *, keys: int) -> dict[bytes, bytes]:
 
 def table(world: World, **options: object) -> dict[bytes, bytes]:
     """Return what a view gives, each key once."""
-    found = world.log().to_arrow("t", columns=["key", "value"], view="latest", **options)  # type: ignore[arg-type]
+    found = world.log().topic("t").to_arrow(columns=["key", "value"], view="latest", **options)  # type: ignore[arg-type]
     keys = found.column("key").to_pylist()
     assert len(keys) == len(set(keys))
     return dict(zip(keys, found.column("value").to_pylist(), strict=True))
@@ -82,7 +82,7 @@ def test_a_view_holds_no_more_keys_than_it_may(world: World, monkeypatch: pytest
     monkeypatch.setattr("pyspark_commitlog.log.read.latest.np.sort", lambda at: held.append(len(at)) or real(at))
     wanted = OffsetRange("t", newest.topic_id, 0, 0, newest.log_end[0])
     assert sum(rows.count for rows in latest(topic, wanted, ("key",), 1000)) > 100
-    assert sum(held) == len(set(world.log().to_arrow("t", ["key"]).column(0).to_pylist()))
+    assert sum(held) == len(set(world.log().topic("t").to_arrow(["key"]).column(0).to_pylist()))
     assert len(held) == 5, "the third of four buckets did not fit"
     assert max(held) * (8 + len(b"key 000")) <= 1000
 
@@ -110,7 +110,7 @@ def test_a_key_that_may_lie_in_two_partitions_is_refused_by_offset(world: World)
     world.create(2)
     append(world.handle(), batch_of([b"old", b"x"], key=[b"a", b"b"]))
     assert len(table(world)) == 2
-    world.log().add_partitions("t", 7)
+    world.log().topic("t").add_partitions(7)
     append(world.handle(), batch_of([b"new"], key=[b"a"]))
     with pytest.raises(UsageError, match=r"belongs to partition \d of 7, which may hold a newer record"):
         table(world)
@@ -138,18 +138,18 @@ def test_a_range_of_a_topic_is_one_table(world: World) -> None:
     batch = batch_of([b"a", b"b", b"c"], partition=[0, 1, 1], timestamp=[1_000_000, 2_000_000, 3_000_500])
     append(world.handle(), batch)
     log = world.log()
-    assert log.to_arrow("t").schema == ARROW_SCHEMA
-    assert log.to_arrow("t", ["partition", "offset", "value"]).to_pylist() == [
+    assert log.topic("t").to_arrow().schema == ARROW_SCHEMA
+    assert log.topic("t").to_arrow(["partition", "offset", "value"]).to_pylist() == [
         {"partition": 0, "offset": 0, "value": b"a"},
         {"partition": 1, "offset": 0, "value": b"b"},
         {"partition": 1, "offset": 1, "value": b"c"},
     ]
-    assert log.to_arrow("t", ["value"], start={1: 1}).column(0).to_pylist() == [b"a", b"c"]
-    assert log.to_arrow("t", ["value"], end={0: 0}).column(0).to_pylist() == [b"b", b"c"]
+    assert log.topic("t").to_arrow(["value"], start={1: 1}).column(0).to_pylist() == [b"a", b"c"]
+    assert log.topic("t").to_arrow(["value"], end={0: 0}).column(0).to_pylist() == [b"b", b"c"]
     two = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=2)
-    assert log.to_arrow("t", ["value"], start=two).column(0).to_pylist() == [b"b", b"c"]
-    assert log.to_arrow("t", ["value"], end=two).column(0).to_pylist() == [b"a"]
-    assert log.to_arrow("t", ["value"], start=two + timedelta(days=1)).num_rows == 0
+    assert log.topic("t").to_arrow(["value"], start=two).column(0).to_pylist() == [b"b", b"c"]
+    assert log.topic("t").to_arrow(["value"], end=two).column(0).to_pylist() == [b"a"]
+    assert log.topic("t").to_arrow(["value"], start=two + timedelta(days=1)).num_rows == 0
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,8 @@ def test_a_range_of_a_topic_is_one_table(world: World) -> None:
 def test_what_a_table_can_t_be_is_refused(world: World, options: dict[str, object], told: str) -> None:
     world.create()
     with pytest.raises(UsageError, match=told):
-        world.log().to_arrow("t", **options)  # type: ignore[arg-type]
+        world.log().topic("t").to_arrow(**options)  # type: ignore[arg-type]
     with pytest.raises(
         OffsetOutOfRangeError, match=r"start=5 is out of range: log start offset is 0, high watermark is 0"
     ):
-        world.log().to_arrow("t", start={0: 5})
+        world.log().topic("t").to_arrow(start={0: 5})

@@ -67,7 +67,7 @@ def frees_disk(world: World, operation: str, rounds: int) -> None:
 
     for _ in range(rounds):
         with pytest.raises(StorageFullError):
-            world.log(hook).maintain("t")
+            world.log(hook).topic("t").maintain()
         world.clock.advance(10 * DELAY_MS)
     assert len(world.files(".log")) < before
 
@@ -103,13 +103,13 @@ def test_a_compaction_that_fills_the_disk_gives_back_what_it_took(world: World) 
                 full()
 
     with pytest.raises(StorageFullError):
-        world.log(hook).maintain("t")
+        world.log(hook).topic("t").maintain()
     assert [path for path in world.files("/0/") if path.rsplit("/", 1)[1].count(".") == 2] == []
 
 
 def test_former_lives_that_cannot_be_removed_hide_no_other_fault(world: World) -> None:
     world.create(name="t")
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     topic = world.create()
     append(topic, batch_of([b"a"]))
     (world.path / topic.paths(identity(topic)).chunk(topic.chunks(topic.newest()[0].entry)[0].name)).unlink()
@@ -120,7 +120,7 @@ def test_former_lives_that_cannot_be_removed_hide_no_other_fault(world: World) -
             raise StorageError("directory not empty (injected)")
 
     with pytest.raises(CorruptionError, match=r"(?s)is missing.*directory not empty"):
-        world.log(hook).maintain("t")
+        world.log(hook).topic("t").maintain()
 
 
 def test_a_missing_segment_is_corruption_and_does_not_stop_other_topics(world: World) -> None:
@@ -131,7 +131,7 @@ def test_a_missing_segment_is_corruption_and_does_not_stop_other_topics(world: W
     (world.path / topic.paths(identity(topic)).segment_file(0, f"{1:020d}", "log")).unlink()
     with pytest.raises(ExceptionGroup, match="1 topics or groups"):
         world.log().maintain()
-    assert world.log().describe("b").partitions[0].unsettled == 0
+    assert world.log().topic("b").describe().partitions[0].unsettled == 0
 
 
 def test_a_missing_manifest_is_corruption_and_does_not_stop_other_topics(world: World) -> None:
@@ -144,7 +144,7 @@ def test_a_missing_manifest_is_corruption_and_does_not_stop_other_topics(world: 
     (world.path / topic.paths(identity(topic)).manifests / row.manifest.name).unlink()
     with pytest.raises(ExceptionGroup, match="1 topics or groups"):
         world.log().maintain()
-    assert world.log().describe("b").partitions[0].unsettled == 0
+    assert world.log().topic("b").describe().partitions[0].unsettled == 0
 
 
 def test_a_damaged_old_settle_entry_does_not_stop_collecting_for_ever(world: World) -> None:
@@ -199,7 +199,7 @@ def three(world: World) -> None:
 
 def unsettled(world: World) -> list[int]:
     """Return how many records of a, b and c are not settled."""
-    return [world.log().describe(name).partitions[0].unsettled for name in "abc"]
+    return [world.log().topic(name).describe().partitions[0].unsettled for name in "abc"]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_whatever_a_step_fails_with_the_steps_behind_it_run(world: World, monkey
     monkeypatch.setattr(maintenance, "sweep", failing_for("a", second))
     monkeypatch.setattr(maintenance, "remove_former", lambda topic, stored: ran.append(topic.name) or 0)
     with pytest.raises(ExceptionGroup, match="topic 'a': 2 steps failed") as told:
-        world.log().maintain("a")
+        world.log().topic("a").maintain()
     assert told.value.exceptions == (first, second)
     assert ran == ["a"]
 
@@ -260,9 +260,9 @@ def test_a_progress_that_raises_ends_all_of_it(world: World) -> None:
     def progress(what: str, done: int, total: int) -> None:
         raise StoppedError(what)
 
-    for name in (None, "a"):
+    for maintain in (world.log().maintain, world.log().topic("a").maintain):
         with pytest.raises(StoppedError):
-            world.log().maintain(name, progress=progress)
+            maintain(progress=progress)
     assert unsettled(world) == [1, 1, 1]
 
 

@@ -53,7 +53,7 @@ def test_the_active_segment_is_reserved_whole_and_a_sealed_one_is_trimmed(world:
     assert sizes(world) == {0: sealed.length, 3: _BYTES}
     assert sealed.length < _BYTES
     assert logs(world)[3].stat().st_blocks * 512 >= _BYTES
-    assert world.log().describe("t").partitions[0].size_bytes == sealed.length + row.active.length
+    assert world.log().topic("t").describe().partitions[0].size_bytes == sealed.length + row.active.length
     assert numbers(world) == [0, 1, 2, 3]
     assert verify(topic) == 4
 
@@ -100,10 +100,10 @@ def test_it_can_be_switched_on_and_off_at_any_time(world: World) -> None:
     write(topic, 0)
     before = sizes(world)[0]
     assert before < _BYTES
-    world.log().alter_topic("t", {"preallocate": True})
+    world.log().topic("t").alter({"preallocate": True})
     write(topic, 1)
     assert sizes(world) == {0: _BYTES}
-    world.log().alter_topic("t", {"preallocate": None})
+    world.log().topic("t").alter({"preallocate": None})
     write(topic, 2)
     assert before < sizes(world)[0] < _BYTES
     assert numbers(world) == [0, 1, 2]

@@ -40,7 +40,7 @@ def test_verify_tells_a_chunk_of_a_task_that_died_from_what_can_never_be_named(w
     append(topic, batch_of([b"first"]))
     assert late.chunk is not None
     path = world.path / topic.paths(late.topic_id).chunk(late.chunk.name)
-    report = world.log().verify("t")
+    report = world.log().topic("t").verify()
     assert (report.faults, report.unnamed, len(report.under_way)) == ((), (), 1)
     said = "\n".join(fault_lines(report))
     assert "yet, which is no fault: its task is under way, or has died; `maintain` sweeps it after staged" in said
@@ -48,7 +48,7 @@ def test_verify_tells_a_chunk_of_a_task_that_died_from_what_can_never_be_named(w
     world.clock.advance(RETENTION_MS)
     world.maintain()
     path.write_bytes(kept)  # a copy brought it back
-    report = world.log().verify("t")
+    report = world.log().topic("t").verify()
     assert (report.faults, len(report.unnamed), report.under_way) == ((), 1, ())
 
 
@@ -61,7 +61,7 @@ def test_verify_finds_that_a_chunk_at_the_floor_may_be_named(world: World) -> No
     world.maintain()
     assert late.chunk is not None
     assert parse_chunk(late.chunk.name) == world.handle().newest()[1].staged_floor
-    report = world.log().verify("t")
+    report = world.log().topic("t").verify()
     assert (report.faults, report.unnamed, len(report.under_way)) == ((), (), 1)
 
 

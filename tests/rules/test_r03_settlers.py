@@ -164,7 +164,7 @@ def test_a_settler_of_a_topic_made_again_touches_nothing(world: World) -> None:
     storage = TellingStorage(world.path, clock=world.clock)
 
     def remake() -> None:
-        world.log().delete_topic("t")
+        world.log().topic("t").delete()
         world.log().create_topic("t")
 
     storage.before_lock = remake

@@ -133,10 +133,10 @@ def test_a_planner_syncs_a_found_entry_once(world: World) -> None:
 
 
 SHOWN: dict[str, Callable[[CommitLog], object]] = {
-    "read": lambda log: log.read("t", 0, 0),
-    "offsets_for_times": lambda log: log.offsets_for_times("t", {0: 0}),
-    "max_timestamps": lambda log: log.max_timestamps("t"),
-    "describe": lambda log: log.describe("t"),
+    "read": lambda log: log.topic("t").read(0, 0),
+    "offsets_for_times": lambda log: log.topic("t").offsets_for_times({0: 0}),
+    "max_timestamps": lambda log: log.topic("t").max_timestamps(),
+    "describe": lambda log: log.topic("t").describe(),
 }
 
 
@@ -173,7 +173,7 @@ def test_retention_lets_go_of_nothing_that_power_loss_can_bring_back(world: Worl
     for _ in range(3):
         append(topic, batch_of([b"x" * 900]))
         settle(topic, topic.newest()[1].topic_id)
-    world.log().delete_records("t", {0: 2})
+    world.log().topic("t").delete_records({0: 2})
     seen = Recorder()
     assert retain(world.handle(seen), topic.newest()[1].topic_id).segments == 2
     assert seen.first("sync_directory", JOURNAL) < seen.first("put_if_absent", "/settle/")
@@ -184,7 +184,7 @@ def test_compaction_goes_by_what_power_loss_cannot_take_back(world: World) -> No
     for _ in range(3):
         append(topic, batch_of([b"x" * 900], key=[b"k"]))
         settle(topic, topic.newest()[1].topic_id)
-    world.log().alter_topic("t", {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+    world.log().topic("t").alter({"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
     seen = Recorder()
     assert compact(world.handle(seen), topic.newest()[1].topic_id)
     assert seen.first("sync_directory", JOURNAL) < seen.first("put_if_absent", "/settle/")
@@ -192,21 +192,21 @@ def test_compaction_goes_by_what_power_loss_cannot_take_back(world: World) -> No
 
 def test_records_that_another_deleted_are_gone_for_good_when_that_is_told(world: World) -> None:
     append(world.create(), batch_of([b"a", b"b"]))
-    world.log().delete_records("t", {0: 1})
+    world.log().topic("t").delete_records({0: 1})
     seen = Recorder()
-    assert world.log(seen).delete_records("t", {0: 1}) == {0: 1}
+    assert world.log(seen).topic("t").delete_records({0: 1}) == {0: 1}
     assert JOURNAL in seen.paths("sync_directory")
 
 
 @pytest.mark.parametrize("again", [False, True])
 def test_the_files_of_a_deleted_topic_go_behind_a_durable_entry(world: World, again: bool) -> None:
     world.create()
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     if again:
         world.create()
     world.clock.advance(DELAY_MS)
     seen = Recorder()
-    assert world.log(seen).maintain("t").removed_lives == 1
+    assert world.log(seen).topic("t").maintain().removed_lives == 1
     assert seen.first("sync_directory", JOURNAL) < seen.first("delete_tree")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.errors import TopicChangedError, TopicExistsError, UsageError
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.write.commit import commit
@@ -21,7 +21,7 @@ def meanwhile(act: Callable[[], object]) -> Hook:
 
 
 def remade(log: CommitLog) -> None:
-    log.delete_topic("t")
+    log.topic("t").delete()
     log.create_topic("t", 1)
 
 
@@ -29,7 +29,7 @@ def test_partitions_added_between_two_attempts_stay(world: World) -> None:
     """R9, I2: a commit planned over two partitions loses a race with add_partitions: it commits on top of four."""
     topic = world.create(2)
     staged = stage(topic, batch_of([b"a", b"b"], partition=[0, 1]))
-    commit(world.handle(meanwhile(lambda: world.log().add_partitions("t", 4))), staged.topic_id, [staged])
+    commit(world.handle(meanwhile(lambda: world.log().topic("t").add_partitions(4))), staged.topic_id, [staged])
     assert topic.newest()[1].log_end == (1, 1, 0, 0)
     assert world.values() == [b"a", b"b"]
 
@@ -51,7 +51,7 @@ def test_a_topic_deleted_between_two_attempts_takes_nothing(world: World, remake
     """R9, R14: the topic is deleted (and made again) before the put: the writer is told, the new life stays empty."""
     topic = world.create()
     staged = stage(topic, batch_of([b"for the old life"]))
-    act = (lambda: remade(world.log())) if remake else (lambda: world.log().delete_topic("t"))
+    act = (lambda: remade(world.log())) if remake else (lambda: world.log().topic("t").delete())
     with pytest.raises(TopicChangedError):
         commit(world.handle(meanwhile(act)), staged.topic_id, [staged])
     if remake:
@@ -67,7 +67,7 @@ def test_a_delete_hits_the_life_it_was_meant_for(world: World) -> None:
         append(world.handle(), batch_of([b"new life"]))
 
     with pytest.raises(TopicChangedError):
-        world.log(meanwhile(faster)).delete_topic("t")
+        world.log(meanwhile(faster)).topic("t").delete()
     assert world.values() == [b"new life"]
 
 
@@ -77,7 +77,7 @@ def test_an_alter_hits_the_life_it_was_meant_for(world: World, alter: bool) -> N
     world.create()
     slow = world.log(meanwhile(lambda: remade(world.log())))
     with pytest.raises(TopicChangedError):
-        slow.alter_topic("t", {"segment.bytes": 9999}) if alter else slow.add_partitions("t", 7)
+        slow.topic("t").alter({"segment.bytes": 9999}) if alter else slow.topic("t").add_partitions(7)
     state = world.handle().newest()[1]
     assert (state.partitions, dict(state.config)) == (1, {})
 
@@ -86,9 +86,9 @@ def test_alters_and_commits_do_not_undo_each_other(world: World) -> None:
     """R9: each is a delta on the newest state, so both stay."""
     topic = world.create(1)
     act = meanwhile(lambda: append(world.handle(), batch_of([b"a"])))
-    world.log(act).alter_topic("t", {"segment.bytes": 9999})
+    world.log(act).topic("t").alter({"segment.bytes": 9999})
     staged = stage(topic, batch_of([b"b"]))
-    slow = world.handle(meanwhile(lambda: world.log().alter_topic("t", {"retention.ms": 5})))
+    slow = world.handle(meanwhile(lambda: world.log().topic("t").alter({"retention.ms": 5})))
     commit(slow, staged.topic_id, [staged])
     config = topic.newest()[1].config
     assert (config["segment.bytes"], config["retention.ms"]) == ("9999", "5")
@@ -99,7 +99,7 @@ def test_preconditions_of_an_alter_are_checked_on_the_newest_state(world: World)
     """R9: two operators add partitions at once: the second would take some away."""
     world.create(1)
     with pytest.raises(UsageError, match="has 6 partitions; 4 would not add"):
-        world.log(meanwhile(lambda: world.log().add_partitions("t", 6))).add_partitions("t", 4)
+        world.log(meanwhile(lambda: world.log().topic("t").add_partitions(6))).topic("t").add_partitions(4)
     assert world.handle().newest()[1].partitions == 6
 
 
@@ -127,7 +127,7 @@ def test_log_start_and_settled_only_rise(world: World) -> None:
         if number % 3 == 0:
             settle(topic, topic_id)
         if number == 5:
-            world.log().add_partitions("t", 3)
+            world.log().topic("t").add_partitions(3)
         rows = topic.settled(topic_id)[1]
         now = tuple(rows.partition(p).end_offset for p in range(2))
         assert all(a <= b for a, b in zip(settled, now, strict=True))

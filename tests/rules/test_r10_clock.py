@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.errors import StagedExpiredError
-from pyspark_commitlog.log.maintain.collect import oldest_needed
+from pyspark_commitlog.groups.state.group_log import oldest_needed
 from pyspark_commitlog.log.read.reader import PartitionReader
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
@@ -34,7 +34,7 @@ class Machine:
 
     def maintain(self) -> int:
         """Maintain by this machine's clock; return the chunks swept."""
-        return CommitLog.on(LocalStorage(self.path, clock=self.clock)).maintain("t").swept_chunks
+        return CommitLog.on(LocalStorage(self.path, clock=self.clock)).topic("t").maintain().swept_chunks
 
 
 def test_a_sweeper_whose_clock_is_ahead_loses_nothing_that_is_committed(world: World) -> None:
@@ -100,7 +100,7 @@ def test_lives_that_ended_while_a_clock_was_ahead_are_removed(world: World) -> N
     """R10, R14: what came later, with its own time, tells that they ended before."""
     world.create()
     world.clock.advance(_YEAR)
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     world.clock.advance(-_YEAR)
     world.create()
     world.clock.advance(DELAY_MS - 1)
@@ -134,7 +134,7 @@ def test_a_passing_producers_row_survives_a_clock_that_is_behind(world: World, m
 
     monkeypatch.setattr(module, "WRITER_ROWS", 2)
     topic = world.create()
-    behind = CommitLog.on(LocalStorage(world.path, clock=ManualClock(1_000_000_000_000))).topic("t")
+    behind = CommitLog.on(LocalStorage(world.path, clock=ManualClock(1_000_000_000_000))).root.topic("t")
     batch = ProducerBatch(f"{module.TRANSIENT}w", 0, 0, 0, since=1)
     append(behind, batch_of([b"once"]), writer=batch)
     append(topic, batch_of([b"x"]))

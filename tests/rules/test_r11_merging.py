@@ -135,7 +135,7 @@ def test_frames_of_another_codec_do_not_merge(world: World) -> None:
     """R11: only frames of one codec join; compression.type changed in between."""
     topic = world.create(config={**CHUNKS, "compression.type": "none"})
     for codec_name in ("none", "none", "zstd", "zstd", "none"):
-        world.log().alter_topic("t", {"compression.type": codec_name})
+        world.log().topic("t").alter({"compression.type": codec_name})
         append(topic, batch_of([codec_name.encode()]))
     settle(topic, topic.newest()[1].topic_id)
     (log,) = world.files(".log")
@@ -151,7 +151,7 @@ def test_frames_of_two_clocks_do_not_merge(world: World) -> None:
     """R11: a frame has one timestamp type; message.timestamp.type changed in between."""
     topic = world.create()
     for kind in ("CreateTime", "CreateTime", "LogAppendTime", "LogAppendTime", "CreateTime"):
-        world.log().alter_topic("t", {"message.timestamp.type": kind})
+        world.log().topic("t").alter({"message.timestamp.type": kind})
         append(world.handle(), batch_of([kind.encode()]))
     settle(topic, topic.newest()[1].topic_id)
     rows = PartitionReader(topic, topic.newest()[1].topic_id, 0).read(0, 5)

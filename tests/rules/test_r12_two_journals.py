@@ -72,7 +72,7 @@ def test_the_collector_acts_on_a_durable_settle_entry_only(world: World) -> None
     world.maintain()
     world.clock.advance(DELAY_MS)
     seen = Recorder()
-    world.log(seen).maintain("t")
+    world.log(seen).topic("t").maintain()
     deleted = seen.first("delete")
     before = seen.calls[:deleted]
     settle_read = max(i for i, call in enumerate(before) if call[0] == "fetch" and "/settle/" in call[1])

@@ -42,11 +42,11 @@ def test_leaves_that_are_named_stay_and_others_go(world: World, topic: TopicLog)
     assert files(world) <= len(leaves) + 2, "the manifests of the newest two entries, and the leaves"
     assert len(world.values()) == 12
     verify(world.handle())
-    assert world.log().verify("t").unnamed == ()
+    assert world.log().topic("t").verify().unnamed == ()
 
 
 def test_retention_writes_the_leaves_again_that_it_cuts(world: World, topic: TopicLog) -> None:
-    world.log().delete_records("t", {0: 3})
+    world.log().topic("t").delete_records({0: 3})
     world.maintain()
     assert len(world.values()) == 6
     verify(world.handle())
@@ -57,4 +57,4 @@ def test_a_damaged_leaf_is_an_error_that_names_it(world: World, topic: TopicLog)
     leaf = topic.leaves(topic_id(topic), topic.settled(topic_id(topic))[1].partition(0).manifest)[1]
     path = next(path for path in world.files("/manifests/") if leaf.name in path)
     (world.path / path).write_bytes((world.path / path).read_bytes().replace(b"900", b"901") + b" ")
-    assert any(leaf.name in fault for fault in world.log().verify("t").faults)
+    assert any(leaf.name in fault for fault in world.log().topic("t").verify().faults)

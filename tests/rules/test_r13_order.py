@@ -30,7 +30,7 @@ def test_chunk_then_entry_ascending(world: World) -> None:
     world.maintain()
     world.clock.advance(DELAY_MS)
     seen = Recorder()
-    world.log(seen).maintain("t")
+    world.log(seen).topic("t").maintain()
     deleted = [path.rsplit("/", 1)[1] for path in seen.paths("delete") if "/settle/" not in path]
     expected = []
     for number in sorted(names)[:-2]:
@@ -301,7 +301,7 @@ def test_segments_stay_where_a_settle_entry_cannot_be_read_for_its_table_is_gone
     for _ in range(3):
         append(topic, batch_of([b"x" * 900]))
         settle(topic, topic_id)
-    world.log().delete_records("t", {0: 2})
+    world.log().topic("t").delete_records({0: 2})
     assert retain(topic, topic_id).segments == 2  # the newest entry names them no more, the ones before do
     before = world.files(".log")
     tables = [path for path in world.files("/side/") if "partitions" in path] or world.files("/side/")

@@ -15,7 +15,7 @@ from tests.support.world import DELAY_MS, World, many
 
 
 def remake(world: World) -> None:
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     world.create()
 
 
@@ -49,7 +49,7 @@ def test_running_readers_are_told(world: World, again: bool) -> None:
         append(topic, batch_of(many(10, b"%d" % number)))
     rows = PartitionReader(topic, topic.newest()[1].topic_id, 0).read(0, 30)
     assert next(rows).count == 10
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     if again:
         world.create()
         append(world.handle(), batch_of(many(30, b"new")))
@@ -111,14 +111,14 @@ def test_a_deleted_topic_frees_its_disk(world: World) -> None:
     topic = world.create()
     append(topic, batch_of(many(10)))
     home = world.path / topic.paths(topic.newest()[1].topic_id).home
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     assert world.maintain().removed_lives == 0
     assert home.exists()
     world.clock.advance(DELAY_MS)
     assert world.maintain().removed_lives == 1
     assert not home.exists()
     with pytest.raises(UnknownTopicError):
-        world.log().maintain("never")
+        world.log().topic("never").maintain()
     world.create()
     assert world.values() == []
 
@@ -159,7 +159,7 @@ def test_a_running_query_does_not_go_on_in_the_next_life(world: World) -> None:
     for batch in (0, 1):
         append(topic, batch_of([b"old"]), writer=Transaction("spark:q", batch))
     append(topic, batch_of([b"old"]), writer=Transaction("txn:daily", 7))
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     world.clock.advance(DELAY_MS)
     world.maintain()
     topic = world.create()
@@ -182,6 +182,6 @@ def test_queries_of_all_earlier_lives_are_remembered_within_a_bound(
         for number in range(3):
             append(topic, batch_of([b"x"]), writer=Transaction(f"spark:{life}-{number}", 0))
             world.clock.advance(1)
-        world.log().delete_topic("t")
+        world.log().topic("t").delete()
     _, state = world.create().newest()
     assert state.former_queries == ("spark:1-1", "spark:1-2", "spark:2-0", "spark:2-1", "spark:2-2")

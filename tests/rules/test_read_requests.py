@@ -40,9 +40,9 @@ def filled(
     log = CommitLog(str(root))
     log.create_topic("t", partitions, {**CONFIG, **config})
     for number in range(commits):
-        append(log.topic("t"), batch_of(values(number * rows, rows)))
+        append(log.root.topic("t"), batch_of(values(number * rows, rows)))
     if settled:
-        settle(log.topic("t"), log.topic("t").newest()[1].topic_id)
+        settle(log.root.topic("t"), log.root.topic("t").newest()[1].topic_id)
     return TopicLog(RemoteStorage(root), "t")
 
 
@@ -184,7 +184,7 @@ def test_a_commit_that_is_settled_and_collected_meanwhile_is_read_from_its_segme
     for number, record in enumerate(each_record(topic, 0)):
         got.append(record.value)
         if number in (10, 70):
-            log.maintain("t")
+            log.topic("t").maintain()
     assert got == values(0, 120)
 
 

@@ -239,7 +239,7 @@ def test_readers_with_the_old_lengths_stay_right(world: World, interval: int) ->
     topic = world.create(config={**CONFIG, "segment.bytes": 2**30, "index.interval.bytes": 3000})
     write(topic, 12)
     run(topic)
-    world.log().alter_topic("t", {"index.interval.bytes": interval})
+    world.log().topic("t").alter({"index.interval.bytes": interval})
     (world.path / world.files("0.timeindex")[0]).unlink()
     write(topic, 1)
     seen: list[list[int]] = []
@@ -270,7 +270,7 @@ def test_an_index_never_gets_shorter_in_place(world: World) -> None:
     write(topic, 12)
     run(topic)
     old = active(topic)
-    world.log().alter_topic("t", {"index.interval.bytes": 5000})
+    world.log().topic("t").alter({"index.interval.bytes": 5000})
     (path,) = world.files("0.index")
     (world.path / path).unlink()
     with open(world.path / path.replace(".index", ".log"), "ab") as file:
@@ -310,7 +310,7 @@ def test_one_of_the_two_indexes_that_gets_shorter_seals(
     noise = random.Random(1)
 
     def put(interval: float, seconds: Sequence[int]) -> None:
-        world.log().alter_topic("t", {"index.interval.bytes": int(interval * (active(topic).length // 3))})
+        world.log().topic("t").alter({"index.interval.bytes": int(interval * (active(topic).length // 3))})
         for each in seconds:
             stamp = (START_MS + 1000 * each) * 1000
             append(world.handle(), batch_of([noise.randbytes(1500)], timestamp=[stamp]))
@@ -321,7 +321,7 @@ def test_one_of_the_two_indexes_that_gets_shorter_seals(
     put(*then)
     run(topic)
     old = active(topic).index
-    world.log().alter_topic("t", {"index.interval.bytes": int(rebuilt * frame)})
+    world.log().topic("t").alter({"index.interval.bytes": int(rebuilt * frame)})
     append(world.handle(), batch_of([noise.randbytes(1500)], timestamp=[(START_MS + 9000) * 1000]))
     (world.path / world.files(f"0.{shorter}")[0]).unlink()
     assert run(world.handle()) == 1
@@ -350,7 +350,7 @@ def test_a_rebuild_that_dies_anywhere_is_done_again(world: World, part: str, mom
     topic = world.create(config={**CONFIG, "segment.bytes": 2**30, "index.interval.bytes": 3000})
     write(topic, 12)
     run(topic)
-    world.log().alter_topic("t", {"index.interval.bytes": interval})
+    world.log().topic("t").alter({"index.interval.bytes": interval})
     for path in world.files("index"):
         zeroed(world.path / path)
     write(topic, 2)
@@ -404,7 +404,7 @@ def test_other_lengths_are_published_in_one_entry(world: World) -> None:
     """R3, R4: index.interval.bytes has changed: new manifests, readers in between and behind find every offset."""
     topic = of_two_partitions(world)
     entry = topic.settled(topic_id(topic))[0].sequence
-    world.log().alter_topic("t", {"index.interval.bytes": 3000})
+    world.log().topic("t").alter({"index.interval.bytes": 3000})
     for path in indexes(world):
         zeroed(world.path / path)
 
@@ -472,7 +472,7 @@ def test_what_another_rebuilt_is_not_rebuilt_again(world: World) -> None:
     topic = world.create(config=CONFIG)
     write(topic, 7)
     run(topic)
-    world.log().alter_topic("t", {"index.interval.bytes": 3000})
+    world.log().topic("t").alter({"index.interval.bytes": 3000})
     for path in indexes(world):
         (world.path / path).unlink()
     storage = TellingStorage(world.path, clock=world.clock)

@@ -150,7 +150,7 @@ def test_all_may_go_and_the_log_goes_on(world: World) -> None:
     world.clock.advance(10 * DAY_MS)
     assert world.maintain().retained.log_start == {0: (7, 9)}
     assert numbers(world) == []
-    assert world.log().describe("t").partitions[0].size_bytes == 0
+    assert world.log().topic("t").describe().partitions[0].size_bytes == 0
     append(topic, batch_of([b"9"]))
     world.maintain()
     assert numbers(world) == [9]
@@ -164,11 +164,11 @@ def test_all_may_go_and_the_log_goes_on(world: World) -> None:
 def test_size_keeps_what_is_enough(world: World) -> None:
     written(world)
     world.maintain()
-    size = world.log().describe("t").partitions[0].size_bytes
-    world.log().alter_topic("t", {"retention.bytes": size // 3})
+    size = world.log().topic("t").describe().partitions[0].size_bytes
+    world.log().topic("t").alter({"retention.bytes": size // 3})
     world.maintain()
     assert numbers(world) == [6, 7, 8]
-    assert world.log().describe("t").partitions[0].segments == 3
+    assert world.log().topic("t").describe().partitions[0].segments == 3
 
 
 def test_nothing_goes_twice(world: World) -> None:
@@ -185,13 +185,13 @@ def test_delete_records_hides_at_once_and_only_whole_segments_go(world: World) -
     for first in (0, 10, 20):
         append(topic, batch_of([b"%d" % number for number in range(first, first + 10)]))
     world.maintain()
-    assert world.log().delete_records("t", {0: 25}) == {0: 25}
+    assert world.log().topic("t").delete_records({0: 25}) == {0: 25}
     assert numbers(world) == [25, 26, 27, 28, 29]
-    assert world.log().describe("t").partitions[0].log_start_offset == 25
+    assert world.log().topic("t").describe().partitions[0].log_start_offset == 25
     world.maintain()
     assert numbers(world) == [25, 26, 27, 28, 29]
-    assert world.log().delete_records("t", {0: 3}) == {0: 25}
-    assert world.log().delete_records("t", {0: -1}) == {0: 30}
+    assert world.log().topic("t").delete_records({0: 3}) == {0: 25}
+    assert world.log().topic("t").delete_records({0: -1}) == {0: 30}
     world.maintain()
     assert numbers(world) == []
 
@@ -203,7 +203,7 @@ def test_a_sealed_segment_stays_while_the_log_starts_inside_it(world: World) -> 
         append(topic, batch_of([b"%d" % number + b"x" * 500 for number in (first, first + 1)]))
         settle(topic, topic.newest()[1].topic_id)
     assert logs(world) == [0, 2, 4]
-    assert world.log().delete_records("t", {0: 3}) == {0: 3}
+    assert world.log().topic("t").delete_records({0: 3}) == {0: 3}
     for _ in range(2):
         world.maintain()
         world.clock.advance(DELAY_MS)
@@ -216,7 +216,7 @@ def test_delete_records_above_what_is_settled(world: World) -> None:
     """The settler goes on with records that nobody may read any more, and a reader with those that lie behind."""
     topic = world.create(1, CONFIG)
     append(topic, batch_of([b"%d" % number for number in range(10)]))
-    world.log().delete_records("t", {0: 4})
+    world.log().topic("t").delete_records({0: 4})
     assert numbers(world) == [4, 5, 6, 7, 8, 9]
     world.maintain()
     assert numbers(world) == [4, 5, 6, 7, 8, 9]
@@ -224,11 +224,11 @@ def test_delete_records_above_what_is_settled(world: World) -> None:
 
 def test_delete_records_in_a_partition_that_was_added_and_never_settled(world: World) -> None:
     topic = world.create(1, CONFIG)
-    world.log().add_partitions("t", 2)
+    world.log().topic("t").add_partitions(2)
     append(topic, batch_of([b"%d" % number for number in range(10)], partition=[1] * 10))
-    world.log().delete_records("t", {1: 4})
+    world.log().topic("t").delete_records({1: 4})
     world.maintain()
-    assert world.log().describe("t").partitions[1].unsettled == 0
+    assert world.log().topic("t").describe().partitions[1].unsettled == 0
     assert numbers(world) == [4, 5, 6, 7, 8, 9]
 
 
@@ -245,7 +245,7 @@ def test_wrong_offsets_delete_nothing(world: World, offsets: dict[int, int], err
     append(topic, batch_of([b"x"] * 30))
     entries = world.entries()
     with pytest.raises(error, match=told):
-        world.log().delete_records("t", offsets)
+        world.log().topic("t").delete_records(offsets)
     assert world.entries() == entries
 
 
@@ -255,9 +255,9 @@ def test_wrong_offsets_delete_nothing(world: World, offsets: dict[int, int], err
 def test_a_crash_before_the_settle_entry_is_made_good_by_the_next_run(world: World) -> None:
     """R13: the entry came first, so nobody reads what goes; the next run lets go of it."""
     topic = written(world, retention_ms=KEPT_MS)
-    world.log().alter_topic("t", {"retention.ms": -1})
+    world.log().topic("t").alter({"retention.ms": -1})
     world.maintain()
-    world.log().alter_topic("t", {"retention.ms": KEPT_MS})
+    world.log().topic("t").alter({"retention.ms": KEPT_MS})
     crashing = world.handle(on_path("/manifests/", "write_once", failing()))
     topic_id = topic.newest()[1].topic_id
     with pytest.raises(StorageError, match="injected"):
@@ -274,7 +274,7 @@ def test_a_reader_under_way_ends_what_it_began(world: World) -> None:
     world.maintain()
     reader = PartitionReader(topic, topic.newest()[1].topic_id, 0).read(0, 9)
     seen = [next(reader).first_offset]
-    world.log().delete_records("t", {0: 8})
+    world.log().topic("t").delete_records({0: 8})
     world.maintain()
     world.maintain()
     seen += [rows.first_offset for rows in reader]
@@ -286,7 +286,7 @@ def test_a_reader_that_retention_overtook_is_told_which_offsets_are_gone(world: 
     world.maintain()
     reader = PartitionReader(topic, topic.newest()[1].topic_id, 0).read(0, 9)
     next(reader)
-    world.log().delete_records("t", {0: 8})
+    world.log().topic("t").delete_records({0: 8})
     world.maintain()
     for _ in range(3):
         world.clock.advance(DELAY_MS)
@@ -302,7 +302,7 @@ def test_retention_between_the_two_journals_is_seen_as_such(world: World) -> Non
     topic_id = topic.newest()[1].topic_id
 
     def let_go() -> None:
-        world.log().delete_records("t", {0: 8})
+        world.log().topic("t").delete_records({0: 8})
         world.maintain()
 
     late = world.handle(on_path("/settle", "names", once(let_go)))
@@ -324,10 +324,10 @@ def test_a_longer_retention_set_meanwhile_holds(world: World) -> None:
     """R9: the plan is made anew on the entry that it builds on."""
     topic = written(world)
     world.maintain()
-    world.log().alter_topic("t", {"retention.ms": KEPT_MS})
+    world.log().topic("t").alter({"retention.ms": KEPT_MS})
 
     def longer() -> None:
-        world.log().alter_topic("t", {"retention.ms": -1})
+        world.log().topic("t").alter({"retention.ms": -1})
 
     late = world.handle(on_path("/journal/", "put_if_absent", once(longer)))
     assert retain(late, topic.newest()[1].topic_id).log_start == {}

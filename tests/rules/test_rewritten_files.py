@@ -114,7 +114,7 @@ def test_of_a_rewritten_segment_that_was_cut_the_frames_before_are_saved(world: 
     data = fresh(old, segment).read_bytes()
     fresh(old, segment).write_bytes(data[:-1])
     assert read(world)[0] == []
-    world.log().void("t", {0: (segment.end_offset - 1, segment.end_offset)})
+    world.log().topic("t").void({0: (segment.end_offset - 1, segment.end_offset)})
     after, error = read(world)
     assert error == ""
     assert after == [offset for offset in before if offset != segment.end_offset - 1]

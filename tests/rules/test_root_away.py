@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pyspark_commitlog import Consumer, Producer
-from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.consumer import poller
 from pyspark_commitlog.errors import RootNotAvailableError, RootNotFoundError, StorageError, UnknownTopicError
 from pyspark_commitlog.format import paths
@@ -138,8 +138,8 @@ def opened(disk: Disk) -> LocalStorage:
     """Return a door to the root, which was seen there."""
     log = CommitLog(str(disk.root))
     log.topics()
-    assert isinstance(log.storage, LocalStorage)
-    return log.storage
+    assert isinstance(log.root.storage, LocalStorage)
+    return log.root.storage
 
 
 @pytest.mark.parametrize("operation", _LOOKS)
@@ -276,8 +276,8 @@ def test_a_log_that_is_open_says_that_its_root_is_away(disk: Disk, act: str) -> 
     log = CommitLog(str(disk.root))
     acts: dict[str, Callable[[], object]] = {
         "topics": log.topics,
-        "topic": lambda: log.describe("t"),
-        "maintain": lambda: log.maintain("t"),
+        "topic": lambda: log.topic("t").describe(),
+        "maintain": lambda: log.topic("t").maintain(),
         "groups": log.groups.list,
     }
     acts[act]()
@@ -347,7 +347,7 @@ def test_a_directory_that_another_process_has_just_made_is_no_root_that_is_away(
         raise FileNotFoundError(errno.ENOENT, "No such file or directory")
 
     monkeypatch.setattr(local, "sync_names", too_early)
-    log.storage.sync_directory("config")
+    log.root.storage.sync_directory("config")
     assert local.sync_names is sync
 
 

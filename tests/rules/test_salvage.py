@@ -147,21 +147,21 @@ def test_what_is_lost_is_given_up_and_nothing_else(
     strike(world, path, damage)
     with pytest.raises(CorruptionError):
         offsets(world)
-    told = world.log().void("t", dry_run=True)
+    told = world.log().topic("t").void(dry_run=True)
     assert {n for each in told for n in range(each.start, each.end)} == lost
     assert sum(each.records for each in told) == len(lost)
     assert all(path in each.why for each in told)
     with pytest.raises(CorruptionError):
         offsets(world)
-    assert world.log().void("t") == told
-    assert world.log().void("t") == ()
+    assert world.log().topic("t").void() == told
+    assert world.log().topic("t").void() == ()
     ends_well(world, lost)
 
 
 def test_without_its_index_what_is_behind_a_broken_length_is_lost_too(world: World, topic: TopicLog) -> None:
     strike(world, SEALED, flip(3, 10))
     strike(world, SEALED.replace(".log", ".index"), missing)
-    assert [(each.start, each.end) for each in world.log().void("t")] == [(3, 10)]
+    assert [(each.start, each.end) for each in world.log().topic("t").void()] == [(3, 10)]
     ends_well(world, set(range(3, 10)))
 
 
@@ -172,7 +172,7 @@ def test_damage_in_several_segments_and_behind_them(world: World, topic: TopicLo
     name = topic.chunks(topic.journal.read(done.sequence or 0).entry)[0].name
     (chunk,) = world.files(name)
     (world.path / chunk).unlink()
-    assert [(each.start, each.end) for each in world.log().void("t")] == [(2, 3), (11, 12), (15, 16)]
+    assert [(each.start, each.end) for each in world.log().topic("t").void()] == [(2, 3), (11, 12), (15, 16)]
     assert offsets(world) == [n for n in range(15) if n not in (2, 11)]
     world.maintain()
     verify(world.handle())
@@ -191,14 +191,14 @@ def test_of_a_compacted_segment(world: World) -> None:
     data = bytearray((world.path / path).read_bytes())
     data[starts(bytes(data))[1] + 300] ^= 1
     (world.path / path).write_bytes(data)
-    (told,) = world.log().void("t")
+    (told,) = world.log().topic("t").void()
     assert (told.start, told.end) == (before[1], before[1] + 1)
     assert offsets(world) == [before[0], *before[2:]]
     verify(world.handle())
 
 
 def test_by_force_what_can_be_read(world: World, topic: TopicLog) -> None:
-    assert world.log().void("t", {0: (8, 12)}, force=True)[0].records == 4
+    assert world.log().topic("t").void({0: (8, 12)}, force=True)[0].records == 4
     ends_well(world, {8, 9, 10, 11})
 
 
@@ -241,22 +241,22 @@ def test_a_part_of_the_damage_in_a_segment(world: World, topic: TopicLog) -> Non
     strike(world, SEALED, flip(6, 300))
     files = sorted(world.files("/0/"))
     with pytest.raises(UsageError, match=r"offsets 6 to 7 \(exclusive\) of the same segment can't be read either"):
-        world.log().void("t", {0: (2, 3)})
+        world.log().topic("t").void({0: (2, 3)})
     with pytest.raises(UsageError, match="all offsets from 3 to 5 can be read"):
-        world.log().void("t", {0: (3, 6)})
+        world.log().topic("t").void({0: (3, 6)})
     assert topic.newest()[1].voids == ()
     assert sorted(world.files("/0/")) == files
-    assert len(world.log().void("t", {0: (2, 7)})) == 2
+    assert len(world.log().topic("t").void({0: (2, 7)})) == 2
     ends_well(world, {2, 6})
 
 
 def test_offsets_below_the_first_segment(world: World, topic: TopicLog) -> None:
-    world.log().delete_records("t", {0: 12})
+    world.log().topic("t").delete_records({0: 12})
     world.maintain()
     with pytest.raises(
         UsageError, match=r"5 to 12 .* is no range of offsets between 10, where its first segment begins"
     ):
-        world.log().void("t", {0: (5, 12)}, force=True)
+        world.log().topic("t").void({0: (5, 12)}, force=True)
 
 
 # --- interleavings -----------------------------------------------------------------------------------------
@@ -267,19 +267,19 @@ def test_a_reader_in_the_old_file_goes_on_behind_the_damage(world: World, topic:
     reader = PartitionReader(world.handle(), topic_id(topic), 0)
     rows = reader.read(0, 15)
     first = [next(rows).first_offset for _ in range(3)]
-    world.log().void("t")
+    world.log().topic("t").void()
     assert [*first, *(each.first_offset for each in rows)] == [n for n in range(15) if n != 4]
 
 
 def test_who_dies_before_the_swap_leaves_damage_that_can_be_voided_again(world: World, topic: TopicLog) -> None:
     strike(world, SEALED, flip(4, 300))
     with pytest.raises(CommitLogError, match="injected"):
-        world.log(on_path(f"/settle/{4:020d}", "put_if_absent", failing(), times=9)).void("t")
+        world.log(on_path(f"/settle/{4:020d}", "put_if_absent", failing(), times=9)).topic("t").void()
     assert [(v.start, v.end) for v in topic.newest()[1].voids] == [(4, 5)]
     assert look_for_faults(world.handle()).faults
     with pytest.raises(CorruptionError):
         offsets(world)
-    assert [(each.start, each.end) for each in world.log().void("t")] == [(4, 5)]
+    assert [(each.start, each.end) for each in world.log().topic("t").void()] == [(4, 5)]
     ends_well(world, {4})
 
 
@@ -288,16 +288,16 @@ def test_without_space_nothing_is_given_up(world: World, topic: TopicLog, suffix
     strike(world, SEALED, flip(4, 300))
     operation = "create" if suffix.endswith(".log") else "write_once"
     with pytest.raises(StorageError, match="injected"):
-        world.log(on_path(suffix, operation, failing(), times=9)).void("t")
+        world.log(on_path(suffix, operation, failing(), times=9)).topic("t").void()
     assert topic.newest()[1].voids == ()
-    assert len(world.log().void("t")) == 1
+    assert len(world.log().topic("t").void()) == 1
     ends_well(world, {4})
 
 
 def test_a_commit_meanwhile_stays(world: World, topic: TopicLog) -> None:
     strike(world, SEALED, flip(4, 300))
     late = once(lambda: append(world.handle(), batch_of([b"15 late"], partition=[0])))
-    world.log(on_path("/t/journal/", "put_if_absent", late)).void("t")
+    world.log(on_path("/t/journal/", "put_if_absent", late)).topic("t").void()
     assert offsets(world) == [n for n in range(16) if n != 4]
     assert [(v.start, v.end) for v in topic.newest()[1].voids] == [(4, 5)]
 
@@ -308,7 +308,7 @@ def test_frames_without_rows_have_a_timestamp(world: World, topic: TopicLog, dam
     before = topic.sealed(topic.settled(topic_id(topic))[1], 0)[0].max_timestamp
     strike(world, SEALED, damage)
     world.clock.advance(86_400_000)
-    world.log().void("t")
+    world.log().topic("t").void()
     first = topic.sealed(topic.settled(topic_id(topic))[1], 0)[0]
     span = segment_span(topic.paths(topic_id(topic)), 0, first)
     frames = [located.frame for located in walk(world.storage(), span)]

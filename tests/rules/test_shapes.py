@@ -38,7 +38,7 @@ def every_kind_of_file(world: World) -> None:
     append(topic, batch_of(many(4), partition=[0, 1] * 2))
     log = world.log()
     log.groups.commit("g", {"t": {0: 1}})
-    log.alter_defaults({"log.retention.hours": 5})
+    log.config.alter({"log.retention.hours": 5})
     log.access.allow("*", "admin", "*")
 
 
@@ -108,9 +108,9 @@ def test_a_value_that_cannot_be_is_named_with_file_field_and_what_was_expected(
 def use(world: World, part: str) -> None:
     """Do what reads the newest entry of a journal."""
     if part.startswith("access"):
-        world.log().topic("t")
+        world.log().root.topic("t")
     elif part.startswith("config"):
-        world.log().defaults()
+        world.log().config.get()
     elif part == GROUP:
         world.log().groups.commit("g", {"t": {0: 2}})
     else:
@@ -159,17 +159,17 @@ def test_tables_beside_entries_are_checked_too(world: World, kind: str, monkeypa
         path = max((world.path / name for name in world.files(f".{kind}")), key=str)
         path.write_bytes(data)
         change_entry(newest(world, part), lambda b: b[kind].update(named_as))
-    report = world.log().verify("t")
+    report = world.log().topic("t").verify()
     assert any(path.name in fault for fault in report.faults), report.faults
 
 
 def read_all(world: World) -> None:
-    list(world.log().read("t", 0, 0, 200))
+    list(world.log().topic("t").read(0, 0, 200))
 
 
 ACTS: dict[str, tuple[Callable[[World], object], ...]] = {
-    JOURNAL: (lambda world: world.log().describe("t"), read_all, lambda world: world.log().verify("t")),
-    SETTLE: (read_all, lambda world: world.log().verify("t")),
+    JOURNAL: (lambda world: world.log().topic("t").describe(), read_all, lambda world: world.log().topic("t").verify()),
+    SETTLE: (read_all, lambda world: world.log().topic("t").verify()),
     GROUP: (lambda world: world.log().groups.describe("g"), lambda world: world.log().groups.verify()),
 }
 
@@ -214,14 +214,14 @@ def answers(world: World, act: Callable[[World], object]) -> bool:
 def test_what_another_release_writes_more_is_passed_over(world: World) -> None:
     """Unknown members are not refused: what must not be passed over is a feature."""
     change_entry(newest(world, JOURNAL), lambda b: (b.update(more=1), b["state"].update(more=[{}])))
-    assert world.log().describe("t").partitions[0].high_watermark == 152
+    assert world.log().topic("t").describe().partitions[0].high_watermark == 152
     change_entry(newest(world, JOURNAL), lambda b: b.update(readFeatures=["more"]))
     with pytest.raises(CommitLogError, match="uses more, unknown to this release"):
-        world.log().describe("t")
+        world.log().topic("t").describe()
 
 
 def test_an_extent_that_claims_more_than_the_entry_holds_is_damage(world: World) -> None:
-    world.log().alter_topic("t", {"inline.max.bytes": 1000})
+    world.log().topic("t").alter({"inline.max.bytes": 1000})
     append(world.handle(), batch_of([b"x"], partition=[0]))
     change_entry(newest(world, JOURNAL), lambda b: b["extents"][0].__setitem__(2, 10**9))
     with pytest.raises(CorruptionError):
@@ -251,7 +251,7 @@ def test_frames_that_go_on_beyond_what_their_extent_says_are_damage(world: World
     with pytest.raises(CorruptionError, match="goes on to offset 2, its frames end at 1"):
         world.values("u")
     with pytest.raises(CorruptionError, match="goes on to offset 2, its frames end at 1"):
-        world.log().read("u", 0, 0, 1)
+        world.log().topic("u").read(0, 0, 1)
 
 
 def test_frames_that_go_on_beyond_what_the_settle_entry_says_are_damage(world: World) -> None:
@@ -259,4 +259,4 @@ def test_frames_that_go_on_beyond_what_the_settle_entry_says_are_damage(world: W
     world.maintain("u")
     change_entry(max((world.path / "topics/u").rglob("settle/*.json")), lambda b: b["partitions"][0].__setitem__(0, 1))
     with pytest.raises(CorruptionError, match="goes on to offset 2, its frames end at 1"):
-        world.log().read("u", 0, 0, 1)
+        world.log().topic("u").read(0, 0, 1)

@@ -79,7 +79,7 @@ def test_a_safe_store_is_tried_once_and_that_is_recorded() -> None:
     assert record == {"client": storage.client, "writers": 16, "rounds": 5, "safe": True}
 
     CommitLog.on(storage).create_topic("u")
-    append(CommitLog.on(storage).topic("t"), batch_of([b"a"]))
+    append(CommitLog.on(storage).root.topic("t"), batch_of([b"a"]))
     another = Tried(client=storage.client)
     CommitLog.on(another).create_topic("t")
     assert (storage.races, another.races) == (WRITERS * ROUNDS, 0)
@@ -92,15 +92,15 @@ def test_what_tells_that_a_store_is_safe_is_no_stray() -> None:
     log.create_topic("t")
     store.now_ms()
     assert {"probes", "clock"} & set(store.names("")), "the scene"
-    assert log.verify_root().unnamed == ()
+    assert log.verify().unnamed == ()
 
 
 def test_another_version_of_the_client_is_tried_before_it_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     first = Tried()
     CommitLog.on(first).create_topic("t")
     newer = Careless(first.url)
-    CommitLog.on(newer).describe("t")
-    for act in (lambda: CommitLog.on(newer).topic("t", "write"), lambda: CommitLog.on(newer).create_topic("u")):  # type: ignore[arg-type]
+    CommitLog.on(newer).topic("t").describe()
+    for act in (lambda: CommitLog.on(newer).root.topic("t", "write"), lambda: CommitLog.on(newer).create_topic("u")):  # type: ignore[arg-type]
         with pytest.raises(UnsupportedError, match="can't hold a commit log"):
             act()
     monkeypatch.setattr(race, "_seen", set())  # as in another process
@@ -123,22 +123,22 @@ def test_a_root_beside_the_one_that_is_opened_is_tried_before_it_is_written_to(
 ) -> None:
     """After an update, as of a root in a bucket: a commit is decided at the metadata root."""
     client = LocalStorage.client.fget  # type: ignore[attr-defined]
-    log = CommitLog.create_root([str(tmp_path / "a")], [str(tmp_path / "m")])
+    log = CommitLog.create([str(tmp_path / "a")], [str(tmp_path / "m")])
     log.create_topic("t")
-    append(log.topic("t"), batch_of([b"1"]))
+    append(log.root.topic("t"), batch_of([b"1"]))
     newer = f"newer {tmp_path.name}"
     monkeypatch.setattr(
         LocalStorage, "client", property(lambda storage: newer if storage.url.endswith("/m") else client(storage))
     )
     again = CommitLog(str(tmp_path / "a"))
-    append(again.topic("t", Operation.WRITE), batch_of([b"2"]))
+    append(again.root.topic("t", Operation.WRITE), batch_of([b"2"]))
     (record,) = (tmp_path / "m" / DIRECTORY).iterdir()
     assert json.loads(record.read_text())["client"] == newer
     record.unlink()
     monkeypatch.setattr(race, "_seen", set())  # as in another process
     monkeypatch.setattr(LocalStorage, "put_if_absent", CarelessMount.put_if_absent)
     with pytest.raises(CommitLogError, match=r"can't hold a commit log: \d+ of 16 puts"):
-        append(CommitLog(str(tmp_path / "a")).topic("t", Operation.WRITE), batch_of([b"3"]))
+        append(CommitLog(str(tmp_path / "a")).root.topic("t", Operation.WRITE), batch_of([b"3"]))
 
 
 def test_a_root_beside_the_one_that_is_opened_is_not_tried_where_one_process_alone_may_write(tmp_path: Path) -> None:
@@ -160,10 +160,10 @@ def test_one_process_alone_may_write_where_that_was_asked_for(caplog: pytest.Log
         log = CommitLog.on(storage)
         log.create_topic("t", 1, {"unsafe.single.writer": "true"})
         log.create_topic("u")
-        append(log.topic("t"), batch_of([b"a"]))
+        append(log.root.topic("t"), batch_of([b"a"]))
     assert caplog.text.count("unsafe.single.writer=true: a second process") == 1
-    assert log.describe("t").unsafe_single_writer
-    assert "UNSAFE: its root was made with unsafe.single.writer=true" in str(log.describe("t"))
+    assert log.topic("t").describe().unsafe_single_writer
+    assert "UNSAFE: its root was made with unsafe.single.writer=true" in str(log.topic("t").describe())
 
     caplog.clear()
     with caplog.at_level(logging.WARNING):
@@ -177,7 +177,7 @@ def test_a_root_that_is_there_stays_safe(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"unsafe\.single\.writer is for a root that is made"):
         log.create_topic("u", 1, {"unsafe.single.writer": True})
     assert log.topics() == ["t"]
-    assert not log.describe("t").unsafe_single_writer
+    assert not log.topic("t").describe().unsafe_single_writer
 
 
 def test_a_store_that_gives_no_clear_answer_is_no_safe_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,16 +275,16 @@ def test_delays_that_are_shorter_than_clocks_differ_are_refused(name: str, least
     refused = f"{name}={least - 1} is not allowed here: on object stores, .* at least {least}"
     for act in (
         lambda: log.create_topic("u", 1, {name: least - 1}),
-        lambda: log.alter_topic("t", {name: least - 1}),
-        lambda: log.alter_defaults({name: least - 1}),
+        lambda: log.topic("t").alter({name: least - 1}),
+        lambda: log.config.alter({name: least - 1}),
     ):
         with pytest.raises(ConfigError, match=refused):
             act()
     assert log.topics() == ["t"]
-    assert log.describe("t").config[name] == str(least)
+    assert log.topic("t").describe().config[name] == str(least)
 
 
 def test_a_local_disk_needs_no_such_delay(tmp_path: Path) -> None:
     log = CommitLog(str(tmp_path))
     log.create_topic("t", 1, {"file.delete.delay.ms": 0, "staged.retention.ms": 1})
-    log.alter_defaults({"file.delete.delay.ms": 0})
+    log.config.alter({"file.delete.delay.ms": 0})

@@ -56,7 +56,7 @@ def test_the_marker_of_the_root(world: World) -> None:
     world.create()
     grown(world, "commitlog.json")
     with pytest.raises(CorruptionError, match=r"commitlog\.json: is no JSON"):
-        world.log().topic("t")
+        world.log().root.topic("t")
 
 
 @pytest.mark.parametrize("nested", [0, 1_000_000])

@@ -43,7 +43,7 @@ def topic(world: World) -> TopicLog:
         world.clock.advance(1000)
     for number in range(2):
         append(topic, batch_of([b"late %d" % number] * 4, partition=[0, 1, 0, 1]))
-    world.log().alter_topic("t", {"inline.max.bytes": 65536})
+    world.log().topic("t").alter({"inline.max.bytes": 65536})
     append(world.handle(), batch_of([b"inline"]))
     return world.handle()
 

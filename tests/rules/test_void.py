@@ -101,7 +101,7 @@ def test_a_chunk_that_is_missing_is_given_up_whole(world: World, caplog: pytest.
     for _ in range(2):
         with pytest.raises(CorruptionError):
             world.maintain()
-    assert world.log().void("t", dry_run=True) == world.log().void("t")
+    assert world.log().topic("t").void(dry_run=True) == world.log().topic("t").void()
     with caplog.at_level(logging.WARNING):
         assert numbers(world) == [0, 1, 2, 6, 7, 8]
     said = [record.getMessage() for record in caplog.records]
@@ -117,16 +117,16 @@ def test_it_says_what_is_given_up_and_changes_nothing_when_dry(world: World) -> 
     name = write(topic, 0)
     write(topic, 0, partition=1)
     chunk(world, name).unlink()
-    world.log().delete_records("t", {0: 1})
+    world.log().topic("t").delete_records({0: 1})
     before = topic.newest()[0].sequence
-    (found,) = world.log().void("t", dry_run=True)
+    (found,) = world.log().topic("t").void(dry_run=True)
     assert (found.partition, found.start, found.end, found.records) == (0, 0, 3, 2)
     assert name in found.why
     assert "missing" in found.why
     assert topic.newest()[0].sequence == before
-    assert world.log().void("t") == (found,)
+    assert world.log().topic("t").void() == (found,)
     assert topic.newest()[1].log_end == (3, 3)
-    assert world.log().void("t") == ()
+    assert world.log().topic("t").void() == ()
     assert topic.newest()[0].sequence == before + 1
 
 
@@ -139,7 +139,7 @@ def test_only_the_damaged_frame_of_a_chunk_is_given_up(world: World, frame: int,
     lost = chunk(world, write(topic, 3))
     write(topic, 6)
     flip(lost, frames_of(lost)[frame] + position)
-    assert sum(each.records for each in world.log().void("t")) == (3 - frame if position in (8, 26) else 1)
+    assert sum(each.records for each in world.log().topic("t").void()) == (3 - frame if position in (8, 26) else 1)
     kept = {8: [0, 1, 2, *range(3, 3 + frame), 6, 7, 8], 26: [0, 1, 2, *range(3, 3 + frame), 6, 7, 8]}
     ends_well(world, kept.get(position, [n for n in range(9) if n != 3 + frame]))
 
@@ -151,7 +151,7 @@ def test_a_frame_whose_offset_lies_is_no_witness(world: World) -> None:
     starts = frames_of(lost)
     flip(lost, starts[1] + 300)
     flip(lost, starts[2] + 7)
-    (found,) = world.log().void("t")
+    (found,) = world.log().topic("t").void()
     assert (found.start, found.end) == (1, 3)
     ends_well(world, [0])
 
@@ -174,7 +174,7 @@ def test_a_lost_journal_entry(world: World, damage: Callable[[Path], None], coun
     with pytest.raises(CorruptionError, match=r"partition 0 offset 3: .*journal entry 3 is missing or damaged"):
         numbers(world)
     assert [row.end_offset for row in world.handle().settled(topic_id(topic))[1].partitions] == [0, 3]
-    (found,) = world.log().void("t")
+    (found,) = world.log().topic("t").void()
     assert (found.partition, found.start, found.end) == (0, 3, 3 + 3 * count)
     assert "journal entry 3" in found.why
     ends_well(world, [0, 1, 2, *range(3 + 3 * count, 12)])
@@ -187,10 +187,10 @@ def test_the_first_unsettled_entry_is_lost(world: World) -> None:
     write(topic, 0)
     settle(topic, topic_id(topic))
     write(topic, 3)
-    world.log().alter_topic("t", {"retention.bytes": 10**9})
+    world.log().topic("t").alter({"retention.bytes": 10**9})
     write(topic, 6)
     entry(world, 3).unlink()
-    (found,) = world.log().void("t")
+    (found,) = world.log().topic("t").void()
     assert (found.start, found.end) == (3, 6)
     ends_well(world, [0, 1, 2, 6, 7, 8])
 
@@ -200,9 +200,9 @@ def test_an_entry_behind_the_lost_one_that_appended_nothing(world: World) -> Non
     topic = world.create(config=CONFIG)
     write(topic, 0)
     write(topic, 3)
-    world.log().alter_topic("t", {"segment.ms": 10**6})
+    world.log().topic("t").alter({"segment.ms": 10**6})
     entry(world, 3).unlink()
-    (found,) = world.log().void("t")
+    (found,) = world.log().topic("t").void()
     assert (found.start, found.end) == (3, 6)
     ends_well(world, [0, 1, 2])
 
@@ -213,7 +213,7 @@ def test_inline_frames_that_are_damaged(world: World) -> None:
         append(topic, batch_of([b"%d x" % number]))
     path = entry(world, 3)
     flip(path, path.stat().st_size - 20)
-    (found,) = world.log().void("t")
+    (found,) = world.log().topic("t").void()
     assert (found.start, found.end) == (1, 2)
     assert "inline frames" in found.why
     ends_well(world, [0, 2])
@@ -248,7 +248,7 @@ def test_a_void_larger_than_a_frame_may_be(world: World, monkeypatch: pytest.Mon
     lost = chunk(world, write(topic, 3, count=5))
     write(topic, 8, count=4)
     lost.unlink()
-    world.log().void("t")
+    world.log().topic("t").void()
     ends_well(world, [0, 1, 2, 8, 9, 10, 11])
     topic = world.handle()
     for number in (2, 8, 11):
@@ -266,7 +266,7 @@ def test_a_void_at_the_very_start_takes_the_time_of_what_follows(world: World) -
     lost = chunk(world, write(topic, 0))
     write(topic, 3)
     lost.unlink()
-    world.log().void("t")
+    world.log().topic("t").void()
     settle(topic, topic_id(topic))
     row = topic.settled(topic_id(topic))[1].partition(0)
     assert (row.manifest, row.active.index.first_timestamp) == (None, START_MS + 3000)
@@ -291,13 +291,13 @@ def test_what_can_be_read_is_not_given_up(world: World) -> None:
         ({1: (0, 1)}, "no range"),
     ):
         with pytest.raises(UsageError, match=told):
-            log.void("t", wanted)
+            log.topic("t").void(wanted)
     with pytest.raises(UsageError, match="say which"):
-        log.void("t", force=True)
+        log.topic("t").void(force=True)
     assert topic.newest()[1].voids == ()
-    assert log.void("t", {0: (0, 6)})[0].start == 4
+    assert log.topic("t").void({0: (0, 6)})[0].start == 4
     assert [(v.start, v.end) for v in topic.newest()[1].voids] == [(4, 5)]
-    assert log.void("t", {0: (4, 5)}) == (), "voided already"
+    assert log.topic("t").void({0: (4, 5)}) == (), "voided already"
 
 
 def test_a_lost_file_is_given_up_whole_or_not_at_all(world: World) -> None:
@@ -305,7 +305,7 @@ def test_a_lost_file_is_given_up_whole_or_not_at_all(world: World) -> None:
     topic = world.create(config=CONFIG)
     chunk(world, write(topic, 0)).unlink()
     with pytest.raises(UsageError, match=r"offsets 0 to 3 \(exclusive\) can only be given up whole"):
-        world.log().void("t", {0: (1, 2)})
+        world.log().topic("t").void({0: (1, 2)})
     assert topic.newest()[1].voids == ()
 
 
@@ -313,9 +313,9 @@ def test_force_gives_up_what_can_be_read_frame_by_frame(world: World) -> None:
     topic = world.create(config={**CONFIG, "batch.size": 10_000})
     write(topic, 0, size=10)  # one frame
     with pytest.raises(UsageError, match=r"offsets 0 to 3 \(exclusive\) are one frame"):
-        world.log().void("t", {0: (0, 2)}, force=True)
+        world.log().topic("t").void({0: (0, 2)}, force=True)
     write(topic, 3, size=10)
-    (found,) = world.log().void("t", {0: (3, 6)}, force=True)
+    (found,) = world.log().topic("t").void({0: (3, 6)}, force=True)
     assert (found.records, found.why) == (3, "these can be read, and are given up by force")
     ends_well(world, [0, 1, 2])
 
@@ -332,7 +332,7 @@ def test_what_a_settler_is_about_to_publish_is_not_given_up(world: World) -> Non
 
     def meanwhile() -> None:
         with pytest.raises(ConflictError) as error:
-            world.log().void("t", {1: (0, 3)}, force=True)
+            world.log().topic("t").void({1: (0, 3)}, force=True)
         told.append(str(error.value))
 
     with pytest.raises(CorruptionError):
@@ -349,7 +349,7 @@ def test_a_settler_under_way_is_waited_for(world: World, monkeypatch: pytest.Mon
     held = ExitStack()
     held.enter_context(world.storage().try_lock(topic.paths(topic_id(topic)).lock))
     monkeypatch.setattr(world.clock, "sleep", lambda seconds: held.close())
-    assert world.log().void("t")[0].records == 3
+    assert world.log().topic("t").void()[0].records == 3
 
 
 def test_a_topic_that_is_always_settled_is_told(world: World) -> None:
@@ -357,7 +357,7 @@ def test_a_topic_that_is_always_settled_is_told(world: World) -> None:
     topic = world.create(config=CONFIG)
     chunk(world, write(topic, 0)).unlink()
     with world.storage().try_lock(topic.paths(topic_id(topic)).lock), pytest.raises(ConflictError, match="try again"):
-        world.log().void("t")
+        world.log().topic("t").void()
     assert topic.newest()[1].voids == ()
 
 
@@ -370,7 +370,7 @@ def test_a_reader_in_the_middle_goes_on_behind_the_void(world: World) -> None:
 
     def give_up() -> None:
         lost.unlink()
-        world.log().void("t")
+        world.log().topic("t").void()
 
     reader = world.handle(on_path(lost.name, "info", give_up))
     assert [r.offset for r in read_partition(reader, 0)] == [0, 1, 2, 6, 7, 8]
@@ -386,7 +386,7 @@ def test_a_plan_may_start_and_end_anywhere(world: World, start: int, settled: bo
     flip(lost, frames_of(lost)[0] + 300)
     flip(lost, frames_of(lost)[1] + 300)
     write(topic, 6)
-    world.log().void("t")
+    world.log().topic("t").void()
     if settled:
         world.maintain()
     for end in range(start + 1, 10):
@@ -402,12 +402,12 @@ def test_two_voids_at_once(world: World) -> None:
 
     def first() -> None:
         log = world.log()
-        topic = log.topic("t")
+        topic = log.root.topic("t")
         state = topic.newest()[1]
         topic.journal.append(lambda base, slot: _void_draft(topic, state.topic_id, base))
         other.append(True)
 
-    assert world.log(on_path("/journal/", "put_if_absent", first)).void("t") == ()
+    assert world.log(on_path("/journal/", "put_if_absent", first)).topic("t").void() == ()
     assert other == [True]
     assert [(v.start, v.end) for v in topic.newest()[1].voids] == [(0, 3)]
 
@@ -430,7 +430,7 @@ def test_a_chunk_that_comes_back_stays_given_up(world: World) -> None:
     write(topic, 6)
     data = lost.read_bytes()
     lost.unlink()
-    world.log().void("t")
+    world.log().topic("t").void()
     lost.write_bytes(data)
     ends_well(world, [0, 1, 2, 6, 7, 8])
 
@@ -441,7 +441,7 @@ def test_a_frame_that_comes_back_stays_given_up(world: World) -> None:
     lost = chunk(world, write(topic, 0))
     for _ in range(2):
         flip(lost, frames_of(lost)[1] + 300)
-        world.log().void("t")
+        world.log().topic("t").void()
     assert [(v.start, v.end) for v in topic.newest()[1].voids] == [(1, 2)]
     ends_well(world, [0, 2])
 
@@ -457,7 +457,7 @@ def test_a_chunk_that_comes_back_before_is_not_given_up(world: World) -> None:
         lost.write_bytes(data)
         write(world.handle(), 3)
 
-    assert world.log(on_path("/journal/", "put_if_absent", restore)).void("t") == ()
+    assert world.log(on_path("/journal/", "put_if_absent", restore)).topic("t").void() == ()
     ends_well(world, list(range(6)))
 
 
@@ -466,11 +466,11 @@ def test_more_damage_of_the_same_chunk_can_be_given_up_later(world: World) -> No
     lost = chunk(world, write(topic, 0))
     write(topic, 3)
     flip(lost, frames_of(lost)[2] + 300)
-    world.log().void("t")
+    world.log().topic("t").void()
     lost.unlink()
     with pytest.raises(CorruptionError, match="offsets 0 to 2"):
         settle(world.handle(), topic_id(topic))
-    world.log().void("t")
+    world.log().topic("t").void()
     assert [(v.start, v.end) for v in topic.newest()[1].voids] == [(0, 3)]
     ends_well(world, [3, 4, 5])
 
@@ -479,7 +479,7 @@ def test_more_damage_of_the_same_chunk_can_be_given_up_later(world: World) -> No
 def test_what_is_void_and_not_settled_is_no_fault(world: World, damage: Callable[[Path], None]) -> None:
     topic = world.create(config=CONFIG)
     damage(chunk(world, write(topic, 0)))
-    world.log().void("t")
+    world.log().topic("t").void()
     verify(world.handle())
 
 
@@ -487,7 +487,7 @@ def test_what_is_damaged_beside_a_void_is_a_fault(world: World) -> None:
     topic = world.create(config=CONFIG)
     lost = chunk(world, write(topic, 0))
     flip(lost, 300)
-    world.log().void("t")
+    world.log().topic("t").void()
     flip(lost, frames_of(lost)[2] + 300)
     (fault,) = check(world.handle()).faults
     assert "offsets 2 to 2" in fault
@@ -499,7 +499,7 @@ def test_writers_go_on_and_repetitions_change_nothing(world: World) -> None:
     staged = stage(topic, batch_of([b"0 a"]))
     commit(topic, staged.topic_id, [staged], Transaction("w", 7))
     chunk(world, staged.chunk.name if staged.chunk else "").unlink()
-    world.log().void("t")
+    world.log().topic("t").void()
     assert commit(world.handle(), staged.topic_id, [staged], Transaction("w", 7)).skipped
     again = stage(world.handle(), batch_of([b"1 b"]))
     assert commit(world.handle(), staged.topic_id, [again], Transaction("w", 8)).ranges == {0: (1, 2)}
@@ -513,7 +513,7 @@ def test_a_settler_that_dies_in_a_void_is_done_again(world: World) -> None:
     lost = chunk(world, write(topic, 3))
     write(topic, 6)
     lost.unlink()
-    world.log().void("t")
+    world.log().topic("t").void()
     with pytest.raises(CommitLogError, match="injected"):
         settle(world.handle(on_path("/settle/", "put_if_absent", failing(), times=9)), topic_id(topic))
     ends_well(world, [0, 1, 2, 6, 7, 8])
@@ -525,12 +525,12 @@ def test_a_void_below_the_log_start_is_forgotten(world: World) -> None:
     first = chunk(world, write(topic, 0))
     write(topic, 3)
     first.unlink()
-    world.log().void("t")
-    world.log().delete_records("t", {0: 3})
+    world.log().topic("t").void()
+    world.log().topic("t").delete_records({0: 3})
     world.maintain()
     second = chunk(world, write(topic, 6))
     second.unlink()
-    world.log().void("t")
+    world.log().topic("t").void()
     assert [(v.start, v.end) for v in topic.newest()[1].voids] == [(6, 9)]
 
 
@@ -549,11 +549,11 @@ def test_a_void_that_is_not_settled_yet_is_not_forgotten_by_the_next_one(world: 
         assert lost.sequence is not None
         for chunk in topic.chunks(topic.journal.read(lost.sequence).entry):
             (world.path / topic.paths(topic_id(topic)).chunk(chunk.name)).unlink()
-    assert world.log().void("t", {0: (0, 2)})
-    world.log().delete_records("t", {0: 2})
-    assert world.log().void("t", {1: (0, 2)})
+    assert world.log().topic("t").void({0: (0, 2)})
+    world.log().topic("t").delete_records({0: 2})
+    assert world.log().topic("t").void({1: (0, 2)})
     settle(world.handle(), topic_id(topic))
-    assert world.log().describe("t").partitions[0].unsettled == 0
+    assert world.log().topic("t").describe().partitions[0].unsettled == 0
 
 
 def test_what_is_lost_behind_many_entries_can_be_voided(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -563,4 +563,4 @@ def test_what_is_lost_behind_many_entries_can_be_voided(world: World, monkeypatc
     assert done[5].sequence is not None
     (chunk,) = topic.chunks(topic.journal.read(done[5].sequence).entry)
     (world.path / topic.paths(topic_id(topic)).chunk(chunk.name)).unlink()
-    assert [(each.start, each.end) for each in world.log().void("t", {0: (5, 6)})] == [(5, 6)]
+    assert [(each.start, each.end) for each in world.log().topic("t").void({0: (5, 6)})] == [(5, 6)]

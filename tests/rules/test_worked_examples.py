@@ -176,9 +176,9 @@ def test_timestamp_1526384718288_in_a_segment_through_both_indexes(world: World)
 def test_log_start_offset_25_over_segments_0_11_23_deletes_0_and_11(world: World) -> None:
     segments(world, [Wanted(11, 1130), Wanted(12, 1130), Wanted(7, 1130)], {"segment.bytes": 1130})
     assert bases(world) == [0, 11, 23]
-    world.log().delete_records("t", {0: 25})
+    world.log().topic("t").delete_records({0: 25})
     world.maintain()
-    assert world.log().describe("t").partitions[0].segments == 1
+    assert world.log().topic("t").describe().partitions[0].segments == 1
     for _ in range(2):
         world.clock.advance(DELAY_MS)
         world.maintain()
@@ -210,7 +210,7 @@ def test_of_nine_messages_below_log_end_offset_9_and_high_watermark_6_exactly_0_
         append(topic, batch_of([b"%d" % n for n in numbers], timestamp=[n * 1000 for n in numbers]))
         if numbers.stop == settled:
             settle(topic, topic.newest()[1].topic_id)
-    partition = world.log().describe("t").partitions[0]
+    partition = world.log().topic("t").describe().partitions[0]
     assert (partition.log_start_offset, partition.log_end_offset, partition.unsettled) == (0, 9, 9 - settled)
     behind = Behind(world.storage(), "t")
     topic_id = behind.newest()[1].topic_id
@@ -241,9 +241,9 @@ def test_retention_of_2_days_keeps_for_2_days_and_then_frees_the_disk_consumed_o
     world.maintain()
     assert world.values() == []
     with pytest.raises(OffsetOutOfRangeError, match="start offset is 11"):
-        world.log().read("t", 0, 0)
+        world.log().topic("t").read(0, 0)
     for _ in range(2):
         world.clock.advance(DELAY_MS)
         world.maintain()
-    assert world.log().describe("t").partitions[0].size_bytes == 0
+    assert world.log().topic("t").describe().partitions[0].size_bytes == 0
     assert sum((world.path / path).stat().st_size for path in world.files(".log")) == 0

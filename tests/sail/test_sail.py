@@ -55,7 +55,7 @@ def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             for number in range(RECORDS // 2):
                 producer.send("t", b"value %d %s" % (number, b"." * (number % 100)), b"%d" % number)
         if settled:
-            log.maintain("t")
+            log.topic("t").maintain()
     return path
 
 
@@ -81,7 +81,7 @@ def test_reads_of_several_clients_at_once(spark: SparkSession, root: str) -> Non
 
 def test_a_record_is_the_same_as_without_sail(spark: SparkSession, root: str) -> None:
     found = read(spark, root, includeHeaders="true").where("partition = 2 AND offset < 50").toArrow().to_pylist()
-    wanted = CommitLog(root).read("t", 2, 0, max_records=50)
+    wanted = CommitLog(root).topic("t").read(2, 0, max_records=50)
     told = sorted(
         (row["offset"], row["key"], row["value"], row["timestamp"].timestamp(), row["topic"]) for row in found
     )
@@ -102,8 +102,8 @@ def write(frame: DataFrame, root: str, **options: str) -> None:
 def records(root: str) -> list[list[bytes | None]]:
     """Return the values of each partition."""
     log = CommitLog(root)
-    ends = [partition.high_watermark for partition in log.describe("t").partitions]
-    return [[r.value for r in log.read("t", p, 0, max_records=end)] if end else [] for p, end in enumerate(ends)]
+    ends = [partition.high_watermark for partition in log.topic("t").describe().partitions]
+    return [[r.value for r in log.topic("t").read(p, 0, max_records=end)] if end else [] for p, end in enumerate(ends)]
 
 
 def test_a_batch_write_stores_every_record_once_and_in_the_order_of_its_tasks(

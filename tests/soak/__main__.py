@@ -163,7 +163,7 @@ def _end(soak: Soak, log: CommitLog, out: Path) -> None:
     soak.faults += faults("the group", together, counts)
     soak.faults += _table_faults(log, sent.get("table", {}))
     for name in _TOPICS:
-        soak.faults += log.verify(name).faults
+        soak.faults += log.topic(name).verify().faults
     print(f"{sum(counts.values()):,} records; {json.dumps({n: _figures(found) for n, found in done.items()})}")
 
 
@@ -173,8 +173,8 @@ def _figures(found: Mapping[str, Any]) -> dict[str, Any]:
 
 def _table_faults(log: CommitLog, last: Mapping[str, str]) -> list[str]:
     """Return keys whose newest value is not what was sent last."""
-    log.maintain(TABLE)
-    with Consumer(log._storage.url, TABLE, auto_offset_reset="earliest") as consumer:
+    log.topic(TABLE).maintain()
+    with Consumer(log.root.storage.url, TABLE, auto_offset_reset="earliest") as consumer:
         rows = consumer.to_arrow(columns=["key", "value"]).to_pylist()
     found = {row["key"].decode(): row["value"].decode() for row in rows}
     return [f"{TABLE}: {key} is another value than was sent last" for key in last if found.get(key) != last[key]]
@@ -182,7 +182,7 @@ def _table_faults(log: CommitLog, last: Mapping[str, str]) -> list[str]:
 
 def _written(root: Path, topic: str) -> tuple[int, int]:
     """Return entries and bytes of a topic since its beginning: numbers of entries, and of records times their size."""
-    handle = CommitLog(str(root)).topic(topic)
+    handle = CommitLog(str(root)).root.topic(topic)
     stored_entry, state = handle.newest()
     settle_entry, _ = handle.settled(state.topic_id)
     return stored_entry.sequence + settle_entry.sequence, sum(state.log_end)

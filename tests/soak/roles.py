@@ -238,7 +238,7 @@ def churn(root: str, out: Path, stop: Event) -> dict[str, Any]:
                 found += [(record.value or b"").decode() for record in consumer.poll(0.5)]
             if sorted(found) != sorted(values) and len(faults) < 10:
                 faults.append(f"{name}, round {rounds}: sent {len(values)} records, {len(found)} came")
-            log.delete_topic(name)
+            log.topic(name).delete()
             rounds += 1
             stop.wait(max(0.0, _CHURN_SECONDS - (time.monotonic() - began)))
     return {"faults": faults, "rounds": rounds}
@@ -250,7 +250,7 @@ def restore(root: str, out: Path, stop: Event) -> dict[str, Any]:
     home, copy = Path(f"{root}-restored"), Path(f"{root}-backup")
     CommitLog(str(home)).create_topic("kept", 1, {"settle.entries": 4, "file.delete.delay.ms": 1000})
     truth = _append(home, [], 0, _RESTORE_BASE)
-    CommitLog(str(home)).maintain("kept")
+    CommitLog(str(home)).topic("kept").maintain()
     shutil.copytree(home, copy)
     rounds, base = 0, list(truth)
     with Consumer(str(home), "kept", auto_offset_reset="earliest") as consumer:
@@ -263,7 +263,7 @@ def restore(root: str, out: Path, stop: Event) -> dict[str, Any]:
             _read_up(consumer, truth, rounds, faults)
             with Consumer(str(home), "kept", auto_offset_reset="earliest") as fresh:
                 _read_up(fresh, truth, rounds, faults)
-            CommitLog(str(home)).maintain("kept")
+            CommitLog(str(home)).topic("kept").maintain()
     return {"faults": faults, "rounds": rounds}
 
 

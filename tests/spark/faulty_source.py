@@ -15,7 +15,8 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from pyspark_commitlog import CommitLog, DefaultSource
+from pyspark_commitlog import DefaultSource
+from pyspark_commitlog.root import Root
 from pyspark_commitlog.spark.write.messages import StagedMessage
 from pyspark_commitlog.spark.write.sink import CommitLogStreamWriter
 from pyspark_commitlog.storage import open_storage
@@ -34,11 +35,11 @@ class FaultySource(DefaultSource):
         """Return the format's name."""
         return "commitlog-faulty"
 
-    def open_log(self, path: str, storage: Mapping[str, str]) -> CommitLog:
+    def open_log(self, path: str, storage: Mapping[str, str]) -> Root:
         """Return the log; in the commit phase, with a storage that tells the hook."""
         inner = open_storage(path, storage)
         hook = _commits.get("now")
-        return CommitLog.on(FaultyStorage(inner, hook) if hook else inner)
+        return Root.on(FaultyStorage(inner, hook) if hook else inner)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
         """Return the writer that sets the hook while it commits."""

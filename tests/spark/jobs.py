@@ -105,7 +105,7 @@ def last_offsets(checkpoint: Path) -> dict[str, Any]:
 
 def ends(log: CommitLog, topic: str) -> list[int]:
     """Return the high watermark of every partition."""
-    return [partition.high_watermark for partition in log.describe(topic).partitions]
+    return [partition.high_watermark for partition in log.topic(topic).describe().partitions]
 
 
 def values(df: DataFrame) -> list[str]:

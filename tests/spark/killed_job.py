@@ -72,7 +72,7 @@ class KilledJob:
 
     def visible(self) -> int:
         """Return how many records readers see."""
-        return sum(partition.high_watermark for partition in self.log.describe(TOPIC).partitions)
+        return sum(partition.high_watermark for partition in self.log.topic(TOPIC).describe().partitions)
 
     def check_unfinished(self) -> None:
         """Whole micro-batches only."""
@@ -85,11 +85,11 @@ class KilledJob:
         Spark's.
         """
         self._check_records()
-        self.log.maintain(TOPIC)
+        self.log.topic(TOPIC).maintain()
         self._check_records()
 
     def _check_records(self) -> None:
-        records = read_topic(self.log.topic(TOPIC))
+        records = read_topic(self.log.root.topic(TOPIC))
         found = Counter(record.value for record in records)
         wanted = Counter(self.wanted)
         assert (wanted - found, found - wanted) == (Counter(), Counter()), "lost, doubled"

@@ -51,9 +51,9 @@ def test_acks_0_is_passed_to_the_tasks_and_the_commit(spark: SparkSession, root:
     log.create_topic(TOPIC, config={"inline.max.bytes": 0, "retention.ms": -1})
     tasks = [[Sent(value=b"a"), Sent(value=b"b")]]
     write(frame(spark, tasks), root, TOPIC, acks="0")
-    assert log.topic(TOPIC).newest()[1].unsynced_from == 2
+    assert log.root.topic(TOPIC).newest()[1].unsynced_from == 2
     write(frame(spark, tasks), root, TOPIC, acks="1")
-    assert log.topic(TOPIC).newest()[1].unsynced_from is None
+    assert log.root.topic(TOPIC).newest()[1].unsynced_from is None
     assert read(spark, root, TOPIC).count() == 4
 
 
@@ -65,7 +65,7 @@ def test_compression_is_this_writer_s_where_the_topic_leaves_it_to_that(
     log.create_topic(TOPIC, config={"retention.ms": -1, "compression.type": own})
     for codec in ("none", "LZ4", None):
         write(frame(spark, [[Sent(value=b"a")]]), root, TOPIC, **({} if codec is None else {"compression": codec}))
-    topic = log.topic(TOPIC)
+    topic = log.root.topic(TOPIC)
     inline = [pa.py_buffer(topic.journal.inline(topic.journal.read(n).entry)) for n in (2, 3, 4)]
     assert [codec_of(parsed) for each in inline if (parsed := parse(each, 0))] == found
 
@@ -100,10 +100,10 @@ def test_a_read_of_settled_records_gives_the_same(spark: SparkSession, root: str
     for _ in range(2):
         write(frame(spark, tasks), root, TOPIC)
         model.write(tasks)
-        log.maintain(TOPIC)
+        log.topic(TOPIC).maintain()
     write(frame(spark, tasks), root, TOPIC)
     model.write(tasks)
-    assert sum(p.unsettled for p in log.describe(TOPIC).partitions) == 210
+    assert sum(p.unsettled for p in log.topic(TOPIC).describe().partitions) == 210
 
     found = read(spark, root, TOPIC, includeHeaders="true").orderBy("partition", "offset")
 
@@ -135,7 +135,7 @@ def test_a_timestamp_is_the_same_instant_in_every_session_time_zone(
 def test_wall_time_is_that_of_the_session_s_zone(spark: SparkSession, root: str, log: CommitLog) -> None:
     log.create_topic(TOPIC)
     write(spark.sql("SELECT 'a' AS value, timestamp_ntz'2024-07-01 12:00:00' AS timestamp"), root, TOPIC)
-    assert [record.timestamp for record in log.read(TOPIC, 0, 0, max_records=9)] == [1719849600000]
+    assert [record.timestamp for record in log.topic(TOPIC).read(0, 0, max_records=9)] == [1719849600000]
 
 
 def test_wall_time_is_refused_if_tasks_do_not_know_the_zone(spark: SparkSession, root: str, log: CommitLog) -> None:
@@ -157,7 +157,7 @@ def test_wall_time_that_is_not_kept_needs_no_zone(spark: SparkSession, root: str
         write(spark.sql("SELECT 'a' AS value, timestamp_ntz'2024-07-01 12:00:00' AS timestamp"), root, TOPIC)
     finally:
         spark.conf.set("spark.sql.session.timeZone", TIME_ZONE)
-    (record,) = log.read(TOPIC, 0, 0, max_records=9)
+    (record,) = log.topic(TOPIC).read(0, 0, max_records=9)
     assert record.timestamp >= before
 
 
@@ -340,7 +340,7 @@ def test_records_are_counted_without_reading_a_column(spark: SparkSession, root:
 def test_there_is_one_spark_partition_per_topic_partition_with_records(
     spark: SparkSession, root: str, ten_each: CommitLog
 ) -> None:
-    ten_each.add_partitions(TOPIC, 5)  # three more, empty
+    ten_each.topic(TOPIC).add_partitions(5)  # three more, empty
     found = read(spark, root, TOPIC).selectExpr("spark_partition_id() AS task", "partition")
     assert found.rdd.getNumPartitions() == 2
     assert len({(row.task, row.partition) for row in found.collect()}) == 2
@@ -350,7 +350,7 @@ def test_a_plan_carries_ranges_only(root: str, ten_each: CommitLog) -> None:
     """Rule R8: what goes to the tasks names offsets, no files, and is small."""
     source = DefaultSource({"path": root, "subscribe": TOPIC})
     planned = source.reader(source.schema()).partitions()
-    topic_id = ten_each.describe(TOPIC).topic_id
+    topic_id = ten_each.topic(TOPIC).describe().topic_id
     assert [partition.value for partition in planned] == [OffsetRange(TOPIC, topic_id, p, 0, 10) for p in (0, 1)]
     for partition in planned:
         sent = pickle.dumps(partition)
@@ -475,7 +475,7 @@ def test_a_txns_checksum_is_that_of_its_records_however_many_tasks_write_them(
 
 def writer_row(log: CommitLog, name: str, writer_id: str) -> WriterRow:
     """Return what a topic remembers of a writer."""
-    topic = log.topic(name)
+    topic = log.root.topic(name)
     row = topic.writer(topic.newest()[1], writer_id)
     assert row is not None
     return row
@@ -555,7 +555,7 @@ def test_timestamps_that_cannot_be_are_refused(
 def test_tasks_write_by_the_roots_defaults(spark: SparkSession, root: str, log: CommitLog) -> None:
     """Whose clock stamps the records, and how large one may be."""
     log.create_topic(TOPIC)
-    log.alter_defaults({"log.message.timestamp.type": "LogAppendTime", "message.max.bytes": 100})
+    log.config.alter({"log.message.timestamp.type": "LogAppendTime", "message.max.bytes": 100})
     write(frame(spark, [[Sent(value=b"v", timestamp=AUTUMN)]]), root, TOPIC)
     (row,) = read(spark, root, TOPIC).collect()
     assert row.timestampType == 1

@@ -17,6 +17,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pyspark_commitlog import CommitLog, DefaultSource
+from pyspark_commitlog.root import Root
 from pyspark_commitlog.testing.manual_clock import ManualClock
 from tests.spark.driver import Checkpoint, Driver
 from tests.spark.jobs import Seen, ended, frame, put, read, run, stored_frame, stream, values, write
@@ -35,7 +36,10 @@ def seen(tmp_path: Path) -> Seen:
 
 def fill(log: CommitLog, count: int, size: int = 10, partition: int = 0) -> None:
     """Append values, which are not compressed."""
-    append(log.topic(TOPIC), batch_of([b"%06d" % n + b"x" * size for n in range(count)], partition=[partition] * count))
+    append(
+        log.root.topic(TOPIC),
+        batch_of([b"%06d" % n + b"x" * size for n in range(count)], partition=[partition] * count),
+    )
 
 
 # --- limits -----------------------------------------------------------------------------------------------
@@ -71,7 +75,7 @@ def test_stored_bytes_limit_a_batch_and_starve_no_partition(
     for _ in range(2):
         fill(log, 100, 10_000, partition=0)
         fill(log, 10, 10, partition=1)
-        log.maintain(TOPIC)
+        log.topic(TOPIC).maintain()
     fill(log, 100, 10_000, partition=0)  # and some that are not settled
     df = stream(spark, root, TOPIC, maxBytesPerTrigger=500_000).select("partition", "value")
     sizes: list[list[int]] = []
@@ -92,9 +96,9 @@ class Manual(DefaultSource):
 
     clock: ManualClock
 
-    def open_log(self, path: str, storage: Any) -> CommitLog:
+    def open_log(self, path: str, storage: Any) -> Root:
         """Return the log with that clock."""
-        return World(Path(path), self.clock).log()
+        return World(Path(path), self.clock).log().root
 
 
 def test_a_batch_waits_no_longer_than_the_delay_since_the_one_before(root: str, log: CommitLog) -> None:
@@ -135,7 +139,7 @@ def test_every_record_is_read_once_under_any_limits(root: str, log: CommitLog, l
     log.create_topic(TOPIC, partitions=3, config={"batch.size": 1024, "compression.type": "none"})
     for partition, count in enumerate((60, 1, 0)):
         fill(log, count, 50, partition) if count else None
-    log.maintain(TOPIC)
+    log.topic(TOPIC).maintain()
     fill(log, 20, 50, 2)
     batches: list[list[int]] = []
 
@@ -182,7 +186,7 @@ def test_large_ranges_are_cut_at_frames(spark: SparkSession, root: str, log: Com
     at = [AUTUMN + timedelta(seconds=n) for n in range(101)]
     tasks = [[Sent(b"%06d" % n + b"x" * 100, timestamp=at[n], partition=int(n == 100)) for n in range(101)]]
     write(frame(spark, tasks), root, TOPIC)
-    log.maintain(TOPIC)
+    log.topic(TOPIC).maintain()
     assert spans(read(spark, root, TOPIC)) == [(0, 0, 99), (1, 0, 0)]
     df = read(spark, root, TOPIC, minPartitions=5, includeHeaders="true")
     parts = spans(df)
@@ -202,7 +206,7 @@ def located(log: CommitLog) -> list[Any]:
     """Return the frames of partition 0's active segment."""
     from pyspark_commitlog.log.frames import segment_span, walk
 
-    topic = log.topic(TOPIC)
+    topic = log.root.topic(TOPIC)
     topic_id = topic.newest()[1].topic_id
     active = topic.settled(topic_id)[1].partition(0).active
     return list(walk(topic.storage, segment_span(topic.paths(topic_id), 0, active)))
@@ -310,7 +314,7 @@ def test_a_streamed_copy_keeps_the_order_and_its_view_the_newest_value(
     log.create_topic("copy")
     for first, last in ((0, 1000), (1000, 2500)):
         sent = [b"%d" % n for n in range(first, last)]
-        append(log.topic(TOPIC), batch_of(sent, key=[b"k"] * len(sent)))
+        append(log.root.topic(TOPIC), batch_of(sent, key=[b"k"] * len(sent)))
     run(stream(spark, root, TOPIC, **cut).select("key", "value"), root, "copy", tmp_path / "checkpoint")
     copied = read(spark, root, "copy").orderBy("offset").selectExpr("CAST(value AS STRING) AS value")
     assert [row.value for row in copied.collect()] == [f"{n}" for n in range(2500)]

@@ -52,7 +52,7 @@ def test_client_and_spark_write_and_read_one_topic_at_once(
             assert came
             by_client += came
     rows = {(row.partition, row.offset): row.value.decode() for row in read(spark, root, "t").collect()}
-    ends = [each.high_watermark for each in log.describe("t").partitions]
+    ends = [each.high_watermark for each in log.topic("t").describe().partitions]
     assert sorted(rows) == [(p, offset) for p, end in enumerate(ends) for offset in range(end)]
     assert sum(ends) == total
     assert {(r.partition, r.offset): (r.value or b"").decode() for r in by_client} == rows

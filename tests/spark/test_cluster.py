@@ -59,7 +59,7 @@ def check(home: Path) -> None:
     wanted = Counter(f"{number}" for number in range(RECORDS))
     log = CommitLog(str(home / "log"))
     for topic in ("a", "b"):
-        records = read_topic(log.topic(topic))
+        records = read_topic(log.root.topic(topic))
         assert Counter((record.value or b"").decode() for record in records) == wanted, topic
         for partition in range(TASKS):
             offsets = [record.offset for record in records if record.partition == partition]

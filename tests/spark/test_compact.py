@@ -15,7 +15,7 @@ from pyspark_commitlog.log.maintain import compact as engine
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.spark.compaction_job import compact
+from pyspark_commitlog.spark.write.compaction_job import compact
 from tests.spark.submitted import submit
 from tests.support import replicas as replicated
 from tests.support.records import Record, append, batch_of, read_topic, stage
@@ -33,7 +33,7 @@ CONFIG = {
 
 def fill(log: CommitLog, first: int, rounds: int) -> None:
     """Write and settle users of two partitions, each a few times, some deleted, some records without a key."""
-    topic = log.topic(TOPIC)
+    topic = log.root.topic(TOPIC)
     for n in range(first, first + rounds):
         keys = [None if i % 97 == 5 else b"user-%d" % ((n * 31 + i * 7) % 150) for i in range(200)]
         values = [None if (n + i) % 11 == 0 else b"%d/%d" % (n, i) + b"." * 40 for i in range(200)]
@@ -43,8 +43,8 @@ def fill(log: CommitLog, first: int, rounds: int) -> None:
 
 def compacted(log: CommitLog) -> list[Record]:
     """Return all records, of a topic without a fault."""
-    verify(log.topic(TOPIC))
-    return read_topic(log.topic(TOPIC))
+    verify(log.root.topic(TOPIC))
+    return read_topic(log.root.topic(TOPIC))
 
 
 @pytest.fixture
@@ -53,12 +53,12 @@ def twins(root: str, tmp_path: Path) -> tuple[CommitLog, CommitLog]:
     log = CommitLog(root)
     log.create_topic(TOPIC, 2, CONFIG)
     fill(log, 0, 12)
-    log.alter_topic(TOPIC, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.1})
-    topic = log.topic(TOPIC)
+    log.topic(TOPIC).alter({"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.1})
+    topic = log.root.topic(TOPIC)
     assert engine.compact(topic, topic.newest()[1].topic_id)
-    log.alter_topic(TOPIC, {"cleanup.policy": "delete"})
+    log.topic(TOPIC).alter({"cleanup.policy": "delete"})
     fill(log, 12, 12)
-    log.alter_topic(TOPIC, {"cleanup.policy": "compact"})
+    log.topic(TOPIC).alter({"cleanup.policy": "compact"})
     shutil.copytree(root, tmp_path / "twin")
     return log, CommitLog(str(tmp_path / "twin"))
 
@@ -67,13 +67,13 @@ def test_spark_and_one_process_keep_the_same_records(
     spark: SparkSession, root: str, twins: tuple[CommitLog, CommitLog]
 ) -> None:
     log, twin = twins
-    before = read_topic(log.topic(TOPIC))
+    before = read_topic(log.root.topic(TOPIC))
     log.access.allow("ops", "admin")
     with pytest.raises(AccessDeniedError, match="may admin topic"):
         compact(spark, root, TOPIC)
     done = compact(spark, root, TOPIC, "ops")
     log.acting_as("ops").access.clear()
-    topic = twin.topic(TOPIC)
+    topic = twin.root.topic(TOPIC)
     told = engine.compact(topic, topic.newest()[1].topic_id)
     assert [(one.partition, one.keyless) for one in done] == [(one.partition, one.keyless) for one in told]
     assert all(one.keyless for one in done)
@@ -86,7 +86,7 @@ def test_a_task_that_fails_swaps_nothing_of_its_partition_and_the_others_are_com
     spark: SparkSession, root: str, twins: tuple[CommitLog, CommitLog]
 ) -> None:
     log, _ = twins
-    topic = log.topic(TOPIC)
+    topic = log.root.topic(TOPIC)
     topic_id = topic.newest()[1].topic_id
     row, other = topic.settled(topic_id)[1].partitions
     last = topic.sealed(topic.settled(topic_id)[1], 0)[-1]
@@ -96,7 +96,7 @@ def test_a_task_that_fails_swaps_nothing_of_its_partition_and_the_others_are_com
     path.write_bytes(data)
     with pytest.raises(PySparkException, match="restore the file from a copy"):
         compact(spark, root, TOPIC)
-    first, second = log.topic(TOPIC).settled(topic_id)[1].partitions
+    first, second = log.root.topic(TOPIC).settled(topic_id)[1].partitions
     assert first == row
     assert second.cleaned > other.cleaned
 
@@ -110,7 +110,7 @@ def test_what_an_unclean_election_lost_keeps_no_round(spark: SparkSession, tmp_p
         roots.order().pusher.shrink(roots.id_of(root), "a test")
     written(roots.topic(), 1)
     roots.take_away("a")
-    roots.log("b").elect("t", unclean=True)
+    roots.log("b").replicas.elect("t", unclean=True)
     for number in range(2, 10):
         written(roots.topic("b"), number)
     topic = roots.at("b")
@@ -131,6 +131,6 @@ def written(topic: TopicLog, number: int) -> None:
 def test_the_example_runs_with_spark_submit(root: str, twins: tuple[CommitLog, CommitLog]) -> None:
     log, twin = twins
     assert "partition 1: " in submit("compact.py", "--root", root, "--topic", TOPIC)
-    twin.maintain(TOPIC)
+    twin.topic(TOPIC).maintain()
     assert compacted(log) == compacted(twin)
     assert "nothing is due" in submit("compact.py", "--root", root, "--topic", TOPIC)

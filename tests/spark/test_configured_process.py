@@ -47,7 +47,7 @@ def test_a_job_finds_this_python_and_keeps_what_its_user_set(
     environment: dict[str, str], log: CommitLog, root: str
 ) -> None:
     log.create_topic("t")
-    append(log.topic("t"), batch_of([b"a", b"b", b"c"]))
+    append(log.root.topic("t"), batch_of([b"a", b"b", b"c"]))
     done = subprocess.run(
         [sys.executable, "-c", JOB, root, CHECKPOINTS], env=environment, capture_output=True, text=True, check=False
     )

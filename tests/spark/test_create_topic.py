@@ -44,12 +44,12 @@ def test_a_batch_write_makes_the_topic_and_the_root(spark: SparkSession, root: s
     options = {"numPartitions": "3", "topic.retention.ms": "-1", "topic.cleanup.policy": "delete"}
     write(df, root, TOPIC, **CREATE, **options)
     assert values(read(spark, root, TOPIC)) == ["v"]
-    described = log.describe(TOPIC)
+    described = log.topic(TOPIC).describe()
     assert len(described.partitions) == 3
     assert described.config["retention.ms"] == "-1"
     # what is there stays as it is
     write(df, root, TOPIC, **CREATE, **{"numPartitions": "5", "topic.retention.ms": "1000"})
-    assert log.describe(TOPIC).config == described.config
+    assert log.topic(TOPIC).describe().config == described.config
     assert sum(ends(log, TOPIC)) == 2
     assert len(ends(log, TOPIC)) == 3
 
@@ -94,7 +94,7 @@ def test_of_two_writers_that_make_a_topic_at_once_both_write_to_the_one_that_was
         writer.start()
     for writer in writers:
         writer.join()
-    topic_id = log.describe(TOPIC).topic_id
+    topic_id = log.topic(TOPIC).describe().topic_id
     assert [part.topic_id for message in staged for part in message.staged] == [topic_id, topic_id]
 
 
@@ -130,7 +130,7 @@ def test_a_stream_makes_the_root_in_its_first_batch_alone(
 def test_a_batch_write_makes_a_deleted_topic_again_and_a_stream_does_not(root: str, log: CommitLog) -> None:
     """A stream may run while its topic is deleted: its next micro-batch must not bring an empty one back."""
     log.create_topic(TOPIC)
-    log.delete_topic(TOPIC)
+    log.topic(TOPIC).delete()
     with pytest.raises(UnknownTopicError, match=f"unknown topic '{TOPIC}'"):
         stage(root, TOPIC, {"value": "v"}, stream=True, **CREATE)
     with pytest.raises(UnknownTopicError, match=f"unknown topic '{TOPIC}'"):

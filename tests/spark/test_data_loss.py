@@ -40,7 +40,7 @@ def test_a_restarted_query_passes_over_what_retention_took(
     put(spark, root, TOPIC, ["a", "b"], 0)
     assert seen.run(lossy(spark, root)) == [["a", "b"]]
     put(spark, root, TOPIC, ["c", "d", "e", "f"], 0)
-    log.delete_records(TOPIC, {0: 5})
+    log.topic(TOPIC).delete_records({0: 5})
     assert seen.run(lossy(spark, root)) == [["f"]]
     assert seen.run(lossy(spark, root)) == []
 
@@ -53,7 +53,7 @@ def test_a_running_query_goes_over_to_a_topic_that_was_made_again(
     query = seen.start(lossy(spark, root), now=False)
     try:
         query.processAllAvailable()
-        log.delete_topic(TOPIC)
+        log.topic(TOPIC).delete()
         query.processAllAvailable()  # it goes on without a topic, too
         log.create_topic(TOPIC)
         put(spark, root, TOPIC, ["b", "c"])
@@ -71,7 +71,7 @@ def test_a_restarted_query_waits_for_a_deleted_topic_and_reads_the_one_made_agai
     log.create_topic(TOPIC)
     put(spark, root, TOPIC, ["a", "b"])
     assert seen.run(lossy(spark, root)) == [["a", "b"]]
-    log.delete_topic(TOPIC)
+    log.topic(TOPIC).delete()
     assert seen.run(lossy(spark, root)) == []
     log.create_topic(TOPIC)
     put(spark, root, TOPIC, ["c"])
@@ -100,7 +100,7 @@ def test_a_new_query_and_a_batch_start_at_the_nearest_offset_that_is_there(
     log.create_topic(TOPIC, partitions=2)
     for partition in (0, 1):
         put(spark, root, TOPIC, [f"{partition}.{i}" for i in range(4)], partition)
-    log.delete_records(TOPIC, {0: 2})
+    log.topic(TOPIC).delete_records({0: 2})
     starting = '{"orders": {"0": 0, "1": 9}}'
     assert seen.run(lossy(spark, root, startingOffsets=starting)) == [["0.2", "0.3"]]
     ending = '{"orders": {"0": 3, "1": 9}}'
@@ -115,7 +115,7 @@ def test_a_batch_whose_plan_retention_overtook_gives_what_is_left(
     put(spark, root, TOPIC, ["a", "b", "c"])
     planned = {name: read(spark, root, TOPIC, failOnDataLoss=name) for name in ("true", "false")}
     assert [values(df) for df in planned.values()] == [["a", "b", "c"]] * 2  # planned once per DataFrame
-    log.delete_records(TOPIC, {0: 2})
+    log.topic(TOPIC).delete_records({0: 2})
     assert values(planned["false"]) == ["c"]
     with pytest.raises(Exception, match="offsets 0 to 3 are out of range: log start offset is 2"):
         values(planned["true"])
@@ -147,7 +147,7 @@ class Query:
 
 def fill(log: CommitLog, *found: bytes) -> None:
     """Append values to the topic."""
-    append(log.topic(TOPIC), batch_of(list(found)))
+    append(log.root.topic(TOPIC), batch_of(list(found)))
 
 
 def crash() -> None:
@@ -174,13 +174,13 @@ def test_each_loss_is_told_with_its_offsets(root: str, log: CommitLog, caplog: p
     assert told(caplog) == []
 
     fill(log, b"c", b"d", b"e")
-    log.delete_records(TOPIC, {0: 4})
+    log.topic(TOPIC).delete_records({0: 4})
     query.run()
     assert told(caplog) == ["orders partition 0: offsets 2 to 3, 2 of them, were deleted"]
 
-    former = log.describe(TOPIC).topic_id
+    former = log.topic(TOPIC).describe().topic_id
     fill(log, b"f")
-    log.delete_topic(TOPIC)
+    log.topic(TOPIC).delete()
     query.run()
     assert told(caplog) == [
         f"orders partition 0: the topic was deleted: offsets 5 to 5 of the topic with id {former} were not read"
@@ -202,8 +202,8 @@ def test_a_planned_batch_of_a_former_topic_is_over_without_its_records(
     query = Query(root)
     with pytest.raises(InterruptedError):
         query.run(crash)
-    former = log.describe(TOPIC).topic_id
-    log.delete_topic(TOPIC)
+    former = log.topic(TOPIC).describe().topic_id
+    log.topic(TOPIC).delete()
     log.create_topic(TOPIC)
     fill(log, b"c")
     query.run()

@@ -77,7 +77,7 @@ def test_the_python_of_the_documents_runs(tmp_path: Path) -> None:
     output = _run(program, tmp_path)
 
     sent = ["send", "table", "first", "second"]
-    partitions = CommitLog(str(tmp_path / "commitlog")).describe("flights").partitions
+    partitions = CommitLog(str(tmp_path / "commitlog")).topic("flights").describe().partitions
     assert sum(partition.high_watermark for partition in partitions) == len(sent)
     assert len(output.splitlines()) >= len(sent)  # the consumer's, from the start
     assert [line.count("__streams.errors.offset") for line in output.splitlines() if "orders" in line[:11]] == [0, 1]

@@ -25,7 +25,7 @@ LIMIT = 6
 
 def put(log: CommitLog, values: list[str], partition: int) -> None:
     """Append values to a partition."""
-    append(log.topic(TOPIC), batch_of([value.encode() for value in values], partition=[partition] * len(values)))
+    append(log.root.topic(TOPIC), batch_of([value.encode() for value in values], partition=[partition] * len(values)))
 
 
 def options(root: str) -> dict[str, str]:
@@ -245,7 +245,7 @@ def test_the_same_calls_reach_the_sink_in_the_driver_and_in_spark(
 ) -> None:
     log.create_topic(INCOMING, partitions=4)
     log.create_topic(TOPIC, partitions=2)
-    incoming = log.topic(INCOMING)
+    incoming = log.root.topic(INCOMING)
     append(incoming, batch_of([b"a", b"b", b"c", b"d"], partition=[0, 0, 1, 1]))
     assert copy.run() is None
     append(incoming, batch_of([b"e"], partition=[0]))
@@ -255,10 +255,10 @@ def test_the_same_calls_reach_the_sink_in_the_driver_and_in_spark(
     assert copy.run() is None
     append(incoming, batch_of([b"f"], partition=[3]))
     assert copy.run() == "InvalidRecordError"  # there is no partition 3
-    log.add_partitions(TOPIC, 4)
+    log.topic(TOPIC).add_partitions(4)
     assert copy.run() is None
     assert calls(root) == SINK_EXPECTED
-    assert [(r.partition, r.value) for r in read_topic(log.topic(TOPIC))] == [
+    assert [(r.partition, r.value) for r in read_topic(log.root.topic(TOPIC))] == [
         (0, b"a"), (0, b"b"), (0, b"e"), (1, b"c"), (1, b"d"), (3, b"f"),
     ]  # fmt: skip
 
@@ -271,7 +271,9 @@ def everything(query: InDriver) -> list[bytes]:
     return [value for _, values in query.batches for value in values]
 
 
-@pytest.mark.parametrize("between", [lambda log: None, lambda log: log.maintain(TOPIC)], ids=["unsettled", "settled"])
+@pytest.mark.parametrize(
+    "between", [lambda log: None, lambda log: log.topic(TOPIC).maintain()], ids=["unsettled", "settled"]
+)
 def test_every_record_is_read_once_over_many_crashes(
     root: str, log: CommitLog, between: Callable[[CommitLog], object]
 ) -> None:
@@ -294,7 +296,7 @@ def test_partitions_that_are_added_between_runs_start_at_their_first_record(root
     query = InDriver(root)
     query.run()
     for partitions in (2, 5):
-        log.add_partitions(TOPIC, partitions)
+        log.topic(TOPIC).add_partitions(partitions)
         put(log, [f"first of {partitions - 1}"], partitions - 1)
         query.run()
     assert everything(query) == [b"a", b"first of 1", b"first of 4"]
@@ -305,7 +307,7 @@ def test_a_planned_batch_of_a_topic_that_was_made_again_is_refused(root: str, lo
     put(log, ["a", "b"], 0)
     query = InDriver(root)
     query.run(crash_in=0)
-    log.delete_topic(TOPIC)
+    log.topic(TOPIC).delete()
     log.create_topic(TOPIC)
     put(log, ["c", "d"], 0)
     with pytest.raises(TopicChangedError):
@@ -317,7 +319,7 @@ def test_a_report_while_a_topic_is_made_again_is_no_error(root: str, log: Commit
     """Between deletion and creation there is none: what the query reads next tells it, not what it reports."""
     log.create_topic(TOPIC)
     reader = RecordedSource(options(root)).streamReader(RecordedSource(options(root)).schema())
-    log.delete_topic(TOPIC)
+    log.topic(TOPIC).delete()
     assert reader.reportLatestOffset() == {"__topic_ids": {}}
 
 

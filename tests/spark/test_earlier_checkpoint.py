@@ -38,7 +38,7 @@ def checkpoint(tmp_path: Path) -> Path:
 def copied(root: Path) -> dict[str, list[str]]:
     """Return the values of the copies, in the order of their offsets, by topic and partition."""
     copies: dict[str, list[str]] = {}
-    for record in read_partition(CommitLog(str(root)).topic(before.COPIES), 0):
+    for record in read_partition(CommitLog(str(root)).root.topic(before.COPIES), 0):
         assert record.value is not None
         text = record.value.decode()
         copies.setdefault(text.rpartition(" ")[0], []).append(text)

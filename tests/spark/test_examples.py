@@ -52,7 +52,7 @@ def ingested_flights(home: Path) -> list[dict[str, Any]]:
 
 def test_ingest_writes_every_flight_once_by_carrier_at_its_departure(ingested: Path) -> None:
     log = CommitLog(str(ingested / "log"))
-    described = log.describe(TOPIC)
+    described = log.topic(TOPIC).describe()
     assert len(described.partitions) == 4
     assert described.config["retention.ms"] == "-1"
     flights = ingested_flights(ingested)
@@ -61,7 +61,7 @@ def test_ingest_writes_every_flight_once_by_carrier_at_its_departure(ingested: P
     )
     partitions: dict[bytes | None, set[int]] = defaultdict(set)
     found = []
-    for record in read_topic(log.topic(TOPIC)):
+    for record in read_topic(log.root.topic(TOPIC)):
         value = json.loads(record.value or b"{}")
         assert record.key == value["carrier"].encode()
         partitions[record.key].add(record.partition)
@@ -91,7 +91,7 @@ def test_the_totals_of_an_update_query_are_those_of_all_flights(ingested: Path, 
     printed = submit("flights_totals.py", *places)
     carriers = Counter(flight["carrier"] for flight in ingested_flights(ingested))
     assert [line for line in printed.splitlines() if line.strip()] == [f"{c} {carriers[c]}" for c in sorted(carriers)]
-    assert CommitLog(str(ingested / "log")).describe("flights-totals").config["cleanup.policy"] == "compact"
+    assert CommitLog(str(ingested / "log")).topic("flights-totals").describe().config["cleanup.policy"] == "compact"
 
 
 @pytest.mark.nightly

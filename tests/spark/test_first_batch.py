@@ -44,10 +44,10 @@ def log(log: CommitLog) -> CommitLog:
 
 def put(log: CommitLog, count: int, topic: str = TOPIC) -> None:
     """Append values that say their offsets."""
-    first = log.describe(topic).partitions[0].high_watermark
+    first = log.topic(topic).describe().partitions[0].high_watermark
     numbers = range(first, first + count)
     rows = batch_of([b"%d" % n for n in numbers], timestamp=[DAY + 1_000_000 * n for n in numbers])
-    append(log.topic(topic), rows)
+    append(log.root.topic(topic), rows)
 
 
 def make(log: CommitLog, count: int, topic: str = NEW) -> None:
@@ -120,7 +120,7 @@ class Query:
 def test_what_retention_took_of_a_first_batch_is_an_error(root: str, log: CommitLog) -> None:
     query = Query(root)
     query.run(crash=True)
-    log.delete_records(TOPIC, {0: 3})
+    log.topic(TOPIC).delete_records({0: 3})
     with pytest.raises(OffsetOutOfRangeError, match="orders partition 0: offsets 0 to 2, 3 of them, were deleted"):
         query.run()
     assert query.batches == []
@@ -131,7 +131,7 @@ def test_a_query_that_may_lose_records_is_told_which_it_lost_of_its_first_batch(
 ) -> None:
     query = Query(root, failOnDataLoss="false")
     query.run(crash=True)
-    log.delete_records(TOPIC, {0: 3})
+    log.topic(TOPIC).delete_records({0: 3})
     with caplog.at_level(logging.WARNING):
         query.run()
     assert "orders partition 0: offsets 0 to 2, 3 of them, were deleted" in caplog.text
@@ -188,7 +188,7 @@ def test_where_to_start_counts_for_a_new_query_only(root: str, log: CommitLog, c
 def test_a_start_by_time_that_no_record_has_any_more_is_told_as_what_it_is(root: str, log: CommitLog) -> None:
     by_time = {"startingTimestamp": DAY // 1000 + 2000}
     end = planned(reader(root, **by_time))
-    log.delete_records(TOPIC, {0: 4})
+    log.topic(TOPIC).delete_records({0: 4})
     with pytest.raises(OffsetOutOfRangeError, match="orders partition 0: offsets 2 to 3, 2 of them, were deleted"):
         again(reader(root, **by_time), end)
     assert again(reader(root, **by_time, failOnDataLoss=False), end) == []
@@ -196,7 +196,7 @@ def test_a_start_by_time_that_no_record_has_any_more_is_told_as_what_it_is(root:
 
 def test_a_first_batch_of_a_topic_that_is_gone_is_told(root: str, log: CommitLog) -> None:
     end = planned(reader(root))
-    log.delete_topic(TOPIC)
+    log.topic(TOPIC).delete()
     with pytest.raises(TopicChangedError, match=r"offsets 0 to 3 of the topic with id .* were planned"):
         again(reader(root), end)
     assert again(reader(root, failOnDataLoss=False), end) == []
@@ -209,7 +209,7 @@ def test_what_keeps_a_new_query_from_starting_is_told_where_spark_plans_it(root:
     with pytest.raises(OptionError, match="has no record at or after timestamp"):
         late.latestOffset(start, ReadAllAvailable())
     with pytest.raises(OptionError, match="has no record at or after timestamp"):
-        late.partitions(start, {TOPIC: {"0": 4}, "__topic_ids": {TOPIC: log.describe(TOPIC).topic_id}})
+        late.partitions(start, {TOPIC: {"0": 4}, "__topic_ids": {TOPIC: log.topic(TOPIC).describe().topic_id}})
 
 
 def test_a_first_batch_starts_where_the_histories_parted_that_it_was_planned_over(
@@ -275,7 +275,7 @@ def test_what_was_deleted_of_a_new_topic_s_first_batch_is_an_error(
     make(log, 4)
     query.options = given(root, **now)
     query.run(crash=True)
-    log.delete_records(NEW, {0: 3})
+    log.topic(NEW).delete_records({0: 3})
     with pytest.raises(OffsetOutOfRangeError, match="orders-new partition 0: offsets 0 to 2, 3 of them, were deleted"):
         query.run()
     assert query.batches == [[b"0", b"1", b"2", b"3"]]
@@ -288,7 +288,7 @@ def test_what_was_deleted_of_a_topic_before_a_pattern_found_it_is_an_error_once(
     query = Query(root, **PATTERN)
     query.run()
     make(log, 4)
-    log.delete_records(NEW, {0: 3})
+    log.topic(NEW).delete_records({0: 3})
     with pytest.raises(OffsetOutOfRangeError, match="orders-new partition 0: offsets 0 to 2, 3 of them, were deleted"):
         query.run()
     query.options = given(root, **PATTERN, failOnDataLoss="false")
@@ -305,7 +305,7 @@ def test_a_topic_that_is_named_later_starts_at_its_log_start(root: str, log: Com
     query = Query(root)
     query.run()
     make(log, 4)
-    log.delete_records(NEW, {0: 3})
+    log.topic(NEW).delete_records({0: 3})
     query.options = given(root, subscribe=f"{TOPIC},{NEW}")
     query.run()
     assert query.batches[1:] == [[b"3"]]
@@ -318,7 +318,7 @@ def test_what_is_deleted_of_a_new_topic_between_a_plan_and_its_tasks_is_an_error
     query.partitions(through(query.initialOffset()), first)
     make(log, 4)
     second = following(query, first)
-    log.delete_records(NEW, {0: 3})
+    log.topic(NEW).delete_records({0: 3})
     with pytest.raises(OffsetOutOfRangeError, match="orders-new partition 0: offsets 0 to 2, 3 of them, were deleted"):
         query.partitions(first, second)
 
@@ -329,10 +329,10 @@ def test_what_was_deleted_of_a_topic_that_was_made_again_is_told(
     """Its id is new to the query, its name is not."""
     query = Query(root, failOnDataLoss="false")
     query.run()
-    log.delete_topic(TOPIC)
+    log.topic(TOPIC).delete()
     make(log, 5, TOPIC)
     query.run(crash=True)
-    log.delete_records(TOPIC, {0: 3})
+    log.topic(TOPIC).delete_records({0: 3})
     with caplog.at_level(logging.WARNING):
         query.run()
     assert "orders partition 0: offsets 0 to 2, 3 of them, were deleted" in caplog.text
@@ -345,11 +345,11 @@ def test_what_was_deleted_of_the_first_batch_of_a_partition_that_was_added_is_an
     """It has no start in the checkpoint and needs none: that is 0, whatever was deleted before the query found it."""
     query = Query(root)
     query.run()
-    log.add_partitions(TOPIC, 2)
-    append(log.topic(TOPIC), batch_of([b"a", b"b", b"c"], partition=[1] * 3))
+    log.topic(TOPIC).add_partitions(2)
+    append(log.root.topic(TOPIC), batch_of([b"a", b"b", b"c"], partition=[1] * 3))
     query.run(crash=True)
     assert "__start" not in json.loads(query.checkpoint.planned[-1])
-    log.delete_records(TOPIC, {1: 2})
+    log.topic(TOPIC).delete_records({1: 2})
     with pytest.raises(OffsetOutOfRangeError, match="orders partition 1: offsets 0 to 1, 2 of them, were deleted"):
         query.run()
 
@@ -359,7 +359,7 @@ def test_a_topic_that_is_made_between_the_two_questions_of_a_new_query_has_a_sta
     start = through(first.initialOffset())
     make(log, 4)
     end = through(first.latestOffset(start, ReadAllAvailable()))
-    log.delete_records(NEW, {0: 3})
+    log.topic(NEW).delete_records({0: 3})
     then = reader(root, **PATTERN, startingOffsets="latest")
     with pytest.raises(OffsetOutOfRangeError, match="orders-new partition 0: offsets 0 to 2, 3 of them, were deleted"):
         again(then, end)
@@ -372,11 +372,11 @@ def test_a_new_topic_s_first_batch_has_no_more_records_where_its_log_start_went_
     first = planned(reader(root))
     make(log, 6)
     copy = Copy(Path(root), tmp_path / "aside")
-    log.delete_records(NEW, {0: 3})
+    log.topic(NEW).delete_records({0: 3})
     both = {"subscribe": f"{TOPIC},{NEW}"}
     second = following(reader(root, **both), first)
     copy.copied()
-    assert CommitLog(root).describe(NEW).partitions[0].log_start_offset == 0
+    assert CommitLog(root).topic(NEW).describe().partitions[0].log_start_offset == 0
     assert spans(reader(root, **both), first, second) == [(NEW, 3, 6)]
 
 
@@ -403,7 +403,7 @@ def test_a_batch_with_a_new_topic_that_starts_where_a_new_query_would_has_its_re
     put(log, 1)
     del first["__start"]
     second = following(reader(root, **options), first)
-    log.delete_topic(NEW)
+    log.topic(NEW).delete()
     then = reader(root, **options)
     then.initialOffset()
     assert spans(then, first, second) == [(TOPIC, 4, 5)]
@@ -414,7 +414,7 @@ def test_a_batch_with_a_new_topic_of_an_earlier_release_is_played_from_the_log_s
     make(log, 4)
     second = following(reader(root, **PATTERN), first)
     del second["__start"]
-    log.delete_records(NEW, {0: 1})
+    log.topic(NEW).delete_records({0: 1})
     assert spans(reader(root, **PATTERN), first, second) == [(NEW, 1, 4)]
 
 
@@ -439,7 +439,7 @@ def test_spark_plays_the_first_batch_as_it_was_planned(
     seen = Seen(tmp_path / "checkpoint")
     crashed(stream(spark, root, TOPIC), seen)
     put(log, 2)
-    log.delete_records(TOPIC, {0: 3})
+    log.topic(TOPIC).delete_records({0: 3})
     with pytest.raises(StreamingQueryException, match="offsets 0 to 2, 3 of them, were deleted"):
         seen.run(stream(spark, root, TOPIC, startingOffsets="latest"))
     lossy = stream(spark, root, TOPIC, startingOffsets="latest", failOnDataLoss="false")
@@ -469,7 +469,7 @@ def test_spark_plays_a_new_topic_s_first_batch_as_it_was_planned(
     make(log, 4)
     crashed(matching(), seen)
     put(log, 2, NEW)
-    log.delete_records(NEW, {0: 3})
+    log.topic(NEW).delete_records({0: 3})
     with pytest.raises(
         StreamingQueryException, match="orders-new partition 0: offsets 0 to 2, 3 of them, were deleted"
     ):

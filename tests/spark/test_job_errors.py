@@ -24,7 +24,7 @@ ONE = "SELECT 'v' AS value"
 
 def described(log: CommitLog) -> TopicDescription:
     """Return the topic as it is; how long its entries have waited to be settled is left out, which grows by itself."""
-    found = log.describe(TOPIC)
+    found = log.topic(TOPIC).describe()
     return replace(found, unsettled=replace(found.unsettled, age_ms=0))
 
 
@@ -221,7 +221,7 @@ def test_one_bad_record_leaves_the_topic_as_it_was(
     spark: SparkSession, root: str, log: CommitLog, topic: TopicDescription, column: str, told: str
 ) -> None:
     """The other task has staged its records by then: orphans that no entry names (invariant I1)."""
-    log.alter_topic(TOPIC, {"inline.max.bytes": 0})
+    log.topic(TOPIC).alter({"inline.max.bytes": 0})
     before = described(log)
     df = spark.range(0, 1000, 1, 2).selectExpr("concat('value ', id) AS value", column)
     with refused(told):
@@ -250,7 +250,7 @@ def test_a_failed_streaming_batch_leaves_the_topic_as_it_was_and_is_done_once_wh
     with refused("partition 1 does not exist; it has 0 to 0"):
         run(copied, root, "copy", checkpoint)
     assert ends(log, "copy") == [0]
-    log.add_partitions("copy", 2)
+    log.topic("copy").add_partitions(2)
     run(copied, root, "copy", checkpoint)
     assert ends(log, "copy") == [0, 2]
     assert values(read(spark, root, "copy")) == ["first", "second"]
@@ -260,7 +260,7 @@ def test_a_chunk_that_vanished_before_the_commit_stops_it(
     spark: SparkSession, root: str, log: CommitLog, topic: TopicDescription
 ) -> None:
     """A worker that sees another disk than the driver: the commit finds no chunk and puts nothing."""
-    log.alter_topic(TOPIC, {"inline.max.bytes": 0})
+    log.topic(TOPIC).alter({"inline.max.bytes": 0})
     before = described(log)
     source = DefaultSource({"path": root, "topic": TOPIC})
     writer = source.writer(spark.sql(ONE).schema, overwrite=False)

@@ -31,18 +31,20 @@ class CopyJob(KilledJob):
             self.log.create_topic(SOURCE, partitions=PARTITIONS, config=CONFIG)
         for number in range(self._batches, self._batches + batches):
             values = [f"record {number}.{row}".encode() for row in range(rows)]
-            append(self.log.topic(SOURCE), batch_of(values, key=[f"key {row % 23}".encode() for row in range(rows)]))
-            settle_after_commit(self.log.topic(SOURCE), self.log.describe(SOURCE).topic_id)
+            append(
+                self.log.root.topic(SOURCE), batch_of(values, key=[f"key {row % 23}".encode() for row in range(rows)])
+            )
+            settle_after_commit(self.log.root.topic(SOURCE), self.log.topic(SOURCE).describe().topic_id)
         self._batches += batches
 
     def check_unfinished(self) -> None:
         """What is there of each partition is equal."""
         for partition in range(PARTITIONS):
-            copied = read_partition(self.log.topic(TOPIC), partition)
-            assert copied == read_partition(self.log.topic(SOURCE), partition)[: len(copied)]
+            copied = read_partition(self.log.root.topic(TOPIC), partition)
+            assert copied == read_partition(self.log.root.topic(SOURCE), partition)[: len(copied)]
 
     def _check_records(self) -> None:
-        assert read_topic(self.log.topic(TOPIC)) == read_topic(self.log.topic(SOURCE))
+        assert read_topic(self.log.root.topic(TOPIC)) == read_topic(self.log.root.topic(SOURCE))
 
 
 def test_a_job_that_is_killed_twice_writes_every_record_once(tmp_path: Path) -> None:

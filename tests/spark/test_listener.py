@@ -25,7 +25,7 @@ TOPIC = "orders"
 def test_the_lag_behind_every_micro_batch(spark: SparkSession, root: str, log: CommitLog) -> None:
     log.create_topic(TOPIC, partitions=2, config={"retention.ms": -1})
     hour_ago = (int(time.time()) - 3600) * 1_000_000
-    append(log.topic(TOPIC), batch_of([b"x"] * 6, partition=[0, 0, 0, 0, 1, 1], timestamp=[hour_ago] * 6))
+    append(log.root.topic(TOPIC), batch_of([b"x"] * 6, partition=[0, 0, 0, 0, 1, 1], timestamp=[hour_ago] * 6))
     told: list[QueryLag] = []
     listener = CommitLogListener(root, tell=told.append)
     spark.streams.addListener(listener)
@@ -77,7 +77,7 @@ def test_a_script_that_does_not_stop_spark_ends_without_a_line(
 ) -> None:
     """Spark ends after Python, and logged for each report that nobody took it: 80 lines of the JVM."""
     log.create_topic(TOPIC)
-    append(log.topic(TOPIC), batch_of([b"a"]))
+    append(log.root.topic(TOPIC), batch_of([b"a"]))
     command = [sys.executable, "-c", _SCRIPT, root, str(tmp_path / "checkpoint"), end]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -156,7 +156,7 @@ def written_an_hour_ago(log: CommitLog) -> str:
     """Write 1,500 records to one partition of two; return the high watermarks."""
     log.create_topic(TOPIC, partitions=2, config={"retention.ms": -1})
     hour_ago = (int(time.time()) - 3600) * 1_000_000
-    append(log.topic(TOPIC), batch_of([b"x"] * 1500, partition=[1] * 1500, timestamp=[hour_ago] * 1500))
+    append(log.root.topic(TOPIC), batch_of([b"x"] * 1500, partition=[1] * 1500, timestamp=[hour_ago] * 1500))
     return '{"0": 0, "1": 1500}'
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.copying.copy import compare_topics, copy_topics
 from tests.object_stores.servers import Bucket
 from tests.spark.jobs import forget_commit, put
 from tests.support.records import append, batch_of
@@ -38,7 +37,7 @@ def pipeline(spark: SparkSession, root: str, checkpoint: Path, given: dict[str, 
 
 
 def values(log: CommitLog, topic: str) -> list[bytes]:
-    return sorted(log.to_arrow(topic).column("value").to_pylist())
+    return sorted(log.topic(topic).to_arrow().column("value").to_pylist())
 
 
 def test_a_pipeline_moves_to_a_bucket_and_its_checkpoint_goes_on(
@@ -52,17 +51,17 @@ def test_a_pipeline_moves_to_a_bucket_and_its_checkpoint_goes_on(
     here = pipeline(spark, root, checkpoint, {})
     put(spark, root, IN, ["a", "b"])
     here()
-    copy_topics(log, there, groups=True)
+    log.copy_to(there, groups=True)
     put(spark, root, IN, ["c"])
     here()
     put(spark, root, IN, ["left"])
-    copy_topics(log, there, groups=True)
-    assert not any(compared.faults for compared in compare_topics(log, there))
+    log.copy_to(there, groups=True)
+    assert not any(compared.faults for compared in log.compare_with(there))
 
     moved = pipeline(spark, url, checkpoint, options(moto_bucket))
     moved()
     assert values(there, OUT) == [b"A", b"B", b"C", b"LEFT"]
-    append(there.topic(IN), batch_of([b"d"]))
+    append(there.root.topic(IN), batch_of([b"d"]))
     moved()
     assert values(there, OUT) == [b"A", b"B", b"C", b"D", b"LEFT"]
     assert values(log, OUT) == [b"A", b"B", b"C"]
@@ -78,7 +77,7 @@ def test_a_batch_that_was_committed_at_the_source_is_not_written_again(
     put(spark, root, IN, ["a"])
     pipeline(spark, root, checkpoint, {})()
     forget_commit(checkpoint, 0)
-    copy_topics(root, other)
+    root.copy_to(other)
     put(spark, other, IN, ["b"])
     pipeline(spark, other, checkpoint, {})()
     assert values(CommitLog(other), OUT) == [b"A", b"B"]

@@ -28,7 +28,7 @@ def test_a_job_may_do_what_the_rules_allow(spark: SparkSession, root: str, ruled
     one = spark.sql("SELECT 'v' AS value")
     with pytest.raises(PySparkException, match="principal 'web' may not write topic 'orders'"):
         write(one, root, "orders", principal="web")
-    assert ruled.describe("orders").partitions[0].high_watermark == 0
+    assert ruled.topic("orders").describe().partitions[0].high_watermark == 0
     write(one, root, "orders", principal="etl")
     write(one, root, "secret", principal="ops")
     with pytest.raises(PySparkException, match="principal 'etl' may not read topic 'orders'"):

@@ -57,7 +57,7 @@ def records(spark: SparkSession, root: str) -> list[tuple[object, ...]]:
                 spark.createDataFrame(rows, "value binary, timestamp timestamp, partition int").coalesce(1), root, name
             )
             if not half.start or name == "orders":
-                log.maintain(name)
+                log.topic(name).maintain()
             made += [
                 (None, value, name, p, n // PARTITIONS, ts, 0) for n, (value, ts, p) in zip(half, rows, strict=True)
             ]

@@ -21,6 +21,7 @@ from pyspark_commitlog.errors import (
     TopicChangedError,
     UsageError,
 )
+from pyspark_commitlog.root import Root
 from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.testing.faults import FaultyStorage, on_path
 from tests.spark.driver import Checkpoint, Driver
@@ -43,9 +44,9 @@ def log(log: CommitLog) -> CommitLog:
 
 def put(log: CommitLog, partition: int, count: int, topic: str = TOPIC) -> None:
     """Append values that say partition and offset."""
-    first = log.describe(topic).partitions[partition].high_watermark
+    first = log.topic(topic).describe().partitions[partition].high_watermark
     rows = [f"{partition}.{first + number}".encode() for number in range(count)]
-    append(log.topic(topic), batch_of(rows, partition=[partition] * count))
+    append(log.root.topic(topic), batch_of(rows, partition=[partition] * count))
 
 
 def offsets(log: CommitLog, group: str = "g") -> list[int | None]:
@@ -180,9 +181,9 @@ class WatchedSource(DefaultSource):
 
     seen = Recorder()
 
-    def open_log(self, path: str, storage: Any) -> CommitLog:
+    def open_log(self, path: str, storage: Any) -> Root:
         """Return a log that is watched."""
-        return CommitLog.on(FaultyStorage(LocalStorage(path), self.seen))  # type: ignore[abstract]
+        return Root.on(FaultyStorage(LocalStorage(path), self.seen))  # type: ignore[abstract]
 
 
 def test_a_query_that_waits_leaves_its_group_alone(root: str, log: CommitLog) -> None:
@@ -201,10 +202,10 @@ def test_a_query_that_waits_leaves_its_group_alone(root: str, log: CommitLog) ->
 class FullSource(DefaultSource):
     """A source on which no group can be committed to, twice."""
 
-    def open_log(self, path: str, storage: Any) -> CommitLog:
+    def open_log(self, path: str, storage: Any) -> Root:
         """Return a log whose disk is full for groups."""
         full = on_path("groups/", "put_if_absent", raising(StorageError("no space left")), times=15)
-        return CommitLog.on(FaultyStorage(LocalStorage(path), full))  # type: ignore[abstract]
+        return Root.on(FaultyStorage(LocalStorage(path), full))  # type: ignore[abstract]
 
 
 def test_a_commit_that_fails_is_told_and_does_not_stop_the_query(
@@ -263,7 +264,7 @@ def test_a_topic_that_is_gone_does_not_keep_its_group_from_the_others(
     put(log, 0, 1, "gone")
     query = Query(root, subscribe=f"{TOPIC},gone", failOnDataLoss=False)
     query.run()
-    log.delete_topic("gone")
+    log.topic("gone").delete()
     put(log, 0, 2)
     with caplog.at_level(logging.WARNING):
         assert query.run() == ["0.5", "0.6"]
@@ -309,7 +310,7 @@ def test_a_query_with_a_group_is_told_what_it_had_not_read_of_a_topic_made_again
     query = Query(root)
     query.run()
     put(log, 0, 2)
-    log.delete_topic(TOPIC)
+    log.topic(TOPIC).delete()
     log.create_topic(TOPIC, partitions=2)
     with pytest.raises(
         TopicChangedError, match=r"orders partition 0: .* offsets 5 to 6 of the topic with id .* not read"
@@ -326,7 +327,7 @@ def test_the_group_is_told_of_a_topic_made_again_that_gets_to_the_same_offsets(r
         reader.partitions(begin, end)
         reader.commit(end)
         assert offsets(log) == [5, 5]
-        log.delete_topic(TOPIC)
+        log.topic(TOPIC).delete()
         log.create_topic(TOPIC, partitions=2)
         put(log, 0, 5)
         put(log, 1, 5)
@@ -351,7 +352,7 @@ def test_a_query_starts_at_its_group_and_at_earliest_where_nothing_is_committed(
     assert Query(root, startingOffsets="Group", groupId="new").run() == sorted(
         f"{p}.{n}" for p in (0, 1) for n in range(5)
     )
-    log.delete_topic(TOPIC)
+    log.topic(TOPIC).delete()
     log.create_topic(TOPIC)
     put(log, 0, 2)
     assert Query(root, startingOffsets="group").run() == ["0.0", "0.1"]
@@ -374,7 +375,7 @@ def test_a_query_plans_its_first_batch_from_where_it_started(
 
 def test_a_group_that_retention_has_overtaken_is_told(root: str, log: CommitLog) -> None:
     log.groups.commit("g", {TOPIC: {0: 1, 1: 5}})
-    log.delete_records(TOPIC, {0: 4})
+    log.topic(TOPIC).delete_records({0: 4})
     with pytest.raises(
         OffsetOutOfRangeError, match=r"group 'g' is at offset 1 of orders partition 0.*3 records.*Reset it"
     ):
@@ -386,7 +387,7 @@ def test_a_group_that_retention_has_overtaken_is_told(root: str, log: CommitLog)
 
 
 def test_shares_of_a_group_read_every_record_once(root: str, log: CommitLog) -> None:
-    log.add_partitions(TOPIC, 5)
+    log.topic(TOPIC).add_partitions(5)
     for partition in range(2, 5):
         put(log, partition, partition)
     queries = [Query(root, groupShare=f"{k}/3", maxOffsetsPerTrigger=4) for k in (1, 2, 3)]
@@ -396,7 +397,7 @@ def test_shares_of_a_group_read_every_record_once(root: str, log: CommitLog) -> 
         query.run()
     assert [sorted({value[0] for value in query.seen}) for query in queries] == [["0", "3"], ["1", "4"], ["2"]]
     assert offsets(log) == [5, 5, 2, 3, 4]
-    log.add_partitions(TOPIC, 6)
+    log.topic(TOPIC).add_partitions(6)
     put(log, 5, 1)
     assert [query.run() for query in queries] == [[], [], ["5.0"]]
     assert len({value for query in queries for value in query.seen}) == sum(len(query.seen) for query in queries) == 20
@@ -405,7 +406,7 @@ def test_shares_of_a_group_read_every_record_once(root: str, log: CommitLog) -> 
 def test_a_share_without_partitions_reads_nothing(root: str, log: CommitLog) -> None:
     query = Query(root, groupShare="3/3")
     assert (query.run(), query.run()) == ([], [])
-    log.add_partitions(TOPIC, 3)
+    log.topic(TOPIC).add_partitions(3)
     put(log, 2, 1)
     assert query.run() == ["2.0"]
 

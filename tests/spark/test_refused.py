@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pyspark_commitlog import CommitLog, DefaultSource
+from pyspark_commitlog.root import Root
 from tests.support.refusals import refuse
 
 #: What nothing may take longer than, s, beside three times what it takes Spark where all is well: others are at work here.
@@ -34,13 +35,13 @@ class RefusedSource(DefaultSource):
         """Return the format's name."""
         return "commitlog-refused"
 
-    def open_log(self, path: str, storage: Mapping[str, str]) -> CommitLog:
+    def open_log(self, path: str, storage: Mapping[str, str]) -> Root:
         """Return the log of a process that is refused it."""
         code, reads = PRETENDED.get(Path(path).name, (0, False))
         if code and path not in _refused:
             refuse(path, code, reads=reads)
             _refused.add(path)
-        return CommitLog(path, storage)
+        return Root(path, storage)
 
 
 _refused = set[str]()

@@ -22,7 +22,7 @@ _SECONDS = 120
 
 def test_a_running_query_goes_on_when_the_leaders_root_goes_away(spark: SparkSession, tmp_path: Path) -> None:
     places = [str(tmp_path / name) for name in "abc"]
-    log = CommitLog.create_root(places, [str(tmp_path / "metadata")])
+    log = CommitLog.create(places, [str(tmp_path / "metadata")])
     for name in ("t", "copy"):
         log.create_topic(name, 2, {"replica.lag.time.max.ms": 1000})
     path = ",".join(places)
@@ -54,7 +54,7 @@ def test_a_query_and_a_batch_say_what_an_unclean_election_lost(spark: SparkSessi
         roots.order().pusher.shrink(roots.id_of(root), "test")
     roots.write(*[Random(1).randbytes(20_000)] * 2)
     roots.take_away("a")
-    roots.log("b").elect("t", unclean=True)
+    roots.log("b").replicas.elect("t", unclean=True)
     roots.write(b"3", topic=roots.topic("b"))
     lost = "t partition 0: offsets 1 to 2, 2 of them, were lost by the unclean election of root"
     for _ in range(2):
@@ -68,11 +68,11 @@ def test_a_query_and_a_batch_say_what_an_unclean_election_lost(spark: SparkSessi
 
 
 def _copied(log: CommitLog) -> int:
-    return sum(partition.high_watermark for partition in log.describe("copy").partitions)
+    return sum(partition.high_watermark for partition in log.topic("copy").describe().partitions)
 
 
 def _ends(log: CommitLog) -> list[tuple[int, int]]:
-    return [(each.high_watermark, each.log_end_offset) for each in log.describe("copy").partitions]
+    return [(each.high_watermark, each.log_end_offset) for each in log.topic("copy").describe().partitions]
 
 
 def _until(reached: Callable[[], bool]) -> None:

@@ -74,7 +74,7 @@ def test_wall_time_that_is_inserted_is_that_of_the_session_s_zone(
         spark.sql(f"INSERT INTO timed {given(root, topic='topic')} VALUES ('a', timestamp_ntz'2024-07-01 12:00:00')")
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)
-    assert [record.timestamp for record in log.read(TOPIC, 0, 0, max_records=9)][-1] == 1719849600000
+    assert [record.timestamp for record in log.topic(TOPIC).read(0, 0, max_records=9)][-1] == 1719849600000
 
 
 def test_tables_made_by_a_write_have_its_records(spark: SparkSession, root: str, row: DataFrame) -> None:

@@ -38,7 +38,7 @@ def model(spark: SparkSession, root: str) -> Topic:
         write(frame(spark, tasks), root, TOPIC)
         model.write(tasks)
         if number < 2:
-            log.maintain(TOPIC)
+            log.topic(TOPIC).maintain()
     return model
 
 

@@ -44,7 +44,7 @@ def test_a_checkpoint_of_spark_s_can_be_moved_back(
     storage = open_storage(str(tmp_path / "checkpoint"))
     before = read_checkpoint(storage)
     assert (before.batch, before.committed) == (0, True)
-    changed, moved = moved_checkpoint(log, before, None, Target(Way.OFFSET, 1))
+    changed, moved = moved_checkpoint(log.root, before, None, Target(Way.OFFSET, 1))
     assert [(row.before, row.after) for row in moved] == [(3, 1)]
     write_checkpoint(storage, changed, before)
     assert seen.run(stream(spark, root, TOPIC)) == [["b", "c"]]
@@ -102,7 +102,7 @@ def test_a_query_that_retention_overtook_is_told_what_it_missed(
     put(spark, root, TOPIC, ["a", "b"], 0)
     assert seen.run(stream(spark, root, TOPIC)) == [["a", "b"]]
     put(spark, root, TOPIC, ["c", "d", "e", "f"], 0)
-    log.delete_records(TOPIC, {0: 5})
+    log.topic(TOPIC).delete_records({0: 5})
     with pytest.raises(StreamingQueryException, match=r"orders partition 0: offsets 2 to 4, 3 of them, were deleted"):
         seen.run(stream(spark, root, TOPIC))
     assert seen.all() == ["a", "b"]
@@ -114,9 +114,9 @@ def test_retention_in_a_partition_that_was_added_meanwhile_is_told_too(
     log.create_topic(TOPIC)
     put(spark, root, TOPIC, ["a"], 0)
     assert seen.run(stream(spark, root, TOPIC)) == [["a"]]
-    log.add_partitions(TOPIC, 2)
+    log.topic(TOPIC).add_partitions(2)
     put(spark, root, TOPIC, ["b", "c", "d"], 1)
-    log.delete_records(TOPIC, {1: 2})
+    log.topic(TOPIC).delete_records({1: 2})
     with pytest.raises(StreamingQueryException, match=r"orders partition 1: offsets 0 to 1, 2 of them, were deleted"):
         seen.run(stream(spark, root, TOPIC))
 
@@ -159,14 +159,14 @@ def test_partitions_added_while_a_query_runs_are_read_from_their_start(
     query = seen.start(stream(spark, root, TOPIC, startingOffsets="latest"), now=False)
     try:
         query.processAllAvailable()
-        log.add_partitions(TOPIC, 3)
+        log.topic(TOPIC).add_partitions(3)
         put(spark, root, TOPIC, ["first of 2"], 2)
         query.processAllAvailable()
     finally:
         query.stop()
     assert seen.all() == ["first of 2"]
 
-    log.add_partitions(TOPIC, 4)  # and while it does not run
+    log.topic(TOPIC).add_partitions(4)  # and while it does not run
     put(spark, root, TOPIC, ["first of 3"], 3)
     assert seen.run(stream(spark, root, TOPIC, startingOffsets="latest")) == [["first of 3"]]
 
@@ -181,7 +181,7 @@ def test_partitions_added_during_available_now_wait_for_the_next_run(
     def take(df: DataFrame, batch: int) -> None:
         batches.append(values(df))
         if len(batches) == 1:
-            log.add_partitions(TOPIC, 2)
+            log.topic(TOPIC).add_partitions(2)
             put(spark, root, TOPIC, ["c"], 1)
 
     writer = stream(spark, root, TOPIC, maxOffsetsPerTrigger=1).writeStream.foreachBatch(take)
@@ -201,7 +201,7 @@ def test_two_topics_are_read_by_one_query(spark: SparkSession, root: str, log: C
     offset = last_offsets(seen.checkpoint)
     assert list(offset) == ["a", "b", "__topic_ids", "__lineages", "__start"]
     assert (told_offsets(offset, "a"), told_offsets(offset, "b")) == ([1], [0, 1])
-    assert offset["__topic_ids"] == {name: log.describe(name).topic_id for name in ("a", "b")}
+    assert offset["__topic_ids"] == {name: log.topic(name).describe().topic_id for name in ("a", "b")}
     assert offset["__lineages"].keys() == {"a", "b"}
 
 
@@ -235,7 +235,7 @@ def test_progress_tells_the_high_watermarks(spark: SparkSession, root: str, log:
 
 def recreate(log: CommitLog, partitions: int = 1) -> None:
     """Delete the topic and make it again."""
-    log.delete_topic(TOPIC)
+    log.topic(TOPIC).delete()
     log.create_topic(TOPIC, partitions=partitions)
 
 
@@ -265,7 +265,7 @@ def test_a_restarted_query_refuses_a_topic_that_was_made_again(
     seen.run(stream(spark, root, TOPIC))
     put(spark, root, TOPIC, ["b", "c"], 0)
     put(spark, root, TOPIC, ["d"], 1)
-    former = log.describe(TOPIC).topic_id
+    former = log.topic(TOPIC).describe().topic_id
     recreate(log, partitions=2)
     put(spark, root, TOPIC, ["e"])
     told = (
@@ -281,7 +281,7 @@ def test_a_query_whose_topic_is_deleted_says_so(spark: SparkSession, root: str, 
     log.create_topic(TOPIC)
     put(spark, root, TOPIC, ["a"])
     seen.run(stream(spark, root, TOPIC))
-    log.delete_topic(TOPIC)
+    log.topic(TOPIC).delete()
     with pytest.raises(StreamingQueryException, match=f"{TOPIC} partition 0: the topic was deleted: all that"):
         seen.run(stream(spark, root, TOPIC))
 
@@ -294,7 +294,7 @@ def test_what_retention_took_of_all_partitions_is_one_error(
     seen.run(stream(spark, root, TOPIC))
     put(spark, root, TOPIC, ["b", "c"], 0)
     put(spark, root, TOPIC, ["d", "e"], 1)
-    log.delete_records(TOPIC, {0: 2, 1: 2})
+    log.topic(TOPIC).delete_records({0: 2, 1: 2})
     told = r"partition 0: offsets 1 to 1, 1 of them, were deleted .*; orders partition 1: offsets 0 to 1, 2 of them, "
     with pytest.raises(StreamingQueryException, match=told):
         seen.run(stream(spark, root, TOPIC))

@@ -76,7 +76,7 @@ def test_a_replay_with_another_number_of_tasks_has_the_same_checksum(
     for topic, tasks in (("two", 2), ("five", 5)):
         log.create_topic(topic, partitions=3)
         query = run(lines(spark, incoming).repartition(tasks), root, topic, tmp_path / topic)
-        handle = log.topic(topic)
+        handle = log.root.topic(topic)
         row = handle.writer(handle.newest()[1], f"spark:{query.id}")
         assert row is not None
         assert row.checksum is not None
@@ -92,14 +92,14 @@ def test_a_mirror_job_copies_a_topic_as_it_is(spark: SparkSession, root: str, lo
     """Kafka's sink ignores what its source adds to a record, so a job from topic to topic drops no columns."""
     for topic in (TOPIC, "mirror"):
         log.create_topic(topic, partitions=2)
-    append(log.topic(TOPIC), batch_of(
+    append(log.root.topic(TOPIC), batch_of(
         [b"v", b"w", None], key=[b"k", None, b"k"], partition=[1, 0, 1], timestamp=[1_000, 2_000, 3_000],
         headers=[[{"key": "h", "value": b"1"}], None, []],
     ))  # fmt: skip
     run(stream(spark, root, TOPIC, includeHeaders="true"), root, "mirror", checkpoint)
     assert ends(log, "mirror") == [1, 2]
     for partition in (0, 1):
-        assert read_partition(log.topic("mirror"), partition) == read_partition(log.topic(TOPIC), partition)
+        assert read_partition(log.root.topic("mirror"), partition) == read_partition(log.root.topic(TOPIC), partition)
 
 
 def test_wall_time_of_a_stream_is_that_of_the_session_s_zone(
@@ -109,7 +109,7 @@ def test_wall_time_of_a_stream_is_that_of_the_session_s_zone(
     put_lines(incoming, "0", ["a"])
     noon = lines(spark, incoming).selectExpr("value", "timestamp_ntz'2024-07-01 12:00:00' AS timestamp")
     run(noon, root, TOPIC, checkpoint)
-    assert [record.timestamp for record in log.read(TOPIC, 0, 0, max_records=9)] == [1719849600000]
+    assert [record.timestamp for record in log.topic(TOPIC).read(0, 0, max_records=9)] == [1719849600000]
 
 
 @pytest.mark.parametrize("settled", [False, True])
@@ -123,7 +123,7 @@ def test_a_batch_that_is_played_again_adds_nothing(
         put_lines(incoming, f"{number}", [f"{number}.{i}" for i in range(5)])
     run(df, root, TOPIC, checkpoint)
     if settled:
-        log.maintain(TOPIC)
+        log.topic(TOPIC).maintain()
     before = values(read(spark, root, TOPIC))
     for _ in range(2):
         forget_commit(checkpoint, 2)
@@ -238,7 +238,7 @@ def test_a_copy_from_topic_to_topic_is_exact(spark: SparkSession, root: str, log
     write(df, root, TOPIC)
     copied = stream(spark, root, TOPIC, includeHeaders="true", maxOffsetsPerTrigger=60)
     run(copied.select("key", "value", "timestamp", "headers"), root, "copy", checkpoint)
-    assert read_topic(log.topic("copy")) == read_topic(log.topic(TOPIC))
+    assert read_topic(log.root.topic("copy")) == read_topic(log.root.topic(TOPIC))
 
 
 @pytest.mark.parametrize(("partitioner", "counts"), [("sticky", [8, 0, 0, 0]), ("roundrobin", [2, 2, 2, 2])])
@@ -289,7 +289,7 @@ def test_a_replay_commits_only_the_topics_that_had_not_landed(
 
 def at_one_entry(log: CommitLog, name: str) -> list[Record]:
     """Return the records that the newest entry makes visible, of all partitions."""
-    topic = log.topic(name)
+    topic = log.root.topic(name)
     _, state = topic.newest()
     return [r for p, end in enumerate(state.log_end) for r in read_partition(topic, p, 0, end)]
 
@@ -302,7 +302,7 @@ def query_id(checkpoint: Path) -> str:
 def staged_then_committed(root: str, log: CommitLog, query: str, found: list[str]) -> None:
     """Commit batch 0 of a query to topic ``a``, as its sink does."""
     assert not append(
-        log.topic("a"), batch_of([value.encode() for value in found]), writer=Transaction(f"spark:{query}", 0)
+        log.root.topic("a"), batch_of([value.encode() for value in found]), writer=Transaction(f"spark:{query}", 0)
     ).skipped
 
 
@@ -359,7 +359,7 @@ def test_a_write_during_which_its_topic_was_made_again_is_refused(
 ) -> None:
     """Task 0 has staged for the old topic; task 1 waits for that, makes the topic anew, and stages for the new one."""
     log.create_topic(TOPIC, config={"inline.max.bytes": 0})
-    staged = Path(root, "topics", TOPIC, log.describe(TOPIC).topic_id, "staged")
+    staged = Path(root, "topics", TOPIC, log.topic(TOPIC).describe().topic_id, "staged")
 
     def make_again(task: int, rows: Iterator[int]) -> Iterator[tuple[str]]:
         import time
@@ -369,7 +369,7 @@ def test_a_write_during_which_its_topic_was_made_again_is_refused(
         if task == 1:
             while not any(staged.glob("*.chunk")):
                 time.sleep(0.01)
-            CommitLog(root).delete_topic(TOPIC)
+            CommitLog(root).topic(TOPIC).delete()
             CommitLog(root).create_topic(TOPIC)
         for row in rows:
             yield (f"{row}",)
@@ -389,7 +389,7 @@ def test_a_commit_for_a_topic_that_went_away_meanwhile_is_refused(root: str, log
         StructType().add("value", StringType()), overwrite=False
     )
     message = writer.write(iter([batch]))
-    log.delete_topic(TOPIC)
+    log.topic(TOPIC).delete()
     if again:
         log.create_topic(TOPIC)
     with pytest.raises(TopicChangedError, match="it was made again with id" if again else "it is deleted"):
@@ -406,7 +406,7 @@ def test_a_query_whose_topic_is_deleted_stops_with_that_error(
     query = start(lines(spark, incoming), root, TOPIC, checkpoint, now=False)
     try:
         query.processAllAvailable()
-        log.delete_topic(TOPIC)
+        log.topic(TOPIC).delete()
         put_lines(incoming, "1", ["1"])
         with pytest.raises(StreamingQueryException, match=f"unknown topic '{TOPIC}'"):
             query.processAllAvailable()
@@ -423,7 +423,7 @@ def test_a_query_whose_topic_was_made_again_is_refused(
     query = start(lines(spark, incoming), root, TOPIC, checkpoint, now=False)
     try:
         query.processAllAvailable()
-        log.delete_topic(TOPIC)
+        log.topic(TOPIC).delete()
         log.create_topic(TOPIC)
         put_lines(incoming, "1", ["1"])
         with pytest.raises(StreamingQueryException, match=f"topic '{TOPIC}' was deleted and made again since spark:"):
@@ -453,7 +453,7 @@ def test_two_queries_writing_one_topic_lose_and_double_nothing(
     wanted = [f"{name} {number}.{i}" for name in ("left", "right") for number in range(6) for i in range(20)]
     assert values(read(spark, root, TOPIC)) == sorted(wanted)
     for partition, end in enumerate(ends(log, TOPIC)):
-        offsets = [r.offset for r in read_topic(log.topic(TOPIC)) if r.partition == partition]
+        offsets = [r.offset for r in read_topic(log.root.topic(TOPIC)) if r.partition == partition]
         assert offsets == list(range(end))  # dense: invariant I3
 
 

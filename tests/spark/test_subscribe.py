@@ -47,7 +47,7 @@ def topics(spark: SparkSession, root: str, log: CommitLog) -> CommitLog:
 
 
 def test_a_batch_reads_the_topics_whose_whole_name_matches(spark: SparkSession, root: str, topics: CommitLog) -> None:
-    topics.delete_topic("eu-returns")
+    topics.topic("eu-returns").delete()
     wanted = expected(
         spark, *((f"{where}-orders", p, o) for where in ("eu", "us") for p, o in ((0, 0), (1, 0), (1, 1)))
     )
@@ -153,7 +153,7 @@ def test_a_query_that_matched_a_deleted_topic_says_so(
     spark: SparkSession, root: str, topics: CommitLog, seen: Seen
 ) -> None:
     seen.run(streamed(spark, root, subscribePattern=".*-orders"))
-    topics.delete_topic("us-orders")
+    topics.topic("us-orders").delete()
     with pytest.raises(StreamingQueryException, match="us-orders partition 0: the topic was deleted: all that"):
         seen.run(streamed(spark, root, subscribePattern=".*-orders"))
 
@@ -205,7 +205,7 @@ def test_a_stream_runs_between_offsets_of_a_query(
 def test_offsets_of_a_former_incarnation_are_refused(
     spark: SparkSession, root: str, topics: CommitLog, offsets: list[str], tmp_path: Path, option: str
 ) -> None:
-    topics.delete_topic("us-orders")
+    topics.topic("us-orders").delete()
     topics.create_topic("us-orders", partitions=2)
     put(spark, root, "us-orders", ["new", "new", "new"], 1)
     told = f"'{option}': its offsets are of topic 'us-orders' with id .* deleted and made again"

@@ -16,7 +16,7 @@ def test_a_write_task_stays_small(root: str, log: CommitLog, partitions: int, me
     log.create_topic(TOPIC, partitions)
     peak, records = peak_mb("write", root, megabytes)
     assert records * 1000 > megabytes * 0.95 * MB
-    assert sum(p.high_watermark for p in log.describe(TOPIC).partitions) == records
+    assert sum(p.high_watermark for p in log.topic(TOPIC).describe().partitions) == records
     assert peak < BOUND_MB
 
 
@@ -24,7 +24,7 @@ def test_a_write_task_stays_small(root: str, log: CommitLog, partitions: int, me
 def test_a_write_task_stays_small_however_many_topics_it_writes_to(root: str, log: CommitLog, megabytes: int) -> None:
     peak, records = peak_mb("write_topics", root, megabytes)
     assert records * 1000 > megabytes * 0.95 * MB
-    assert sum(log.describe(f"{TOPIC}-{n}").partitions[0].high_watermark for n in range(TOPICS)) == records
+    assert sum(log.topic(f"{TOPIC}-{n}").describe().partitions[0].high_watermark for n in range(TOPICS)) == records
     assert peak < BOUND_MB
 
 
@@ -34,7 +34,7 @@ def test_a_read_task_stays_small(root: str, log: CommitLog, compression: str, se
     log.create_topic(TOPIC, 1, {"compression.type": compression})
     _, written = peak_mb("write", root, megabytes)
     if settled:
-        log.maintain(TOPIC)
+        log.topic(TOPIC).maintain()
     peak, records = peak_mb("read", root, 0)
     assert records == written
     assert peak < BOUND_MB
@@ -48,4 +48,4 @@ def test_a_read_task_counts_what_records_decode_to(root: str, log: CommitLog) ->
         peak, records = peak_mb("read", root, 0)
         assert records == 1500
         assert peak < BOUND_MB
-        log.maintain(TOPIC)
+        log.topic(TOPIC).maintain()

@@ -52,7 +52,7 @@ def make() -> None:
         log = CommitLog(f"{home}/log")
         for topic in (SOURCE, TOPIC):
             log.create_topic(topic, partitions=2)
-        append(log.topic(SOURCE), batch_of([b"a", b"b"]))
+        append(log.root.topic(SOURCE), batch_of([b"a", b"b"]))
         if run_job(home, f"-XX:ArchiveClassesAtExit={made} -Xlog:disable") and made.is_file():
             made.rename(archive())
         else:

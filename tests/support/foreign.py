@@ -59,7 +59,7 @@ def main(path: str) -> None:
                 producer.send("t", b"%d" % number)
 
     def records() -> None:
-        found["records"].append(len(log.read("t", 0, 0, max_records=10 * RECORDS)))
+        found["records"].append(len(log.topic("t").read(0, 0, max_records=10 * RECORDS)))
 
     def ranges() -> None:
         _, state = topic.newest()
@@ -75,7 +75,7 @@ def main(path: str) -> None:
     run_on_foreign_threads([write])
     for _ in range(ROUNDS):
         run_on_foreign_threads([records, ranges, polled] * 2)
-        log.maintain("t")
+        log.topic("t").maintain()
     print(*(sum(each) for each in found.values()))
 
 

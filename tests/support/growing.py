@@ -26,4 +26,4 @@ def alone(path: Path) -> Grown:
 
 def add(roots: Grown, names: str = "bc") -> None:
     """Have roots join."""
-    roots.log("a").add_replicas([str(roots.path / name) for name in names])
+    roots.log("a").replicas.add([str(roots.path / name) for name in names])

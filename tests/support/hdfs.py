@@ -53,8 +53,10 @@ class Hdfs(ObjectContract):
 def _write(url: str, options: dict[str, object], number: int, when: str) -> None:
     storage = FaultyStorage(open_storage(url, options), at_call(number, kill_now, when=when))
     for version in range(_COMMITS):
-        append(CommitLog.on(storage).topic("t"), batch_of([b"%d" % version]), writer=Transaction("w", version, True))
-    CommitLog.on(storage).maintain("t")
+        append(
+            CommitLog.on(storage).root.topic("t"), batch_of([b"%d" % version]), writer=Transaction("w", version, True)
+        )
+    CommitLog.on(storage).topic("t").maintain()
 
 
 def killed_anywhere(url: str, options: dict[str, object], when: str, step: int = 1) -> int:
@@ -72,8 +74,8 @@ def killed_anywhere(url: str, options: dict[str, object], when: str, step: int =
         process.join(120)
         _write(root, options, 0, when)
         log = CommitLog(root, options)
-        assert [record.value for record in read_topic(log.topic("t"))] == [b"%d" % one for one in range(_COMMITS)]
-        assert log.verify("t").faults == ()
+        assert [record.value for record in read_topic(log.root.topic("t"))] == [b"%d" % one for one in range(_COMMITS)]
+        assert log.topic("t").verify().faults == ()
         if process.exitcode == 0:
             return number
         assert process.exitcode == -9

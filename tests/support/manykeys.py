@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.log.maintain.compact import compact
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.read.reader import PartitionReader
@@ -47,7 +47,7 @@ def write(root: str, keys: int, buffer_mb: int) -> None:
     """Write every key once per version; the value says which (number and version, 8 bytes each)."""
     log = CommitLog(root)
     log.create_topic("t", 1, {**CONFIG, "cleaner.dedupe.buffer.size": buffer_mb * 2**20})
-    topic = log.topic("t")
+    topic = log.root.topic("t")
     for version in range(VERSIONS):
         for start in range(0, keys, _STEP):
             at = np.arange(start, min(start + _STEP, keys), dtype=np.uint64)
@@ -69,7 +69,7 @@ def check(root: str, keys: int) -> None:
     Raises:
         AssertionError: a record is missing, wrong, or should be gone.
     """
-    topic = CommitLog(root).topic("t")
+    topic = CommitLog(root).root.topic("t")
     _, state = topic.newest()
     cleaned = topic.settled(state.topic_id)[1].partition(0).cleaned
     assert cleaned > VERSIONS * keys * 6 // 10
@@ -96,7 +96,7 @@ def main(what: str, root: str, keys: int, buffer_mb: int) -> None:
     elif what == "check":
         check(root, keys)
     else:
-        topic = CommitLog(root).topic("t")
+        topic = CommitLog(root).root.topic("t")
         for done in compact(topic, topic.newest()[1].topic_id):
             print(done)
         lines = Path("/proc/self/status").read_text().splitlines()

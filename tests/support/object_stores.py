@@ -42,13 +42,13 @@ def walk(url: str, options: dict[str, Any]) -> None:
     """Make a root, write to it and read, by clients that share nothing but the URL."""
     log = CommitLog(url, options)
     log.create_topic("t", 2)
-    append(log.topic("t"), batch_of([b"a", b"b", b"c"]))
-    append(log.topic("t"), batch_of([b"d"]))
-    log.maintain("t")
+    append(log.root.topic("t"), batch_of([b"a", b"b", b"c"]))
+    append(log.root.topic("t"), batch_of([b"d"]))
+    log.topic("t").maintain()
 
     again = CommitLog(url, dict(options))
     assert again.topics() == ["t"]
-    assert again.verify("t").faults == ()
+    assert again.topic("t").verify().faults == ()
     with Consumer(url, storage_options=options, group_id="g", auto_offset_reset="earliest") as consumer:
         consumer.subscribe(["t"])
         seen = list[bytes | None]()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pyspark_commitlog import Consumer
-from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.errors import StorageFullError
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import Position
@@ -80,7 +80,7 @@ class Replicated:
         """Make the roots, and a topic; return a handle on it at its leader."""
         if not (self.path / self.metadata[0]).exists():
             open_at = [str(self.path / each) for each in self.names]
-            CommitLog.create_root(open_at, [str(self.path / each) for each in self.metadata])
+            CommitLog.create(open_at, [str(self.path / each) for each in self.metadata])
         self.log().create_topic(name, partitions, config)
         return self.topic(name=name)
 
@@ -254,7 +254,7 @@ def elect(roots: Replicated, leader: str) -> None:
 
 def group(roots: Replicated, at: str = "a") -> GroupLog:
     """Return another process' handle on group ``g``."""
-    return roots.log(at).group("g")
+    return roots.log(at).root.group("g")
 
 
 def commit_offset(roots: Replicated, offset: int, handle: GroupLog | None = None) -> None:

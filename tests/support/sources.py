@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.root import Root
 from pyspark_commitlog.spark.source import DefaultSource
 from pyspark_commitlog.testing.faults import Hook
 from tests.support.world import World
@@ -16,6 +16,6 @@ class Source(DefaultSource):
     world: World
     hook: Hook | None = None
 
-    def open_log(self, path: str, storage: Mapping[str, str]) -> CommitLog:
+    def open_log(self, path: str, storage: Mapping[str, str]) -> Root:
         """Return the log of the world."""
-        return self.world.log(self.hook)
+        return self.world.log(self.hook).root

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyspark_commitlog.commit_log import CommitLog
+from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.errors import StorageError
 from pyspark_commitlog.log.maintain.run import Maintained
 from pyspark_commitlog.log.topic import TopicLog
@@ -53,7 +53,7 @@ class World:
 
     def maintain(self, name: str = "t") -> Maintained:
         """Maintain as one more process."""
-        return self.log().maintain(name)
+        return self.log().topic(name).maintain()
 
     def collect_all(self, name: str = "t") -> None:
         """Settle, wait for the delay, collect: entries and chunks but the newest two entries are gone."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_commitlog.copying.copy import copy_topics
 from pyspark_commitlog.copying.decision import Piece, chained, differing, effective, numbered
 from pyspark_commitlog.copying.group_offsets import KeptOffset, moves
 from pyspark_commitlog.errors import CorruptionError
@@ -115,8 +114,8 @@ def test_a_journal_is_followed_over_the_numbers_that_it_leaves_out(world: World)
     source = World(world.path.parent / "source", world.clock)
     source.create()
     for _ in range(20):
-        source.log().alter_topic("t", {"retention.ms": 5})
-        source.log().alter_topic("t", {"retention.ms": -1})
+        source.log().topic("t").alter({"retention.ms": 5})
+        source.log().topic("t").alter({"retention.ms": -1})
     reader = world.handle()
     seen: list[int] = []
 
@@ -126,7 +125,7 @@ def test_a_journal_is_followed_over_the_numbers_that_it_leaves_out(world: World)
         seen.append(stored.sequence)
 
     hook = on_path("t/journal", "put_if_absent", look, when="after", times=2)
-    copy_topics(source.log(), world.log(hook))
+    source.log().copy_to(world.log(hook))
     assert seen == [1, 41]
     assert world.entries() == [1, 41]
     assert world.handle().newest()[1].created == 40, "nothing is looked for in between"
@@ -135,14 +134,14 @@ def test_a_journal_is_followed_over_the_numbers_that_it_leaves_out(world: World)
 def test_a_reader_that_has_seen_what_was_before_a_copy_finds_its_newest_entry(world: World) -> None:
     """From a deleted topic's last entry over the first of the copy, which leaves out numbers."""
     world.create()
-    world.log().delete_topic("t")
+    world.log().topic("t").delete()
     reader = world.handle()
     before = reader.journal.newest()
     source = World(world.path.parent / "source", world.clock)
     source.create()
     for days in range(20):
-        source.log().alter_topic("t", {"retention.ms": days})
-    copy_topics(source.log(), world.log())
+        source.log().topic("t").alter({"retention.ms": days})
+    source.log().copy_to(world.log())
     newest = reader.journal.newest()
     assert before is not None
     assert newest is not None

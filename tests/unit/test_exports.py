@@ -13,10 +13,21 @@ from typing import Any
 import pytest
 
 import pyspark_commitlog
-from pyspark_commitlog import Access, CommitLog, CommitLogListener, Consumer, Groups, Producer
+from pyspark_commitlog import (
+    Access,
+    CommitLog,
+    CommitLogListener,
+    Consumer,
+    Groups,
+    Producer,
+    Replicas,
+    RootConfig,
+    Topic,
+)
+from pyspark_commitlog.root import Root
 
 PACKAGE = pyspark_commitlog.__name__
-CLASSES = (Access, CommitLog, CommitLogListener, Consumer, Groups, Producer)
+CLASSES = (Access, CommitLog, CommitLogListener, Consumer, Groups, Producer, Replicas, RootConfig, Topic)
 FUNCTIONS = tuple(
     each for name in pyspark_commitlog.__all__ if inspect.isfunction(each := getattr(pyspark_commitlog, name))
 )
@@ -60,10 +71,10 @@ def test_what_a_public_method_returns_is_exported(function: Callable[..., Any]) 
 
 
 def test_classes_are_found_inside_of_annotations() -> None:
-    assert returned(CommitLog.offsets_for_times) == {pyspark_commitlog.OffsetAndTimestamp}
+    assert returned(Topic.offsets_for_times) == {pyspark_commitlog.OffsetAndTimestamp}
     assert returned(Producer.send) == {pyspark_commitlog.RecordMetadata}
     assert returned(CommitLog.maintain) == {pyspark_commitlog.Maintained}
-    assert {cls.__name__ for cls in returned(CommitLog.group)} == {"GroupLog"}
+    assert {cls.__name__ for cls in returned(Root.group)} == {"GroupLog"}
 
 
 @pytest.mark.parametrize("name", pyspark_commitlog.__all__)

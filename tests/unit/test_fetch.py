@@ -1,4 +1,4 @@
-"""``CommitLog.read``: the records that a (topic, partition, offset) names, and no more work than they take."""
+"""``Topic.read``: the records that a (topic, partition, offset) names, and no more work than they take."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_record_is_what_was_written_with_its_place(world: World) -> None:
     row: dict[str, list[Any]] = {"key": [b"k"], "timestamp": [1_526_384_718_283_007], "partition": [1]}
     append(world.handle(), batch_of([b"v"], headers=[[("a", b"1"), ("a", None)]], **row))
     append(world.handle(), batch_of([None], **{**row, "key": [None]}))
-    first, second = world.log().read("t", 1, 0, max_records=2)
+    first, second = world.log().topic("t").read(1, 0, max_records=2)
     assert first == Record("t", 1, 0, 1_526_384_718_283_007, 0, b"k", b"v", (("a", b"1"), ("a", None)))
     assert first.timestamp == 1_526_384_718_283
     assert first.datetime == datetime(2018, 5, 15, 11, 45, 18, 283_007, UTC)
@@ -51,7 +51,7 @@ def test_a_record_is_what_was_written_with_its_place(world: World) -> None:
 
 def test_a_record_is_a_frozen_value(world: World) -> None:
     numbered(world, 4)
-    (record,) = world.log().read("t", 0, 3)
+    (record,) = world.log().topic("t").read(0, 3)
     assert not hasattr(record, "__dict__")
     assert {record: 1}[dataclasses.replace(record)] == 1
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -61,7 +61,7 @@ def test_a_record_is_a_frozen_value(world: World) -> None:
 def test_a_timestamp_of_the_write_task_is_told_as_such(world: World) -> None:
     world.create(config={"message.timestamp.type": "LogAppendTime"})
     append(world.handle(), batch_of([b"v"], timestamp=[5]))
-    (record,) = world.log().read("t", 0, 0)
+    (record,) = world.log().topic("t").read(0, 0)
     assert (record.timestamp_type, record.timestamp) == (1, world.clock.now_ms())
 
 
@@ -69,7 +69,7 @@ def test_a_timestamp_that_python_cannot_say_is_still_a_number(world: World) -> N
     world.create(config={"message.timestamp.after.max.ms": 2**60})
     late = round((datetime.max.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1)) + 1
     append(world.handle(), batch_of([b"v"], timestamp=[late]))
-    (record,) = world.log().read("t", 0, 0)
+    (record,) = world.log().topic("t").read(0, 0)
     assert record.timestamp == late // 1000
     with pytest.raises(OverflowError):
         _ = record.datetime
@@ -79,26 +79,26 @@ def test_a_timestamp_that_python_cannot_say_is_still_a_number(world: World) -> N
 def test_records_come_from_the_offset_on_and_no_more_than_asked(world: World, most: int) -> None:
     values = numbered(world)
     for offset in range(9):
-        found = world.log().read("t", 0, offset, most)
+        found = world.log().topic("t").read(0, offset, most)
         assert [(r.offset, r.value) for r in found] == list(enumerate(values))[offset : offset + most]
-    assert [r.offset for r in world.log().read("t", 0, 4)] == [4]
+    assert [r.offset for r in world.log().topic("t").read(0, 4)] == [4]
 
 
 def test_at_the_high_watermark_there_is_nothing_yet(world: World) -> None:
     """As Kafka's fetch answers: empty, not an error."""
     world.create()
-    assert world.log().read("t", 0, 0) == ()
+    assert world.log().topic("t").read(0, 0) == ()
     append(world.handle(), batch_of([b"v"]))
-    assert world.log().read("t", 0, 1, 5) == ()
+    assert world.log().topic("t").read(0, 1, 5) == ()
 
 
 def test_an_offset_outside_the_log_is_refused_with_both_ends(world: World) -> None:
     numbered(world)
-    world.log().delete_records("t", {0: 3})
-    assert world.log().read("t", 0, 3)[0].offset == 3
+    world.log().topic("t").delete_records({0: 3})
+    assert world.log().topic("t").read(0, 3)[0].offset == 3
     for offset in (-2, -1, 0, 2, 10, 2**70):
         with pytest.raises(OffsetOutOfRangeError, match=rf"offset {offset} .* start offset is 3 and high watermark 9"):
-            world.log().read("t", 0, offset)
+            world.log().topic("t").read(0, offset)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_an_offset_outside_the_log_is_refused_with_both_ends(world: World) -> No
 def test_a_wrong_call_is_told(world: World, call: tuple[Any, ...], error: type[Exception], told: str) -> None:
     world.create()
     with pytest.raises(error, match=told):
-        world.log().read(*call)
+        world.log().topic(call[0]).read(*call[1:])
 
 
 @pytest.mark.parametrize("partition", sorted(GOLDEN))
@@ -125,7 +125,7 @@ def test_where_a_rewrite_left_offsets_out_the_next_record_is_first(partition: in
     log, rows = CommitLog(str(make_golden.ROOT)), GOLDEN[partition]
     for offset in range(rows[-1][0] + 2):
         expected = [row for row in rows if row[0] >= offset][:most]
-        found = log.read("golden", partition, offset, most)
+        found = log.topic("golden").read(partition, offset, most)
         assert [[r.offset, r.timestamp_us] for r in found] == [[row[0], row[3]] for row in expected]
         told = [[r.key, r.value, [list(pair) for pair in r.headers]] for r in found]
         assert told == [[text(row[1]), text(row[2]), [[h[0], text(h[1])] for h in row[4] or ()]] for row in expected]
@@ -143,7 +143,7 @@ def text(told: str | None) -> bytes | None:
 def test_no_file_is_opened_that_holds_none_of_the_records(world: World, offset: int, most: int) -> None:
     numbered(world)
     seen = Recorder()
-    found = world.log(seen).read("t", 0, offset, most)
+    found = world.log(seen).topic("t").read(0, offset, most)
     opened = {path for path in seen.paths("map") + seen.paths("read") if path.endswith((".log", ".chunk"))}
     assert len(opened) == len(found) == min(most, 9 - offset)
 
@@ -156,7 +156,7 @@ def test_no_frame_is_decoded_that_holds_none_of_the_records(world: World, offset
         append(topic, batch_of([b"%d" % number + b"x" * 60 for number in range(first, first + 10)]))
     world.maintain()
     with mock.patch.object(columns, "decode", wraps=columns.decode) as decode:
-        found = world.log().read("t", 0, offset, most)
+        found = world.log().topic("t").read(0, offset, most)
     assert [record.offset for record in found] == list(range(offset, min(offset + most, 200)))
     assert decode.call_count == frames
 

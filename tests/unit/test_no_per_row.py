@@ -125,7 +125,7 @@ def topic_of(tmp_path: Path, rows: int, partitions: int) -> TopicLog:
     log = CommitLog(str(tmp_path / f"{rows}"))
     config = {"batch.size": 2**28, "inline.max.bytes": 0, "compression.type": "zstd", "retention.ms": -1}
     log.create_topic("t", partitions, config)
-    return log.topic("t")
+    return log.root.topic("t")
 
 
 @pytest.mark.parametrize("partitioner", ["sticky", "roundrobin"])
@@ -165,7 +165,7 @@ def reading(tmp_path: Path, rows: int, schema: pa.Schema, settled: bool) -> Call
     topic = topic_of(tmp_path, rows, 1)
     append(topic, records(rows).drop_columns(["partition"]))
     if settled:
-        CommitLog.on(topic.storage).maintain("t")
+        CommitLog.on(topic.storage).topic("t").maintain()
     wanted = OffsetRange("t", topic.newest()[1].topic_id, 0, 0, rows)
 
     def read() -> None:

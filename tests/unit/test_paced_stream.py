@@ -12,6 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import AccessDeniedError, OptionError
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.root import Root
 from pyspark_commitlog.spark.read.paced import PacedLooks
 from pyspark_commitlog.spark.read.schema import chosen
 from pyspark_commitlog.spark.read.source_options import source_options
@@ -36,11 +37,11 @@ class Query:
         if "subscribePattern" in options:
             del asked["subscribe"]
         given = source_options(asked)
-        self.reader = CommitLogStreamReader(lambda path, storage: CommitLog.on(self.storage), given, chosen(given))
+        self.reader = CommitLogStreamReader(lambda path, storage: Root.on(self.storage), given, chosen(given))
         self.offset: dict[str, Any] = self.reader.initialOffset()
 
     def put(self) -> None:
-        append(self.local.topic("t"), batch_of([b"x"]))
+        append(self.local.root.topic("t"), batch_of([b"x"]))
 
     def triggers(self) -> bool:
         """Ask as Spark does; return whether there is a batch."""
@@ -104,11 +105,11 @@ def test_an_application_that_was_silent_looks_in_full(tmp_path: Path) -> None:
     query = Query(tmp_path / "root")
     query.triggers()
     query.idle(5)
-    query.local.alter_topic("t", {"file.delete.delay.ms": 0})
+    query.local.topic("t").alter({"file.delete.delay.ms": 0})
     for _ in range(3):
         query.put()
         query.clock.advance(3000)
-        query.local.maintain("t")
+        query.local.topic("t").maintain()
     assert query.triggers()
 
 
@@ -139,10 +140,10 @@ def test_a_task_whose_plan_is_outdated_finds_its_records(tmp_path: Path) -> None
     part = query.part_of_three()
     for _ in range(3):
         query.put()
-        query.local.maintain("t")
+        query.local.topic("t").maintain()
         query.clock.advance(120_000)
-        query.local.maintain("t")
-    assert len(query.local.topic("t").journal.sequences()) <= 3
+        query.local.topic("t").maintain()
+    assert len(query.local.root.topic("t").journal.sequences()) <= 3
     assert sum(batch.num_rows for batch in query.reader.read(part)) == 3
 
 
@@ -165,7 +166,7 @@ def test_an_entry_put_again_is_no_anchor(tmp_path: Path) -> None:
     """Anchor rule: a file of the same name counts only if it is the one that was remembered."""
     query = Query(tmp_path / "root")
     query.put()
-    journal = query.local.topic("t").journal
+    journal = query.local.root.topic("t").journal
     (first,) = (stored for stored in [journal.newest()] if stored is not None)
     other = TopicLog(query.storage, "t").journal
     other.resume(first.sequence, "another file")

@@ -24,7 +24,7 @@ def reader(tmp_path: Path) -> CommitLogStreamReader:
     """A query of a topic with a record in each of many partitions."""
     log = CommitLog(str(tmp_path))
     log.create_topic(TOPIC, PARTITIONS)
-    append(log.topic(TOPIC), batch_of([b"v"] * PARTITIONS, partition=list(range(PARTITIONS))))
+    append(log.root.topic(TOPIC), batch_of([b"v"] * PARTITIONS, partition=list(range(PARTITIONS))))
     source = DefaultSource({"path": str(tmp_path), "subscribe": TOPIC, "startingOffsets": "earliest"})
     return source.streamReader(source.schema())
 

@@ -28,10 +28,10 @@ def topic(tmp_path_factory: pytest.TempPathFactory) -> TopicLog:
     """A topic with six sealed segments, an active one, a chunk and an inline commit behind it."""
     log = CommitLog(str(tmp_path_factory.mktemp("root")))
     log.create_topic("t", 1, {"segment.bytes": 4096, "inline.max.bytes": 2000, "compression.type": "none"})
-    topic = log.topic("t")
+    topic = log.root.topic("t")
     for first in range(0, 210, 30):
         append(topic, batch_of(values(first, first + 30)))
-        log.maintain("t")
+        log.topic("t").maintain()
     append(topic, batch_of(values(210, 240)))
     append(topic, batch_of(values(240, 245)))
     return topic
@@ -120,7 +120,7 @@ def test_small_commits_that_are_read_in_order_take_one_look_at_each_entry(tmp_pa
 
     log = CommitLog.on(FaultyStorage(LocalStorage(str(tmp_path)), count))
     log.create_topic("t", 1)
-    topic = log.topic("t")
+    topic = log.root.topic("t")
     for n in range(100):
         append(topic, batch_of([b"%d" % n]))
     looks.clear()

@@ -43,7 +43,9 @@ def test_an_index_tells_where_the_bytes_of_a_segment_lie() -> None:
 
 def fill(log: CommitLog, count: int, size: int, partition: int = 0) -> None:
     """Append values of a size, which don't compress."""
-    append(log.topic("t"), batch_of([bytes([i % 256]) * size for i in range(count)], partition=[partition] * count))
+    append(
+        log.root.topic("t"), batch_of([bytes([i % 256]) * size for i in range(count)], partition=[partition] * count)
+    )
 
 
 @pytest.fixture
@@ -67,8 +69,8 @@ def test_the_bytes_of_a_partition_are_those_of_its_files(log: CommitLog, settled
         fill(log, 200, 1000)
         fill(log, 50, 100, partition=1)
         if settled:
-            log.maintain("t")
-    known = sizes(log.topic("t"))
+            log.topic("t").maintain()
+    known = sizes(log.root.topic("t"))
     whole = known.estimate_bytes(0, 0, 600)
     assert 600_000 < whole < 800_000  # frames and their schemas take an eighth
     assert known.estimate_bytes(0, 100, 300) == pytest.approx(whole / 3, rel=0.05)
@@ -79,18 +81,18 @@ def test_the_bytes_of_a_partition_are_those_of_its_files(log: CommitLog, settled
 
 def test_the_index_finds_a_cut_where_records_differ_in_size(log: CommitLog) -> None:
     """One segment: a hundred large records, a thousand small ones behind them."""
-    log.alter_topic("t", {"segment.bytes": 10**7})
+    log.topic("t").alter({"segment.bytes": 10**7})
     fill(log, 100, 10_000)
     fill(log, 1000, 10)
-    log.maintain("t")
-    known = sizes(log.topic("t"))
+    log.topic("t").maintain()
+    known = sizes(log.root.topic("t"))
     assert 40 <= known.reached(0, 0, 1100, 500_000) <= 50  # less than 50, with their frames; evenly it would be 450
 
 
 def test_what_was_read_once_is_not_read_again(log: CommitLog, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(log, 10, 100)
     fill(log, 10, 100)
-    topic = log.topic("t")
+    topic = log.root.topic("t")
     known = sizes(topic)
     read, numbers = topic.journal.read, list[int]()
 
@@ -109,25 +111,25 @@ def test_what_was_read_once_is_not_read_again(log: CommitLog, monkeypatch: pytes
 
 def test_what_is_settled_is_not_counted_in_its_chunk_too(log: CommitLog, tmp_path: Path) -> None:
     """Partition 1 can't be settled, so the entry stays; partition 0 lies in a segment."""
-    log.alter_topic("t", {"inline.max.bytes": 0})
-    append(log.topic("t"), batch_of([b"x" * 1000] * 20, partition=[0] * 10 + [1] * 10))
-    before = sizes(log.topic("t")).estimate_bytes(0, 0, 10)
+    log.topic("t").alter({"inline.max.bytes": 0})
+    append(log.root.topic("t"), batch_of([b"x" * 1000] * 20, partition=[0] * 10 + [1] * 10))
+    before = sizes(log.root.topic("t")).estimate_bytes(0, 0, 10)
     (chunk,) = tmp_path.rglob("*.chunk")
     damaged = bytearray(chunk.read_bytes())
     damaged[-10] ^= 1
     chunk.write_bytes(bytes(damaged))
     with pytest.raises(CorruptionError):
-        log.maintain("t")
-    topic = log.topic("t")
+        log.topic("t").maintain()
+    topic = log.root.topic("t")
     assert [topic.settled(topic.newest()[1].topic_id)[1].partition(p).end_offset for p in (0, 1)] == [10, 0]
     assert sizes(topic).estimate_bytes(0, 0, 10) == pytest.approx(before, rel=0.1)
 
 
 def test_a_topic_that_is_gone_weighs_nothing(log: CommitLog) -> None:
     fill(log, 10, 100)
-    topic = log.topic("t")
+    topic = log.root.topic("t")
     known = sizes(topic)
-    log.delete_topic("t")
+    log.topic("t").delete()
     known.look()
     assert known.estimate_bytes(0, 0, 10) == 0
 
@@ -139,8 +141,8 @@ def test_a_topic_that_is_gone_weighs_nothing(log: CommitLog) -> None:
 def test_a_frame_is_found_by_each_of_its_offsets(log: CommitLog, settled: bool) -> None:
     fill(log, 100, 1000)
     if settled:
-        log.maintain("t")
-    topic = log.topic("t")
+        log.topic("t").maintain()
+    topic = log.root.topic("t")
     wanted = OffsetRange("t", topic.newest()[1].topic_id, 0, 0, 100)
     frame_of = FrameBounds(lambda name: topic).of(wanted)
     found = [frame_of(offset) for offset in range(100)]
@@ -154,12 +156,12 @@ def test_lookups_end_with_their_budget_and_what_is_gone_is_unknown(
     log: CommitLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(log, 100, 1000)
-    topic = log.topic("t")
+    topic = log.root.topic("t")
     wanted = OffsetRange("t", topic.newest()[1].topic_id, 0, 0, 100)
     monkeypatch.setattr("pyspark_commitlog.log.read.frame_bounds.MAX_LOOKUPS", 2)
     frame_of = FrameBounds(lambda name: topic).of(wanted)
     assert [frame_of(offset) is None for offset in (0, 1, 50, 50, 99)] == [False, False, False, False, True]
-    log.delete_records("t", {0: 60})
-    assert FrameBounds(lambda name: log.topic(name)).of(wanted)(10) is None
-    log.delete_topic("t")
-    assert FrameBounds(lambda name: log.topic(name)).of(wanted)(70) is None
+    log.topic("t").delete_records({0: 60})
+    assert FrameBounds(lambda name: log.root.topic(name)).of(wanted)(10) is None
+    log.topic("t").delete()
+    assert FrameBounds(lambda name: log.root.topic(name)).of(wanted)(70) is None

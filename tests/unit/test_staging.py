@@ -34,7 +34,7 @@ def topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TopicLog:
     monkeypatch.setattr(staging, "BUFFER_BYTES", 2**16)
     log = CommitLog(tmp_path)
     log.create_topic("t", partitions=PARTITIONS, config={"batch.size": 2**14, "compression.type": "none"})
-    return log.topic("t")
+    return log.root.topic("t")
 
 
 def records(count: int) -> list[pa.RecordBatch]:
@@ -65,7 +65,7 @@ def test_a_large_task_stages_one_chunk_of_many_extents_and_keeps_the_order(topic
 def test_the_extents_of_a_chunk_settle_in_order(topic: TopicLog, tmp_path: Path) -> None:
     staged = stage(topic, *records(1000))
     commit(topic, staged.topic_id, [staged])
-    CommitLog(tmp_path).maintain("t")
+    CommitLog(tmp_path).topic("t").maintain()
     for partition in range(PARTITIONS):
         assert numbers(topic, partition) == list(range(partition, 1000, PARTITIONS))
 
@@ -246,7 +246,7 @@ class Together:
 
     def _begin(self, name: str) -> Stager:
         self.log.create_topic(name, config={"batch.size": 2**14, "compression.type": "none"})
-        self.begun[name] = stager_of(self.log.topic(name))
+        self.begun[name] = stager_of(self.log.root.topic(name))
         return self.begun[name]
 
     @property
@@ -272,9 +272,9 @@ def test_the_topics_of_a_task_hold_so_much_together_at_most(together: Together) 
             together.put(name, batch.slice(number % 7, 4))
             assert together.held <= HELD_BYTES
     for staged in together.stagers.finish():
-        commit(together.log.topic(staged.topic), staged.topic_id, [staged])
+        commit(together.log.root.topic(staged.topic), staged.topic_id, [staged])
     wanted = [first + number % 7 + i for number, first in enumerate(range(0, 2000, 50)) for i in range(4)]
-    assert {name: numbers(together.log.topic(name), 0) for name in TOPICS} == dict.fromkeys(TOPICS, wanted)
+    assert {name: numbers(together.log.root.topic(name), 0) for name in TOPICS} == dict.fromkeys(TOPICS, wanted)
 
 
 def test_a_topic_alone_is_bounded_by_itself(together: Together, monkeypatch: pytest.MonkeyPatch) -> None:

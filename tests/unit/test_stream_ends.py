@@ -35,7 +35,7 @@ def more(log: CommitLog, seconds: range) -> None:
     """Append a record per second to each partition."""
     for partition in (0, 1):
         append(
-            log.topic(TOPIC),
+            log.root.topic(TOPIC),
             batch_of(
                 [b"%d.%d" % (partition, second) for second in seconds],
                 partition=[partition] * len(seconds),
@@ -48,7 +48,7 @@ class Query:
     """A query with a checkpoint: what each run of it has read."""
 
     def __init__(self, log: CommitLog, **options: object) -> None:
-        given = {"path": log._storage.url, "subscribe": TOPIC, "startingOffsets": "earliest", **options}
+        given = {"path": log.root.storage.url, "subscribe": TOPIC, "startingOffsets": "earliest", **options}
         self._options = {name: str(value) for name, value in given.items()}
         self._checkpoint = Checkpoint()
 
@@ -68,9 +68,9 @@ class Polled:
     """A reader that is asked again and again, as Spark does in one run, and where each answer ends."""
 
     def __init__(self, log: CommitLog, **options: object) -> None:
-        asked = {"path": log._storage.url, "subscribe": TOPIC, "startingOffsets": "earliest", **options}
+        asked = {"path": log.root.storage.url, "subscribe": TOPIC, "startingOffsets": "earliest", **options}
         given = source_options({name: str(value) for name, value in asked.items()})
-        self._reader = CommitLogStreamReader(lambda path, storage: log, given, chosen(given))
+        self._reader = CommitLogStreamReader(lambda path, storage: log.root, given, chosen(given))
         self._offset: dict[str, Any] = self._reader.initialOffset()
 
     def poll(self) -> list[int]:
@@ -129,7 +129,7 @@ def test_a_record_that_comes_while_its_end_is_looked_up_ends_it_where_that_recor
 def test_a_topic_that_is_made_again_has_an_end_of_its_own(log: CommitLog) -> None:
     query = Polled(log, endingTimestamp=107_000, failOnDataLoss=False)
     assert query.poll() == [7, 2]
-    log.delete_topic(TOPIC)
+    log.topic(TOPIC).delete()
     log.create_topic(TOPIC, 2, {"retention.ms": -1})
     more(log, range(-5, 10))
     assert query.poll() == [12, 7]
@@ -168,6 +168,6 @@ def test_ends_that_can_t_be_are_refused(log: CommitLog, ending: dict[str, object
 
 @pytest.mark.parametrize("option", ["startingOffsetsByTimestamp", "endingOffsetsByTimestamp"])
 def test_a_batch_names_the_option_that_was_given(log: CommitLog, option: str) -> None:
-    source = DefaultSource({"path": log._storage.url, "subscribe": TOPIC, option: json.dumps({TOPIC: {"2": 5}})})
+    source = DefaultSource({"path": log.root.storage.url, "subscribe": TOPIC, option: json.dumps({TOPIC: {"2": 5}})})
     with pytest.raises(OptionError, match=f"option '{option}': topic 'orders' has partitions 0 to 1, not 2"):
         source.reader(source.schema()).partitions()

@@ -48,7 +48,7 @@ def test_opening_touches_nothing(log: CommitLog, root: Path) -> None:
 
 def test_a_new_topic_is_empty_and_has_what_was_asked(log: CommitLog) -> None:
     log.create_topic("flights", partitions=4, config={"segment.bytes": 4096, "retention.ms": -1})
-    described = log.describe("flights")
+    described = log.topic("flights").describe()
     assert log.topics() == ["flights"]
     assert (described.config["segment.bytes"], described.config["retention.ms"]) == ("4096", "-1")
     assert described.config["compression.type"] == "lz4"
@@ -58,12 +58,12 @@ def test_a_new_topic_is_empty_and_has_what_was_asked(log: CommitLog) -> None:
 
 def test_describe_counts_records_segments_and_bytes(log: CommitLog, root: Path) -> None:
     log.create_topic("t", config={"segment.bytes": 2048, "compression.type": "none"})
-    topic = log.topic("t")
+    topic = log.root.topic("t")
     for _ in range(5):
         append(topic, batch_of([b"x" * 100] * 10))
-        log.maintain("t")
+        log.topic("t").maintain()
     append(topic, batch_of([b"y"] * 3))
-    (p,) = log.describe("t").partitions
+    (p,) = log.topic("t").describe().partitions
     logs = list(root.glob("topics/t/*/0/*.log"))
     assert (p.high_watermark, p.log_end_offset, p.unsettled) == (53, 53, 3)
     assert p.segments == len(logs) > 1
@@ -73,8 +73,8 @@ def test_describe_counts_records_segments_and_bytes(log: CommitLog, root: Path) 
 def test_describe_counts_the_bytes_of_what_is_not_settled_too(log: CommitLog) -> None:
     """They were 0 for 336,776 records that were just written."""
     log.create_topic("t", 3, {"compression.type": "none", "settle.bytes": 2**40})
-    append(log.topic("t"), batch_of([b"x" * 1000] * 40, partition=[0] * 10 + [2] * 30))
-    described = log.describe("t")
+    append(log.root.topic("t"), batch_of([b"x" * 1000] * 40, partition=[0] * 10 + [2] * 30))
+    described = log.topic("t").describe()
     assert [p.size_bytes for p in described.partitions] == [0, 0, 0]
     first, none, last = [p.unsettled_bytes for p in described.partitions]
     assert (none, last) == (0, pytest.approx(3 * first, abs=3))
@@ -128,74 +128,74 @@ def test_a_topic_that_is_there_is_not_made_again(log: CommitLog, root: Path) -> 
     with pytest.raises(TopicExistsError):
         log.create_topic("t", partitions=9)
     assert everything(root) == before
-    assert len(log.describe("t").partitions) == 1
+    assert len(log.topic("t").describe().partitions) == 1
 
 
 def test_an_unknown_topic_is_named_with_what_to_do(log: CommitLog) -> None:
     log.create_topic("t")
     with pytest.raises(UnknownTopicError, match=r"unknown topic 'nope'.*create_topic\('nope'"):
-        log.describe("nope")
+        log.topic("nope").describe()
 
 
 def test_partitions_are_added_and_never_taken_away(log: CommitLog) -> None:
     log.create_topic("t", partitions=2)
-    append(log.topic("t"), batch_of([b"a", b"b"], partition=[0, 1]))
-    log.add_partitions("t", 3)
-    append(log.topic("t"), batch_of([b"c"], partition=[2]))
-    assert [p.high_watermark for p in log.describe("t").partitions] == [1, 1, 1]
+    append(log.root.topic("t"), batch_of([b"a", b"b"], partition=[0, 1]))
+    log.topic("t").add_partitions(3)
+    append(log.root.topic("t"), batch_of([b"c"], partition=[2]))
+    assert [p.high_watermark for p in log.topic("t").describe().partitions] == [1, 1, 1]
     for total in (3, 1):
         with pytest.raises(UsageError, match="has 3 partitions"):
-            log.add_partitions("t", total)
+            log.topic("t").add_partitions(total)
 
 
 def test_numbers_of_numpy_are_taken_as_pythons(log: CommitLog) -> None:
     log.create_topic("t", partitions=np.int64(2))  # type: ignore[arg-type]
-    append(log.topic("t"), batch_of([b"a"], partition=[1], timestamp=[5000]))
-    log.add_partitions("t", np.int32(3))  # type: ignore[arg-type]
-    assert len(log.describe("t").partitions) == 3
-    found = log.offsets_for_times("t", {1: np.int64(4)})[1]  # type: ignore[dict-item]
+    append(log.root.topic("t"), batch_of([b"a"], partition=[1], timestamp=[5000]))
+    log.topic("t").add_partitions(np.int32(3))  # type: ignore[arg-type]
+    assert len(log.topic("t").describe().partitions) == 3
+    found = log.topic("t").offsets_for_times({1: np.int64(4)})[1]  # type: ignore[dict-item]
     assert found is not None
     assert (found.offset, found.timestamp) == (0, 5)
     log.groups.commit("g", {"t": {1: 1}})
     moved = log.groups.reset("g", ["t"], timestamp=np.int64(5))  # type: ignore[arg-type]
     assert [row.after for row in moved] == [0, 0, 0]
     with pytest.raises(UsageError, match="is not allowed: it takes a whole number"):
-        log.offsets_for_times("t", {1: np.datetime64(0, "ms")})  # type: ignore[dict-item]
+        log.topic("t").offsets_for_times({1: np.datetime64(0, "ms")})  # type: ignore[dict-item]
     with pytest.raises(UsageError, match="use milliseconds since 1970, or a datetime"):
         log.groups.reset("g", ["t"], timestamp=np.float64(5))  # type: ignore[arg-type]
 
 
 def test_configs_are_altered_and_taken_back(log: CommitLog) -> None:
     log.create_topic("t", config={"segment.bytes": 4096})
-    log.alter_topic("t", {"segment.ms": 1000, "segment.bytes": None})
-    config = log.describe("t").config
+    log.topic("t").alter({"segment.ms": 1000, "segment.bytes": None})
+    config = log.topic("t").describe().config
     assert (config["segment.ms"], config["segment.bytes"]) == ("1000", str(2**30))
     for wrong in ({"segment.ms": 0}, {"nope": 1}, {"nope": None}):
         with pytest.raises(ConfigError):
-            log.alter_topic("t", {"batch.size": 2048, **wrong})
-    assert log.describe("t").config["batch.size"] == "1048576"
+            log.topic("t").alter({"batch.size": 2048, **wrong})
+    assert log.topic("t").describe().config["batch.size"] == "1048576"
 
 
 def test_a_topic_made_again_is_another_topic(log: CommitLog) -> None:
     log.create_topic("t", partitions=3)
-    first = log.describe("t").topic_id
-    append(log.topic("t"), batch_of([b"old"] * 10))
-    log.delete_topic("t")
+    first = log.topic("t").describe().topic_id
+    append(log.root.topic("t"), batch_of([b"old"] * 10))
+    log.topic("t").delete()
     assert log.topics() == []
     with pytest.raises(UnknownTopicError):
-        log.describe("t")
+        log.topic("t").describe()
     log.create_topic("t", partitions=1)
-    assert log.describe("t").topic_id != first
-    assert read_topic(log.topic("t")) == []
-    append(log.topic("t"), batch_of([b"new"]))
-    assert [record.value for record in read_topic(log.topic("t"))] == [b"new"]
+    assert log.topic("t").describe().topic_id != first
+    assert read_topic(log.root.topic("t")) == []
+    append(log.root.topic("t"), batch_of([b"new"]))
+    assert [record.value for record in read_topic(log.root.topic("t"))] == [b"new"]
 
 
 def test_a_topic_that_is_there_is_made_only_if_it_does_not_exist(log: CommitLog) -> None:
     log.create_topic("t", partitions=2, if_not_exists=True)
-    first = log.describe("t")
+    first = log.topic("t").describe()
     log.create_topic("t", partitions=5, config={"segment.bytes": 4096}, if_not_exists=True)
-    assert log.describe("t") == first
+    assert log.topic("t").describe() == first
     with pytest.raises(TopicExistsError):
         log.create_topic("t", partitions=2)
     with pytest.raises(UsageError):
@@ -206,7 +206,12 @@ def test_another_format_version_is_refused_by_every_call(log: CommitLog, root: P
     log.create_topic("t")
     marker = root / "commitlog.json"
     marker.write_text(json.dumps({**json.loads(marker.read_text()), "formatVersion": 4}))
-    for call in (log.topics, lambda: log.describe("t"), lambda: log.create_topic("u"), lambda: log.delete_topic("t")):
+    for call in (
+        log.topics,
+        lambda: log.topic("t").describe(),
+        lambda: log.create_topic("u"),
+        lambda: log.topic("t").delete(),
+    ):
         with pytest.raises(UnsupportedError, match=r"format version 4, this release .* reads version 3"):
             call()
 

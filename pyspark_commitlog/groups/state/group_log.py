@@ -44,7 +44,6 @@ from pyspark_commitlog.journal import Draft, LandedDraft, Slot, Stored, Unchange
 from pyspark_commitlog.journal.entries import Appended, Plan, Result
 from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.divergence import check_parted, find_divergence
-from pyspark_commitlog.log.maintain.collect import oldest_needed
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.tables import place_tables
 from pyspark_commitlog.log.topic import HANDLE_BYTES, TopicLog, check_partition
@@ -560,3 +559,20 @@ def _covers(topic: TopicState, at: Position, group: GroupState) -> bool:
     seen = [lineage.sequence for lineage in (at.lineage, group.lineage(at.topic_id)) if lineage is not None]
     is_old = max(seen, default=0) > topic.lineage.sequence
     return not is_old and at.partition < topic.partitions and at.offset <= topic.log_end[at.partition]
+
+
+def oldest_needed(entries: Iterable[tuple[int, int | None]], now_ms: int, delay_ms: int) -> int:
+    """Return the newest entry older than the delay; 0 if none: those before it may go (pure).
+
+    Entries from the future, of a clock that was ahead, are ignored. ``entries`` ascend, with storage times in ms (None
+    if gone), and are consumed lazily.
+    """
+    oldest = 0
+    for sequence, at_ms in entries:
+        if at_ms is None:
+            continue
+        if at_ms + delay_ms <= now_ms:
+            oldest = sequence
+        elif at_ms <= now_ms:  # those after it are younger still
+            break
+    return oldest

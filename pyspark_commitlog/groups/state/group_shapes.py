@@ -9,7 +9,7 @@ from msgspec import Meta
 from pyspark_commitlog.config import MAX_PARTITIONS
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.shape import Id, OrNone, Position, Shape, Text, TopicName, Whole, check, damage
-from pyspark_commitlog.groups.member_config import MAX_SESSION_MS, MIN_SESSION_MS
+from pyspark_commitlog.groups.state.member_config import MAX_SESSION_MS, MIN_SESSION_MS
 from pyspark_commitlog.log.shapes import Partition, Side
 from pyspark_commitlog.replicas.replica_state import check_replicated
 

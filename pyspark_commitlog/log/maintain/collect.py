@@ -6,7 +6,7 @@ A file goes once a settle entry that does not need it is older than the delay (R
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -46,23 +46,6 @@ def plan_settled(settles: Sequence[Stored], now_ms: int, delay_ms: int) -> Store
     """Return the newest settle entry older than the delay; None if none (pure)."""
     old = [stored for stored in settles if stored.info.modified_ms + delay_ms <= now_ms]
     return old[-1] if old else None
-
-
-def oldest_needed(entries: Iterable[tuple[int, int | None]], now_ms: int, delay_ms: int) -> int:
-    """Return the newest entry older than the delay; 0 if none (pure).
-
-    Entries from the future, of a clock that was ahead, are ignored. `entries` ascend, with storage times in ms (None if
-    gone), and are consumed lazily.
-    """
-    oldest = 0
-    for sequence, at_ms in entries:
-        if at_ms is None:
-            continue
-        if at_ms + delay_ms <= now_ms:
-            oldest = sequence
-        elif at_ms <= now_ms:  # later ones are younger
-            break
-    return oldest
 
 
 def collect(

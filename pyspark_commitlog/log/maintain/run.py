@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """Result of `CommitLog.maintain` on one topic.
+    """Result of `Topic.maintain` on one topic.
 
     Attributes:
         rebuilt_indexes: number of segments.
@@ -53,7 +53,7 @@ class Maintained:
 
 
 def maintain_topic(topic: TopicLog, progress: Progress) -> Maintained:
-    """Maintain a topic; see `CommitLog.maintain`."""
+    """Maintain a topic; see `Topic.maintain`."""
     with topic.in_steps():
         return _maintain(topic, progress)
 

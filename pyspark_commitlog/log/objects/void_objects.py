@@ -26,7 +26,7 @@ _MAX_LOOKS = 100
 def give_up(
     topic: TopicLog, topic_id: str, ranges: Mapping[int, Range] | None, *, force: bool = False, dry_run: bool = False
 ) -> tuple[VoidedRange, ...]:
-    """Void unreadable records on any storage; see `CommitLog.void`.
+    """Void unreadable records on any storage; see `Topic.void`.
 
     Raises:
         UsageError: see `choose`, or there is more damage; nothing was voided.

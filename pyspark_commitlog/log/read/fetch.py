@@ -11,7 +11,7 @@ from pyspark_commitlog.model import Record
 
 
 def fetch(topic: TopicLog, partition: int, offset: int, max_records: int) -> tuple[Record, ...]:
-    """Return up to `max_records` records from `offset`; see `CommitLog.read`."""
+    """Return up to `max_records` records from `offset`; see `Topic.read`."""
     if isinstance(max_records, bool) or not isinstance(max_records, int) or max_records < 1:
         raise UsageError(f"max_records={max_records!r} is not allowed: it takes 1 or more")
     _, state = topic.newest()

@@ -21,7 +21,7 @@ _VIEW = "latest"
 
 
 def read_table(topic: TopicLog, columns: Sequence[str] | None, start: Bound, end: Bound, view: str | None) -> pa.Table:
-    """Return the records between bounds; see `CommitLog.to_arrow`."""
+    """Return the records between bounds; see `Topic.to_arrow`."""
     if view not in (None, _VIEW):
         raise UsageError(f"view={view!r} is not allowed: use 'latest', the newest record of each key")
     if view and start is not None:

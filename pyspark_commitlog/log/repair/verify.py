@@ -58,6 +58,7 @@ class RootReport:
 
     faults: tuple[str, ...]
     unnamed: tuple[str, ...]
+    topics: tuple[TopicReport, ...] = ()
 
 
 def verify(topic: TopicLog, progress: Progress = silent) -> TopicReport:

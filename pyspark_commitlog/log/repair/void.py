@@ -53,7 +53,7 @@ def void(
     force: bool = False,
     dry_run: bool = False,
 ) -> tuple[VoidedRange, ...]:
-    """Void unreadable records; see `CommitLog.void`.
+    """Void unreadable records; see `Topic.void`.
 
     Each attempt rereads everything unsettled (rule R9), under the settlers' lock. Segments are rewritten before the
     entry and swapped after it: a crash between leaves damage, to void again.

@@ -25,7 +25,7 @@ _KAFKA_PREFIXES = ("kafka.", "kafkaconsumer.", "fetchoffset.")
 #: Properties that Spark adds when it asks for the columns of a SQL table; it repeats the table's options with a prefix.
 _TABLE = ("location", "owner", "provider", "comment", "collation", "external", "is_managed_location", "table_type")
 _TABLE_OPTION = "option."
-#: Spark hands a table's own OPTIONS to no Python source.
+# Spark hands a table's own OPTIONS to no Python source.
 _IN_SQL = " (in SQL: FROM t WITH (path = '…', subscribe = '…'), INSERT INTO t WITH (path = '…', topic = '…') VALUES …)"
 PATH_ADVICE = (
     "give the root of the commit log, for example .option('path', '/data/commitlog') or .load('/data/commitlog')"

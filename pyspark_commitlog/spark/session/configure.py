@@ -29,7 +29,7 @@ JAVA_OPTIONS = "-Darrow.enable_null_check_for_get=false"
 #: Added by ``arrow_checks=False``: no check of bounds with every value.
 UNCHECKED = "-Darrow.enable_unsafe_memory_access=true"
 DRIVER_JAVA, EXECUTOR_JAVA = "spark.driver.defaultJavaOptions", "spark.executor.defaultJavaOptions"
-#: For checkpoints on a local disk: Spark's default starts a process for each rename.
+# For checkpoints on a local disk: Spark's default starts a process for each rename.
 CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
 LOCAL_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")

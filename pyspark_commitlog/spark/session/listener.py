@@ -15,10 +15,10 @@ from weakref import WeakSet
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.log.read.fetch import fetch
 from pyspark_commitlog.log.read.sizes import StoredSizes
+from pyspark_commitlog.root import Root
 from pyspark_commitlog.spark.common.given_options import UPDATE_ADVICE
 from pyspark_commitlog.spark.session.lag import PartitionLag, QueryLag, lag_of, prometheus
 from pyspark_commitlog.spark.session.live import POINTS, Live, draw, svg
@@ -55,7 +55,7 @@ class CommitLogListener(StreamingQueryListener):
         principal: str | None = None,
         tell: Callable[[QueryLag], None] | None = None,
     ) -> None:
-        self._log = None if root is None else CommitLog(root, storage_options, principal)
+        self._log = None if root is None else Root(root, storage_options, principal)
         self._tell = tell or _log_line
         self._lags: dict[str, QueryLag] = {}
         self._ended: dict[str, QueryLag] = {}  # the newest last
@@ -148,7 +148,7 @@ class CommitLogListener(StreamingQueryListener):
         return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
 
 
-def _looked_up(root: CommitLog, row: PartitionLag, sizes: dict[str, StoredSizes]) -> PartitionLag:
+def _looked_up(root: Root, row: PartitionLag, sizes: dict[str, StoredSizes]) -> PartitionLag:
     """Add bytes and time behind, unless the log has changed meanwhile."""
     if not row.lag:
         return replace(row, behind_bytes=0, behind_ms=0)

@@ -25,7 +25,7 @@ from pyspark_commitlog.storage import Storage
 
 _VERSION = "v1"
 _NO_OFFSET = "-"
-#: More than the offsets of 10,000 partitions take.
+# More than the offsets of 10,000 partitions take.
 _FILE_BYTES = 16 * 2**20
 
 

@@ -84,10 +84,10 @@ class _Writing:
     def _topic(self, log: Root, name: str) -> TopicLog:
         create = self._options.create
         if create is not None and self._may_make(log, name):
-            from pyspark_commitlog.commit_log import CommitLog
+            from pyspark_commitlog.api.create_topic import create_topic
 
             with suppress(TopicExistsError):  # another writer was first
-                CommitLog.of(log).create_topic(name, create.partitions, create.config)
+                create_topic(log, name, create.partitions, create.config or {})
         return log.topic(name, Operation.WRITE)
 
     def _may_make(self, log: Root, name: str) -> bool:
@@ -261,9 +261,9 @@ class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
         """Create the root after a first batch without records; later batches don't."""
         create, log = self._options.create, self._log()
         if create is not None and not log.storage.exists(ROOT_MARKER):
-            from pyspark_commitlog.commit_log import CommitLog
+            from pyspark_commitlog.root_marker import make_root
 
-            CommitLog.of(log).make_root()
+            make_root(log)
 
 
 def _local_property(name: str) -> str | None:

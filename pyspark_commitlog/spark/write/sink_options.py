@@ -16,7 +16,7 @@ PARTITIONERS = ("sticky", "roundrobin")
 _ASYNC = "asyncProgressTrackingEnabled"
 #: A writer id has at most 4,096 characters (``log.write.commit``), including our prefix.
 _MAX_APP_ID = 4000
-#: Spark hands a sink all options of the query.
+# Spark hands a sink all options of the query.
 _PASSED_TO_SINK = (*PASSED, _ASYNC.lower(), "asyncprogresstrackingcheckpointintervalms",
                    "_asyncprogresstrackingoverridesinksupportcheck")  # fmt: skip
 _SINK = ("path", "topic", "acks", "partitioner", "txnAppId", "txnVersion", "skipOlderBatches", "createTopic",

@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from pyspark_commitlog.access import Operation
-from pyspark_commitlog.commit_log import CommitLog
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.log.maintain.compact import Compacted, CompactionJob, Replacement, groups_of, latest_before
@@ -26,6 +25,7 @@ from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.segments.rewrite import Rules, rewrite
 from pyspark_commitlog.log.settle_state import Sealed
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.root import Root
 from pyspark_commitlog.storage import open_storage
 
 #: Offsets in one bitmap of ``bitmap_construct_agg``.
@@ -51,7 +51,7 @@ def compact(spark: SparkSession, root: str, topic: str, principal: str | None = 
         PySparkException: a task failed; its partition is unchanged.
         ExceptionGroup: tasks of several partitions failed.
     """
-    log = CommitLog(root, principal=principal).topic(topic, Operation.ADMIN)
+    log = Root(root, principal=principal).topic(topic, Operation.ADMIN)
     return compact_topic(log, log.newest()[1].topic_id, partial(_work, spark, principal))
 
 

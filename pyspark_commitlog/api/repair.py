@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
+from pyspark_commitlog.access import Operation
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.late_voids import late_voids
@@ -17,11 +19,42 @@ from pyspark_commitlog.replicas.entry_fields import state_of
 from pyspark_commitlog.replicas.learning import Replica
 from pyspark_commitlog.replicas.mending import MendedFiles, mend_journal, mend_named, other_places
 from pyspark_commitlog.replicas.replica_journals import Places
+from pyspark_commitlog.root import Root
 from pyspark_commitlog.storage import Storage
 
 
-def repair(storage: Storage, name: str, *, segments: bool = True) -> Repaired:
-    """Repair a topic at a root; see ``ReplicatedRoot.repair``.
+def repair(root: Root, name: str) -> Repaired:
+    """Repair a topic at a root; see ``Topic.repair``."""
+    root.check()
+    root.check_replicated()
+    root.local_access.check(Operation.ADMIN, name)
+    root.check_store()
+    return _repair(root.storage, name)
+
+
+def repair_before_void(root: Root, name: str) -> None:
+    """Fetch what other roots have of a topic with replicas, before what none has is voided.
+
+    Raises:
+        ReplicaNotAvailableError: one that may have it does not answer.
+    """
+    root.check()
+    if not root.is_replicated:
+        return
+    with suppress(CorruptionError):  # then it is what is repaired
+        head = TopicLog(root.storage, name).journal.head()
+        if head is None or not head.entry.features:
+            return
+    done = repair(root, name)
+    if done.left and done.away:
+        raise ReplicaNotAvailableError(
+            f"topic {name!r}: nothing was voided: another root may have what is damaged: {'; '.join(done.away)}. "
+            "Bring it back, or repair it first; what is lost for good is taken out with `commitlog replicas remove`"
+        )
+
+
+def _repair(storage: Storage, name: str, *, segments: bool = True) -> Repaired:
+    """Repair a topic at a root.
 
     Args:
         storage: the root.
@@ -146,7 +179,7 @@ def drop_void_records(storage: Storage, name: str) -> MendedSegments:
 def repair_unsettled(storage: Storage, name: str) -> bool:
     """Repair what a settler needs, without reading segments; return whether anything was fetched."""
     try:
-        done = repair(storage, name, segments=False)
+        done = _repair(storage, name, segments=False)
         return bool(done.files or done.ranges)
     except (CommitLogError, OSError):
         return False

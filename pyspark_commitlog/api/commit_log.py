@@ -1,0 +1,288 @@
+"""``CommitLog``: a root and its topics, for Python code, notebooks and jobs. No Spark needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark_commitlog.access import Access
+from pyspark_commitlog.api.create_topic import create_topic
+from pyspark_commitlog.api.maintenance import Maintenance
+from pyspark_commitlog.api.replicas import Replicas
+from pyspark_commitlog.api.root_config import RootConfig
+from pyspark_commitlog.api.topic import Topic
+from pyspark_commitlog.api.verify_root import verify_root
+from pyspark_commitlog.errors import (
+    CommitLogError,
+    CorruptionError,
+    TopicExistsError,
+    UnknownTopicError,
+    UnsupportedError,
+)
+from pyspark_commitlog.groups.consumer_groups import Groups
+from pyspark_commitlog.log.maintain.run import Maintained
+from pyspark_commitlog.log.repair.verify import RootReport, TopicReport
+from pyspark_commitlog.model import Progress, silent, watched
+from pyspark_commitlog.replicas.root_creation import make_roots
+from pyspark_commitlog.root import Root
+from pyspark_commitlog.root_marker import make_replicated_root
+from pyspark_commitlog.storage import Storage, open_peer
+
+if TYPE_CHECKING:
+    from pyspark_commitlog.copying.comparison import Compared
+    from pyspark_commitlog.copying.copy import Copied
+
+
+class CommitLog:
+    """A root of topics, and all that can be done with it but produce and consume. Opening it touches nothing.
+
+    Args:
+        root: a directory, or a URL: ``s3://``, ``gs://``, ``az://``, ``abfs://``, ``file://``; several of them, with
+            commas, if they belong together: the first that answers is used.
+        storage_options: for a URL, under the names of fsspec's filesystems (docs/how-to/object-stores.md).
+        principal: the one that asks, if the root has access rules; None: the value of ``COMMITLOG_PRINCIPAL``.
+
+    Attributes:
+        root: the opened root, for the layers below this API.
+    """
+
+    def __init__(
+        self, root: str, storage_options: Mapping[str, object] | None = None, principal: str | None = None
+    ) -> None:
+        self.root = Root(root, storage_options, principal)
+
+    @classmethod
+    def of(cls, root: Root) -> CommitLog:
+        """Return the API of an opened root."""
+        log = cls.__new__(cls)
+        log.root = root
+        return log
+
+    @classmethod
+    def on(cls, storage: Storage, principal: str | None = None) -> CommitLog:
+        """Return the log on an open storage (tests inject clocks and faults this way)."""
+        return cls.of(Root.on(storage, principal))
+
+    @classmethod
+    def create(
+        cls,
+        replicas: Sequence[str],
+        metadata: Sequence[str] = (),
+        storage_options: Mapping[str, object] | None = None,
+    ) -> CommitLog:
+        """Make roots that belong together: the topics made there have replicas on several of them.
+
+        Args:
+            replicas: directories or URLs, 1 to 16, each on a disk, machine or bucket of its own.
+            metadata: the roots that decide each topic's next entry: one of ``replicas``, or a small directory anywhere
+                else, or three or five of these, which decide by majority. Without them nothing can be written. By
+                default the first of ``replicas``.
+            storage_options: for those that are URLs.
+
+        Returns:
+            The log, opened at the first root.
+
+        Raises:
+            UsageError: a root is there already, or is named twice; of several metadata roots one holds data, or there
+                are 2 or 4 of them. Nothing that was there is changed.
+            StorageError: one of them can't be made; run it again.
+        """
+        data, deciding = (
+            [open_peer(url, storage_options, storage_options) for url in urls]
+            for urls in (replicas, metadata or replicas[:1])
+        )
+        return cls.on(make_roots(data, deciding, make_replicated_root))
+
+    @property
+    def url(self) -> str:
+        """The root's directory or URL as it was named."""
+        return self.root.url
+
+    def __repr__(self) -> str:
+        return f"CommitLog({self.url!r})"
+
+    def acting_as(self, principal: str | None) -> CommitLog:
+        """Return the same log for another principal."""
+        return self.of(self.root.acting_as(principal))
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, object] | None = None,
+        *,
+        if_not_exists: bool = False,
+    ) -> Topic:
+        """Create a topic, and the root if it is the first.
+
+        Args:
+            name: 1 to 249 of ``a-z A-Z 0-9 . _ -``.
+            partitions: 1 to 10,000; it can grow later, never shrink.
+            config: Kafka's topic configs, and ours (docs/reference/topic-configs.md); ``unsafe.single.writer`` is for
+                the root that is made (docs/how-to/object-stores.md).
+            if_not_exists: do nothing if the topic exists, whatever its partitions and configs.
+
+        Returns:
+            The topic.
+
+        Raises:
+            UsageError, ConfigError: nothing was made.
+            UnsupportedError: the store takes two puts of one name; nothing was made.
+            TopicExistsError: the topic exists.
+            ReplicaNotAvailableError: fewer roots answer than ``replication.factor``, or none; nothing was made. A topic
+                that is made again where it was does not ask them.
+        """
+        try:
+            create_topic(self.root, name, partitions, config or {})
+        except TopicExistsError:
+            if not if_not_exists:
+                raise
+        return Topic(self.root, name)
+
+    def topic(self, name: str) -> Topic:
+        """Return a topic by its name; it is looked for when it is used.
+
+        Raises:
+            UsageError: a name that no topic can have.
+        """
+        return Topic(self.root, name)
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics, sorted, but those that this user may not read.
+
+        With access rules, those that the principal may use.
+
+        Raises:
+            RootNotFoundError: there is no root here.
+        """
+        return self.root.topics()
+
+    @property
+    def groups(self) -> Groups:
+        """The consumer groups.
+
+        Raises:
+            RootNotFoundError, UnsupportedError: the root can't be used.
+        """
+        return self.root.groups
+
+    @property
+    def access(self) -> Access:
+        """The access rules.
+
+        Raises:
+            RootNotFoundError, UnsupportedError: the root can't be used.
+        """
+        return self.root.access
+
+    @property
+    def config(self) -> RootConfig:
+        """The root-wide defaults of topic configs."""
+        return RootConfig(self.root)
+
+    @property
+    def replicas(self) -> Replicas:
+        """The roots that belong together, and the replicas of topics on them."""
+        return Replicas(self.root)
+
+    def maintain(self, *, progress: Progress = silent) -> tuple[Maintained, ...]:
+        """Maintain all topics, as ``Topic.maintain``, and all groups, as ``Groups.maintain``.
+
+        Args:
+            progress: is called with the step; it may raise to end the work there, which leaves all in order.
+
+        Raises:
+            RootNotFoundError: there is no root here.
+            ExceptionGroup: some topics or groups failed; the others were maintained.
+        """
+        maintenance, seen = Maintenance(self.root), watched(progress)
+        with maintenance.catching_up(seen):
+            return maintenance.maintain_all(seen)
+
+    def verify(self, *, progress: Progress = silent) -> RootReport:
+        """Check every stored byte of the root against what its newest entries say; reads only.
+
+        Args:
+            progress: is called with the bytes of segments that were looked at; it may raise to end the work there.
+
+        Returns:
+            The faults of what belongs to no topic, and a report of each topic (``topics``).
+
+        Raises:
+            RootNotFoundError: there is no root here.
+            ExceptionGroup: some topics could not be looked at; the others were.
+        """
+        report, reports, failed = verify_root(self.root), list[TopicReport](), list[Exception]()
+        try:
+            names = self.root.every_name()
+        except (CorruptionError, UnsupportedError):
+            return report  # its faults name it
+        for name in names:
+            try:
+                reports.append(Topic(self.root, name).verify(progress=progress))
+            except UnknownTopicError:
+                continue  # it was deleted
+            except (CommitLogError, OSError) as error:
+                failed.append(error)
+        if failed:
+            raise ExceptionGroup(f"{len(failed)} topics could not be verified", failed)
+        return replace(report, topics=tuple(reports))
+
+    def copy_to(
+        self,
+        destination: CommitLog | str,
+        topics: Sequence[str] | None = None,
+        *,
+        groups: bool = False,
+        progress: Progress = silent,
+    ) -> Copied:
+        """Copy topics to another root, or bring copies up to date.
+
+        Ids, offsets, timestamps and histories are those of this root. It may be interrupted and called again, or run
+        several times at once, beside readers, writers and maintenance of this root. The destination always shows this
+        root as of some commit, of all partitions at once. The first entry that anybody else puts there (a commit, a
+        changed config) makes the topic independent, and further copies are refused.
+
+        Args:
+            destination: the root to copy to; made if it is not there.
+            topics: names; None for all, and all access rules. A warning names those that can't be seen.
+            groups: copy consumer groups' offsets too, forward only.
+            progress: gets a title, and the amount done and in all; may raise to stop.
+
+        Raises:
+            UsageError: both roots are one, or topics would begin at one of several roots.
+            UnknownTopicError: there is no such topic here.
+            TopicExistsError: the destination has, or had, another topic of that name.
+            ConflictError: the topic there was written to, or never was a copy.
+            LogTruncationError: this root was restored from something older than the copy.
+            AccessDeniedError: reading here, or creating topics at the destination, is not allowed.
+            CorruptionError: stored bytes are damaged here.
+            OutcomeUnknownError: run it again.
+            ExceptionGroup: several topics or groups failed; its note names what was copied all the same.
+        """
+        from pyspark_commitlog.copying.copy import copy_topics
+
+        return copy_topics(self.root, _root_of(destination), topics, groups=groups, progress=progress)
+
+    def compare_with(
+        self, destination: CommitLog | str, topics: Sequence[str] | None = None, *, progress: Progress = silent
+    ) -> tuple[Compared, ...]:
+        """Compare every record of copied topics at both ends, as far as the destination has them; reads only.
+
+        Args:
+            destination: the root that was copied to.
+            topics: their names; None for all topics here. A warning names those that can't be seen.
+            progress: is called with what is done, and how much of how much; it may raise to end the work there.
+
+        Raises:
+            UnknownTopicError: a topic is missing.
+            CorruptionError: stored bytes are damaged.
+        """
+        from pyspark_commitlog.copying.copy import compare_topics
+
+        return compare_topics(self.root, _root_of(destination), topics, progress=progress)
+
+
+def _root_of(log: CommitLog | str) -> Root:
+    return log.root if isinstance(log, CommitLog) else Root(log)

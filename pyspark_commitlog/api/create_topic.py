@@ -1,0 +1,101 @@
+"""Creates a topic at a root that stands alone, or at several that hold its replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pyspark_commitlog.access import Operation
+from pyspark_commitlog.config import (
+    REPLICATION_FACTOR,
+    check_config,
+    check_together,
+    partition_count,
+    replication_factor,
+    truth_value,
+)
+from pyspark_commitlog.errors import TopicExistsError, UsageError
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.format.marker import UNSAFE_SINGLE_WRITER
+from pyspark_commitlog.journal import Draft, Slot, Stored
+from pyspark_commitlog.log.defaults import RootDefaults
+from pyspark_commitlog.log.home import make_home
+from pyspark_commitlog.log.maintain.catch_up import TopicSegments
+from pyspark_commitlog.log.maintain.collect import former_incarnations
+from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.replicas.metadata_roots import Deciders
+from pyspark_commitlog.replicas.replicating import have_new_ones_join
+from pyspark_commitlog.replicas.roots import Roots
+from pyspark_commitlog.root import Root
+from pyspark_commitlog.root_marker import make_root
+from pyspark_commitlog.storage import Storage
+
+
+def create_topic(root: Root, name: str, partitions: int, config: Mapping[str, object]) -> None:
+    """Create a topic, and the root if it is the first; see ``CommitLog.create_topic``."""
+    paths.check_topic_name(name)
+    partitions = partition_count(partitions)
+    config = dict(config)
+    unsafe = truth_value(UNSAFE_SINGLE_WRITER, config.pop(UNSAFE_SINGLE_WRITER, False))
+    factor = replication_factor(config.pop(REPLICATION_FACTOR, None))
+    checked = check_config(config)
+    check_configs_together(root.storage, checked)
+    make_root(root, unsafe=unsafe)
+    root.check_store()
+    root.local_access.check(Operation.ADMIN, name)
+    topic = TopicLog(root.storage, name)
+    topic_id = root.storage.new_id()
+
+    def plan(base: Stored | None, slot: Slot) -> Draft[None]:
+        _refuse_existing(topic, base)
+        state = TopicState(
+            topic_id=topic_id,
+            deleted=False,
+            config=checked,
+            log_start=(0,) * partitions,
+            log_end=(0,) * partitions,
+            created=slot.sequence,
+            former_ids=former_incarnations(topic.journal.timed(base), topic.state_of(base.entry)) if base else (),
+            former_queries=topic.state_of(base.entry).former_queries if base else (),
+        )
+        return Draft("create", topic_id, {"state": state.to_json()}, result=None)
+
+    if root.is_replicated:
+        _create_replicated(topic, topic_id, partitions, plan, factor)
+        return
+    if factor not in (None, 1):
+        raise UsageError(
+            f"{REPLICATION_FACTOR}={factor} needs roots that belong together, and {root.url} stands "
+            "alone: make them with CommitLog.create(replicas=[…]), or `commitlog replicas create`"
+        )
+    _refuse_existing(topic, topic.journal.newest())
+    make_home(root.storage, topic.paths(topic_id), partitions)
+    root.storage.make_directory(paths.journal(name))
+    topic.journal.append(plan)
+
+
+def _create_replicated(
+    topic: TopicLog, topic_id: str, partitions: int, plan: Callable[..., Draft[None]], factor: int | None
+) -> None:
+    """Create a topic on several roots; those that are new to it catch up at once."""
+    order = topic.journal.order()
+    decider = order.places.decider()
+    base = order.places.decided()
+    _refuse_existing(topic, base)
+    roots = Roots.of(topic.storage)
+    if any(address.id == decider.id for address in roots.listed().data):  # it learns by the put
+        make_home(decider.storage, topic.paths(topic_id), partitions)
+    order.create(plan, factor, len(Deciders(roots).names(paths.TOPICS)))
+    if base is not None:
+        have_new_ones_join(order, base, TopicSegments(topic.name))
+
+
+def check_configs_together(storage: Storage, config: Mapping[str, str]) -> None:
+    """Refuse configs of a topic that contradict each other, the root's defaults or its storage."""
+    defaults = RootDefaults(storage).by_topic_name()
+    check_together({**defaults, **config}, appends=storage.can_append)
+
+
+def _refuse_existing(topic: TopicLog, base: Stored | None) -> None:
+    if base is not None and not topic.state_of(base.entry).deleted:
+        raise TopicExistsError(f"topic {topic.name!r} exists already in {topic.storage.url}")

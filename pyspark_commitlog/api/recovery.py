@@ -1,0 +1,89 @@
+"""Recovers from the loss of the metadata root, with what the roots that are left have learned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from pyspark_commitlog.access import Operation
+from pyspark_commitlog.config import ALL
+from pyspark_commitlog.errors import CommitLogError, UsageError
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.groups.state.group_log import GroupLog
+from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.model import Recovered
+from pyspark_commitlog.replicas.entry_fields import state_of
+from pyspark_commitlog.replicas.joining import remove_replica
+from pyspark_commitlog.replicas.order import Order
+from pyspark_commitlog.replicas.recovering import (
+    SurvivingRoots,
+    UnitRecovery,
+    begin,
+    damaged_settings,
+    finish,
+    look_at,
+    surviving_roots,
+)
+from pyspark_commitlog.replicas.recovering import recover as recover_unit
+from pyspark_commitlog.replicas.replicating import replicate
+from pyspark_commitlog.replicas.roots import Roots
+from pyspark_commitlog.root import Root
+from pyspark_commitlog.root_marker import make_replicated_root
+
+
+def recover(root: Root, metadata: str, lost: Sequence[str], *, execute: bool) -> tuple[Recovered, ...]:
+    """Go on without a metadata root that is lost for good; see ``Replicas.recover``."""
+    root.check()
+    root.check_replicated()
+    root.local_access.check(Operation.ADMIN, ALL)
+    survivors = surviving_roots(Roots.of(root.storage), root.storage.peer(metadata), lost)
+    orders = _surviving_orders(root, survivors)
+    if not execute:
+        seen = {name: look_at(survivors, order) for name, order in orders.items()}
+        return _all_recovered(seen, {}, damaged_settings(survivors))
+    damaged = begin(survivors, make_replicated_root)
+    done = {name: recover_unit(survivors, order) for name, order in orders.items()}
+    finish(survivors)
+    orders = _surviving_orders(root, survivors)  # as the lists of the roots are now
+    going_on = [name for name, found in done.items() if found is not None and found.fault is None]
+    failed = {name: _caught_up(survivors, orders[name]) for name in going_on}
+    return _all_recovered(done, failed, damaged)
+
+
+def _surviving_orders(root: Root, survivors: SurvivingRoots) -> dict[str, Order]:
+    """Return the order of each topic, deleted ones too, and of each group at the surviving roots."""
+    orders = dict[str, Order]()
+    for name in _names_at(survivors, paths.TOPICS):
+        with suppress(UsageError):  # no topic's directory
+            orders[name] = TopicLog(root.storage, name).journal.order()
+    for name in _names_at(survivors, paths.GROUPS):
+        if (group := paths.parse_group(name)) is not None:
+            orders[f"group {group}"] = GroupLog(root.storage, group).journal.order()
+    return orders
+
+
+def _caught_up(survivors: SurvivingRoots, order: Order) -> dict[str, str]:
+    try:
+        for root in survivors.given_up(state_of(order.places.newest().entry)):
+            remove_replica(order, root)
+        return replicate(order).failed
+    except (CommitLogError, OSError) as error:
+        return {"": str(error)}
+
+
+def _all_recovered(
+    found: Mapping[str, UnitRecovery | None], failed: Mapping[str, dict[str, str]], damaged: Mapping[str, str]
+) -> tuple[Recovered, ...]:
+    units = tuple(_recovered(name, each, failed.get(name)) for name, each in found.items())
+    return units + tuple(Recovered(name, {}, fault=why) for name, why in damaged.items())
+
+
+def _recovered(name: str, found: UnitRecovery | None, failed: dict[str, str] | None = None) -> Recovered:
+    if found is None:
+        return Recovered(name, {}, fault="it has no replicas, or is no topic")
+    lacks = found.damaged if failed is None else failed
+    return Recovered(name, found.ends, found.root, found.in_sync, found.gone, found.fault, found.done, lacks)
+
+
+def _names_at(survivors: SurvivingRoots, directory: str) -> list[str]:
+    return sorted(set[str]().union(*(survivors.roots.open(each.id).names(directory) for each in survivors.data)))

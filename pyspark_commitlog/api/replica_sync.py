@@ -1,0 +1,267 @@
+"""``ReplicaSync``: has the replicas of topics and groups learn what is decided, in rounds, and catch up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeAlias
+
+from pyspark_commitlog.access import Operation
+from pyspark_commitlog.api.replace_metadata import finish_replacing
+from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError, UnknownTopicError, UsageError
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.log.last_maintained import note_maintained
+from pyspark_commitlog.log.maintain.catch_up import SettledTopic, TopicSegments
+from pyspark_commitlog.log.topic import TopicLog, unknown_topic
+from pyspark_commitlog.model import Replicated
+from pyspark_commitlog.replicas.entry_fields import NotReplicatedError, state_of
+from pyspark_commitlog.replicas.joining import add_replicas, have_fewer
+from pyspark_commitlog.replicas.order import Order
+from pyspark_commitlog.replicas.placement import candidates
+from pyspark_commitlog.replicas.replicating import (
+    Outcome,
+    catch_up,
+    of_each,
+    replicate,
+    replicate_first,
+    replicate_late,
+    take_turn,
+)
+from pyspark_commitlog.replicas.roots import Roots
+from pyspark_commitlog.replicas.settings import JOURNALS, spread
+from pyspark_commitlog.root import Root
+from pyspark_commitlog.storage import Storage
+
+#: Why a topic is left out of a round over all: it is being made, is no topic, or is on one root.
+_NOT_REPLICATED = (UnknownTopicError, UsageError, NotReplicatedError)
+#: How the sync of a topic ended: by an outcome, or by an error.
+Ended: TypeAlias = Outcome | CommitLogError | OSError
+
+
+class ReplicaSync:
+    """Syncs the replicas of a root's topics, groups and settings; remembers between rounds which roots lag.
+
+    Threads may share it: one gives topics turns while another is in ``catch_up``.
+    """
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+        #: Per topic: the roots that lagged at its last turn, and how many entries each lacks.
+        self._lagging = dict[str, dict[str, int]]()
+        #: The topics that ``catch_up`` is at, and those of them whose segments it copies.
+        self._catching, self._copying = set[str](), set[str]()
+
+    def sync(self, name: str) -> Replicated:
+        """Sync a topic's replicas, and wait for roots that lag; raises as ``Replicas.sync``."""
+        return _replicated(name, replicate(order_of(self._root, name), TopicSegments(name)))
+
+    def take_turn(self, name: str) -> Replicated:
+        """Give a topic one turn of 10 s; ``catch_up`` goes on with it if a root lags. Raises as ``Replicas.sync``."""
+        return _replicated(name, self._turn(name, order_of(self._root, name)))
+
+    def _turn(self, name: str, order: Order) -> Outcome:
+        self._lagging.pop(name, None)
+        done = take_turn(order, learns=name not in self._catching)
+        if name in self._catching:
+            done.failed.update(dict.fromkeys(done.lagging, "it is catching up"))
+        self.set_lagging(name, done.lagging)
+        return done
+
+    def sync_all(self, *, catch_up: bool = True) -> tuple[Replicated, ...]:
+        """Sync all topics, groups and settings, four at a time; raises as ``Replicas.sync``.
+
+        Args:
+            catch_up: repeat until no root lags, or others write as fast as it learns; False: one turn each, and the
+                caller calls ``catch_up``.
+        """
+        self._root.check()
+        self._root.check_replicated()
+        failed = list[Exception]()
+        for settings in JOURNALS:
+            try:
+                spread(Roots.of(self._root.storage), settings)
+            except ReplicaNotAvailableError:  # nothing can be decided
+                raise
+            except (CommitLogError, OSError) as error:
+                failed.append(error)
+        try:
+            finish_replacing(self._root)
+        except (CommitLogError, OSError) as error:
+            failed.append(error)
+        found = dict[str, Ended]()
+        while True:
+            found, groups = self._one_round(found, catch_up=catch_up)
+            if not catch_up or not any(_is_late(each) for each in found.values()):
+                break
+        done = [_replicated(name, each) for name, each in found.items() if isinstance(each, Outcome)]
+        failed += [e for e in found.values() if isinstance(e, Exception) and not isinstance(e, _NOT_REPLICATED)]
+        failed += [each for each in groups if isinstance(each, Exception) and not isinstance(each, NotReplicatedError)]
+        if failed:
+            raise ExceptionGroup(f"{len(failed)} topics or groups could not be replicated", failed)
+        return tuple(done)
+
+    def _one_round(
+        self, before: Mapping[str, Ended], *, catch_up: bool
+    ) -> tuple[dict[str, Ended], list[CommitLogError | OSError | None]]:
+        """Give each topic a turn, and each group; then the topics of which a root lagged after the round before."""
+
+        def turn(name: str) -> Outcome:
+            order, last = order_of(self._root, name), before.get(name)
+            if not catch_up:
+                return self._turn(name, order)
+            done = replicate_late(order, TopicSegments(name)) if _is_late(last) else take_turn(order)
+            return done.after(last) if isinstance(last, Outcome) else done
+
+        names = self._root.names()
+        late = [name for name in names if _is_late(before.get(name))]
+        first = [name for name in names if name not in late]
+        found = dict(zip(first, of_each(turn, first), strict=True))
+        groups = of_each(self._sync_group, group_names(self._root))
+        found.update(zip(late, of_each(turn, late) if late else (), strict=True))
+        return {name: found[name] for name in names}, groups
+
+    def catch_up(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Catch up the roots that lagged at the last turn of their topics.
+
+        Four topics at a time and a minute per lagging root, repeated until none lags, or others write as fast as it
+        learns. A root that lacks entries which are collected everywhere gets segments first, without a time limit.
+        Failures are logged. Another thread may give topics turns meanwhile; it asks ``sync_if_copying`` first.
+
+        Args:
+            stopped: is asked after each entry, and before each frame, whether to leave the rest.
+        """
+
+        def catch_up_topic(name: str) -> None:
+            lagging = self._lagging.pop(name, {})
+            if stopped():
+                return
+            self._catching.add(name)
+            try:
+                order = TopicLog(self._root.storage, name).journal.order()
+                lags = catch_up(order, _Noted(name, stopped, self._copying), lagging, stopped)
+                self._lagging.pop(
+                    name, None
+                )  # set by a turn meanwhile; a root that came no nearer waits for the next turn
+                self.set_lagging(name, lags)
+            finally:
+                self._catching.discard(name)
+                self._copying.discard(name)
+
+        while self._lagging:
+            of_each(catch_up_topic, sorted(self._lagging))
+
+    def sync_if_copying(self, name: str) -> bool:
+        """Sync a topic whose segments ``catch_up`` copies in another thread; return whether it does.
+
+        Such a topic is not maintained before that ends: this process changes nothing of what it copies.
+        """
+        if name not in self._copying:
+            return False
+        self.sync_first(name)
+        topic = TopicLog(self._root.storage, name)
+        with suppress(CommitLogError, OSError):  # else writers are warned that nobody maintains it
+            note_maintained(topic, topic.newest()[1].topic_id)
+        return True
+
+    def replace_leaders(self, names: Sequence[str]) -> None:
+        """Elect another leader of each of these topics whose leader's root does not answer, four at a time.
+
+        Called before what takes long. If all roots answer, no topic is looked at. Failures are ignored: what is done
+        with the topic next reports them.
+        """
+        with suppress(CommitLogError, OSError):
+            self._root.check()
+            if not self._root.is_replicated:
+                return
+            roots = Roots.of(self._root.storage)
+            if not all(roots.answers(address.id) for address in roots.listed().data):
+                of_each(lambda name: order_of(self._root, name).elections.leader(), names)
+
+    def sync_first(self, name: str) -> dict[str, int]:
+        """Sync a topic before it is maintained; failures of single replicas are logged.
+
+        Returns:
+            The roots that still lag, for ``set_lagging`` after the maintenance; empty if the root stands alone.
+        """
+        self._root.check()
+        if not self._root.is_replicated:
+            return {}
+        self._root.local_access.check(Operation.ADMIN, name)
+        self._lagging.pop(name, None)
+        order = TopicLog(self._root.storage, name).journal.order()
+        return replicate_first(order, learns=name not in self._catching)
+
+    def set_lagging(self, name: str, lags: dict[str, int]) -> None:
+        """Have ``catch_up`` go on with these roots: entries that each lacks, by root id."""
+        if lags:
+            self._lagging[name] = lags
+
+    def _sync_group(self, group: str) -> None:
+        order = self._root.group(group).journal.order()
+        if order.exists():
+            for root, why in replicate(order).failed.items():
+                raise ReplicaNotAvailableError(f"group {group!r}: root {root} lacks what was committed: {why}")
+
+
+def order_of(root: Root, name: str) -> Order:
+    """Return the order of a topic that the principal may administer.
+
+    Raises:
+        UsageError: the root stands alone.
+        UnknownTopicError: there is no such topic.
+    """
+    root.check()
+    root.check_replicated()
+    root.local_access.check(Operation.ADMIN, name)
+    root.check_store()
+    order = TopicLog(root.storage, name).journal.order()
+    if not order.exists():
+        raise unknown_topic(root.storage, name)
+    return order
+
+
+def group_names(root: Root) -> list[str]:
+    """Return the groups of which something is stored where they are decided."""
+    names = (paths.parse_group(name) for name in (root.deciders or root.deciding).names(paths.GROUPS))
+    return sorted(name for name in names if name is not None)
+
+
+def set_replication_factor(root: Root, name: str, factor: int) -> Replicated:
+    """Change how many roots hold a topic; see ``Topic.set_replication_factor``."""
+    order = order_of(root, name)
+    newest = order.places.newest()
+    TopicLog(root.storage, name).newest_at(newest, None)  # raises if it is deleted
+    held = state_of(newest.entry).replicas if newest.entry.features else (order.places.decider().id,)
+    if factor < 1:
+        raise UsageError(f"replication.factor={factor} is not allowed: 1 or more")
+    if factor > len(held):
+        add_replicas(order, candidates(order.places, factor - len(held)))
+    if factor < len(held):
+        have_fewer(order, factor)
+    if not order.places.newest().entry.features:
+        return Replicated(name, held[0], held)
+    return _replicated(name, replicate(order, TopicSegments(name)))
+
+
+class _Noted(TopicSegments):
+    """Segments of a topic whose name goes into a set before they are copied."""
+
+    def __init__(self, name: str, stopped: Callable[[], bool], noted: set[str]) -> None:
+        super().__init__(name, stopped)
+        self._noted = noted
+
+    def settled(self, donor: Storage) -> SettledTopic:
+        """Note it: what is settled from now on is copied."""
+        self._noted.add(self._name)
+        return super().settled(donor)
+
+
+def _is_late(found: Ended | None) -> bool:
+    return isinstance(found, Outcome) and bool(found.lagging)
+
+
+def _replicated(name: str, done: Outcome) -> Replicated:
+    state = done.state
+    return Replicated(
+        name, state.leader, state.isr, done.elected, tuple(done.joined), tuple(done.shrunk), done.failed, done.hw_raised
+    )

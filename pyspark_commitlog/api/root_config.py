@@ -1,0 +1,54 @@
+"""``RootConfig``: root-wide defaults of topic configs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark_commitlog.access import Operation
+from pyspark_commitlog.config import ALL
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.log.defaults import RootDefaults
+from pyspark_commitlog.replicas.roots import Roots
+from pyspark_commitlog.replicas.settings import spread
+from pyspark_commitlog.root import Root
+
+
+class RootConfig:
+    """Root-wide defaults of topic configs (Kafka: cluster-wide broker configs), as ``CommitLog.config``."""
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+
+    def get(self) -> dict[str, str]:
+        """Return the defaults that are set, by the names that were given.
+
+        Raises:
+            RootNotFoundError: there is no root here.
+            CorruptionError: they are damaged.
+        """
+        self._root.check()
+        return dict(RootDefaults(self._root.storage).as_given())
+
+    def alter(self, config: Mapping[str, object]) -> None:
+        """Change defaults; running writers and settlers go by them from their next commit.
+
+        A topic's own config wins over a default of the root, and that over the built-in one.
+
+        Args:
+            config: Kafka's broker-wide names (``log.retention.hours``, ``log.segment.bytes``, …) and those of topic
+                configs; ``None`` as a value removes a default.
+
+        Raises:
+            RootNotFoundError: there is no root here.
+            ConfigError: nothing was changed.
+        """
+        root = self._root
+        root.check()
+        root.local_access.check(Operation.ADMIN, ALL)
+        if not root.is_replicated:
+            RootDefaults(root.storage).alter(config)
+            return
+        roots = Roots.of(root.storage)
+        decided = RootDefaults(root.deciding) if root.deciders is None else RootDefaults(root.storage, roots)
+        decided.alter(config)
+        spread(roots, paths.CONFIG_JOURNAL)

@@ -1,0 +1,387 @@
+"""``Topic``: what can be done with one topic but produce to it, or consume it record by record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from pyspark_commitlog.access import Operation
+from pyspark_commitlog.api.create_topic import check_configs_together
+from pyspark_commitlog.api.maintenance import Maintenance
+from pyspark_commitlog.api.repair import repair, repair_before_void
+from pyspark_commitlog.api.replica_sync import set_replication_factor
+from pyspark_commitlog.config import check_config, check_names, partition_count
+from pyspark_commitlog.errors import UnknownTopicError, UsageError
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
+from pyspark_commitlog.log.last_maintained import since_maintained_ms
+from pyspark_commitlog.log.maintain.retention import delete_records
+from pyspark_commitlog.log.maintain.run import Maintained
+from pyspark_commitlog.log.objects.sources import settled_with_tail
+from pyspark_commitlog.log.objects.void_objects import give_up
+from pyspark_commitlog.log.read.backlog import backlog
+from pyspark_commitlog.log.read.fetch import fetch
+from pyspark_commitlog.log.read.replica_progress import describe_replication, log_ends
+from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp, find_max_timestamp, find_time
+from pyspark_commitlog.log.repair.verify import TopicReport, verify
+from pyspark_commitlog.log.repair.void import VoidedRange
+from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.log.topic import TopicLog, check_partition, nothing_to_delete
+from pyspark_commitlog.log.write.writers import former_queries
+from pyspark_commitlog.model import (
+    PartitionDescription,
+    Progress,
+    Record,
+    Repaired,
+    Replicated,
+    TopicDescription,
+    silent,
+    watched,
+)
+from pyspark_commitlog.root import Root
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Topic:
+    """A topic of a root, by its name; it need not exist. ``CommitLog.topic`` and ``create_topic`` return it.
+
+    Every method looks at the root's newest state; the object holds none of it.
+    """
+
+    def __init__(self, root: Root, name: str) -> None:
+        self._root, self._name = root, paths.check_topic_name(name)
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        return self._name
+
+    def __repr__(self) -> str:
+        return f"Topic({self._root.url!r}, {self._name!r})"
+
+    def _log(self, operation: Operation = Operation.READ) -> TopicLog:
+        return self._root.topic(self._name, operation)
+
+    def describe(self) -> TopicDescription:
+        """Return the topic's id, configs (defaults of the root and built-in ones included) and partitions.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+        """
+        topic = self._log(Operation.DESCRIBE)
+        newest, state = topic.newest_durable()
+        settle_state, slices = settled_with_tail(topic, state.topic_id)
+        log_ends_here = log_ends(topic, state)
+        waiting = backlog(topic, newest, state, settle_state)
+        left = [max(0, end - settle_state.partition(number).end_offset) for number, end in enumerate(state.log_end)]
+        partitions = []
+        for number in range(state.partitions):
+            row = settle_state.partition(number)
+            sealed, size = (row.manifest.segments, row.manifest.size_bytes) if row.manifest else (0, 0)
+            partitions.append(
+                PartitionDescription(
+                    partition=number,
+                    log_start_offset=state.log_start[number],
+                    high_watermark=state.log_end[number],
+                    log_end_offset=log_ends_here[number],
+                    segments=sealed + len(slices.get(number, ())) + topic.storage.can_append,
+                    size_bytes=size + sum(slices.get(number, ())) + row.active.length,
+                    unsettled=left[number],
+                    unsettled_bytes=left[number] * waiting.size_bytes // max(1, sum(left)),
+                )
+            )
+        damaged = {damage.partition: damage.why for damage in settle_state.damaged}
+        config = topic.config(state)
+        return TopicDescription(
+            self._name,
+            state.topic_id,
+            config.resolved(),
+            tuple(partitions),
+            waiting,
+            damaged,
+            tuple(sorted(config.stored)),
+            since_maintained_ms(topic, state.topic_id),
+            self._root.is_unsafe,
+            describe_replication(topic, newest),
+        )
+
+    def read(self, partition: int, offset: int, max_records: int = 1) -> tuple[Record, ...]:
+        """Return the record at an offset of a partition, and those after it.
+
+        Args:
+            partition: its number.
+            offset: of the first record; if compaction has removed that one, the next record is first.
+            max_records: how many at most, 1 or more.
+
+        Returns:
+            The records in order, fewer at the end of the log: none at the high watermark, as Kafka's fetch.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            UsageError: a partition that does not exist, or ``max_records`` below 1.
+            OffsetOutOfRangeError: an offset below the log start offset or above the high watermark.
+            CorruptionError: stored bytes are damaged.
+        """
+        return fetch(self._log(), partition, offset, max_records)
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        start: Mapping[int, int] | datetime | None = None,
+        end: Mapping[int, int] | datetime | None = None,
+        view: str | None = None,
+    ) -> pa.Table:
+        """Return the records as one table; memory must hold them.
+
+        Args:
+            columns: of the table, in their order; others are not even decompressed. None: all.
+            start: partition -> first offset, or a time (with a zone): the first record that is not before it. None,
+                and partitions left out: the log start offset.
+            end: where to end, before that offset or time. None, and partitions left out: the high watermark.
+            view: ``latest`` for the newest record of each key, without those whose value is null; not with ``start``.
+
+        Returns:
+            key binary, value binary, topic string, partition int32, offset int64, timestamp timestamp[us, UTC],
+            timestampType int32, headers list<struct<key string, value binary>>; by partition and, without ``view``,
+            by offset.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            UsageError: columns, partitions or a view that do not exist; a record without key in a view.
+            OffsetOutOfRangeError: an offset below the log start offset or above the high watermark.
+            CorruptionError: stored bytes are damaged.
+        """
+        from pyspark_commitlog.log.read.table import read_table
+
+        return read_table(self._log(), columns, start, end, view)
+
+    def offsets_for_times(self, times: Mapping[int, int]) -> dict[int, OffsetAndTimestamp | None]:
+        """Return, per partition, the first record that is not before a timestamp (Kafka: ``offsetsForTimes``).
+
+        Args:
+            times: partition -> milliseconds since the epoch.
+
+        Returns:
+            Offset and timestamp of that record; None if all records are earlier.
+
+        Raises:
+            UsageError: a partition that does not exist.
+        """
+        topic = self._log()
+        _, state = topic.newest()
+        for partition in times:
+            check_partition(self._name, state, partition)
+        return {partition: find_time(topic, state.topic_id, partition, at) for partition, at in times.items()}
+
+    def max_timestamps(self, partitions: Iterable[int] | None = None) -> dict[int, OffsetAndTimestamp | None]:
+        """Return, per partition, the record with the largest timestamp (Kafka: ``OffsetSpec.maxTimestamp``, KIP-734).
+
+        Args:
+            partitions: their numbers; None for all.
+
+        Returns:
+            Offset and timestamp, in ms, of the first such record; None if there is no record.
+
+        Raises:
+            UsageError: a partition that does not exist.
+        """
+        topic = self._log()
+        _, state = topic.newest()
+        chosen = range(state.partitions) if partitions is None else tuple(partitions)
+        for partition in chosen:
+            check_partition(self._name, state, partition)
+        return {partition: find_max_timestamp(topic, state.topic_id, partition) for partition in chosen}
+
+    def alter(self, config: Mapping[str, object]) -> None:
+        """Change configs; ``None`` as a value takes a config back to the root's default or the built-in one.
+
+        Raises:
+            ConfigError: nothing was changed.
+        """
+        removed = {key for key, value in config.items() if value is None}
+        check_names(removed)
+        checked = check_config({key: value for key, value in config.items() if value is not None})
+
+        def change(state: TopicState) -> TopicState:
+            kept = {key: value for key, value in state.config.items() if key not in removed}
+            changed = {**kept, **checked}
+            check_configs_together(self._root.storage, changed)
+            return replace(state, config=changed)
+
+        self._alter(change)
+
+    def add_partitions(self, total: int) -> None:
+        """Grow to ``total`` partitions. Keys hash to other partitions from then on, as in Kafka.
+
+        Raises:
+            UsageError: ``total`` is not above the present number.
+        """
+        total = partition_count(total)
+
+        def change(state: TopicState) -> TopicState:
+            if total <= state.partitions:
+                raise UsageError(f"topic {self._name!r} has {state.partitions} partitions; {total} would not add any")
+            grown = (0,) * (total - state.partitions)
+            return replace(state, log_start=state.log_start + grown, log_end=state.log_end + grown)
+
+        self._alter(change)
+
+    def _alter(self, change: Callable[[TopicState], TopicState]) -> None:
+        topic = self._log(Operation.ADMIN)
+        _, before = topic.newest()
+
+        def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
+            _, state = topic.newest_at(base, before.topic_id)
+            after = change(state)
+            if after == state:  # no entry: a copy that nobody has written to stays one
+                return Unchanged(None)
+            return Draft("alter", state.topic_id, {"state": after.to_json()}, result=None)
+
+        topic.journal.append(plan)
+
+    def set_replication_factor(self, factor: int) -> Replicated:
+        """Change how many roots hold the topic, while it is written and read.
+
+        Added replicas learn all that there is and join the ISR. Of fewer replicas those leave first that do not answer,
+        then those out of sync, then the last assigned, never the leader: one that does not answer is replaced before.
+        What a removed replica holds stays on its root, unread.
+
+        Args:
+            factor: on how many roots, 1 or more.
+
+        Returns:
+            As ``Replicas.sync``: ``failed`` has the roots that have not caught up yet.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            UsageError: fewer roots can hold it, one has another topic of that name, or the root stands alone; nothing
+                was changed.
+            NotLeaderError: neither the leader nor another root in sync answers, and no replica was taken out; or the
+                leader changed meanwhile. Run it again.
+            ReplicaNotAvailableError: too few roots answer, or the metadata root does not. Run it again.
+        """
+        return set_replication_factor(self._root, self._name, factor)
+
+    def delete_records(self, offsets: Mapping[int, int]) -> dict[int, int]:
+        """Delete the records below an offset of each partition given: readers no longer see them, at once.
+
+        Args:
+            offsets: partition -> the first offset that stays; -1 for the high watermark, which deletes all that is
+                there now. ``maintain`` frees the disk.
+
+        Returns:
+            The log start offset of each partition that was given.
+
+        Raises:
+            UsageError: a partition that does not exist.
+            OffsetOutOfRangeError: an offset beyond the high watermark; nothing was deleted.
+        """
+        topic = self._log(Operation.ADMIN)
+        starts = delete_records(topic, topic.newest()[1].topic_id, offsets)
+        return {partition: starts[partition] for partition in offsets}
+
+    def delete(self) -> None:
+        """Delete the topic. Running readers and writers get ``TopicChangedError``; ``maintain`` removes its files.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            TopicChangedError: somebody else deleted it meanwhile.
+        """
+        topic = self._log(Operation.ADMIN)
+        try:
+            _, before = topic.newest()
+        except UnknownTopicError:
+            raise nothing_to_delete(topic.storage, self._name) from None
+
+        def plan(base: Stored | None, slot: Slot) -> Draft[None]:
+            _, state = topic.newest_at(base, before.topic_id)
+            ended = replace(state, deleted=True, former_queries=former_queries(topic, state))
+            return Draft("delete", state.topic_id, {"state": ended.to_json()}, result=None)
+
+        topic.journal.append(plan)
+
+    def maintain(self, *, progress: Progress = silent) -> Maintained:
+        """Settle, retain, rebuild damaged indexes, compact, sweep, collect, and remove former incarnations.
+
+        A topic with replicas is synced first (``Replicas.sync``) and maintained at this root; a root that lags far
+        learns for 10 s then, and goes on when that is done. Safe beside writers and readers, and twice at once. Of a
+        deleted topic only former incarnations are removed. Damaged bytes stop what needs them, not the rest: the error
+        comes when all is done that can be.
+
+        Args:
+            progress: is called with the step; it may raise to end the work there, which leaves all in order.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            CorruptionError: stored bytes are damaged; names each fault.
+            ExceptionGroup: several steps or partitions failed, not all by a ``CommitLogError``; what does not need them
+                was done.
+        """
+        maintenance, seen = Maintenance(self._root), watched(progress)
+        with maintenance.catching_up(seen):
+            return maintenance.maintain(self._name, seen)
+
+    def verify(self, *, progress: Progress = silent) -> TopicReport:
+        """Check every stored byte against what the newest entries say; reads only.
+
+        Args:
+            progress: is called with how many bytes of segments were looked at; it may raise to end the work there.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+        """
+        return verify(self._log(), progress)
+
+    def repair(self) -> Repaired:
+        """Fetch what is damaged or missing at this root from other roots that have it.
+
+        Entries, their tables and chunks are fetched as files, checked by CRC; of segments the damaged offsets, whose
+        frames are written again. Safe beside readers and writers; settling waits meanwhile. Reads all segments.
+
+        Returns:
+            What was fetched, and what no other root has: ``void`` gives that up.
+
+        Raises:
+            UsageError: the root stands alone.
+            UnknownTopicError: there is no such topic here.
+            ConflictError: a settler holds the lock all the time: run it again.
+            CorruptionError: a manifest, or the newest settle entry, is damaged: take this root out and add it empty.
+        """
+        return repair(self._root, self._name)
+
+    def void(
+        self,
+        ranges: Mapping[int, tuple[int, int]] | None = None,
+        *,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> tuple[VoidedRange, ...]:
+        """Give up, for ever, records whose segment, chunk or journal entry is lost or damaged.
+
+        Readers skip their offsets, and the partition goes on. Readable records stay, unless ``force`` is set. Without
+        ``ranges`` all segments are read; settling waits meanwhile. Of a topic with replicas what other roots have is
+        fetched first (``repair``), unless ``force`` is set: what none has is given up at all of them.
+
+        Args:
+            ranges: partition -> (first offset, offset after the last); None for all that can't be read. A range must
+                not end inside what can only be given up whole: a frame, or all that a lost file holds.
+            force: give up everything in ``ranges``.
+            dry_run: change nothing.
+
+        Returns:
+            What was given up, or would be; empty if all can be read, or is voided already.
+
+        Raises:
+            UsageError: nothing of a range is damaged, or a segment holds more damage than it; nothing was voided.
+            ConflictError: the topic is being settled, merged or compacted all the time: void it again.
+            CorruptionError: a manifest or the newest entry is damaged; nothing was voided.
+            ReplicaNotAvailableError: a root that may have it does not answer; nothing was voided.
+        """
+        if not (force or dry_run):
+            repair_before_void(self._root, self._name)
+        topic = self._log(Operation.ADMIN)
+        return give_up(topic, topic.newest()[1].topic_id, ranges, force=force, dry_run=dry_run)

@@ -1,0 +1,44 @@
+"""Verifies what belongs to no topic: the root's marker, its defaults, access rules and groups."""
+
+from __future__ import annotations
+
+from pyspark_commitlog.errors import CorruptionError, UnsupportedError
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.groups.consumer_groups import Groups
+from pyspark_commitlog.log.defaults import RootDefaults
+from pyspark_commitlog.log.repair.verify import RootReport
+from pyspark_commitlog.root import Root
+from pyspark_commitlog.storage.race import DIRECTORY as PROBES
+from pyspark_commitlog.storage.write_once import CLOCK
+
+
+def verify_root(root: Root) -> RootReport:
+    """Check what belongs to no topic; reads only.
+
+    Raises:
+        RootNotFoundError: there is no root here.
+    """
+    try:
+        root.check()
+    except (CorruptionError, UnsupportedError) as error:
+        return RootReport((str(error),), ())
+    storage = root.storage
+    journals = (paths.CONFIG_JOURNAL, paths.ACCESS_JOURNAL)
+    faults = [*RootDefaults(storage).faults(), *root.local_access.faults()]
+    groups = Groups(storage, root.local_access)
+    known = {
+        paths.ROOT_MARKER,
+        paths.TOPICS,
+        paths.GROUPS,
+        paths.REPLICAS,
+        PROBES,
+        CLOCK,
+        *(path.partition("/")[0] for path in journals),
+    }
+    unnamed = [name for name in storage.names("") if name not in known]
+    for path in journals:
+        home, journal = path.split("/")
+        there = (name for name in storage.names(home) if not paths.is_acceptor(name))
+        unnamed += [f"{home}/{name}" for name in there if name != journal]
+        unnamed += [f"{path}/{name}" for name in storage.names(path) if paths.parse_entry(name) is None]
+    return RootReport((*faults, *groups.verify()), (*unnamed, *groups.unnamed()))
