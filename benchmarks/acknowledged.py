@@ -1,9 +1,9 @@
-"""How many small tasks wait for a delayed acknowledgement on Spark's own socket: ``python benchmarks/acknowledged.py``.
+"""How many small tasks wait for a delayed acknowledgement on Spark's own socket: `python benchmarks/acknowledged.py`.
 
     sudo unshare -n sh -c "ip link set lo up; python benchmarks/acknowledged.py [--batches 40] [--to topic]"
 
 Micro-batches of 1,000 records, over TCP, as Spark comes. The kernel counts the acknowledgements that it delayed until
-their timer ran out (``TcpExt: DelayedACKs``) for a network namespace: in one of its own nothing else counts. Prints
+their timer ran out (`TcpExt: DelayedACKs`) for a network namespace: in one of its own nothing else counts. Prints
 tasks, delayed acknowledgements, and the least and median trigger in milliseconds, after the first five.
 """
 

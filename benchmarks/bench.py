@@ -25,11 +25,11 @@ FLOOR_SINK = "floor: sink that drops batches"
 
 
 class Bench:
-    """A session, ``records`` records as Parquet files, and the table that the rows fill.
+    """A session, `records` records as Parquet files, and the table that the rows fill.
 
     Args:
         spark: the session.
-        work: a directory for all; the records stay there, ``scratch`` in it does not.
+        work: a directory for all; the records stay there, `scratch` in it does not.
         records: how many.
         runs: measured runs of each contender.
         kafka: a running broker, or None.
@@ -63,7 +63,7 @@ class Bench:
     # --- places ------------------------------------------------------------------------------------------
 
     def directory(self, *, keep: bool = False) -> str:
-        """Return the name of a new directory; it goes with the next ``clean`` unless it is kept."""
+        """Return the name of a new directory; it goes with the next `clean` unless it is kept."""
         self._number += 1
         path = self.scratch / f"d{self._number}"
         if keep:

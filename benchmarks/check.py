@@ -1,9 +1,9 @@
-"""``make bench-check``: measures the main rows, and reports ratios that fell below what ``benchmarks/results`` holds.
+"""`make bench-check`: measures the main rows, and reports ratios that fell below what `benchmarks/results` holds.
 
     python benchmarks/check.py [--tolerance 0.1] [--run FILE] [--results DIR] [--only write,read,…]
 
 A row is compared with the newest results that hold it, of the same number of records and the same session. It fell if
-its ratio is worse by more than the tolerance. ``--run`` judges a file of rows that was measured before. This is a
+its ratio is worse by more than the tolerance. `--run` judges a file of rows that was measured before. This is a
 report: it ends with 0 whatever it finds.
 """
 

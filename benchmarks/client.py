@@ -2,10 +2,10 @@
 
     python benchmarks/client.py [--records 4000000] [--runs 5] [--seconds 10] [--work DIR]
 
-Reading: the records of ``data.py`` (values of about 200 bytes) in 4 partitions, lz4, settled, page cache warm; medians.
+Reading: the records of `data.py` (values of about 200 bytes) in 4 partitions, lz4, settled, page cache warm; medians.
 The floor is a bare scan of the same batches as one Arrow stream in a mapped file, lz4 too: no offsets, no CRC, no
 journal. Seeing: a process commits 1,000 records per second, as many commits as it gets done; the time from the return
-of the commit until ``poll`` returns, and the processor time of a consumer that waits while nothing comes.
+of the commit until `poll` returns, and the processor time of a consumer that waits while nothing comes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Python client's peer: ``confluent_client.py``, in an environment of its own, asked by lines of JSON."""
+"""The Python client's peer: `confluent_client.py`, in an environment of its own, asked by lines of JSON."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""One job in a process of its own, as spark-submit runs it: prints the seconds that it takes after ``getOrCreate()``,
+"""One job in a process of its own, as spark-submit runs it: prints the seconds that it takes after `getOrCreate()`,
 and when it ended.
 
     python benchmarks/cold_job.py commitlog|kafka batch|stream TOPIC PLACE CHECKPOINT
 
-``PLACE`` is a root, or the broker's address. Ours is set by ``configure_spark``, Kafka's source by its tuned options.
+`PLACE` is a root, or the broker's address. Ours is set by `configure_spark`, Kafka's source by its tuned options.
 """
 
 from __future__ import annotations

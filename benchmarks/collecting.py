@@ -3,7 +3,7 @@
     make bench-collecting          or: python benchmarks/collecting.py [--entries N] [--every SECONDS] [--delay-ms N]
 
 A store in memory, whose every request takes as long as said; so many entries wait that are settled and old. Then four
-records are committed at a time, as soon as ``--every`` allows, until these entries were collected. Printed: how many
+records are committed at a time, as soon as `--every` allows, until these entries were collected. Printed: how many
 commits took how much longer than the one in the middle.
 """
 
@@ -25,7 +25,7 @@ _LONG_MS = 10**7
 
 
 class Slow(ObjectStorage):
-    """Objects in memory; a request takes ``seconds``, and all is older by ``shift_ms``."""
+    """Objects in memory; a request takes `seconds`, and all is older by `shift_ms`."""
 
     seconds, shift_ms = 0.0, 0
 

@@ -20,7 +20,7 @@ def nothing() -> None:
 
 @dataclass(frozen=True)
 class Contender:
-    """What is timed: ``act`` is given what ``prepare`` returned, which is not timed."""
+    """What is timed: `act` is given what `prepare` returned, which is not timed."""
 
     act: Callable[[Any], object]
     prepare: Callable[[], Any] = nothing
@@ -35,7 +35,7 @@ def just(act: Callable[[], object]) -> Contender:
 class Row:
     """One line of the table: a figure of ours next to a peer's, and their ratio; without a peer only ours.
 
-    ``our_runs`` and ``their_runs`` are what the figures are the medians of, in the order they ran; empty where a
+    `our_runs` and `their_runs` are what the figures are the medians of, in the order they ran; empty where a
     figure is none.
     """
 
@@ -88,7 +88,7 @@ class Table:
             count: meanwhile the machine may have taken memory back, of files and programs that nobody used.
         rest: lets the disk finish what others left to it; called before each run.
         clean: removes what a run left; called after each.
-        warm_up: rounds before those, in which no run of ``rates`` counts: Java, in the session and in the broker,
+        warm_up: rounds before those, in which no run of `rates` counts: Java, in the session and in the broker,
             compiles by and by what runs often, and until then figures tell how far it has come.
         keep: is given each row as soon as it is known.
     """

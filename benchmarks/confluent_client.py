@@ -1,6 +1,6 @@
-"""Run by ``client_peer.py`` in its own environment: does with confluent-kafka what each line on stdin asks for.
+"""Run by `client_peer.py` in its own environment: does with confluent-kafka what each line on stdin asks for.
 
-A line is JSON: what to ``do``, the ``bootstrap`` server, the ``topic``, and what else that takes; the answer is a line
+A line is JSON: what to `do`, the `bootstrap` server, the `topic`, and what else that takes; the answer is a line
 too. Every client is made and closed inside the question, as ours is.
 """
 
@@ -42,7 +42,7 @@ TUNED_PRODUCER = {
     "delivery.report.only.error": True,
     "partitioner": "murmur2_random",  # as Kafka's own client, and ours
 }
-#: What ``append`` sends.
+#: What `append` sends.
 _loaded: tuple[list[bytes], list[bytes]] = [], []
 
 
@@ -57,10 +57,10 @@ def _consumer(asked: dict[str, Any], settings: dict[str, Any]) -> tuple[Consumer
 
 
 def read(asked: dict[str, Any]) -> int:
-    """Read a topic's records to Arrow, a batch of each ``consume``; return how many.
+    """Read a topic's records to Arrow, a batch of each `consume`; return how many.
 
-    A step of the loop calls ``value()`` of each message, for all columns also ``key()``, ``partition()``, ``offset()``,
-    and ``timestamp()``, and makes arrays of what they return.
+    A step of the loop calls `value()` of each message, for all columns also `key()`, `partition()`, `offset()`,
+    and `timestamp()`, and makes arrays of what they return.
     """
     consumer, left = _consumer(asked, TUNED_CONSUMER)
     batch_of, batches = _value if asked["columns"] == ["value"] else _all, list[pa.RecordBatch]()
@@ -91,7 +91,7 @@ def _all(messages: list[Any]) -> pa.RecordBatch:
 
 
 def load(asked: dict[str, Any]) -> int:
-    """Hold the first ``records`` of a Parquet directory as lists of bytes: what a program would have in hand."""
+    """Hold the first `records` of a Parquet directory as lists of bytes: what a program would have in hand."""
     table = pq.read_table(asked["directory"], columns=["key", "value"]).slice(0, asked["records"])
     _loaded[0][:], _loaded[1][:] = table["key"].to_pylist(), table["value"].to_pylist()
     return len(_loaded[0])
@@ -109,7 +109,7 @@ def append(asked: dict[str, Any]) -> int:
 
 
 def feed(asked: dict[str, Any]) -> int:
-    """Produce ``count`` records at ``rate`` per second, each with the time it was sent at; by the defaults."""
+    """Produce `count` records at `rate` per second, each with the time it was sent at; by the defaults."""
     producer = Producer({"bootstrap.servers": asked["bootstrap"]})
     began, filler = time.perf_counter(), b"x" * (asked["bytes"] - 8)
     for number in range(asked["count"]):
@@ -121,7 +121,7 @@ def feed(asked: dict[str, Any]) -> int:
 
 
 def one_by_one(asked: dict[str, Any]) -> list[float]:
-    """Return how many ms each of ``count`` records took, sent when the one before it was acknowledged by all."""
+    """Return how many ms each of `count` records took, sent when the one before it was acknowledged by all."""
     producer, took = Producer({"bootstrap.servers": asked["bootstrap"], "acks": "all"}), list[float]()
     value = b"x" * asked["bytes"]
     for _ in range(asked["count"]):
@@ -133,7 +133,7 @@ def one_by_one(asked: dict[str, Any]) -> list[float]:
 
 
 def paced(asked: dict[str, Any]) -> list[float]:
-    """Return how many ms each of ``count`` records took until acknowledged by all, at ``rate`` a second."""
+    """Return how many ms each of `count` records took until acknowledged by all, at `rate` a second."""
     producer, took = Producer({"bootstrap.servers": asked["bootstrap"], "acks": "all"}), list[float]()
     value, began = b"x" * asked["bytes"], time.perf_counter()
 
@@ -150,7 +150,7 @@ def paced(asked: dict[str, Any]) -> list[float]:
 
 
 def tail(asked: dict[str, Any]) -> list[float]:
-    """Return how many ms after it was sent each of ``count`` records was in hand, in the order of arrival."""
+    """Return how many ms after it was sent each of `count` records was in hand, in the order of arrival."""
     consumer, _ = _consumer(asked, {})
     late: list[float] = []
     while len(late) < asked["count"]:

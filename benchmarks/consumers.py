@@ -4,9 +4,9 @@
         [--members] [--processes 2] [--threads 8] [--rate 10000] [--commits 10] [--partitions 4] [--root DIR]
 
 Every consumer counts what it gets: how many records, the sum of their numbers, and the sum of the numbers' squares. The
-consumers of a process are dealt out to ``--threads`` threads: each polls its own in turn, and waits for the first of
-them when none has got anything. Without groups each gets everything; with ``--groups 10 --partitions 100`` the members
-of a group share the partitions out, each a static share, and each group gets everything. With ``--members`` they
+consumers of a process are dealt out to `--threads` threads: each polls its own in turn, and waits for the first of
+them when none has got anything. Without groups each gets everything; with `--groups 10 --partitions 100` the members
+of a group share the partitions out, each a static share, and each group gets everything. With `--members` they
 subscribe: they join their groups, are assigned their shares, tell that they live and commit every five seconds, all by
 the defaults; the producer starts when all are in. A record's lag is the time from before it is sent until its consumer
 has it in hand, by the clock of this machine. Exits with 1 if anything was lost or came twice.

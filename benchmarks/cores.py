@@ -17,7 +17,7 @@ _IDLE_FIELDS = (3, 4)  # idle, iowait
 
 @dataclass(frozen=True)
 class _Process:
-    """A line of ``stat``, of a process or a thread: seconds in user code and in the kernel, without children."""
+    """A line of `stat`, of a process or a thread: seconds in user code and in the kernel, without children."""
 
     name: str
     parent: int

@@ -18,7 +18,7 @@ _AGENTS = ["Mozilla/5.0 (X11; Linux x86_64)", "Mozilla/5.0 (Macintosh; Intel Mac
 
 
 def events(count: int, seed: int) -> pa.Table:
-    """Return ``count`` records: key binary, value binary, timestamp; the same for the same seed."""
+    """Return `count` records: key binary, value binary, timestamp; the same for the same seed."""
     rng = np.random.default_rng(seed)
     users = pa.array(np.minimum(rng.zipf(1.3, count), 5_000_000).astype(np.int64) * 7919 % 100_000_007)
     names = pc.binary_join_element_wise("user", pc.cast(users, pa.string()), "-")
@@ -43,7 +43,7 @@ def events(count: int, seed: int) -> pa.Table:
 
 
 def make_small_topic(root: str, topic: str, records: int, partitions: int) -> None:
-    """Make a topic in ``root`` with so many records of a few bytes each, written by one ``send_batch``."""
+    """Make a topic in `root` with so many records of a few bytes each, written by one `send_batch`."""
     CommitLog(root).create_topic(topic, partitions)
     values = pa.array([b"%d" % number for number in range(records)], pa.binary())
     with Producer(root) as producer:
@@ -51,7 +51,7 @@ def make_small_topic(root: str, topic: str, records: int, partitions: int) -> No
 
 
 def prepare(directory: Path, records: int, per_file: int) -> Path:
-    """Return a directory of Parquet files with ``records`` records, made if it is not there."""
+    """Return a directory of Parquet files with `records` records, made if it is not there."""
     target = directory / f"events-{records}-{per_file}"
     if not target.exists():
         partial = target.with_suffix(".partial")

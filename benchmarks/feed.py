@@ -1,4 +1,4 @@
-"""Feeds a topic at a steady rate, as a process of its own: ``python feed.py ROOT TOPIC RATE SECONDS``.
+"""Feeds a topic at a steady rate, as a process of its own: `python feed.py ROOT TOPIC RATE SECONDS`.
 
 Commits what has come since its last commit, with the time that each record came at.
 """

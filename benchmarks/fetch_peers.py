@@ -1,4 +1,4 @@
-"""``make bench-peers``: fetches what the benchmarks compare with, once; Maven and pip do it."""
+"""`make bench-peers`: fetches what the benchmarks compare with, once; Maven and pip do it."""
 
 from __future__ import annotations
 

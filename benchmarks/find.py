@@ -1,6 +1,6 @@
-"""How long a look-up takes with more segments, and in larger ones: ``python benchmarks/find.py [--large]``.
+"""How long a look-up takes with more segments, and in larger ones: `python benchmarks/find.py [--large]`.
 
-By offset (``fetch``: one record) and by timestamp (``find_time``), each at random places. Cold: with a new handle on
+By offset (`fetch`: one record) and by timestamp (`find_time`), each at random places. Cold: with a new handle on
 the topic, which knows nothing yet, page cache warm; warm: with one handle for all. Ratios are to the smallest topic.
 """
 
@@ -40,7 +40,7 @@ Lookup = Callable[[TopicLog, int], object]
 
 
 def records(count: int, size: int) -> Iterator[pa.RecordBatch]:
-    """Yield ``count`` records whose values are ``size`` bytes that do not compress, a second apart."""
+    """Yield `count` records whose values are `size` bytes that do not compress, a second apart."""
     noise = np.random.default_rng(0)
     for first in range(0, count, COMMIT):
         rows = min(COMMIT, count - first)

@@ -1,7 +1,7 @@
-"""Where the time of a record goes: ``python benchmarks/flame.py [--records 4000000] [--runs 5] [--plot docs/images]``.
+"""Where the time of a record goes: `python benchmarks/flame.py [--records 4000000] [--runs 5] [--plot docs/images]`.
 
-Writes and reads a topic as a batch, in a session as ``make bench`` has it, and prints what the cores did for a record:
-Python's parts by clocks in the source and the sink (``timed.py``), all else by process and thread (``cores.py``). Then
+Writes and reads a topic as a batch, in a session as `make bench` has it, and prints what the cores did for a record:
+Python's parts by clocks in the source and the sink (`timed.py`), all else by process and thread (`cores.py`). Then
 runs the same under py-spy (Python workers) and Java's Flight Recorder (Spark's tasks), and draws flame-*.svg.
 """
 

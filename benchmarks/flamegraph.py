@@ -31,7 +31,7 @@ _LINE_NUMBER = re.compile(r"^(.*) \((?:.*/)?([^/():]+)(?::\d+)?\)$")
 
 
 def java_stacks(printed: Iterable[str], thread: str) -> Folded:
-    """Return the stacks of the threads whose names start with ``thread``, from what ``jfr print`` prints."""
+    """Return the stacks of the threads whose names start with `thread`, from what `jfr print` prints."""
     found: Folded = Counter()
     frames: list[str] = []
     wanted = False
@@ -49,7 +49,7 @@ def java_stacks(printed: Iterable[str], thread: str) -> Folded:
 
 
 def python_stacks(raw: Iterable[str]) -> Folded:
-    """Return the stacks in what ``py-spy record --format raw`` writes, without processes and line numbers."""
+    """Return the stacks in what `py-spy record --format raw` writes, without processes and line numbers."""
     found: Folded = Counter()
     for line in raw:
         stack, _, count = line.rstrip().rpartition(" ")
@@ -71,7 +71,7 @@ def _told(frame: str) -> str:
 
 
 def below(folded: Folded, root: re.Pattern[str]) -> Folded:
-    """Return the stacks that have a frame like ``root``, from the first one on."""
+    """Return the stacks that have a frame like `root`, from the first one on."""
     found: Folded = Counter()
     for stack, count in folded.items():
         at = next((at for at, frame in enumerate(stack) if root.search(frame)), None)

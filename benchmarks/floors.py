@@ -1,6 +1,6 @@
 """The floors: what a Python data source costs in Spark when it does nothing at all.
 
-``floor_source`` yields one ready batch again and again; ``floor_sink`` takes batches and drops them. No Python source
+`floor_source` yields one ready batch again and again; `floor_sink` takes batches and drops them. No Python source
 or sink can be faster, so ours are measured against them.
 """
 
@@ -25,7 +25,7 @@ SCHEMA = "key binary, value binary, topic string, partition int, offset long, ti
 
 
 class FloorSource(DataSource):
-    """Option ``records``: how many rows each partition has, as in ``70,30``."""
+    """Option `records`: how many rows each partition has, as in `70,30`."""
 
     @classmethod
     def name(cls) -> str:
@@ -42,7 +42,7 @@ class FloorSource(DataSource):
 
 
 class FloorReader(DataSourceReader):
-    """Yields the first rows of the Parquet file ``sample``, made once per task, until all are sent."""
+    """Yields the first rows of the Parquet file `sample`, made once per task, until all are sent."""
 
     def __init__(self, records: list[int], sample: str, schema: StructType) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema

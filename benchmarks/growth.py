@@ -1,4 +1,4 @@
-"""What a topic's size does to a driver's work: ``python benchmarks/growth.py [--largest 100000] [--plot docs/images]``.
+"""What a topic's size does to a driver's work: `python benchmarks/growth.py [--largest 100000] [--plot docs/images]`.
 
 Time and requests to storage of a commit, a poll, a look-up, a plan and a restart: in histories of 1 to 100,000 commits,
 with 1 to 10,000 segments, 1 to 1,000 partitions, 1 to 1,000 groups. A request is one call at the storage's door: a
@@ -205,7 +205,7 @@ AXES = {"commits": by_commits, "segments": by_segments, "partitions": by_partiti
 
 
 def decades(largest: int) -> Iterator[int]:
-    """Yield 1, 10, 100, … up to ``largest``."""
+    """Yield 1, 10, 100, … up to `largest`."""
     size = 1
     while size <= largest:
         yield size

@@ -59,7 +59,7 @@ class KafkaPeer:
         self._admin.close()
 
     def topic(self, *, passing: bool = True) -> str:
-        """Make a topic of 4 partitions; a passing one goes with the next ``clean``."""
+        """Make a topic of 4 partitions; a passing one goes with the next `clean`."""
         self._number += 1
         name, jvm = f"t{self._number}", self._spark._jvm
         absent = jvm.java.util.Optional
@@ -90,7 +90,7 @@ class KafkaPeer:
         return self._from(self._spark.read, topic, options)
 
     def stream(self, topic: str, options: dict[str, str]) -> DataFrame:
-        """Return a topic as a stream from its start, unless ``options`` say otherwise."""
+        """Return a topic as a stream from its start, unless `options` say otherwise."""
         return self._from(self._spark.readStream, topic, options)
 
     def _from(self, reader: DataFrameReader | DataStreamReader, topic: str, options: dict[str, str]) -> DataFrame:
@@ -100,7 +100,7 @@ class KafkaPeer:
 
 @contextmanager
 def running(spark: SparkSession, home: Path) -> Iterator[KafkaPeer]:
-    """Run a broker that keeps all under ``home``."""
+    """Run a broker that keeps all under `home`."""
     tools = java()
     with prepare(tools, home, _PROPERTIES, _FLAGS).running() as broker:
         peer = KafkaPeer(spark, broker, tools)

@@ -14,10 +14,10 @@ import pyarrow as pa
 from tests.kafka.toolchain import fetched
 
 HERE = Path(__file__).resolve().parent
-#: Spark's Kafka connector and Delta, and Kafka itself: ``make bench-peers`` fetches both.
+#: Spark's Kafka connector and Delta, and Kafka itself: `make bench-peers` fetches both.
 PEERS_POM = HERE / "jars" / "pom.xml"
 KAFKA_POM = HERE.parent / "tests" / "kafka" / "pom.xml"
-#: What ``session.py`` sets for the Spark session of a run.
+#: What `session.py` sets for the Spark session of a run.
 _OF_A_SESSION = ("SPARK_CONF_DIR", "PYSPARK_PYTHON", "QUICK_PYTHON")
 _WRITES = 64 << 20
 _SYNCS = 20
@@ -34,7 +34,7 @@ def environment_without_session() -> dict[str, str]:
 
 
 def commit() -> str:
-    """Return the short commit of the clone, with ``+`` after it if files differ; ``unknown`` outside a clone."""
+    """Return the short commit of the clone, with `+` after it if files differ; `unknown` outside a clone."""
     git = ["git", "-C", str(HERE)]
     try:
         found = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
@@ -45,7 +45,7 @@ def commit() -> str:
 
 
 def describe(work: Path) -> dict[str, object]:
-    """Return the machine: cores, memory, processor, what the disk under ``work`` does, versions."""
+    """Return the machine: cores, memory, processor, what the disk under `work` does, versions."""
     work.mkdir(parents=True, exist_ok=True)
     return {
         "cores": len(os.sched_getaffinity(0)),

@@ -1,7 +1,7 @@
-"""Peak resident memory of a planner, a write task and a read task: ``python benchmarks/memory.py [--sizes 0.1,1,4]``.
+"""Peak resident memory of a planner, a write task and a read task: `python benchmarks/memory.py [--sizes 0.1,1,4]`.
 
 Each runs alone in a process that prints its peak (VmHWM) at its end: megabytes, against the data's size and the number
-of partitions. ``nothing`` is a process that has imported the same and does nothing.
+of partitions. `nothing` is a process that has imported the same and does nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the time of a small micro-batch goes: Spark's ``durationMs``, ours next to a source and sink that do nothing.
+"""Where the time of a small micro-batch goes: Spark's `durationMs`, ours next to a source and sink that do nothing.
 
     python benchmarks/microbatch.py [--batches 30] [--local-checkpoints]
 
@@ -30,7 +30,7 @@ MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBase
 
 
 class NothingSource(DataSource):
-    """Option ``batches``: so many micro-batches of ``ROWS`` records; the sink drops them."""
+    """Option `batches`: so many micro-batches of `ROWS` records; the sink drops them."""
 
     @classmethod
     def name(cls) -> str:
@@ -61,7 +61,7 @@ class NothingWriter(DataSourceStreamArrowWriter):
 
 
 def ours(spark: SparkSession, work: Path, batches: int) -> DataFrame:
-    """Return a stream of a topic with ``ROWS`` records per trigger; the sink's topic is made."""
+    """Return a stream of a topic with `ROWS` records per trigger; the sink's topic is made."""
     log = CommitLog(str(work / "log"))
     for topic in ("from", "to"):
         log.create_topic(topic, partitions=PARTITIONS)

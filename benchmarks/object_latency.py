@@ -3,7 +3,7 @@
     make bench-object-latency          or: python benchmarks/object_latency.py [--seconds N] [--delay-ms N]
 
 A producer sends a record at a time and waits for its acknowledgement, a consumer polls; both on versitygw on this
-machine. With ``--delay-ms`` each request takes so much longer, to stand for a store that is further away. Printed for a
+machine. With `--delay-ms` each request takes so much longer, to stand for a store that is further away. Printed for a
 steady flow, and for records after a silence: send to acknowledged, acknowledged to read, and the reader's requests.
 """
 

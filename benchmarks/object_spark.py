@@ -32,7 +32,7 @@ def measure(bucket: Bucket, data: Path, work: Path, records: int, runs: int) -> 
     """Print a table of ours and Parquet's records a second.
 
     Args:
-        bucket: ``s3://bench``.
+        bucket: `s3://bench`.
         data: the directory where the server keeps that bucket's objects; what runs wrote is removed there.
         work: a directory for the records that are written, and for Spark's messages.
         records: how many.

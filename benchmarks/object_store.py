@@ -6,7 +6,7 @@ One run, on versitygw on this machine: the floor uploads objects of the same siz
 ranges, by the same library in as many threads; then a topic of as many bytes is written (by as many tasks, in batches
 of some MB as Spark hands them over, in one commit) and read by this package, without Spark. The server's share of the
 processor time is printed: where it takes all of it, the ratio says how the server divides its time. Last, Spark writes
-and reads records through the log, and as Parquet through its own S3A (``make bench-peers`` fetches that).
+and reads records through the log, and as Parquet through its own S3A (`make bench-peers` fetches that).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python benchmarks/producers.py [--directory /tmp] [--processes 1,4,16,64] [--seconds 10]
 
-The records are those of ``data.py``: 218 bytes, 4 partitions, lz4. ``contend`` has every process send one record, wait
+The records are those of `data.py`: 218 bytes, 4 partitions, lz4. `contend` has every process send one record, wait
 for its future and send the next: each commit holds as little as it can, so it shows what commits cost each other.
 """
 
@@ -39,7 +39,7 @@ def root(directory: str) -> Iterator[str]:
 
 
 def arrow(directory: str, records: int, rows: int) -> float:
-    """Return records/s of Arrow batches of ``rows`` rows, all of them committed."""
+    """Return records/s of Arrow batches of `rows` rows, all of them committed."""
     batches = events(records, 0).combine_chunks().to_batches(max_chunksize=rows)
     with root(directory) as path, Producer(path) as producer:
         started = time.perf_counter()
@@ -50,7 +50,7 @@ def arrow(directory: str, records: int, rows: int) -> float:
 
 
 def single(directory: str, records: int) -> tuple[float, float]:
-    """Return records/s of ``send`` alone, and until all are committed."""
+    """Return records/s of `send` alone, and until all are committed."""
     table = events(records, 0)
     keys, values = table["key"].to_pylist(), table["value"].to_pylist()
     with root(directory) as path, Producer(path) as producer:

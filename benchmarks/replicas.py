@@ -3,12 +3,12 @@
     python benchmarks/replicas.py [--records 600000] [--runs 3] [--sends 300] [--only sends] [--directory /tmp]
 
 Kafka: replication factor 3, acks=all, min.insync.replicas=2, Spark's own connector with large batches and, for single
-records, confluent-kafka; its brokers don't wait for the disk, unless ``flush.messages=1``. Ours: three roots on this
+records, confluent-kafka; its brokers don't wait for the disk, unless `flush.messages=1`. Ours: three roots on this
 disk, the metadata on a fourth, each write synced at each root. Single records are sent one by one, each when the one
-before is acknowledged; none lingers: librdkafka's ``flush`` sends at once, our ``linger_ms`` is 0. Then 1,000 a
+before is acknowledged; none lingers: librdkafka's `flush` sends at once, our `linger_ms` is 0. Then 1,000 a
 second, whatever is acknowledged: both clients by their defaults, by which records linger for 5 ms. What is timed
 comes after 3,000 sends to each. The floor of one such send is bare puts of as many bytes: one at the metadata's root,
-then one at each of the three, at once. ``make bench-peers`` fetches Kafka and its clients.
+then one at each of the three, at once. `make bench-peers` fetches Kafka and its clients.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _entry_bytes(root: str) -> int:
 
 
 def bare_puts(home: Path, size: int, count: int) -> list[float]:
-    """Return how many ms each of ``count`` takes: a put at one root, then at three others at once, as a send needs."""
+    """Return how many ms each of `count` takes: a put at one root, then at three others at once, as a send needs."""
     roots = []
     for name in ("metadata", *"abc"):
         (home / name / "journal").mkdir(parents=True)
@@ -149,7 +149,7 @@ def bare_puts(home: Path, size: int, count: int) -> list[float]:
 
 
 def _paced(producer: Producer, count: int) -> list[float]:
-    """Return how many ms each of ``count`` records took; see ``confluent_client.paced``."""
+    """Return how many ms each of `count` records took; see `confluent_client.paced`."""
     took, began = list[float](), time.perf_counter()
 
     def acknowledged(sent: float) -> Callable[[object], None]:

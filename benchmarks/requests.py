@@ -2,9 +2,9 @@
 
     .venv/bin/python benchmarks/requests.py
 
-Commits of one second's records each, in memory, counted at the door (``ObjectStorage.requests``): settling and merging
-are in it, as they run inside commits. Not in it: ``maintain`` (a few listings and looks a run; deletes are free), and
-readers, of which an idle one asks once per ``idle_poll_interval_ms``. Then what a member of a group asks that has
+Commits of one second's records each, in memory, counted at the door (`ObjectStorage.requests`): settling and merging
+are in it, as they run inside commits. Not in it: `maintain` (a few listings and looks a run; deletes are free), and
+readers, of which an idle one asks once per `idle_poll_interval_ms`. Then what a member of a group asks that has
 nothing to do, in a minute of real time.
 """
 

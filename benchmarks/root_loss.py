@@ -3,10 +3,10 @@
     python benchmarks/root_loss.py [--topics 1000] [--groups 100] [--how away|hangs] [--by use|sync]
                                    [--directory /tmp]
 
-Three roots with data on this disk, and one that decides. ``away``: the leader's directory is renamed. ``hangs``: what
-is read first there is a FIFO that nobody writes to, so the call waits in the kernel. ``use``: one process writes and
-reads every topic, and commits for every group, which elects each leader on the way. ``sync``: one runs
-``log.replicas.sync()`` first, as ``commitlog replicas sync`` does, which elects them all.
+Three roots with data on this disk, and one that decides. `away`: the leader's directory is renamed. `hangs`: what
+is read first there is a FIFO that nobody writes to, so the call waits in the kernel. `use`: one process writes and
+reads every topic, and commits for every group, which elects each leader on the way. `sync`: one runs
+`log.replicas.sync()` first, as `commitlog replicas sync` does, which elects them all.
 """
 
 from __future__ import annotations

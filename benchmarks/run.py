@@ -1,4 +1,4 @@
-"""``make bench``: what ours does next to its peers and to floors, in one run on one machine.
+"""`make bench`: what ours does next to its peers and to floors, in one run on one machine.
 
     python benchmarks/run.py [--records 4000000] [--runs 3] [--warm-up 8] [--only write,read,…] [--quick] [--keep]
                               [--work DIR]
@@ -6,12 +6,12 @@
 All contenders of a row run in turn in one warm session, page cache warm; a figure is the median of its runs. A ratio is
 ours / peer, of records/s more is better, of all else less. Absolute figures are of this machine only.
 
-Peers: Parquet; floors, which no Python source or sink can beat; and, once ``make bench-peers`` has fetched them, Kafka
-with Spark's connector, confluent-kafka and Delta. Rows by kind are in ``rows/``. ``--quick`` leaves out most rows, and
+Peers: Parquet; floors, which no Python source or sink can beat; and, once `make bench-peers` has fetched them, Kafka
+with Spark's connector, confluent-kafka and Delta. Rows by kind are in `rows/`. `--quick` leaves out most rows, and
 of Kafka all but the tuned one.
 
 Then the main rows are measured again in two further sessions, each with a Java of its own: one that
-``configure_spark`` sets, and one as it comes. The last table has the ratios side by side.
+`configure_spark` sets, and one as it comes. The last table has the ratios side by side.
 """
 
 from __future__ import annotations

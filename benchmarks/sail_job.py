@@ -1,4 +1,4 @@
-"""Reads a topic on a Sail server of its own, once for every line of its input, and answers ``done``.
+"""Reads a topic on a Sail server of its own, once for every line of its input, and answers `done`.
 
 .venv-sail/bin/python benchmarks/sail_job.py ROOT TOPIC
 """

@@ -1,8 +1,8 @@
-"""What limits a topic, and where: ``python benchmarks/scale.py`` prints parts of docs/explanation/figures.md.
+"""What limits a topic, and where: `python benchmarks/scale.py` prints parts of docs/explanation/figures.md.
 
 First the parts, measured here by running the real code: the size of entries, requests, processor time. Then arithmetic
 on them for four kinds of storage, and for 10,000 partitions with 1 PB. Latencies and prices of services are assumptions
-(``STORES``), not measurements.
+(`STORES`), not measurements.
 """
 
 from __future__ import annotations

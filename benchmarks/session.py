@@ -32,17 +32,17 @@ _DELTA = {
 }
 
 
-#: The sessions that rows are measured in: ``as it comes`` sets nothing that makes anything faster, ``configure`` what
-#: ``pyspark_commitlog.configure_spark`` sets, ``configured`` all that spark-conf names for reading and writing fast.
+#: The sessions that rows are measured in: `as it comes` sets nothing that makes anything faster, `configure` what
+#: `pyspark_commitlog.configure_spark` sets, `configured` all that spark-conf names for reading and writing fast.
 AS_IT_COMES, CONFIGURE, CONFIGURED = SESSIONS = ("as it comes", "configure", "configured")
 
 
 def session(
     said: Path, how: str = CONFIGURED, more: Mapping[str, str] | None = None, *, peers: bool = True
 ) -> SparkSession:
-    """Return a new session, one of ``SESSIONS``, whose Java and Python workers write what they log to ``said``.
+    """Return a new session, one of `SESSIONS`, whose Java and Python workers write what they log to `said`.
 
-    ``more``: settings, beside those. ``peers``: with the peers' jars, which are for one PySpark.
+    `more`: settings, beside those. `peers`: with the peers' jars, which are for one PySpark.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])

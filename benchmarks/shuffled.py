@@ -1,8 +1,8 @@
-"""What reads of a wide shuffle's commit take before it is settled: ``python benchmarks/shuffled.py``.
+"""What reads of a wide shuffle's commit take before it is settled: `python benchmarks/shuffled.py`.
 
 A write of T tasks to P partitions leaves T times P extents, of a few records each, and a batch may be read before the
 next commit settles it. Prints processor seconds (Python's and the kernel's, of this process) of a read of all
-partitions, unsettled and settled; ``--each`` opens each partition by a handle of its own, as Spark's tasks do.
+partitions, unsettled and settled; `--each` opens each partition by a handle of its own, as Spark's tasks do.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROWS = 2
 
 
 def wide_commit(root: Path, tasks: int, partitions: int) -> CommitLog:
-    """Make a topic with one commit of so many tasks, each with ``ROWS`` records for every partition."""
+    """Make a topic with one commit of so many tasks, each with `ROWS` records for every partition."""
     log = CommitLog(root)
     with unsynced():
         log.create_topic(TOPIC, partitions, {"retention.ms": -1})
@@ -75,7 +75,7 @@ def row(root: Path, tasks: int, partitions: int, *, each: bool) -> str:
 
 
 def by_spark(root: Path, tasks: int, partitions: int) -> str:
-    """Return the same of reads by Spark, in a session of ``configure_spark``; the first of each kind in brackets."""
+    """Return the same of reads by Spark, in a session of `configure_spark`; the first of each kind in brackets."""
     from pyspark.sql import SparkSession
 
     from pyspark_commitlog import configure_spark

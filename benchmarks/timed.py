@@ -1,6 +1,6 @@
-"""The source and the sink with a clock in them: ``format("timed")`` says what the time of its tasks went to.
+"""The source and the sink with a clock in them: `format("timed")` says what the time of its tasks went to.
 
-Each task and commit appends a line of JSON to a file in the directory that ``COMMITLOG_PARTS`` names: part -> seconds
+Each task and commit appends a line of JSON to a file in the directory that `COMMITLOG_PARTS` names: part -> seconds
 of a core. A part's time is its own: what happens in a part inside it is not counted twice. Settling is not taken apart.
 """
 

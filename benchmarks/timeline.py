@@ -2,8 +2,8 @@
 
     .venv-compat/bin/python benchmarks/timeline.py [batch|stream] [--records 5]
 
-Runs ``cold_job.py`` in a process of its own, on a root of its own, and prints a line per Python process that Spark
-starts: seconds after ``getOrCreate()``. What lies between them is Java's.
+Runs `cold_job.py` in a process of its own, on a root of its own, and prints a line per Python process that Spark
+starts: seconds after `getOrCreate()`. What lies between them is Java's.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _run(kind: str, root: str, checkpoint: str, said: str) -> tuple[float, float
 
 
 def drawn(events: Sequence[dict[str, Any]], zero: float, whole: float) -> Iterator[str]:
-    """Yield a line per process that started after ``zero``, and a bar for it (pure)."""
+    """Yield a line per process that started after `zero`, and a bar for it (pure)."""
     for started in (event for event in events if event["event"] == "start" and event["began"] >= zero - 0.05):
         group = _family(events, started["pid"])
         begin, end = started["began"] - zero, max(event["at"] for event in group) - zero

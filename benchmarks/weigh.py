@@ -1,10 +1,10 @@
-"""What each choice is worth: ``benchmarks/weigh.py [--records 250000] [--rounds 5] [--spark | --disk | --checksum]``.
+"""What each choice is worth: `benchmarks/weigh.py [--records 250000] [--rounds 5] [--spark | --disk | --checksum]`.
 
 Stages a batch of events and reads it back settled, in one thread, without Spark, files in memory: as it is, and with
 one thing changed at a time. All variants run in turn, in one run. Figures are microseconds of a core per record (the
 least of all rounds), so that it matters less what else the machine does, and bytes of segments per record. With
-``--spark`` instead what Spark's own batches cost all processes together, with ``--disk`` what the size of system calls
-does to writing a file, with ``--checksum`` what the checksum of a commit's records costs, by the rows of a batch.
+`--spark` instead what Spark's own batches cost all processes together, with `--disk` what the size of system calls
+does to writing a file, with `--checksum` what the checksum of a commit's records costs, by the rows of a batch.
 """
 
 from __future__ import annotations

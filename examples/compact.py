@@ -4,7 +4,7 @@
         examples/compact.py --root /data/log --topic users
 
 Executors must see the root under the same path. Writers and readers go on meanwhile; smaller topics are compacted by
-``commitlog maintain``.
+`commitlog maintain`.
 """
 
 from __future__ import annotations

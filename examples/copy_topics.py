@@ -3,7 +3,7 @@
     spark-submit $(commitlog spark-conf --submit) \\
         examples/copy_topics.py --source /data/commitlog --destination s3://bucket/commitlog --topics flights
 
-Each task stages a partition; then the driver commits what is there, as ``commitlog copy`` does. Executors must reach
+Each task stages a partition; then the driver commits what is there, as `commitlog copy` does. Executors must reach
 both roots, the bucket with credentials of their environment. Run it again to copy what came since.
 """
 

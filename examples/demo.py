@@ -3,7 +3,7 @@
     make demo            or:  .venv/bin/python examples/demo.py [--root DIR]
     make demo ARGS="--root s3"    the same with the log in a bucket, of an S3 server that the demo starts
 
-1. A streaming query writes the 336,776 departures of 2013 into topic ``flights``, keyed by carrier. It is killed
+1. A streaming query writes the 336,776 departures of 2013 into topic `flights`, keyed by carrier. It is killed
    (SIGKILL, the whole process group) after some months and started again on the same checkpoint.
 2. A streaming query reads the topic from the earliest offset into a delay summary, with a progress bar.
 3. A batch read of the same offset range must give the same table, and the log must hold every flight exactly once.
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def run(root: Path, url: str, total: int) -> bool:
-    """Write and read the topic of a new log at ``url``; return whether all is well."""
+    """Write and read the topic of a new log at `url`; return whether all is well."""
     log = CommitLog(url)
     log.create_topic(TOPIC, partitions=PARTITIONS, config={"retention.ms": -1})
     write_with_a_kill(root, log, url, total)
@@ -170,7 +170,7 @@ def killed(writer: subprocess.Popen[bytes]) -> bool:
 
 
 def start_writer(root: Path, url: str) -> subprocess.Popen[bytes]:
-    """Start ``flights_ingest.py`` in a process group of its own."""
+    """Start `flights_ingest.py` in a process group of its own."""
     command = [sys.executable, str(HERE / "flights_ingest.py"), "--data", str(root / "incoming"), "--topic", TOPIC]
     command += ["--root", url, "--checkpoint", str(root / "checkpoint")]
     with (root / "writer.log").open("ab") as out:
@@ -184,14 +184,14 @@ def written(log: CommitLog) -> int:
 
 @contextmanager
 def bar(total: int) -> Iterator[tuple[Progress, int]]:
-    """Yield a progress bar of ``total`` flights."""
+    """Yield a progress bar of `total` flights."""
     columns = (TextColumn("{task.description:>8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         yield progress, progress.add_task("starting", total=total)
 
 
 def show_topic(log: CommitLog) -> None:
-    """Print what ``describe`` says."""
+    """Print what `describe` says."""
     table = Table(title=f"topic {TOPIC}")
     for name in ("partition", "log start", "high watermark", "segments", "bytes", "not yet settled"):
         table.add_column(name, justify="right")

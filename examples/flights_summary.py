@@ -55,7 +55,7 @@ def summarise_stream(
 ) -> dict[str, Summary]:
     """Return the summaries by carrier and by hour of a stream from earliest to what is there now.
 
-    ``on_rows`` is called from time to time with how many records have been read.
+    `on_rows` is called from time to time with how many records have been read.
     """
     records = (
         spark.readStream.format("commitlog")
@@ -96,14 +96,14 @@ def partial_sums(flights: DataFrame) -> DataFrame:
 
 
 def summarise(sums: DataFrame, by: str) -> Summary:
-    """Return (key, flights, mean delay, longest delay) per carrier or hour, of ``partial_sums``."""
+    """Return (key, flights, mean delay, longest delay) per carrier or hour, of `partial_sums`."""
     mean = sf.round(sf.sum("delay") / sf.sum("departed"), 6)
     table = sums.groupBy(by).agg(sf.sum("flights"), mean, sf.max("longest"))
     return sorted(tuple(row) for row in table.collect())
 
 
 def read_batch(spark: SparkSession, root: str, topic: str, ends: Mapping[str, int]) -> DataFrame:
-    """Return the records of an offset range: from the earliest to ``ends`` (partition -> offset, exclusive)."""
+    """Return the records of an offset range: from the earliest to `ends` (partition -> offset, exclusive)."""
     reader = spark.read.format("commitlog").option("subscribe", topic).option("startingOffsets", "earliest")
     return reader.option("endingOffsets", json.dumps({topic: dict(ends)})).load(root)
 

@@ -3,9 +3,9 @@
     PYSPARK_PYTHON=.venv/bin/python spark-submit --properties-file spark-conf/spark-defaults.conf \\
         examples/flights_totals.py --root /tmp/commitlog --checkpoint /tmp/totals-checkpoint
 
-An aggregation in output mode ``update``: Spark offers that mode to no sink in Python, so ``foreachBatch`` writes each
+An aggregation in output mode `update`: Spark offers that mode to no sink in Python, so `foreachBatch` writes each
 batch's rows. Query id and batch id name the write: a batch that Spark runs again is not written again. The topic is
-compacted: it keeps the newest total of each carrier, which ``view=latest`` reads.
+compacted: it keeps the newest total of each carrier, which `view=latest` reads.
 """
 
 from __future__ import annotations

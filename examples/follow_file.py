@@ -20,7 +20,7 @@ from pyspark_commitlog.errors import CommitLogError, TopicExistsError, WriterFen
 
 
 def main() -> None:
-    """Copy what is there; with ``--follow`` wait for more."""
+    """Copy what is there; with `--follow` wait for more."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--file", type=Path, required=True, help="it only ever grows")
     parser.add_argument("--root", required=True, help="root of the commit log")

@@ -1,4 +1,4 @@
-"""An S3 server on this machine, to try things on: ``python examples/local_s3.py HOST PORT``. It is moto's, in memory.
+"""An S3 server on this machine, to try things on: `python examples/local_s3.py HOST PORT`. It is moto's, in memory.
 
 It takes one request at a time: two conditional puts at once would both find nothing there, and both be taken.
 """

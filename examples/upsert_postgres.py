@@ -6,7 +6,7 @@
         --database "host=localhost dbname=crm user=etl"
 
 A micro-batch and its number go into one transaction, so either both are there or none, and a batch that Spark runs
-again changes nothing. The rows pass through the driver: ``--per-batch`` bounds its memory.
+again changes nothing. The rows pass through the driver: `--per-batch` bounds its memory.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
         examples/upsert_sqlite.py --root /tmp/commitlog --checkpoint /tmp/checkpoint --database /tmp/users.db
 
 A micro-batch and its number go into one transaction, so either both are there or none, and a batch that Spark runs
-again changes nothing. The rows pass through the driver: ``--per-batch`` bounds its memory.
+again changes nothing. The rows pass through the driver: `--per-batch` bounds its memory.
 """
 
 from __future__ import annotations

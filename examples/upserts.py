@@ -1,7 +1,7 @@
 """What the examples of upserts share: the newest record of each key of a micro-batch, and the query that hands it on.
 
-A topic of users, keyed by id: the value is JSON, ``{"name": …, "city": …}``, or null where the user is deleted.
-``docs/how-to/upserts.md`` says what holds, and what to change for tables of your own.
+A topic of users, keyed by id: the value is JSON, `{"name": …, "city": …}`, or null where the user is deleted.
+`docs/how-to/upserts.md` says what holds, and what to change for tables of your own.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def run(
 
 
 def follow(spark: SparkSession, args: argparse.Namespace, upsert: Upsert) -> None:
-    """Hand each micro-batch of the topic to ``upsert``, until all that is there was, or for ever with ``--follow``."""
+    """Hand each micro-batch of the topic to `upsert`, until all that is there was, or for ever with `--follow`."""
     records = (
         spark.readStream.format("commitlog")
         .option("subscribe", args.topic)

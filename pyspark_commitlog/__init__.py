@@ -1,6 +1,6 @@
 """pyspark-commitlog: Kafka's commit log without brokers, for PySpark, on a directory you already have.
 
-Spark imports every top-level module named ``pyspark_*`` when it first looks for a data source, so importing this one
+Spark imports every top-level module named `pyspark_*` when it first looks for a data source, so importing this one
 is light and does not fail: names are loaded when they are first asked for.
 """
 
@@ -105,7 +105,7 @@ if TYPE_CHECKING:
     from pyspark_commitlog.spark.source import DefaultSource
     from pyspark_commitlog.storage.limits import ProcessLimits, set_process_limits
 
-#: The modules of the names that are not in ``api.results``.
+#: The modules of the names that are not in `api.results`.
 _HOMES = {
     "BatchMetadata": "pyspark_commitlog.producer",
     "CommitLog": "pyspark_commitlog.api.commit_log",

@@ -31,9 +31,9 @@ _PREFIX = re.compile(r"[a-zA-Z0-9._-]{0,248}\*")
 
 
 class Operation(StrEnum):
-    """Operation on a topic (Kafka: ``AclOperation``).
+    """Operation on a topic (Kafka: `AclOperation`).
 
-    Each other one implies ``DESCRIBE``, ``ADMIN`` all.
+    Each other one implies `DESCRIBE`, `ADMIN` all.
     """
 
     DESCRIBE = "describe"
@@ -44,14 +44,14 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Rule:
-    """Permission of an operation on a topic, or a prefix with ``*``."""
+    """Permission of an operation on a topic, or a prefix with `*`."""
 
     principal: str
     operation: Operation
     topic: str
 
     def covers(self, principal: str | None, operation: Operation, topic: str) -> bool:
-        """Return whether the rule allows this; ``topic`` may be a prefix."""
+        """Return whether the rule allows this; `topic` may be a prefix."""
         if self.principal not in (principal, ALL) or not _implies(self.operation, operation):
             return False
         return topic.startswith(self.topic[:-1]) if self.topic.endswith(ALL) else topic == self.topic
@@ -72,7 +72,7 @@ class Access:
 
     Args:
         storage: the root; not touched before a call.
-        principal: None for that of ``COMMITLOG_PRINCIPAL``.
+        principal: None for that of `COMMITLOG_PRINCIPAL`.
         changed: called after a change of the rules.
         roots: those that belong together, if several decide.
     """
@@ -114,9 +114,9 @@ class Access:
         """Add a rule; the first must make somebody admin of all topics.
 
         Args:
-            principal: ``*`` for everybody.
-            operation: ``read``, ``write``, or ``admin``: both, and to create, alter and delete the topic.
-            topic: a name, a prefix as in ``orders-*``, or ``*`` for all.
+            principal: `*` for everybody.
+            operation: `read`, `write`, or `admin`: both, and to create, alter and delete the topic.
+            topic: a name, a prefix as in `orders-*`, or `*` for all.
 
         Raises:
             UsageError: a value that is not allowed, or a first rule that would lock everybody out.
@@ -126,14 +126,14 @@ class Access:
         self._change(lambda rules: {*rules, rule})
 
     def add(self, rules: Iterable[Rule]) -> None:
-        """Add rules by one entry; raise as ``allow``."""
+        """Add rules by one entry; raise as `allow`."""
         added = set(rules)
         self._change(lambda before: before | added)
 
     def revoke(self, principal: str, operation: str, topic: str = ALL) -> None:
         """Remove a rule.
 
-        Open clients notice within ``metadata_max_age_ms``, a query at its next batch.
+        Open clients notice within `metadata_max_age_ms`, a query at its next batch.
 
         Raises:
             UsageError: there is no such rule, or it is the last admin's of all topics.

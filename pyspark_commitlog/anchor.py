@@ -1,6 +1,6 @@
 """Rules for skipping looks at an anchor and recognizing own files (pure).
 
-On storage without append every look is a request, and an entry is deleted only once its successor is ``MIN_DELAY_MS``
+On storage without append every look is a request, and an entry is deleted only once its successor is `MIN_DELAY_MS`
 old. For half of that time (the rest allows for clock skew):
 
 * No number after the newest entry seen can have been collected, so a put there counts.
@@ -21,7 +21,7 @@ KEPT_ENTRIES = 2
 #: Seconds for which an observation holds without another look.
 FRESH_SECONDS = MIN_DELAY_MS / 2 / 1000
 
-#: Suffix of the identity in a reply that lacks the file's time, which is a part of it (``FileInfo``).
+#: Suffix of the identity in a reply that lacks the file's time, which is a part of it (`FileInfo`).
 _NO_TIME = "@"
 #: File times may be truncated to whole seconds; a collector adds this to the delay.
 TICK_MS = 1000
@@ -36,7 +36,7 @@ _STEADY_SECONDS = 1800.0
 def stays_ms(delay_ms: int = 0) -> int:
     """Return the minimum lifetime of an entry after its successor's put (pure).
 
-    In ms of storage time; ``delay_ms`` is ``file.delete.delay.ms``, raised to ``MIN_DELAY_MS``.
+    In ms of storage time; `delay_ms` is `file.delete.delay.ms`, raised to `MIN_DELAY_MS`.
     """
     return max(MIN_DELAY_MS, delay_ms) + TICK_MS
 
@@ -70,7 +70,7 @@ class Reference:
     at_most_ms: int
 
     def at_most(self, ended: Moment) -> int | None:
-        """Return the latest file time of a put that ended at ``ended``.
+        """Return the latest file time of a put that ended at `ended`.
 
         None if the reference is too old. A stopped monotonic clock makes it too low, which costs a listing.
         """
@@ -116,7 +116,7 @@ class OwnPut:
         return in_time and self.is_file_at_once(found)
 
     def is_file_at_once(self, found: FileInfo) -> bool:
-        """Like ``is_file``, if the file was certainly not collected in between."""
+        """Like `is_file`, if the file was certainly not collected in between."""
         reply = self.reply.identity
         return found.identity in (reply, f"{reply}{found.modified_ms}" if reply.endswith(_NO_TIME) else reply)
 

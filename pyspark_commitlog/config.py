@@ -1,6 +1,6 @@
 """Topic configs, with Kafka's names, units and defaults if Kafka has them.
 
-Values are stored as the user's text and parsed by ``TopicConfig``. Built-in defaults live here only; a root may
+Values are stored as the user's text and parsed by `TopicConfig`. Built-in defaults live here only; a root may
 override them.
 """
 
@@ -18,7 +18,7 @@ HOUR_MS = 3_600_000
 DAY_MS = 86_400_000
 #: Codecs of frames.
 COMPRESSIONS = ("none", "lz4", "zstd")
-#: The value of ``compression.type`` that lets the writer choose.
+#: The value of `compression.type` that lets the writer choose.
 PRODUCERS = "producer"
 FLAG = ("false", "true")
 #: Config at creation: the number of roots that hold the topic (Kafka).
@@ -53,7 +53,7 @@ class Key:
     doc: str = ""
 
     def check(self, value: object) -> str:
-        """Return ``value`` as the text to store.
+        """Return `value` as the text to store.
 
         Raises:
             ConfigError: the value is not allowed.
@@ -265,7 +265,7 @@ KEYS: dict[str, Key] = _keys(
 
 
 #: Kafka's broker-wide names of each topic config, in order of precedence, with their unit in units of the topic config
-#: (Kafka: ``ServerTopicConfigSynonyms``). The topic config's own name takes precedence over all of them.
+#: (Kafka: `ServerTopicConfigSynonyms`). The topic config's own name takes precedence over all of them.
 BROKER_NAMES: dict[str, dict[str, int]] = {
     "max.message.bytes": {"message.max.bytes": 1},
     "message.timestamp.type": {"log.message.timestamp.type": 1},
@@ -291,12 +291,12 @@ BROKER_NAMES: dict[str, dict[str, int]] = {
 }
 
 
-#: Interval of ``maintain`` in ms: a default of the root that no topic has (Kafka: of the broker).
+#: Interval of `maintain` in ms: a default of the root that no topic has (Kafka: of the broker).
 CHECK_INTERVAL = Key("log.retention.check.interval.ms", "300000", 1)
 
 
 def check_interval_ms(defaults: Mapping[str, str]) -> int:
-    """Return the interval of ``maintain`` under these root defaults, in ms (pure)."""
+    """Return the interval of `maintain` under these root defaults, in ms (pure)."""
     return int(defaults.get(CHECK_INTERVAL.name, CHECK_INTERVAL.default))
 
 
@@ -321,7 +321,7 @@ _LEAST_WITHOUT_APPEND = {"file.delete.delay.ms": MIN_DELAY_MS, "staged.retention
 
 
 def check_together(config: Mapping[str, str], *, appends: bool) -> None:
-    """Refuse configs that contradict each other or storage (Kafka: ``LogConfig.validateValues``).
+    """Refuse configs that contradict each other or storage (Kafka: `LogConfig.validateValues`).
 
     Args:
         config: the configs that are set.
@@ -407,14 +407,14 @@ class TopicConfig:
         return float(self._read(name))
 
     def has_policy(self, policy: str) -> bool:
-        """Return whether ``cleanup.policy`` includes ``delete`` or ``compact``."""
+        """Return whether `cleanup.policy` includes `delete` or `compact`."""
         return policy in _listed(self._read("cleanup.policy"))
 
     @property
     def max_segment_ms(self) -> int:
-        """Age in ms at which a segment rolls (``LogConfig.maxSegmentMs``).
+        """Age in ms at which a segment rolls (`LogConfig.maxSegmentMs`).
 
-        With ``compact`` it is limited by ``max.compaction.lag.ms``: only sealed segments are compacted.
+        With `compact` it is limited by `max.compaction.lag.ms`: only sealed segments are compacted.
         """
         limit = self.number("segment.ms")
         return min(limit, self.number("max.compaction.lag.ms")) if self.has_policy("compact") else limit
@@ -422,7 +422,7 @@ class TopicConfig:
     def codec(self, writer: str | None = None) -> str:
         """Return the compression: the topic's, else the writer's, else the default.
 
-        Kafka: ``BrokerCompressionType.targetCompression``.
+        Kafka: `BrokerCompressionType.targetCompression`.
         """
         own = self.stored.get("compression.type", PRODUCERS)
         return (writer or KEYS["compression.type"].default) if own == PRODUCERS else own

@@ -94,7 +94,7 @@ class CommitFailedError(ConflictError):
 
 
 class FencedInstanceIdError(ConflictError):
-    """Another process joined the group with the same ``group_instance_id`` (KIP-345)."""
+    """Another process joined the group with the same `group_instance_id` (KIP-345)."""
 
 
 class NonEmptyGroupError(ConflictError):
@@ -112,7 +112,7 @@ class OffsetOutOfRangeError(CommitLogError, LookupError):
 class LogTruncationError(OffsetOutOfRangeError):
     """A position's records are gone after a restore or unclean election.
 
-    Kafka: ``LogTruncationException``.
+    Kafka: `LogTruncationException`.
     """
 
 
@@ -121,9 +121,9 @@ class OutcomeUnknownError(CommitLogError):
 
 
 class NotEnoughReplicasAfterAppendError(OutcomeUnknownError):
-    """A commit with acks=all was decided below ``min.insync.replicas``.
+    """A commit with acks=all was decided below `min.insync.replicas`.
 
-    It may be lost with those roots; retry with the same writer id (Kafka: ``NotEnoughReplicasAfterAppendException``).
+    It may be lost with those roots; retry with the same writer id (Kafka: `NotEnoughReplicasAfterAppendException`).
     """
 
 
@@ -132,11 +132,11 @@ class NotSentError(CommitLogError):
 
 
 class BufferExhaustedError(NotSentError, TimeoutError):
-    """A producer's buffer was full for ``max_block_ms`` (Kafka: ``BufferExhaustedException``)."""
+    """A producer's buffer was full for `max_block_ms` (Kafka: `BufferExhaustedException`)."""
 
 
 class DeliveryTimeoutError(NotSentError, TimeoutError):
-    """A record was not committed within ``delivery_timeout_ms`` (Kafka: ``TimeoutException``)."""
+    """A record was not committed within `delivery_timeout_ms` (Kafka: `TimeoutException`)."""
 
 
 class ProducerClosedError(NotSentError):
@@ -173,19 +173,19 @@ class SyncFailedError(StorageError):
 class NotEnoughReplicasError(StorageError):
     """Too few roots are in sync or hold chunks: bring them back.
 
-    Nothing was written. Kafka: ``NotEnoughReplicasException``.
+    Nothing was written. Kafka: `NotEnoughReplicasException`.
     """
 
 
 class NotLeaderError(StorageError):
     """The leader's root is gone or lacks chunks: bring it back.
 
-    No other root may lead. Kafka: ``NotLeaderOrFollowerException``.
+    No other root may lead. Kafka: `NotLeaderOrFollowerException`.
     """
 
 
 class ReplicaNotAvailableError(StorageError):
-    """A root does not answer or is behind (Kafka: ``ReplicaNotAvailableException``)."""
+    """A root does not answer or is behind (Kafka: `ReplicaNotAvailableException`)."""
 
 
 class RootNotAvailableError(StorageError):
@@ -212,9 +212,9 @@ class CorruptionError(CommitLogError):
 
 
 class KafkaStorageError(CorruptionError):
-    """A commit is refused because of damaged partitions (Kafka: ``KAFKA_STORAGE_ERROR``).
+    """A commit is refused because of damaged partitions (Kafka: `KAFKA_STORAGE_ERROR`).
 
-    Restore the files from a copy and run ``maintain``, or give them up with ``void``.
+    Restore the files from a copy and run `maintain`, or give them up with `void`.
 
     Attributes:
         partitions: Damaged partition -> the damage.
@@ -245,7 +245,7 @@ def fault_of(error: Exception, what: str) -> str:
 def combine_errors(failures: Sequence[Exception], what: str) -> Exception:
     """Combine failures into one error of the first one's class.
 
-    A single failure is returned as it is; if one is no ``CommitLogError``, an ``ExceptionGroup`` named ``what`` holds
+    A single failure is returned as it is; if one is no `CommitLogError`, an `ExceptionGroup` named `what` holds
     all.
     """
     if len(failures) == 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-#: The forms that ``parse_instant`` takes, for error messages.
+#: The forms that `parse_instant` takes, for error messages.
 FORMS = (
     "milliseconds since 1970, a time as 2026-01-31 or 2026-01-31T12:00+01:00 (else UTC), -1h, now, today or yesterday"
 )
@@ -36,7 +36,7 @@ def parse_instant(text: str, now_ms: int) -> int:
     """Return a point in time, in ms since 1970.
 
     Args:
-        text: one of ``FORMS``; days are UTC.
+        text: one of `FORMS`; days are UTC.
         now_ms: the present, in ms since 1970.
 
     Raises:

@@ -47,10 +47,10 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets ``start`` (inclusive) to ``end`` (exclusive) of one partition of one topic id (rule R8).
+    """Offsets `start` (inclusive) to `end` (exclusive) of one partition of one topic id (rule R8).
 
-    ``planned``: the entry of the topic that they were planned under (``Lineage.position``); empty where nobody knows.
-    ``anchors``: where a task goes on in the topic's journals without listing them (``TopicLog.anchors``).
+    `planned`: the entry of the topic that they were planned under (`Lineage.position`); empty where nobody knows.
+    `anchors`: where a task goes on in the topic's journals without listing them (`TopicLog.anchors`).
     """
 
     topic: str
@@ -64,11 +64,11 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record, as ``Topic.read`` returns it (Kafka: ``ConsumerRecord``).
+    """One record, as `Topic.read` returns it (Kafka: `ConsumerRecord`).
 
-    ``timestamp_us`` is exact, in microseconds since 1970; ``timestamp`` is Kafka's, in milliseconds.
-    ``timestamp_type`` is 0 for CreateTime, the producer's clock, and 1 for LogAppendTime. A key or a value may be
-    None. ``headers`` are pairs of name and value, in order; a name may come twice.
+    `timestamp_us` is exact, in microseconds since 1970; `timestamp` is Kafka's, in milliseconds.
+    `timestamp_type` is 0 for CreateTime, the producer's clock, and 1 for LogAppendTime. A key or a value may be
+    None. `headers` are pairs of name and value, in order; a name may come twice.
     """
 
     topic: str
@@ -97,12 +97,12 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """One row of ``Topic.describe``.
+    """One row of `Topic.describe`.
 
-    ``high_watermark`` is the first offset that readers may not see, ``log_end_offset`` the one that the next record
+    `high_watermark` is the first offset that readers may not see, `log_end_offset` the one that the next record
     gets; they differ where a topic has replicas, and not all in sync have learned the last records.
-    ``segments`` and ``size_bytes`` speak of the segmented log; ``unsettled`` counts the records that are
-    committed and readable but still lie in chunks or journal entries, and ``unsettled_bytes`` about their bytes: the
+    `segments` and `size_bytes` speak of the segmented log; `unsettled` counts the records that are
+    committed and readable but still lie in chunks or journal entries, and `unsettled_bytes` about their bytes: the
     partition's share, by records, of what the topic has there.
     """
 
@@ -120,8 +120,8 @@ class PartitionDescription:
 class Backlog:
     """What waits to be settled: journal entries, their bytes, and the age (ms) of the oldest.
 
-    Of more than 64 entries the bytes are estimated. ``age_ms`` that only grows says that nobody settles: no writer, no
-    ``maintain``, or a process that holds the lock and does not go on (``Maintained.busy``).
+    Of more than 64 entries the bytes are estimated. `age_ms` that only grows says that nobody settles: no writer, no
+    `maintain`, or a process that holds the lock and does not go on (`Maintained.busy`).
     """
 
     entries: int = 0
@@ -136,7 +136,7 @@ NOTHING_WAITS = Backlog()
 class RootDescription:
     """One of the roots that belong together.
 
-    ``fault`` says why it does not answer; None where it does. ``leads`` has the topics that it leads.
+    `fault` says why it does not answer; None where it does. `leads` has the topics that it leads.
     """
 
     root_id: str
@@ -151,10 +151,10 @@ class RootDescription:
 class ReplicaDescription:
     """One replica of a topic.
 
-    ``role`` is "leader", "in sync", "joining" or "out of sync". Per partition: the log end offset (LEO), and the high
-    watermark that its readers see. ``entries_behind`` counts the entries of the topic that it has not learned,
-    ``bytes_behind`` about their bytes, ``ms_behind`` how long ago the first of them was decided. All of these are None
-    where it does not answer, which ``fault`` explains; ms and bytes too where the first entries are removed already.
+    `role` is "leader", "in sync", "joining" or "out of sync". Per partition: the log end offset (LEO), and the high
+    watermark that its readers see. `entries_behind` counts the entries of the topic that it has not learned,
+    `bytes_behind` about their bytes, `ms_behind` how long ago the first of them was decided. All of these are None
+    where it does not answer, which `fault` explains; ms and bytes too where the first entries are removed already.
     """
 
     root_id: str
@@ -172,9 +172,9 @@ class ReplicaDescription:
 class ReplicationDescription:
     """On which roots a topic lives. Its partitions share one leader and one ISR.
 
-    ``leader``, ``isr`` and ``joining`` are root ids. ``metadata`` has the roots that decide, with ``fault`` where one
-    does not answer: what is said here is then what the replicas that answer have learned. ``elected_ms``: when
-    the leader was elected, in ms since 1970 by its storage's clock, -1 where nobody was; ``elected_why`` says why.
+    `leader`, `isr` and `joining` are root ids. `metadata` has the roots that decide, with `fault` where one
+    does not answer: what is said here is then what the replicas that answer have learned. `elected_ms`: when
+    the leader was elected, in ms since 1970 by its storage's clock, -1 where nobody was; `elected_why` says why.
     """
 
     leader: str
@@ -189,7 +189,7 @@ class ReplicationDescription:
 
     @property
     def is_under_replicated(self) -> bool:
-        """Return whether fewer replicas are in sync than there are (Kafka: ``UnderReplicatedPartitions``)."""
+        """Return whether fewer replicas are in sync than there are (Kafka: `UnderReplicatedPartitions`)."""
         return len(self.isr) < len(self.replicas)
 
     @property
@@ -200,11 +200,11 @@ class ReplicationDescription:
 
 @dataclass(frozen=True, slots=True)
 class Replicated:
-    """What ``Replicas.sync`` did for a topic; roots by their ids.
+    """What `Replicas.sync` did for a topic; roots by their ids.
 
-    ``leader`` and ``isr`` are what they are now. ``elected``: it became leader now, as the former one did not answer.
-    ``joined`` are in sync again, ``shrunk`` no more. ``failed`` has the replicas that lack something yet, and why.
-    ``hw_raised``: readers see more than before.
+    `leader` and `isr` are what they are now. `elected`: it became leader now, as the former one did not answer.
+    `joined` are in sync again, `shrunk` no more. `failed` has the replicas that lack something yet, and why.
+    `hw_raised`: readers see more than before.
     """
 
     topic: str
@@ -219,14 +219,14 @@ class Replicated:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What ``Replicas.recover`` finds of a topic (or of a ``group NAME``), or has done; roots by their ids.
+    """What `Replicas.recover` finds of a topic (or of a `group NAME`), or has done; roots by their ids.
 
-    ``root-wide defaults`` and ``access rules`` are named where no root has them whole, with a ``fault``.
+    `root-wide defaults` and `access rules` are named where no root has them whole, with a `fault`.
 
-    ``ends``: the number of the newest entry that each root has learned. ``root``: the one whose journal is taken, the
-    longest. ``in_sync``: it was in sync, by what it has learned. ``gone``: the offsets whose records it has not:
-    (partition, start, end). ``fault``: why nothing can be taken. ``done``: it goes on at the new metadata root already.
-    ``failed``: roots that have not learned it yet, or where something of it is damaged, and why.
+    `ends`: the number of the newest entry that each root has learned. `root`: the one whose journal is taken, the
+    longest. `in_sync`: it was in sync, by what it has learned. `gone`: the offsets whose records it has not:
+    (partition, start, end). `fault`: why nothing can be taken. `done`: it goes on at the new metadata root already.
+    `failed`: roots that have not learned it yet, or where something of it is damaged, and why.
     """
 
     topic: str
@@ -241,11 +241,11 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What ``Topic.repair`` did to a topic at one root.
+    """What `Topic.repair` did to a topic at one root.
 
-    ``root``: its directory or URL. ``files``: entries, tables and chunks below it that were fetched from other roots.
-    ``ranges``: offsets whose frames were, (partition, start, end). ``left``: what is damaged still, and why.
-    ``away``: other roots that do not answer, and why: they may have it.
+    `root`: its directory or URL. `files`: entries, tables and chunks below it that were fetched from other roots.
+    `ranges`: offsets whose frames were, (partition, start, end). `left`: what is damaged still, and why.
+    `away`: other roots that do not answer, and why: they may have it.
     """
 
     topic: str
@@ -258,12 +258,12 @@ class Repaired:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """What ``Topic.describe`` answers; printed as ``commitlog topics describe`` prints it.
+    """What `Topic.describe` answers; printed as `commitlog topics describe` prints it.
 
-    ``config`` has every config, ``overrides`` the names of those that are set for the topic or the root. ``damaged``
-    maps partitions that can't be settled to what is damaged: commits to them are refused. ``since_maintained_ms``: how
-    long ago ``maintain`` last ran; the first settling counts as a run; None where nothing was settled yet.
-    ``unsafe_single_writer``: the root was made so that one process alone may write. ``replication``: the roots that the
+    `config` has every config, `overrides` the names of those that are set for the topic or the root. `damaged`
+    maps partitions that can't be settled to what is damaged: commits to them are refused. `since_maintained_ms`: how
+    long ago `maintain` last ran; the first settling counts as a run; None where nothing was settled yet.
+    `unsafe_single_writer`: the root was made so that one process alone may write. `replication`: the roots that the
     topic lives on; None where that is one root alone.
     """
 
@@ -293,7 +293,7 @@ def silent(what: str, done: int, total: int) -> None:
 
 
 class Watched:
-    """A ``Progress`` that remembers what it raised: that ends all the work, other failures only what needs them."""
+    """A `Progress` that remembers what it raised: that ends all the work, other failures only what needs them."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

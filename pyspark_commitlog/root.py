@@ -1,6 +1,6 @@
-"""``Root``: an opened root and the handles of its topics and groups, for the layers that stand on it.
+"""`Root`: an opened root and the handles of its topics and groups, for the layers that stand on it.
 
-``CommitLog`` is the API on top of it. Clients and the Spark source and sink use ``Root``, which imports faster.
+`CommitLog` is the API on top of it. Clients and the Spark source and sink use `Root`, which imports faster.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Root:
     """A root of topics. Opening it touches nothing.
 
     Args:
-        root: a directory, or a URL: ``s3://``, ``gs://``, ``az://``, ``abfs://``, ``file://``; several of them, with
+        root: a directory, or a URL: `s3://`, `gs://`, `az://`, `abfs://`, `file://`; several of them, with
             commas, where they belong together: the first that answers is taken.
         storage_options: for a URL, under the names of fsspec's filesystems (docs/how-to/object-stores.md).
-        principal: the one that asks, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
+        principal: the one that asks, where the root has access rules; None for what `COMMITLOG_PRINCIPAL` says.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Root:
         )
 
     def check_store(self) -> None:
-        """Refuse to write to a store that takes two puts of one name; see ``storage.race``."""
+        """Refuse to write to a store that takes two puts of one name; see `storage.race`."""
         if self._storage.client and not self._unsafe:
             from pyspark_commitlog.storage.race import check_store
 
@@ -269,7 +269,7 @@ class Root:
         return [name for name in self._storage.names(paths.TOPICS) if self._has_entries(name)]
 
     def unseen_topics(self, names: Collection[str]) -> list[str]:
-        """Return the topics not among ``names``, sorted: this principal, or user, may not read them.
+        """Return the topics not among `names`, sorted: this principal, or user, may not read them.
 
         Raises:
             RootNotFoundError: there is no root here.

@@ -20,7 +20,7 @@ def make_root(root: Root, *, unsafe: bool = False, replicated: bool = False) -> 
     Args:
         root: the root, opened.
         unsafe: make it even if the store is not known to keep the log safe from two concurrent writers.
-        replicated: it is one of several (``CommitLog.create``).
+        replicated: it is one of several (`CommitLog.create`).
 
     Raises:
         UnsupportedError: a root of another format version is there, or the store is not safe.
@@ -50,7 +50,7 @@ def make_root(root: Root, *, unsafe: bool = False, replicated: bool = False) -> 
 
 
 def make_replicated_root(storage: Storage) -> None:
-    """Make a root that is one of several; raises as ``make_root``."""
+    """Make a root that is one of several; raises as `make_root`."""
     make_root(Root.on(storage), replicated=True)
 
 
@@ -64,7 +64,7 @@ def become_replicated(root: Root) -> None:
 
 
 def _put_marker(storage: Storage, marker: bytes) -> None:
-    """Put a root's marker until one is there, at most ``_MARKER_TRIES`` times."""
+    """Put a root's marker until one is there, at most `_MARKER_TRIES` times."""
     for _ in range(_MARKER_TRIES):
         try:
             storage.put_if_absent(paths.ROOT_MARKER, marker)

@@ -17,7 +17,7 @@ _HEAD = "PARTITION LOG-START-OFFSET HIGH-WATERMARK LOG-END-OFFSET SEGMENTS BYTES
 
 
 def visible(text: str) -> str:
-    r"""Return text with control characters escaped (``\x1b``), for terminals."""
+    r"""Return text with control characters escaped (`\x1b`), for terminals."""
     if text.isprintable():
         return text
     return "".join(
@@ -26,7 +26,7 @@ def visible(text: str) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
-    """Yield lines of aligned columns; ``-`` for None."""
+    """Yield lines of aligned columns; `-` for None."""
     texts = [head, *([("-" if cell is None else visible(str(cell))) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     for text in texts:
@@ -46,7 +46,7 @@ def did_you_mean(similar: str | None) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """Return a number with its noun: ``1 record``, ``2 records``."""
+    """Return a number with its noun: `1 record`, `2 records`."""
     if number == 1:
         return f"1 {what}"
     return f"{number:,} {what[:-1]}ies" if what.endswith("y") else f"{number:,} {what}s"
@@ -70,9 +70,9 @@ def maintained_line(age_ms: int) -> str:
 
 
 def topic_lines(topic: TopicDescription, *, all_configs: bool = False) -> Iterator[str]:
-    """Yield lines like ``kafka-topics --describe``: a head, and a row per partition.
+    """Yield lines like `kafka-topics --describe`: a head, and a row per partition.
 
-    ``all_configs``: also configs at their default (``kafka-configs --describe --all``).
+    `all_configs`: also configs at their default (`kafka-configs --describe --all`).
     """
     shown = topic.config if all_configs else {name: topic.config[name] for name in topic.overrides}
     config = ",".join(f"{name}={value}" for name, value in sorted(shown.items()))

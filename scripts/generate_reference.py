@@ -116,14 +116,14 @@ def leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
 
 
 def parameters(command: Any) -> list[tuple[str, str]]:
-    """Return the name of each parameter, and its line of ``-h``."""
+    """Return the name of each parameter, and its line of `-h`."""
     context = typer.Context(command)
     shown = [each for each in command.params if not each.name.endswith("_completion")]
     return [(f"`{parameter_name(each)}`", escaped(each.get_help_record(context)[1])) for each in shown]
 
 
 def parameter_name(parameter: Any) -> str:
-    """Return an option's names, or an argument's in a usage line: ``ROOT``, ``[TOPIC…]`` (pure)."""
+    """Return an option's names, or an argument's in a usage line: `ROOT`, `[TOPIC…]` (pure)."""
     if parameter.param_type_name == "option":
         return " ".join([", ".join(parameter.opts), *filter(None, [parameter.metavar])])
     name = (parameter.metavar or parameter.name.upper()).removesuffix("...") + "…" * (parameter.nargs < 0)

@@ -4,9 +4,9 @@
     .venv/bin/python scripts/measure_code.py --check       # as `make check`: no figure may be worse than the document's
     .venv/bin/python scripts/measure_code.py --docs        # rewrite the document's table, unless a figure is worse
 
-Complexity is one more than the decisions: branches, loops, ``except``, ``assert``, ``and``, ``or``, comprehensions and
+Complexity is one more than the decisions: branches, loops, `except`, `assert`, `and`, `or`, comprehensions and
 their conditions. A room is a directory of the package. A name occurs twice if two classes, or two files other than
-``__init__.py``, have it. Lines are duplicates if ``WINDOW`` of them in a row stand in another place too; imports,
+`__init__.py`, have it. Lines are duplicates if `WINDOW` of them in a row stand in another place too; imports,
 comments, docstrings and blank lines do not count. Lines of code are those but for comments, docstrings and blank ones.
 """
 

@@ -17,7 +17,7 @@ pytest.register_assert_rewrite(
     "tests.support", "tests.model.cases", "tests.spark.killed_job", "pyspark_commitlog.testing"
 )
 
-#: Seconds of tests that are marked so; others have ``timeout`` of pyproject.toml.
+#: Seconds of tests that are marked so; others have `timeout` of pyproject.toml.
 _LONG = {"nightly": 7200, "external": 1800}
 
 
@@ -39,7 +39,7 @@ def world(tmp_path: Path) -> World:
 
 @pytest.fixture(scope="session")
 def moto_bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
-    """A bucket in a server that lives as long as the run; a test's root is below the name of its ``tmp_path``."""
+    """A bucket in a server that lives as long as the run; a test's root is below the name of its `tmp_path`."""
     from tests.support.buckets import bucket_in_moto
 
     with bucket_in_moto(tmp_path_factory.mktemp("moto")) as bucket:

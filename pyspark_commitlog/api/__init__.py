@@ -1,1 +1,1 @@
-"""What users call from Python besides ``Producer`` and ``Consumer``: a root, its topics, replicas and maintenance."""
+"""What users call from Python besides `Producer` and `Consumer`: a root, its topics, replicas and maintenance."""

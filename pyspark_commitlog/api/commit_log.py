@@ -1,4 +1,4 @@
-"""``CommitLog``: a root and its topics, for Python code, notebooks and jobs. No Spark needed."""
+"""`CommitLog`: a root and its topics, for Python code, notebooks and jobs. No Spark needed."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class CommitLog:
     """A root of topics, and all that can be done with it but produce and consume. Opening it touches nothing.
 
     Args:
-        root: a directory, or a URL: ``s3://``, ``gs://``, ``az://``, ``abfs://``, ``file://``; several of them, with
+        root: a directory, or a URL: `s3://`, `gs://`, `az://`, `abfs://`, `file://`; several of them, with
             commas, if they belong together: the first that answers is used.
         storage_options: for a URL, under the names of fsspec's filesystems (docs/how-to/object-stores.md).
-        principal: the one that asks, if the root has access rules; None: the value of ``COMMITLOG_PRINCIPAL``.
+        principal: the one that asks, if the root has access rules; None: the value of `COMMITLOG_PRINCIPAL`.
 
     Attributes:
         root: the opened root, for the layers below this API.
@@ -75,9 +75,9 @@ class CommitLog:
 
         Args:
             replicas: directories or URLs, 1 to 16, each on a disk, machine or bucket of its own.
-            metadata: the roots that decide each topic's next entry: one of ``replicas``, or a small directory anywhere
+            metadata: the roots that decide each topic's next entry: one of `replicas`, or a small directory anywhere
                 else, or three or five of these, which decide by majority. Without them nothing can be written. By
-                default the first of ``replicas``.
+                default the first of `replicas`.
             storage_options: for those that are URLs.
 
         Returns:
@@ -117,9 +117,9 @@ class CommitLog:
         """Create a topic, and the root if it is the first.
 
         Args:
-            name: 1 to 249 of ``a-z A-Z 0-9 . _ -``.
+            name: 1 to 249 of `a-z A-Z 0-9 . _ -`.
             partitions: 1 to 10,000; it can grow later, never shrink.
-            config: Kafka's topic configs, and ours (docs/reference/topic-configs.md); ``unsafe.single.writer`` is for
+            config: Kafka's topic configs, and ours (docs/reference/topic-configs.md); `unsafe.single.writer` is for
                 the root that is made (docs/how-to/object-stores.md).
             if_not_exists: do nothing if the topic exists, whatever its partitions and configs.
 
@@ -130,7 +130,7 @@ class CommitLog:
             UsageError, ConfigError: nothing was made.
             UnsupportedError: the store takes two puts of one name; nothing was made.
             TopicExistsError: the topic exists.
-            ReplicaNotAvailableError: fewer roots answer than ``replication.factor``, or none; nothing was made. A topic
+            ReplicaNotAvailableError: fewer roots answer than `replication.factor`, or none; nothing was made. A topic
                 that is made again where it was does not ask them.
         """
         try:
@@ -187,7 +187,7 @@ class CommitLog:
         return Replicas(self.root)
 
     def maintain(self, *, progress: Progress = silent) -> tuple[Maintained, ...]:
-        """Maintain all topics, as ``Topic.maintain``, and all groups, as ``Groups.maintain``.
+        """Maintain all topics, as `Topic.maintain`, and all groups, as `Groups.maintain`.
 
         Args:
             progress: is called with the step; it may raise to end the work there, which leaves all in order.
@@ -207,7 +207,7 @@ class CommitLog:
             progress: is called with the bytes of segments that were looked at; it may raise to end the work there.
 
         Returns:
-            The faults of what belongs to no topic, and a report of each topic (``topics``).
+            The faults of what belongs to no topic, and a report of each topic (`topics`).
 
         Raises:
             RootNotFoundError: there is no root here.

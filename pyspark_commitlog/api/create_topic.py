@@ -32,7 +32,7 @@ from pyspark_commitlog.storage import Storage
 
 
 def create_topic(root: Root, name: str, partitions: int, config: Mapping[str, object]) -> None:
-    """Create a topic, and the root if it is the first; see ``CommitLog.create_topic``."""
+    """Create a topic, and the root if it is the first; see `CommitLog.create_topic`."""
     paths.check_topic_name(name)
     partitions = partition_count(partitions)
     config = dict(config)

@@ -1,4 +1,4 @@
-"""``Maintenance``: rounds over a root's topics and groups, for the API, the command line and services."""
+"""`Maintenance`: rounds over a root's topics and groups, for the API, the command line and services."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyspark_commitlog.root import Root
 
 
 class Maintenance:
-    """Maintains topics and groups; remembers between rounds which replicas lag (``replicas``)."""
+    """Maintains topics and groups; remembers between rounds which replicas lag (`replicas`)."""
 
     def __init__(self, root: Root) -> None:
         self.root = root
@@ -36,7 +36,7 @@ class Maintenance:
                 self.replicas.catch_up()
 
     def maintain(self, name: str, progress: Progress) -> Maintained:
-        """Maintain a topic; raises as ``Topic.maintain``. ``replicas.catch_up`` goes on with roots that lag."""
+        """Maintain a topic; raises as `Topic.maintain`. `replicas.catch_up` goes on with roots that lag."""
         lags = self.replicas.sync_first(name)
         self._drop_void_records(name)
         try:
@@ -50,7 +50,7 @@ class Maintenance:
             self.replicas.set_lagging(name, lags)  # not before: what copies it elsewhere needs the lock, and the files
 
     def maintain_all(self, progress: Watched) -> tuple[Maintained, ...]:
-        """Maintain all topics and groups; raises as ``CommitLog.maintain``."""
+        """Maintain all topics and groups; raises as `CommitLog.maintain`."""
         done, failed, names = [], list[Exception](), self.root.every_name()
         self.replicas.replace_leaders(names)
         for name in names:

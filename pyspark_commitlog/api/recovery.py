@@ -32,7 +32,7 @@ from pyspark_commitlog.root_marker import make_replicated_root
 
 
 def recover(root: Root, metadata: str, lost: Sequence[str], *, execute: bool) -> tuple[Recovered, ...]:
-    """Go on without a metadata root that is lost for good; see ``Replicas.recover``."""
+    """Go on without a metadata root that is lost for good; see `Replicas.recover`."""
     root.check()
     root.check_replicated()
     root.local_access.check(Operation.ADMIN, ALL)

@@ -24,7 +24,7 @@ from pyspark_commitlog.storage import Storage
 
 
 def repair(root: Root, name: str) -> Repaired:
-    """Repair a topic at a root; see ``Topic.repair``."""
+    """Repair a topic at a root; see `Topic.repair`."""
     root.check()
     root.check_replicated()
     root.local_access.check(Operation.ADMIN, name)
@@ -76,7 +76,7 @@ def _repair(storage: Storage, name: str, *, segments: bool = True) -> Repaired:
 def _repair_named(
     topic: TopicLog, places: Places, others: Sequence[Replica], away: list[str], *, segments: bool
 ) -> tuple[MendedFiles, MendedSegments]:
-    """Repair what the entries of a root name; add to ``away`` who may have what is left."""
+    """Repair what the entries of a root name; add to `away` who may have what is left."""
     head = topic.journal.head()
     if head is None:
         raise unknown_topic(topic.storage, topic.name)
@@ -114,7 +114,7 @@ def _holding(topic: TopicLog, head: Stored, others: Sequence[Replica]) -> list[T
 def _take_settled(
     topic: TopicLog, holding: Sequence[TopicLog], has: Callable[[Storage], bool]
 ) -> tuple[MendedSegments, list[str]]:
-    """Have a root hold in segments what one has settled that ``has`` it, as far as it has learned that; or say why not.
+    """Have a root hold in segments what one has settled that `has` it, as far as it has learned that; or say why not.
 
     The interleavings: this root settles meanwhile, or another process copies (the one that publishes later gives up);
     it is killed before it publishes (nothing names what was written). Its readers look again, as after any settling.
@@ -151,7 +151,7 @@ def _moved(before: SettleState, after: SettleState) -> MendedSegments:
 
 
 def drop_void_records(storage: Storage, name: str) -> MendedSegments:
-    """Drop what was made void after a root had settled it; see ``mend_segments``.
+    """Drop what was made void after a root had settled it; see `mend_segments`.
 
     Compaction waits for it, since a void record supersedes none.
 

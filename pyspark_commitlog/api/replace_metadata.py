@@ -21,7 +21,7 @@ from pyspark_commitlog.root_marker import make_replicated_root
 
 
 def replace_metadata(root: Root, old: str, new: str) -> None:
-    """Replace a metadata root; see ``Replicas.replace_metadata``."""
+    """Replace a metadata root; see `Replicas.replace_metadata`."""
     root.check()
     root.check_replicated()
     root.local_access.check(Operation.ADMIN, ALL)

@@ -1,4 +1,4 @@
-"""``ReplicaSync``: has the replicas of topics and groups learn what is decided, in rounds, and catch up."""
+"""`ReplicaSync`: has the replicas of topics and groups learn what is decided, in rounds, and catch up."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ Ended: TypeAlias = Outcome | CommitLogError | OSError
 class ReplicaSync:
     """Syncs the replicas of a root's topics, groups and settings; remembers between rounds which roots lag.
 
-    Threads may share it: one gives topics turns while another is in ``catch_up``.
+    Threads may share it: one gives topics turns while another is in `catch_up`.
     """
 
     def __init__(self, root: Root) -> None:
         self._root = root
         #: Per topic: the roots that lagged at its last turn, and how many entries each lacks.
         self._lagging = dict[str, dict[str, int]]()
-        #: The topics that ``catch_up`` is at, and those of them whose segments it copies.
+        #: The topics that `catch_up` is at, and those of them whose segments it copies.
         self._catching, self._copying = set[str](), set[str]()
 
     def sync(self, name: str) -> Replicated:
-        """Sync a topic's replicas, and wait for roots that lag; raises as ``Replicas.sync``."""
+        """Sync a topic's replicas, and wait for roots that lag; raises as `Replicas.sync`."""
         return _replicated(name, replicate(order_of(self._root, name), TopicSegments(name)))
 
     def take_turn(self, name: str) -> Replicated:
-        """Give a topic one turn of 10 s; ``catch_up`` goes on with it if a root lags. Raises as ``Replicas.sync``."""
+        """Give a topic one turn of 10 s; `catch_up` goes on with it if a root lags. Raises as `Replicas.sync`."""
         return _replicated(name, self._turn(name, order_of(self._root, name)))
 
     def _turn(self, name: str, order: Order) -> Outcome:
@@ -68,11 +68,11 @@ class ReplicaSync:
         return done
 
     def sync_all(self, *, catch_up: bool = True) -> tuple[Replicated, ...]:
-        """Sync all topics, groups and settings, four at a time; raises as ``Replicas.sync``.
+        """Sync all topics, groups and settings, four at a time; raises as `Replicas.sync`.
 
         Args:
             catch_up: repeat until no root lags, or others write as fast as it learns; False: one turn each, and the
-                caller calls ``catch_up``.
+                caller calls `catch_up`.
         """
         self._root.check()
         self._root.check_replicated()
@@ -125,7 +125,7 @@ class ReplicaSync:
 
         Four topics at a time and a minute per lagging root, repeated until none lags, or others write as fast as it
         learns. A root that lacks entries which are collected everywhere gets segments first, without a time limit.
-        Failures are logged. Another thread may give topics turns meanwhile; it asks ``sync_if_copying`` first.
+        Failures are logged. Another thread may give topics turns meanwhile; it asks `sync_if_copying` first.
 
         Args:
             stopped: is asked after each entry, and before each frame, whether to leave the rest.
@@ -151,7 +151,7 @@ class ReplicaSync:
             of_each(catch_up_topic, sorted(self._lagging))
 
     def sync_if_copying(self, name: str) -> bool:
-        """Sync a topic whose segments ``catch_up`` copies in another thread; return whether it does.
+        """Sync a topic whose segments `catch_up` copies in another thread; return whether it does.
 
         Such a topic is not maintained before that ends: this process changes nothing of what it copies.
         """
@@ -181,7 +181,7 @@ class ReplicaSync:
         """Sync a topic before it is maintained; failures of single replicas are logged.
 
         Returns:
-            The roots that still lag, for ``set_lagging`` after the maintenance; empty if the root stands alone.
+            The roots that still lag, for `set_lagging` after the maintenance; empty if the root stands alone.
         """
         self._root.check()
         if not self._root.is_replicated:
@@ -192,7 +192,7 @@ class ReplicaSync:
         return replicate_first(order, learns=name not in self._catching)
 
     def set_lagging(self, name: str, lags: dict[str, int]) -> None:
-        """Have ``catch_up`` go on with these roots: entries that each lacks, by root id."""
+        """Have `catch_up` go on with these roots: entries that each lacks, by root id."""
         if lags:
             self._lagging[name] = lags
 
@@ -227,7 +227,7 @@ def group_names(root: Root) -> list[str]:
 
 
 def set_replication_factor(root: Root, name: str, factor: int) -> Replicated:
-    """Change how many roots hold a topic; see ``Topic.set_replication_factor``."""
+    """Change how many roots hold a topic; see `Topic.set_replication_factor`."""
     order = order_of(root, name)
     newest = order.places.newest()
     TopicLog(root.storage, name).newest_at(newest, None)  # raises if it is deleted

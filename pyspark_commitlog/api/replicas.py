@@ -1,4 +1,4 @@
-"""``Replicas``: the roots that belong together, and the replicas of their topics, as ``CommitLog.replicas``."""
+"""`Replicas`: the roots that belong together, and the replicas of their topics, as `CommitLog.replicas`."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Replicas:
                 that it lacks are lost for good, also acknowledged and read ones; their offsets stay a gap.
 
         Returns:
-            The id of the leader; if ``to`` led already, nothing was changed.
+            The id of the leader; if `to` led already, nothing was changed.
 
         Raises:
             UnknownTopicError: there is no such topic.
@@ -135,7 +135,7 @@ class Replicas:
 
         All replicas learn what is decided, those that answer again rejoin the ISR, the high watermark is stated, and a
         leader that does not answer is replaced. Safe at any time, from any process, twice at once. Nothing is settled
-        or removed: ``maintain`` does that, at each root. Without a name also consumer groups, and defaults and access
+        or removed: `maintain` does that, at each root. Without a name also consumer groups, and defaults and access
         rules, which are copied to all roots; four topics, or groups, at a time. A root that lags far delays no other
         topic: each has a turn of 10 s, then those that lag have a minute, and so on until none lags, or others write as
         fast as it learns. A replacement of a metadata root that was cut off is finished.
@@ -188,7 +188,7 @@ class Replicas:
             The roots that belong together.
 
         Raises:
-            UsageError: one root decides alone, ``old`` is none of those that do, or ``new`` is not empty; nothing was
+            UsageError: one root decides alone, `old` is none of those that do, or `new` is not empty; nothing was
                 changed.
             ReplicaNotAvailableError: too few of the other metadata roots answer, or the new one could not learn all;
                 run it again.
@@ -200,9 +200,9 @@ class Replicas:
     def add(self, roots: Sequence[str]) -> tuple[RootDescription, ...]:
         """Have new roots belong together with this one, which may have stood alone: then it decides from now on.
 
-        Its topics stay where they are until ``set_replication_factor`` gives them replicas; its consumer groups, access
+        Its topics stay where they are until `set_replication_factor` gives them replicas; its consumer groups, access
         rules and defaults are copied at once. Readers and writers go on. What was cut off is finished when it is run
-        again, or by ``replicate`` or ``maintain``.
+        again, or by `replicate` or `maintain`.
 
         Args:
             roots: directories or URLs of empty places, each on a disk, machine or bucket of its own.
@@ -243,7 +243,7 @@ class Replicas:
             The roots that belong together then.
 
         Raises:
-            UsageError: one is none of them, decides, or holds the only replica of something; or ``to`` is one of them.
+            UsageError: one is none of them, decides, or holds the only replica of something; or `to` is one of them.
             NotLeaderError: nobody else in sync can lead; what was done by then stays, and it can be run again.
             ReplicaNotAvailableError: a root that gets a replica has not caught up: run it again.
         """

@@ -1,4 +1,4 @@
-"""The values that methods of ``CommitLog`` and what it hands out return, gathered from the rooms that make them."""
+"""The values that methods of `CommitLog` and what it hands out return, gathered from the rooms that make them."""
 
 from __future__ import annotations
 

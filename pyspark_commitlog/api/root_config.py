@@ -1,4 +1,4 @@
-"""``RootConfig``: root-wide defaults of topic configs."""
+"""`RootConfig`: root-wide defaults of topic configs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark_commitlog.root import Root
 
 
 class RootConfig:
-    """Root-wide defaults of topic configs (Kafka: cluster-wide broker configs), as ``CommitLog.config``."""
+    """Root-wide defaults of topic configs (Kafka: cluster-wide broker configs), as `CommitLog.config`."""
 
     def __init__(self, root: Root) -> None:
         self._root = root
@@ -35,8 +35,8 @@ class RootConfig:
         A topic's own config wins over a default of the root, and that over the built-in one.
 
         Args:
-            config: Kafka's broker-wide names (``log.retention.hours``, ``log.segment.bytes``, …) and those of topic
-                configs; ``None`` as a value removes a default.
+            config: Kafka's broker-wide names (`log.retention.hours`, `log.segment.bytes`, …) and those of topic
+                configs; `None` as a value removes a default.
 
         Raises:
             RootNotFoundError: there is no root here.

@@ -1,4 +1,4 @@
-"""``Topic``: what can be done with one topic but produce to it, or consume it record by record."""
+"""`Topic`: what can be done with one topic but produce to it, or consume it record by record."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class Topic:
-    """A topic of a root, by its name; it need not exist. ``CommitLog.topic`` and ``create_topic`` return it.
+    """A topic of a root, by its name; it need not exist. `CommitLog.topic` and `create_topic` return it.
 
     Every method looks at the root's newest state; the object holds none of it.
     """
@@ -122,7 +122,7 @@ class Topic:
 
         Raises:
             UnknownTopicError: there is no such topic.
-            UsageError: a partition that does not exist, or ``max_records`` below 1.
+            UsageError: a partition that does not exist, or `max_records` below 1.
             OffsetOutOfRangeError: an offset below the log start offset or above the high watermark.
             CorruptionError: stored bytes are damaged.
         """
@@ -142,11 +142,11 @@ class Topic:
             start: partition -> first offset, or a time (with a zone): the first record that is not before it. None,
                 and partitions left out: the log start offset.
             end: where to end, before that offset or time. None, and partitions left out: the high watermark.
-            view: ``latest`` for the newest record of each key, without those whose value is null; not with ``start``.
+            view: `latest` for the newest record of each key, without those whose value is null; not with `start`.
 
         Returns:
             key binary, value binary, topic string, partition int32, offset int64, timestamp timestamp[us, UTC],
-            timestampType int32, headers list<struct<key string, value binary>>; by partition and, without ``view``,
+            timestampType int32, headers list<struct<key string, value binary>>; by partition and, without `view`,
             by offset.
 
         Raises:
@@ -160,7 +160,7 @@ class Topic:
         return read_table(self._log(), columns, start, end, view)
 
     def offsets_for_times(self, times: Mapping[int, int]) -> dict[int, OffsetAndTimestamp | None]:
-        """Return, per partition, the first record that is not before a timestamp (Kafka: ``offsetsForTimes``).
+        """Return, per partition, the first record that is not before a timestamp (Kafka: `offsetsForTimes`).
 
         Args:
             times: partition -> milliseconds since the epoch.
@@ -178,7 +178,7 @@ class Topic:
         return {partition: find_time(topic, state.topic_id, partition, at) for partition, at in times.items()}
 
     def max_timestamps(self, partitions: Iterable[int] | None = None) -> dict[int, OffsetAndTimestamp | None]:
-        """Return, per partition, the record with the largest timestamp (Kafka: ``OffsetSpec.maxTimestamp``, KIP-734).
+        """Return, per partition, the record with the largest timestamp (Kafka: `OffsetSpec.maxTimestamp`, KIP-734).
 
         Args:
             partitions: their numbers; None for all.
@@ -197,7 +197,7 @@ class Topic:
         return {partition: find_max_timestamp(topic, state.topic_id, partition) for partition in chosen}
 
     def alter(self, config: Mapping[str, object]) -> None:
-        """Change configs; ``None`` as a value takes a config back to the root's default or the built-in one.
+        """Change configs; `None` as a value takes a config back to the root's default or the built-in one.
 
         Raises:
             ConfigError: nothing was changed.
@@ -215,10 +215,10 @@ class Topic:
         self._alter(change)
 
     def add_partitions(self, total: int) -> None:
-        """Grow to ``total`` partitions. Keys hash to other partitions from then on, as in Kafka.
+        """Grow to `total` partitions. Keys hash to other partitions from then on, as in Kafka.
 
         Raises:
-            UsageError: ``total`` is not above the present number.
+            UsageError: `total` is not above the present number.
         """
         total = partition_count(total)
 
@@ -254,7 +254,7 @@ class Topic:
             factor: on how many roots, 1 or more.
 
         Returns:
-            As ``Replicas.sync``: ``failed`` has the roots that have not caught up yet.
+            As `Replicas.sync`: `failed` has the roots that have not caught up yet.
 
         Raises:
             UnknownTopicError: there is no such topic.
@@ -271,7 +271,7 @@ class Topic:
 
         Args:
             offsets: partition -> the first offset that stays; -1 for the high watermark, which deletes all that is
-                there now. ``maintain`` frees the disk.
+                there now. `maintain` frees the disk.
 
         Returns:
             The log start offset of each partition that was given.
@@ -285,7 +285,7 @@ class Topic:
         return {partition: starts[partition] for partition in offsets}
 
     def delete(self) -> None:
-        """Delete the topic. Running readers and writers get ``TopicChangedError``; ``maintain`` removes its files.
+        """Delete the topic. Running readers and writers get `TopicChangedError`; `maintain` removes its files.
 
         Raises:
             UnknownTopicError: there is no such topic.
@@ -307,7 +307,7 @@ class Topic:
     def maintain(self, *, progress: Progress = silent) -> Maintained:
         """Settle, retain, rebuild damaged indexes, compact, sweep, collect, and remove former incarnations.
 
-        A topic with replicas is synced first (``Replicas.sync``) and maintained at this root; a root that lags far
+        A topic with replicas is synced first (`Replicas.sync`) and maintained at this root; a root that lags far
         learns for 10 s then, and goes on when that is done. Safe beside writers and readers, and twice at once. Of a
         deleted topic only former incarnations are removed. Damaged bytes stop what needs them, not the rest: the error
         comes when all is done that can be.
@@ -318,7 +318,7 @@ class Topic:
         Raises:
             UnknownTopicError: there is no such topic.
             CorruptionError: stored bytes are damaged; names each fault.
-            ExceptionGroup: several steps or partitions failed, not all by a ``CommitLogError``; what does not need them
+            ExceptionGroup: several steps or partitions failed, not all by a `CommitLogError`; what does not need them
                 was done.
         """
         maintenance, seen = Maintenance(self._root), watched(progress)
@@ -343,7 +343,7 @@ class Topic:
         frames are written again. Safe beside readers and writers; settling waits meanwhile. Reads all segments.
 
         Returns:
-            What was fetched, and what no other root has: ``void`` gives that up.
+            What was fetched, and what no other root has: `void` gives that up.
 
         Raises:
             UsageError: the root stands alone.
@@ -362,14 +362,14 @@ class Topic:
     ) -> tuple[VoidedRange, ...]:
         """Give up, for ever, records whose segment, chunk or journal entry is lost or damaged.
 
-        Readers skip their offsets, and the partition goes on. Readable records stay, unless ``force`` is set. Without
-        ``ranges`` all segments are read; settling waits meanwhile. Of a topic with replicas what other roots have is
-        fetched first (``repair``), unless ``force`` is set: what none has is given up at all of them.
+        Readers skip their offsets, and the partition goes on. Readable records stay, unless `force` is set. Without
+        `ranges` all segments are read; settling waits meanwhile. Of a topic with replicas what other roots have is
+        fetched first (`repair`), unless `force` is set: what none has is given up at all of them.
 
         Args:
             ranges: partition -> (first offset, offset after the last); None for all that can't be read. A range must
                 not end inside what can only be given up whole: a frame, or all that a lost file holds.
-            force: give up everything in ``ranges``.
+            force: give up everything in `ranges`.
             dry_run: change nothing.
 
         Returns:

@@ -1,6 +1,6 @@
-"""The commands of ``commitlog``: what they take, what they print, how they end.
+"""The commands of `commitlog`: what they take, what they print, how they end.
 
-Exit codes: 0 all is well, 1 something is wrong with a topic or the root, 2 the command line is (``shared.exit_code``).
+Exit codes: 0 all is well, 1 something is wrong with a topic or the root, 2 the command line is (`shared.exit_code`).
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def maintain(
 
 
 def _pause(log: CommitLog, every: float | None) -> float:
-    """Return how long to wait for the next round, seconds; without ``every`` the root's default, asked each time."""
+    """Return how long to wait for the next round, seconds; without `every` the root's default, asked each time."""
     if every is not None:
         return every
     given: Mapping[str, str] = {}
@@ -189,7 +189,7 @@ class _StoppedError(Exception):
 
 
 class _MaintainRound:
-    """One round over topics and groups: ``code`` is the highest exit code of what failed."""
+    """One round over topics and groups: `code` is the highest exit code of what failed."""
 
     def __init__(self, maintenance: Maintenance, stop: threading.Event, *, as_json: bool) -> None:
         self._maintenance, self._stop, self._as_json = maintenance, stop, as_json

@@ -13,7 +13,7 @@ class CatchingUp:
     """Background catch-up of lagging roots by at most one thread.
 
     Args:
-        catch_up: what ``CommitLog.catch_up`` does; it ends soon when ``stop`` is set, and raises nothing.
+        catch_up: what `CommitLog.catch_up` does; it ends soon when `stop` is set, and raises nothing.
         stop: is set at the end of the block, and by signals before.
     """
 

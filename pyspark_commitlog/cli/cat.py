@@ -1,4 +1,4 @@
-"""``commitlog cat``: records to the standard output, with the flags of ``kcat -C``."""
+"""`commitlog cat`: records to the standard output, with the flags of `kcat -C`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``commitlog copy``: topics from one root to another."""
+"""`commitlog copy`: topics from one root to another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``commitlog groups …``: what ``kafka-consumer-groups`` shows and does, with its columns and flags.
+"""`commitlog groups …`: what `kafka-consumer-groups` shows and does, with its columns and flags.
 
 Exit codes as of the other commands: 1 something is wrong with a group or the root, 2 the command line is.
 """
@@ -199,7 +199,7 @@ def target_fault(given: Mapping[str, object]) -> str:
 
 
 def _partitions(topics: list[str] | None) -> dict[str, list[int]] | list[str] | None:
-    """Return the topics of ``--topic``, with partitions if one names some."""
+    """Return the topics of `--topic`, with partitions if one names some."""
     if topics is None or not any(":" in topic for topic in topics):
         return topics
     partitions: dict[str, list[int]] = {}
@@ -213,7 +213,7 @@ def _partitions(topics: list[str] | None) -> dict[str, list[int]] | list[str] | 
 
 
 def chosen_partitions(topics: list[str] | None) -> dict[str, list[int] | None] | None:
-    """Return topic -> partitions of what ``--topic`` names, None for all of a topic; None where none is named."""
+    """Return topic -> partitions of what `--topic` names, None for all of a topic; None where none is named."""
     chosen = _partitions(topics)
     if chosen is None or isinstance(chosen, dict):
         return None if chosen is None else dict(chosen)

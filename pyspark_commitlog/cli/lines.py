@@ -1,4 +1,4 @@
-"""Lines of bytes as records for ``commitlog produce`` (pure)."""
+"""Lines of bytes as records for `commitlog produce` (pure)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NAMES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """How a line is read, see ``commitlog produce``. ``partition`` and ``headers``: of a record without its own."""
+    """How a line is read, see `commitlog produce`. `partition` and `headers`: of a record without its own."""
 
     key_separator: bytes | None
     null: bool
@@ -50,7 +50,7 @@ class _Row:
     timestamp_ms: int | None = None
 
 
-#: Characters of JSON at most for a byte of a record, and beside the record. ``cat -J`` writes six for a byte that is
+#: Characters of JSON at most for a byte of a record, and beside the record. `cat -J` writes six for a byte that is
 #: escaped, some 20 for a header of a byte or two, and says where the record was.
 _JSON_PER_BYTE = 16
 _JSON_BESIDE = 2**20
@@ -69,7 +69,7 @@ def longest_line(record: int, form: LineFormat) -> int:
 class LineSplitter:
     """Lines of bytes that come in pieces: each byte is looked at once, however long its line is.
 
-    ``rest`` is what came of a line that has no end yet.
+    `rest` is what came of a line that has no end yet.
     """
 
     def __init__(self, end: bytes) -> None:
@@ -87,7 +87,7 @@ class LineSplitter:
 
 
 def parse_headers(given: Sequence[str]) -> tuple[_Header, ...]:
-    """Return the headers of ``name=value``, given several times; ``name`` alone has no value.
+    """Return the headers of `name=value`, given several times; `name` alone has no value.
 
     Raises:
         UsageError: one has no name.

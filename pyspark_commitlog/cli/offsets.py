@@ -1,4 +1,4 @@
-"""``commitlog offsets`` and ``delete-records``: what ``kafka-get-offsets`` and ``kafka-delete-records`` do."""
+"""`commitlog offsets` and `delete-records`: what `kafka-get-offsets` and `kafka-delete-records` do."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def offsets(
 
 
 def parse_time(text: str) -> int | str:
-    """Return milliseconds since the epoch, or ``earliest``, ``latest`` or ``max-timestamp`` (``OffsetSpec``).
+    """Return milliseconds since the epoch, or `earliest`, `latest` or `max-timestamp` (`OffsetSpec`).
 
     Raises:
         UsageError: it is none of them.

@@ -1,4 +1,4 @@
-"""The CSV lines that ``groups reset --export`` prints and ``--from-file`` takes, as those of Kafka's tool (pure)."""
+"""The CSV lines that `groups reset --export` prints and `--from-file` takes, as those of Kafka's tool (pure)."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def root_lines(roots: Sequence[RootDescription]) -> Iterator[str]:
 
 
 def recovered_lines(found: Sequence[Recovered], *, execute: bool) -> Iterator[str]:
-    """Yield what ``replicas recover`` finds of each topic and group, or has done."""
+    """Yield what `replicas recover` finds of each topic and group, or has done."""
     for each in found:
         ends = ", ".join(f"{root} has entry {number}" for root, number in each.ends.items())
         if each.fault is not None:
@@ -166,13 +166,13 @@ def fault_lines(report: TopicReport) -> Iterator[str]:
 
 
 def dumped_line(row: Mapping[str, Any]) -> str:
-    """Return a row of a file in the form of Kafka's ``DumpLogSegments``: ``baseOffset: 0 lastOffset: 9``."""
+    """Return a row of a file in the form of Kafka's `DumpLogSegments`: `baseOffset: 0 lastOffset: 9`."""
     cells = {name: cell if isinstance(cell, str) else json.dumps(cell) for name, cell in row.items()}
     return "  ".join(f"{name}: {cell}" for name, cell in cells.items())
 
 
 def described_lines(groups: Sequence[GroupDescription]) -> Iterator[str]:
-    """Yield a table of all partitions of groups, with the columns of ``kafka-consumer-groups``.
+    """Yield a table of all partitions of groups, with the columns of `kafka-consumer-groups`.
 
     The columns of members are empty for partitions that no member has. The lag of a partition of which nothing was
     committed counts from its log start offset.
@@ -189,7 +189,7 @@ def described_lines(groups: Sequence[GroupDescription]) -> Iterator[str]:
 
 
 def member_lines(groups: Sequence[GroupDescription]) -> Iterator[str]:
-    """Yield a table of all members of groups, with the columns of ``kafka-consumer-groups --members --verbose``."""
+    """Yield a table of all members of groups, with the columns of `kafka-consumer-groups --members --verbose`."""
     rows = [
         (
             group.group,
@@ -208,7 +208,7 @@ def member_lines(groups: Sequence[GroupDescription]) -> Iterator[str]:
 
 
 def _assignment(partitions: Sequence[TopicPartition]) -> str | None:
-    """Return partitions as Kafka's tool does: ``flights(0,2), orders(1)``."""
+    """Return partitions as Kafka's tool does: `flights(0,2), orders(1)`."""
     numbers: dict[str, list[str]] = {}
     for place in partitions:
         numbers.setdefault(place.topic, []).append(str(place.partition))
@@ -216,7 +216,7 @@ def _assignment(partitions: Sequence[TopicPartition]) -> str | None:
 
 
 def state_lines(groups: Sequence[GroupDescription]) -> Iterator[str]:
-    """Yield a table of groups, with the columns of ``kafka-consumer-groups --state``; there is no coordinator."""
+    """Yield a table of groups, with the columns of `kafka-consumer-groups --state`; there is no coordinator."""
     rows = [(group.group, None, group.protocol, group.state, len(group.members)) for group in groups]
     yield from table(["GROUP", "COORDINATOR", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"], rows)
 

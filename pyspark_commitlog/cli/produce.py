@@ -1,4 +1,4 @@
-"""``commitlog produce``: lines of the standard input, or Parquet files, as records; with the flags of ``kcat -P``."""
+"""`commitlog produce`: lines of the standard input, or Parquet files, as records; with the flags of `kcat -P`."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ class _Signals:
 
 
 def _line_batches(form: LineFormat, end: bytes, stop: _Signals, longest: Callable[[int], int]) -> _Batches:
-    """Yield the records of the standard input, each ended by ``end``; the last one need not be.
+    """Yield the records of the standard input, each ended by `end`; the last one need not be.
 
     Args:
         form: how a line is read.

@@ -1,4 +1,4 @@
-"""Output of ``commitlog cat``: kcat's ``-f`` and ``-J``, from Arrow (pure).
+"""Output of `commitlog cat`: kcat's `-f` and `-J`, from Arrow (pure).
 
 A format is rendered column by column, with no step of Python per record but for headers.
 """
@@ -29,7 +29,7 @@ _BINARY = pa.binary()
 
 
 def parse_format(text: str) -> list[Part]:
-    """Return the parts of a format: ``%s %S %R %k %K %t %p %o %T %h``, ``%%``, and escapes.
+    """Return the parts of a format: `%s %S %R %k %K %t %p %o %T %h`, `%%`, and escapes.
 
     Raises:
         UsageError: names the token, and those there are.
@@ -50,7 +50,7 @@ def columns_of(parts: Sequence[Part]) -> set[str]:
 
 
 def render(batch: pa.RecordBatch, parts: Sequence[Part], null: bytes) -> memoryview:
-    """Return the bytes of a format for every record, one after the other; ``null`` stands for what is null."""
+    """Return the bytes of a format for every record, one after the other; `null` stands for what is null."""
     pieces = [_piece(batch, part, null) if isinstance(part, str) else pa.scalar(part, _BINARY) for part in parts]
     if not any(isinstance(piece, pa.Array) for piece in pieces):
         return memoryview(b"".join(part for part in parts if isinstance(part, bytes)) * batch.num_rows)
@@ -97,9 +97,9 @@ def _header(header: Mapping[str, Any]) -> bytes:
 
 
 def render_json(batch: pa.RecordBatch) -> bytes:
-    """Return a line of JSON for every record, as kcat's ``-J``; what is not UTF-8 goes into ``…_base64``, beside null.
+    """Return a line of JSON for every record, as kcat's `-J`; what is not UTF-8 goes into `…_base64`, beside null.
 
-    Headers are a list of names and values by turns; a value that is not UTF-8 is ``{"base64": …}``.
+    Headers are a list of names and values by turns; a value that is not UTF-8 is `{"base64": …}`.
     """
     batch = batch.set_column(
         batch.schema.get_field_index("timestamp"), "timestamp", _milliseconds(batch.column("timestamp"))

@@ -1,4 +1,4 @@
-"""``commitlog replicas``: roots that belong together."""
+"""`commitlog replicas`: roots that belong together."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ def _round(
     catch_up: bool,
     ended_by: tuple[type[CommitLogError], ...] = (),
 ) -> int:
-    """Replicate once; return the exit code. What is in ``ended_by`` is raised, all else that fails is reported."""
+    """Replicate once; return the exit code. What is in `ended_by` is raised, all else that fails is reported."""
     try:
         done: Iterable[Replicated]
         if topic is None:

@@ -36,7 +36,7 @@ _asking: ContextVar[str | None] = ContextVar("asking", default=None)
 
 
 def ask_as(principal: str | None) -> None:
-    """Set the command's principal; None: as ``COMMITLOG_PRINCIPAL`` says."""
+    """Set the command's principal; None: as `COMMITLOG_PRINCIPAL` says."""
     _asking.set(principal)
 
 
@@ -65,7 +65,7 @@ def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_group(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of groups that begin so, as ``complete_topic``."""
+    """Return the names of groups that begin so, as `complete_topic`."""
     try:
         log = _root_of(context)
         return [name for name in log.groups.list() if name.startswith(incomplete)] if log else []
@@ -159,7 +159,7 @@ def exit_code(error: CommitLogError) -> int:
 def complain_of(error: Exception, what: str = "") -> int:
     """Say what failed, and of what, each of several failures in a line of its own; return the exit code.
 
-    The traceback of what is no error of ours is logged, for ``--verbose``.
+    The traceback of what is no error of ours is logged, for `--verbose`.
     """
     if isinstance(error, ExceptionGroup):
         return max(complain_of(failure, what) for failure in error.exceptions)
@@ -175,7 +175,7 @@ def complain_of(error: Exception, what: str = "") -> int:
 class EachAlone:
     """Calls for topics or groups, one by one; a failure stops no other.
 
-    ``code`` is the highest exit code of what failed.
+    `code` is the highest exit code of what failed.
 
     Args:
         named: whether the command line names them; else they were listed, and one that is gone was deleted since.
@@ -244,10 +244,10 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def parse_config(pairs: list[str] | None) -> dict[str, object]:
-    """Return the configs of ``--config name=value``, given several times.
+    """Return the configs of `--config name=value`, given several times.
 
     Raises:
-        UsageError: one has no ``=``.
+        UsageError: one has no `=`.
     """
     config: dict[str, object] = {}
     for pair in pairs or ():
@@ -259,7 +259,7 @@ def parse_config(pairs: list[str] | None) -> dict[str, object]:
 
 
 def parse_partitions(pairs: list[str], what: str) -> dict[int, int]:
-    """Return partition -> number of ``0:25``, given several times.
+    """Return partition -> number of `0:25`, given several times.
 
     Raises:
         UsageError: one is not two numbers.
@@ -275,7 +275,7 @@ def parse_partitions(pairs: list[str], what: str) -> dict[int, int]:
 
 
 def instant_of(option: str, text: str, also: str = "") -> int:
-    """Return the point in time that an option gives, in milliseconds since 1970 (``instants.parse_instant``).
+    """Return the point in time that an option gives, in milliseconds since 1970 (`instants.parse_instant`).
 
     Args:
         option: for errors.
@@ -295,7 +295,7 @@ _ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"\\": b"\\"}
 
 
 def unescape(text: str, what: str) -> bytes:
-    r"""Return a text as UTF-8, ``\n``, ``\r``, ``\t``, ``\\`` and ``\xHH`` as the bytes they stand for (pure).
+    r"""Return a text as UTF-8, `\n`, `\r`, `\t`, `\\` and `\xHH` as the bytes they stand for (pure).
 
     Raises:
         UsageError: another escape.
@@ -313,7 +313,7 @@ def unescape(text: str, what: str) -> bytes:
 
 
 class SignalledError(BaseException):
-    """SIGINT or SIGTERM came: what is under way ends here. Like ``KeyboardInterrupt``, no error of the program."""
+    """SIGINT or SIGTERM came: what is under way ends here. Like `KeyboardInterrupt`, no error of the program."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -322,7 +322,7 @@ class SignalledError(BaseException):
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Raise ``SignalledError`` in the block when SIGINT or SIGTERM comes; a second one ends the process at once."""
+    """Raise `SignalledError` in the block when SIGINT or SIGTERM comes; a second one ends the process at once."""
     numbers = (signal.SIGINT, signal.SIGTERM)
 
     def end(number: int, _: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""Where ``commitlog cat`` starts and stops: kcat's ``-o``."""
+"""Where `commitlog cat` starts and stops: kcat's `-o`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _NAMES = ("beginning", "end", "stored")
 
 @dataclass(frozen=True, slots=True)
 class StartAndStop:
-    """Start and stop of ``-o``: a name, an offset, or times in ms.
+    """Start and stop of `-o`: a name, an offset, or times in ms.
 
-    The offset counts from the end if ``back``. ``since`` is the time to start at, ``until`` the time to stop before.
+    The offset counts from the end if `back`. `since` is the time to start at, `until` the time to stop before.
     """
 
     name: str | None = None
@@ -30,7 +30,7 @@ class StartAndStop:
         Args:
             low: the log start offset.
             high: the high watermark.
-            at_since: the offset of the first record that is not before ``since``; None where all are.
+            at_since: the offset of the first record that is not before `since`; None where all are.
         """
         if self.since is not None:
             return high if at_since is None else at_since
@@ -46,7 +46,7 @@ class StartAndStop:
 
 
 def parse_start_and_stop(given: Sequence[str]) -> StartAndStop:
-    """Return the start and stop of ``-o``; ``s@`` and ``e@`` go together.
+    """Return the start and stop of `-o`; `s@` and `e@` go together.
 
     Raises:
         UsageError: it is none of kcat's forms, or two that exclude each other.
@@ -82,7 +82,7 @@ def _start(text: str) -> StartAndStop:
 
 
 def parse_partitions(text: str | None) -> list[int] | None:
-    """Return the partitions of ``0,2``.
+    """Return the partitions of `0,2`.
 
     Raises:
         UsageError: one is no number.

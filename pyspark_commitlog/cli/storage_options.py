@@ -1,4 +1,4 @@
-"""``commitlog --storage-option NAME=VALUE``: how a command gets at an object store, secrets kept out of its history."""
+"""`commitlog --storage-option NAME=VALUE`: how a command gets at an object store, secrets kept out of its history."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def storage_options() -> dict[str, object]:
     """Return the storage options of the command line.
 
     Raises:
-        UsageError: see ``parse_storage_options``.
+        UsageError: see `parse_storage_options`.
     """
     return parse_storage_options(_given.get(), environment, _content)
 
@@ -35,15 +35,15 @@ def storage_options() -> dict[str, object]:
 def parse_storage_options(
     pairs: Sequence[str], variable: Callable[[str], str | None], content: Callable[[str], str]
 ) -> dict[str, object]:
-    """Return options by name; the value ``env:NAME`` is an environment variable's, ``@FILE`` a file's (pure).
+    """Return options by name; the value `env:NAME` is an environment variable's, `@FILE` a file's (pure).
 
     Args:
-        pairs: ``name=value`` each.
+        pairs: `name=value` each.
         variable: returns an environment variable, None where there is none.
         content: returns what is in a file.
 
     Raises:
-        UsageError: one has no ``=``, names a variable or file that is not there, or is a secret in plain sight.
+        UsageError: one has no `=`, names a variable or file that is not there, or is a secret in plain sight.
     """
     options: dict[str, object] = {}
     for pair in pairs:

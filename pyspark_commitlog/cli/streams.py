@@ -57,7 +57,7 @@ def wait_for_readers() -> None:
 
 
 def _waiting(stream: TextIO) -> TextIO:
-    """Return a standard stream on a ``WaitingFile``; as it is where it is closed (None) or no file."""
+    """Return a standard stream on a `WaitingFile`; as it is where it is closed (None) or no file."""
     if not isinstance(stream, io.TextIOWrapper):
         return stream
     stream.flush()

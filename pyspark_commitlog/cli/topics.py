@@ -1,4 +1,4 @@
-"""``commitlog topics …``: what ``kafka-topics`` and ``kafka-configs`` do with topics."""
+"""`commitlog topics …`: what `kafka-topics` and `kafka-configs` do with topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python client that reads: ``Consumer``, and the process' caches."""
+"""Python client that reads: `Consumer`, and the process' caches."""
 
 from __future__ import annotations
 

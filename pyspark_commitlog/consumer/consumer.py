@@ -1,4 +1,4 @@
-"""``Consumer``: reads topics without Spark (Kafka: ``KafkaConsumer``)."""
+"""`Consumer`: reads topics without Spark (Kafka: `KafkaConsumer`)."""
 
 from __future__ import annotations
 
@@ -51,29 +51,29 @@ class Consumer:
 
     Args:
         root: the root's directory or URL; it must exist.
-        topics: topics to subscribe to; or call ``subscribe`` or ``assign``.
+        topics: topics to subscribe to; or call `subscribe` or `assign`.
         group_id: group of the committed offsets, whose subscribed members share the partitions. None: no group, and all
             partitions.
         client_id: name in log messages.
         group_instance_id: id of a static member, which may restart within its session and keep its partitions.
-        partition_assignment_strategy: some of ``range``, ``roundrobin``, ``sticky`` and ``cooperative-sticky``, the
+        partition_assignment_strategy: some of `range`, `roundrobin`, `sticky` and `cooperative-sticky`, the
             best first; the group takes one that all members know.
-        session_timeout_ms, heartbeat_interval_ms, max_poll_interval_ms, initial_rebalance_delay_ms: ``MemberConfig``. A
-            thread sends heartbeats, also while nobody polls, up to ``max_poll_interval_ms``.
+        session_timeout_ms, heartbeat_interval_ms, max_poll_interval_ms, initial_rebalance_delay_ms: `MemberConfig`. A
+            thread sends heartbeats, also while nobody polls, up to `max_poll_interval_ms`.
         auto_offset_reset: where to begin without a committed offset, and to go on where a position is out of range:
-            ``latest``, ``earliest``, or ``none``, which raises. Partitions and topics that come up while the consumer
+            `latest`, `earliest`, or `none`, which raises. Partitions and topics that come up while the consumer
             runs are read from their start.
-        enable_auto_commit: with a group, ``poll`` commits what earlier polls have handed out.
+        enable_auto_commit: with a group, `poll` commits what earlier polls have handed out.
         auto_commit_interval_ms: how often, at most.
-        max_poll_records: how many records ``poll`` returns at most.
+        max_poll_records: how many records `poll` returns at most.
         fetch_max_bytes: about how many decoded bytes one poll takes at most; a frame more than that may come.
         consumer_timeout_ms: iteration ends when nothing has come for so long; None: never.
-        metadata_max_age_ms: how often a ``pattern`` looks for new topics (a group does with every heartbeat), and
+        metadata_max_age_ms: how often a `pattern` looks for new topics (a group does with every heartbeat), and
             access rules are asked again.
         idle_poll_interval_ms: mean interval between requests that find nothing, for each topic and process, where
             nothing reports news: object stores and unknown mounts. So a record is seen about so late after a long
             silence, at once where records flow. Range: 1 to 60,000.
-        principal: in whose name to read, where the root has access rules; None for what ``COMMITLOG_PRINCIPAL`` says.
+        principal: in whose name to read, where the root has access rules; None for what `COMMITLOG_PRINCIPAL` says.
         storage_options: for a URL, under the names of fsspec's filesystems (docs/how-to/object-stores.md).
 
     Raises:
@@ -178,7 +178,7 @@ class Consumer:
         Args:
             topics: topic names.
             pattern: instead, a Python regular expression for whole names; topics that match later are found.
-            listener: called inside ``poll`` with partitions that are assigned, revoked or lost.
+            listener: called inside `poll` with partitions that are assigned, revoked or lost.
 
         Raises:
             UsageError: neither or both are given, or a name or pattern is invalid.
@@ -217,7 +217,7 @@ class Consumer:
         return set(self._subscriptions.assigned)
 
     def is_stable(self) -> bool:
-        """Return whether ``assignment`` is all that is to be read, maybe nothing: not while a group rebalances."""
+        """Return whether `assignment` is all that is to be read, maybe nothing: not while a group rebalances."""
         return self._coordinator.is_stable
 
     def partitions_for_topic(self, topic: str) -> set[int]:
@@ -239,18 +239,18 @@ class Consumer:
 
         Args:
             timeout: how long to wait for a record, in seconds.
-            max_records: maximum number, instead of ``max_poll_records``.
+            max_records: maximum number, instead of `max_poll_records`.
 
         Returns:
             Records of any partitions; empty after the timeout.
 
         Raises:
             UsageError: nothing is subscribed or assigned.
-            OffsetOutOfRangeError: a position is missing or out of range, and ``auto_offset_reset`` is ``none``.
-            TopicChangedError: a topic was deleted or recreated, and ``auto_offset_reset`` is ``none``.
+            OffsetOutOfRangeError: a position is missing or out of range, and `auto_offset_reset` is `none`.
+            TopicChangedError: a topic was deleted or recreated, and `auto_offset_reset` is `none`.
             UnknownTopicError: a topic does not exist.
             AccessDeniedError: the principal may not read a topic.
-            FencedInstanceIdError: another process has joined with this ``group_instance_id``.
+            FencedInstanceIdError: another process has joined with this `group_instance_id`.
             CorruptionError: stored bytes are damaged. The position stays before them.
         """
         return self._poller.poll(timeout, PollRequest(RECORD_COLUMNS, self._record_limit(max_records), to_records))
@@ -258,7 +258,7 @@ class Consumer:
     def poll_arrow(
         self, timeout: float = 0.0, max_records: int | None = None, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """Return the next records as a table, about ``fetch_max_bytes`` at most.
+        """Return the next records as a table, about `fetch_max_bytes` at most.
 
         Args:
             timeout: how long to wait for a record, in seconds.
@@ -270,7 +270,7 @@ class Consumer:
             timestampType int32, headers list<struct<key string, value binary>>. Each chunk is of one partition.
 
         Raises:
-            CommitLogError: as ``poll``.
+            CommitLogError: as `poll`.
         """
         schema = schema_of(columns)
         return self._poller.poll(timeout, self._table_request(schema, max_records))
@@ -283,10 +283,10 @@ class Consumer:
         Args:
             max_records: maximum rows.
             timeout: how long to wait for the first, in seconds.
-            columns: see ``poll_arrow``.
+            columns: see `poll_arrow`.
 
         Raises:
-            CommitLogError: as ``poll``. Positions are then unchanged, and nothing read here is committed.
+            CommitLogError: as `poll`. Positions are then unchanged, and nothing read here is committed.
         """
         schema = schema_of(columns)
         most = _ALL if max_records is None else self._record_limit(max_records)
@@ -301,7 +301,7 @@ class Consumer:
     async def apoll_arrow(
         self, timeout: float = 0.0, max_records: int | None = None, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """Poll as ``poll_arrow``, without blocking the event loop."""
+        """Poll as `poll_arrow`, without blocking the event loop."""
         schema = schema_of(columns)
         return await self._poller.apoll(timeout, self._table_request(schema, max_records))
 
@@ -321,7 +321,7 @@ class Consumer:
         return self
 
     def __next__(self) -> Record:
-        """Return the next record, within ``consumer_timeout_ms``."""
+        """Return the next record, within `consumer_timeout_ms`."""
         if not (self._buffer.records or self._poller.has_next()):
             raise StopIteration
         return self._buffer.hand_over()
@@ -337,7 +337,7 @@ class Consumer:
     # --- positions ---------------------------------------------------------------------------------------
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Move to an offset; the next poll applies ``auto_offset_reset`` if necessary.
+        """Move to an offset; the next poll applies `auto_offset_reset` if necessary.
 
         Raises:
             UsageError: the partition is not assigned, or the offset is negative.
@@ -380,7 +380,7 @@ class Consumer:
 
         Raises:
             UsageError: the partition is not assigned.
-            OffsetOutOfRangeError: there is no position yet, and ``auto_offset_reset`` is ``none``.
+            OffsetOutOfRangeError: there is no position yet, and `auto_offset_reset` is `none`.
             TopicChangedError: there is no position yet, and the topic was deleted.
         """
         with self._guard.lock:
@@ -397,7 +397,7 @@ class Consumer:
             return state.position
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Exclude partitions from polls until ``resume``; their positions stay."""
+        """Exclude partitions from polls until `resume`; their positions stay."""
         with self._guard.lock:
             self._check_assigned(partitions)
             self._buffer.forget(partitions)
@@ -429,7 +429,7 @@ class Consumer:
         return {key: state.log_start[key.partition] for key, state in self._states(partitions).items()}
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the high watermark of each partition; raises as ``beginning_offsets``."""
+        """Return the high watermark of each partition; raises as `beginning_offsets`."""
         return {key: state.log_end[key.partition] for key, state in self._states(partitions).items()}
 
     def _states(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, TopicState]:
@@ -465,7 +465,7 @@ class Consumer:
             TopicChangedError: a topic was deleted or recreated since it was read.
             CommitFailedError: the member has lost a partition, or the generation is over: poll, and commit what is
                 assigned then.
-            FencedInstanceIdError: another process has joined with this ``group_instance_id``.
+            FencedInstanceIdError: another process has joined with this `group_instance_id`.
             GroupResetError: the group was reset meanwhile; the next poll starts from there.
             OutcomeUnknownError: commit again, which is idempotent.
         """
@@ -474,7 +474,7 @@ class Consumer:
             self._coordinator.commit(offsets, metadata)
 
     async def acommit(self, offsets: Mapping[TopicPartition, int] | None = None, metadata: str = "") -> None:
-        """Commit as ``commit``, without blocking the event loop."""
+        """Commit as `commit`, without blocking the event loop."""
         await asyncio.to_thread(self.commit, offsets, metadata)
 
     def committed(self, partition: TopicPartition) -> int | None:

@@ -1,4 +1,4 @@
-"""Arguments of a consumer, checked (Kafka: ``ConsumerConfig``)."""
+"""Arguments of a consumer, checked (Kafka: `ConsumerConfig`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyspark_commitlog.storage.pace import DEFAULT_IDLE_POLL_INTERVAL_MS, check_
 
 
 class Reset(Enum):
-    """Start without a valid offset (Kafka: ``auto.offset.reset``)."""
+    """Start without a valid offset (Kafka: `auto.offset.reset`)."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -38,7 +38,7 @@ class Reset(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
-    """Settings of a consumer in Kafka's names; see ``Consumer``."""
+    """Settings of a consumer in Kafka's names; see `Consumer`."""
 
     reset: Reset
     group_id: str | None
@@ -77,7 +77,7 @@ def checked(settings: ConsumerConfig) -> ConsumerConfig:
 
 
 def check_number(name: str, value: object, least: int = 1) -> None:
-    """Refuse a value that is no integer of at least ``least``.
+    """Refuse a value that is no integer of at least `least`.
 
     Raises:
         UsageError: names it.
@@ -87,7 +87,7 @@ def check_number(name: str, value: object, least: int = 1) -> None:
 
 
 def check_flag(name: str, value: bool) -> bool:
-    """Return a bool; ``"false"`` would count as true.
+    """Return a bool; `"false"` would count as true.
 
     Raises:
         UsageError: it is no bool.
@@ -141,7 +141,7 @@ def check_places(places: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]
     """Return unique partitions, sorted.
 
     Raises:
-        UsageError: a value is no ``TopicPartition``.
+        UsageError: a value is no `TopicPartition`.
     """
     partitions = set()
     for place in places:

@@ -1,4 +1,4 @@
-"""A consumer's assignment and commits (Kafka: ``ConsumerCoordinator``)."""
+"""A consumer's assignment and commits (Kafka: `ConsumerCoordinator`)."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class ConsumerCoordinator:
     def leave(self, *, commit: bool = True) -> None:
         """Give up the assignment: commit, call the listener, leave.
 
-        Without ``commit`` the last automatic commit is omitted.
+        Without `commit` the last automatic commit is omitted.
         """
         membership = self._membership
         if membership is None:
@@ -177,7 +177,7 @@ class ConsumerCoordinator:
 
         Raises:
             FencedInstanceIdError: another process is this static member now.
-            UnknownTopicError, UsageError, StorageDeniedError, CorruptionError: see ``GroupMember.poll``.
+            UnknownTopicError, UsageError, StorageDeniedError, CorruptionError: see `GroupMember.poll`.
         """
         subscriptions = self._subscriptions
         if subscriptions.begun is None and subscriptions.subscription is not None:
@@ -280,7 +280,7 @@ class ConsumerCoordinator:
         return committable
 
     def commit(self, offsets: Mapping[TopicPartition, int] | None, metadata: str) -> None:
-        """Commit offsets, or all positions; raises as ``Consumer.commit``."""
+        """Commit offsets, or all positions; raises as `Consumer.commit`."""
         if self._group is None:
             raise UsageError("there is no group to commit to: make the consumer with group_id=…")
         if self._generation is None and self._group.member is None:

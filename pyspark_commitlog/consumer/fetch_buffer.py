@@ -1,4 +1,4 @@
-"""Rows that a consumer has read and not returned (Kafka: ``FetchBuffer``)."""
+"""Rows that a consumer has read and not returned (Kafka: `FetchBuffer`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark_commitlog.model import Record, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class FrameRest:
-    """Rest of a frame, from ``position`` on; ``next_offset`` follows it."""
+    """Rest of a frame, from `position` on; `next_offset` follows it."""
 
     place: TopicPartition
     topic_id: str

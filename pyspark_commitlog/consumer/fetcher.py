@@ -1,4 +1,4 @@
-"""Selection of the rows to return next (Kafka: ``Fetcher``)."""
+"""Selection of the rows to return next (Kafka: `Fetcher`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ROW_BYTES = 16
 class PollResult:
     """Rows and positions of one poll, not yet applied.
 
-    ``positions`` are after the rows or gaps; ``before`` is for ``undo``.
+    `positions` are after the rows or gaps; `before` is for `undo`.
     """
 
     pieces: list[PolledRows] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Fetcher:
     def take(self, views: Mapping[str, View], names: tuple[str, ...], max_records: int, max_bytes: int) -> PollResult:
         """Return the next rows of partitions not paused, round-robin by frame.
 
-        No further frame is taken after ``max_bytes`` decoded bytes.
+        No further frame is taken after `max_bytes` decoded bytes.
 
         Raises:
             CorruptionError: a frame is damaged, and there are no other rows. The position stays.

@@ -9,7 +9,7 @@ from pyspark_commitlog.storage.process import process_id
 
 
 class ConsumerGuard:
-    """Guard of a consumer (Kafka: ``KafkaConsumer.acquireAndEnsureOpen``)."""
+    """Guard of a consumer (Kafka: `KafkaConsumer.acquireAndEnsureOpen`)."""
 
     def __init__(self, name: str) -> None:
         self._name, self._process, self._lock = name, process_id(), RLock()
@@ -21,7 +21,7 @@ class ConsumerGuard:
         return self.closed or self._process != process_id()
 
     def check_open(self) -> None:
-        """Refuse work after ``close``.
+        """Refuse work after `close`.
 
         Raises:
             UsageError: the consumer is closed.

@@ -1,4 +1,4 @@
-"""Sources of a consumer's assignment without a group; see also ``GroupMember``."""
+"""Sources of a consumer's assignment without a group; see also `GroupMember`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark_commitlog.model import TopicPartition
 
 
 class ConsumerRebalanceListener:
-    """Callbacks, inside ``poll``, for changed assignments (Kafka: ``ConsumerRebalanceListener``)."""
+    """Callbacks, inside `poll`, for changed assignments (Kafka: `ConsumerRebalanceListener`)."""
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         """Handle partitions about to be revoked: they can still be committed."""
@@ -30,7 +30,7 @@ def changed(before: Places, now: Places) -> Assignment | None:
 class Sole:
     """Membership without a group: all partitions of the topics.
 
-    ``counts`` returns topic -> number of partitions.
+    `counts` returns topic -> number of partitions.
     """
 
     def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
@@ -40,11 +40,11 @@ class Sole:
 
     @property
     def assignment(self) -> Places:
-        """See ``Membership.assignment``."""
+        """See `Membership.assignment`."""
         return self._partitions
 
     def poll(self) -> Assignment | None:
-        """See ``Membership.poll``."""
+        """See `Membership.poll`."""
         counts = self._counts()
         if counts == self._last:
             return None
@@ -56,20 +56,20 @@ class Sole:
         return change
 
     def leave(self) -> None:
-        """See ``Membership.leave``."""
+        """See `Membership.leave`."""
 
 
 class ManualAssignment:
-    """Fixed partitions (Kafka: ``assign``)."""
+    """Fixed partitions (Kafka: `assign`)."""
 
     def __init__(self, places: Collection[TopicPartition]) -> None:
         self._places: Places | None = frozenset(places)
         self.assignment = self._places
 
     def poll(self) -> Assignment | None:
-        """See ``Membership.poll``."""
+        """See `Membership.poll`."""
         given, self._places = self._places, None
         return None if given is None else changed(frozenset(), given)
 
     def leave(self) -> None:
-        """See ``Membership.leave``."""
+        """See `Membership.leave`."""

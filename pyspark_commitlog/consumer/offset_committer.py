@@ -22,7 +22,7 @@ log = logging.getLogger("pyspark_commitlog.consumer")
 
 
 class OffsetCommitter:
-    """Committer for one consumer's ``member``; None after ``assign``."""
+    """Committer for one consumer's `member`; None after `assign`."""
 
     def __init__(self, handle: GroupLog, interval_ms: int) -> None:
         self._handle, self._interval = handle, interval_ms / 1000
@@ -40,9 +40,9 @@ class OffsetCommitter:
         return self._clock.monotonic() - self._began >= self._interval
 
     def commit(self, positions: Sequence[Position], generation: int, metadata: str = "") -> None:
-        """Commit all of the positions, or raise; see ``GroupLog.advance``.
+        """Commit all of the positions, or raise; see `GroupLog.advance`.
 
-        ``generation`` is the last reset that the consumer follows, not to undo a later one; ignored for members.
+        `generation` is the last reset that the consumer follows, not to undo a later one; ignored for members.
         """
         if self.member is not None:
             self.member.commit(positions, metadata)

@@ -1,4 +1,4 @@
-"""Lookup, validation and reset of positions (Kafka: ``OffsetFetcher``)."""
+"""Lookup, validation and reset of positions (Kafka: `OffsetFetcher`)."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ class OffsetFetcher:
     def look(self, known: Mapping[str, View] | None = None, *, certain: bool = True) -> dict[str, View]:
         """Return views of the assigned topics, and correct every position by them.
 
-        Topics with a damaged newest entry are left out, and in ``ConsumerMetadata.damaged``. ``known`` has views from
-        just now; ``certain``: see ``SharedTopic.look``.
+        Topics with a damaged newest entry are left out, and in `ConsumerMetadata.damaged`. `known` has views from
+        just now; `certain`: see `SharedTopic.look`.
 
         Raises:
             UnknownTopicError: a topic never existed.
-            TopicChangedError, OffsetOutOfRangeError: ``auto_offset_reset`` is ``none``, and a position is invalid.
+            TopicChangedError, OffsetOutOfRangeError: `auto_offset_reset` is `none`, and a position is invalid.
             LogTruncationError: as these, after a restore or a loss by an unclean election.
             UsageError: a partition does not exist.
         """
@@ -154,7 +154,7 @@ class OffsetFetcher:
         parted: Divergence,
         refused: list[LogTruncationError],
     ) -> None:
-        """Move to the divergence, as Kafka does; if unknown, by ``auto_offset_reset``."""
+        """Move to the divergence, as Kafka does; if unknown, by `auto_offset_reset`."""
         assert state.position is not None
         if key.partition >= view.topic.partitions:  # added after the copy: the next assignment lacks it
             return

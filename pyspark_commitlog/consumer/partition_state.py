@@ -14,13 +14,13 @@ from pyspark_commitlog.model import TopicPartition
 
 @dataclass(slots=True)
 class PartitionState:
-    """State of an assigned partition (Kafka: ``SubscriptionState.TopicPartitionState``).
+    """State of an assigned partition (Kafka: `SubscriptionState.TopicPartitionState`).
 
     Attributes:
-        topic_id: incarnation that ``position`` refers to.
+        topic_id: incarnation that `position` refers to.
         position: next offset to return; None before the first look.
         late: added after the consumer had begun, so all records are new.
-        lineage: history that ``position`` refers to, if known.
+        lineage: history that `position` refers to, if known.
         lost: the position is invalid: the application has to seek.
         remade: lost because the topic was recreated.
     """
@@ -35,9 +35,9 @@ class PartitionState:
 
 
 def first_position(reset: Reset, committed: int | None, low: int, high: int, *, late: bool) -> int | None:
-    """Return the committed offset, else that of ``reset``; None for ``none``.
+    """Return the committed offset, else that of `reset`; None for `none`.
 
-    A ``late`` partition starts at its first record unless ``reset`` is ``none``.
+    A `late` partition starts at its first record unless `reset` is `none`.
     """
     if committed is not None:
         return committed
@@ -47,7 +47,7 @@ def first_position(reset: Reset, committed: int | None, low: int, high: int, *, 
 
 
 def reset_position(reset: Reset, low: int, high: int) -> int | None:
-    """Return the offset of ``auto_offset_reset``; None for ``none``."""
+    """Return the offset of `auto_offset_reset`; None for `none`."""
     return {Reset.EARLIEST: low, Reset.LATEST: high, Reset.NONE: None}[reset]
 
 
@@ -61,7 +61,7 @@ def in_turn(places: Sequence[TopicPartition], last: TopicPartition | None) -> li
 
 
 def no_offset(place: TopicPartition, low: int, high: int, group: str | None) -> OffsetOutOfRangeError:
-    """Return the error for a missing offset (Kafka: ``NoOffsetForPartitionException``)."""
+    """Return the error for a missing offset (Kafka: `NoOffsetForPartitionException`)."""
     why = "the consumer has no group" if group is None else f"group {group!r} has committed nothing"
     return OffsetOutOfRangeError(
         f"topic {place.topic!r} partition {place.partition}: {why}, and auto_offset_reset is 'none'. Seek to an offset "

@@ -18,7 +18,7 @@ RECORD_COLUMNS = tuple(SCHEMA.names)
 
 
 def cut(rows: Rows, most: int) -> tuple[Rows, Rows | None]:
-    """Split rows after the first ``most``."""
+    """Split rows after the first `most`."""
     if rows.count <= most:
         return rows, None
     return _slice(rows, 0, most), _slice(rows, most, rows.count)

@@ -28,7 +28,7 @@ _WAIT_SECONDS = 0.2
 #: The same for a member without partitions.
 _JOIN_SECONDS = 0.05
 _PATIENCE_SECONDS = 3600.0
-#: Time that polls return nothing while the root is unavailable, before they raise (Kafka: ``default.api.timeout.ms``).
+#: Time that polls return nothing while the root is unavailable, before they raise (Kafka: `default.api.timeout.ms`).
 _AWAY_SECONDS = 60.0
 _Rows = TypeVar("_Rows")
 
@@ -39,8 +39,8 @@ log = logging.getLogger("pyspark_commitlog.consumer")
 class PollRequest(Generic[_Rows]):
     """Arguments of one poll.
 
-    ``convert`` makes the result, ``then`` is called with it once positions have moved. ``certain``: see
-    ``SharedTopic.look``.
+    `convert` makes the result, `then` is called with it once positions have moved. `certain`: see
+    `SharedTopic.look`.
     """
 
     names: tuple[str, ...]
@@ -91,7 +91,7 @@ class Poller:
                 raise
 
     async def apoll(self, timeout: float, request: PollRequest[_Rows]) -> _Rows:
-        """Poll as ``poll``, without blocking the event loop."""
+        """Poll as `poll`, without blocking the event loop."""
         deadline = self._clock.monotonic() + timeout
         while True:
             # Only the loop's thread moves positions: a poll cancelled here has returned nothing.
@@ -121,7 +121,7 @@ class Poller:
         """Take available rows; none while the root is briefly unavailable.
 
         Raises:
-            RootNotAvailableError: for ``_AWAY_SECONDS``, or at once for a certain request.
+            RootNotAvailableError: for `_AWAY_SECONDS`, or at once for a certain request.
         """
         try:
             result = self._take_there(request)
@@ -170,7 +170,7 @@ class Poller:
     # --- iteration ---------------------------------------------------------------------------------------
 
     def has_next(self) -> bool:
-        """Wait up to ``consumer_timeout_ms``; return whether a record came."""
+        """Wait up to `consumer_timeout_ms`; return whether a record came."""
         while not self._buffer.records:
             self._poll_ahead(self._patience)
             if not self._buffer.records and self._config.consumer_timeout_ms is not None:
@@ -180,7 +180,7 @@ class Poller:
         return True
 
     async def ahas_next(self) -> bool:
-        """Wait as ``has_next``, without blocking the event loop."""
+        """Wait as `has_next`, without blocking the event loop."""
         while not self._buffer.records:
             await self._apoll_ahead(self._patience)
             if not self._buffer.records and self._config.consumer_timeout_ms is not None:
@@ -207,7 +207,7 @@ class Poller:
     # --- up to the high watermarks -----------------------------------------------------------------------
 
     def read_up(self, timeout: float, names: tuple[str, ...], most: int, schema: pa.Schema) -> pa.Table:
-        """Return up to ``most`` rows, to the present high watermarks.
+        """Return up to `most` rows, to the present high watermarks.
 
         A failure restores positions; commits within count none of these rows.
         """

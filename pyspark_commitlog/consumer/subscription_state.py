@@ -1,4 +1,4 @@
-"""Subscription and positions of a consumer (Kafka: ``SubscriptionState``). No I/O."""
+"""Subscription and positions of a consumer (Kafka: `SubscriptionState`). No I/O."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SubscriptionState:
         listener: ConsumerRebalanceListener | None,
         former: Mapping[TopicPartition, PartitionState],
     ) -> None:
-        """Replace the subscription; partitions in ``former`` keep their state."""
+        """Replace the subscription; partitions in `former` keep their state."""
         self.subscription, self.listener = subscription, listener or ConsumerRebalanceListener()
         self.begun, self._former = None, former
 
@@ -55,7 +55,7 @@ class SubscriptionState:
     ) -> None:
         """Assign partitions.
 
-        ``late`` returns whether a partition is new to the consumer.
+        `late` returns whether a partition is new to the consumer.
         """
         for key in partitions:
             new = PartitionState(topic_ids.get(key.topic), late=late(key))
@@ -124,9 +124,9 @@ class SubscriptionState:
         group_id: str | None,
         forget: Callable[[Collection[TopicPartition]], None],
     ) -> None:
-        """Move to offsets reset after ``generation``; stay if only removed.
+        """Move to offsets reset after `generation`; stay if only removed.
 
-        ``forget`` is called before a position moves, to drop rows read there.
+        `forget` is called before a position moves, to drop rows read there.
         """
         for key, state in self.assigned.items():
             if (
@@ -142,5 +142,5 @@ class SubscriptionState:
                     group_id, key.topic, key.partition, committed, state.position,
                 )  # fmt: skip
                 forget([key])
-                self.reading.pop(key, None)  # a failing ``read_up`` goes back to here at most
+                self.reading.pop(key, None)  # a failing `read_up` goes back to here at most
                 state.position, state.lineage = committed, group.lineage(state.topic_id)

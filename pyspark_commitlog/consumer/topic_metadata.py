@@ -1,4 +1,4 @@
-"""Topics as one consumer's principal sees them (Kafka: ``ConsumerMetadata``)."""
+"""Topics as one consumer's principal sees them (Kafka: `ConsumerMetadata`)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ConsumerMetadata:
         return topic
 
     def look(self, topic: str, *, certain: bool = True) -> View:
-        """Return a topic's view; see ``SharedTopic.look``."""
+        """Return a topic's view; see `SharedTopic.look`."""
         return self.topic(topic).look(certain=certain)
 
     def live(self, topic: str) -> TopicState | None:

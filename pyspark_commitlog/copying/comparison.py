@@ -27,9 +27,9 @@ Hashes = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Outcome of a comparison: equal ``records``, and ``faults``.
+    """Outcome of a comparison: equal `records`, and `faults`.
 
-    ``superseded`` counts records of a compacted topic at one side only: the other is compacted further, or missed
+    `superseded` counts records of a compacted topic at one side only: the other is compacted further, or missed
     tombstones (docs/explanation/design/copies.md).
     """
 
@@ -42,7 +42,7 @@ class Compared:
 def compare_topic(source: TopicLog, destination: TopicLog, progress: Progress = silent) -> Compared:
     """Compare a topic as far as the destination has it.
 
-    ``progress`` gets a title, and offsets done and in all; it may raise to stop.
+    `progress` gets a title, and offsets done and in all; it may raise to stop.
 
     Raises:
         UnknownTopicError: one has no such topic.

@@ -20,7 +20,7 @@ logger = logging.getLogger("pyspark_commitlog.copying")
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Outcome of ``copy_topics``; ``rules`` were added at the destination."""
+    """Outcome of `copy_topics`; `rules` were added at the destination."""
 
     topics: tuple[CopiedTopic, ...]
     groups: tuple[CopiedGroup, ...] = ()
@@ -44,7 +44,7 @@ def copy_topics(
     groups: bool = False,
     progress: Progress = silent,
 ) -> Copied:
-    """Copy topics to another root; see ``CommitLog.copy_to``."""
+    """Copy topics to another root; see `CommitLog.copy_to`."""
     copied, failures = copy_what_can_be(source, destination, topics, groups=groups, progress=progress)
     if failures:
         error = combine_errors(failures, f"{len(failures)} topics, or groups' offsets, could not be copied")
@@ -62,7 +62,7 @@ def copy_what_can_be(
     groups: bool = False,
     progress: Progress = silent,
 ) -> tuple[Copied, list[Exception]]:
-    """Copy as ``copy_topics``; return result and errors of topics and groups.
+    """Copy as `copy_topics`; return result and errors of topics and groups.
 
     Groups get the offsets of copied topics.
     """
@@ -110,7 +110,7 @@ def compare_topics(
     *,
     progress: Progress = silent,
 ) -> tuple[Compared, ...]:
-    """Compare copied topics at both ends; see ``CommitLog.compare_with``."""
+    """Compare copied topics at both ends; see `CommitLog.compare_with`."""
     names = _every_topic(source) if topics is None else list(dict.fromkeys(topics))
     return tuple(
         compare_topic(

@@ -28,14 +28,14 @@ class CopyFrameSink(Protocol):
         """Return a frame's chunk id, and its extent's base offset."""
 
     def add(self, data: bytes, offset: int, covered: int) -> None:
-        """Append a frame that covers ``covered`` offsets."""
+        """Append a frame that covers `covered` offsets."""
 
 
 @dataclass
 class FrameMaker:
-    """Makes frames of one partition, up to offset ``covered`` so far.
+    """Makes frames of one partition, up to offset `covered` so far.
 
-    A frame also covers the offsets before it without records; one without rows covers the last. ``otherwise_ms``
+    A frame also covers the offsets before it without records; one without rows covers the last. `otherwise_ms`
     returns its timestamp if no record came before.
     """
 
@@ -63,7 +63,7 @@ class FrameMaker:
                 start += piece.num_rows
 
     def finish(self, end_offset: int) -> None:
-        """Cover the offsets left up to ``end_offset``."""
+        """Cover the offsets left up to `end_offset`."""
         self._flush(end_offset)
         self._cover(end_offset)
 

@@ -1,6 +1,6 @@
 """Stage a copy: chunks with the source's records, each noted when whole.
 
-A note (``copied/<chunk>.json``) has a chunk's offsets and their history, for a copy that is begun again. Notes are
+A note (`copied/<chunk>.json`) has a chunk's offsets and their history, for a copy that is begun again. Notes are
 checked hints: without them the records are read again.
 """
 
@@ -36,7 +36,7 @@ _Extent = Annotated[tuple[Whole, Whole, Whole, Whole, Whole], Meta()]
 
 
 class _Note(Shape):
-    """Shape of a note; rows of ``Extent``: partition, position, length, rows, base."""
+    """Shape of a note; rows of `Extent`: partition, position, length, rows, base."""
 
     topic_id: Id
     sequence: Whole
@@ -52,7 +52,7 @@ def note_path(paths: TopicPaths, chunk: str) -> str:
 
 @dataclass
 class ChunkWriter:
-    """Writes frames to chunks, partition by partition: a ``CopyFrameSink``."""
+    """Writes frames to chunks, partition by partition: a `CopyFrameSink`."""
 
     storage: Storage
     paths: TopicPaths
@@ -79,7 +79,7 @@ class ChunkWriter:
         return chunk_id(self._name), self._extents[-1].base_offset
 
     def add(self, data: bytes, offset: int, covered: int) -> None:
-        """Append a frame that covers ``covered`` offsets."""
+        """Append a frame that covers `covered` offsets."""
         assert self._output is not None
         self._output.write(data)
         self._position += len(data)
@@ -90,7 +90,7 @@ class ChunkWriter:
             self.close(noted=True)
 
     def close(self, *, noted: bool) -> None:
-        """Make the chunk durable; ``noted`` if more comes before the commit."""
+        """Make the chunk durable; `noted` if more comes before the commit."""
         if self._output is None:
             return
         chunk = ChunkRef(self._name, *self._output.close())
@@ -146,9 +146,9 @@ def remove_notes(storage: Storage, paths: TopicPaths) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Staging of the source's records from ``start`` on.
+    """Staging of the source's records from `start` on.
 
-    ``progress`` gets the number of offsets staged; ``latest_ms`` returns a partition's largest timestamp at the
+    `progress` gets the number of offsets staged; `latest_ms` returns a partition's largest timestamp at the
     destination.
     """
 
@@ -161,9 +161,9 @@ class Stage:
     latest_ms: Callable[[int], int]
 
     def run(self, known: Mapping[int, Mapping[int, Piece]], partitions: Collection[int] | None = None) -> list[Piece]:
-        """Stage what ``known`` lacks; return all pieces, by partition and offset.
+        """Stage what `known` lacks; return all pieces, by partition and offset.
 
-        ``partitions``: only these, all noted, as another process commits.
+        `partitions`: only these, all noted, as another process commits.
 
         Raises:
             OffsetOutOfRangeError: retention was faster; look at the source again.

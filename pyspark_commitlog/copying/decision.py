@@ -27,9 +27,9 @@ class DestinationHead:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Copied frames of one partition in a chunk; ``extent.chunk`` is unused.
+    """Copied frames of one partition in a chunk; `extent.chunk` is unused.
 
-    ``staged_ms``: storage time when an earlier run staged them; 0 for this one.
+    `staged_ms`: storage time when an earlier run staged them; 0 for this one.
     """
 
     chunk: ChunkRef
@@ -40,7 +40,7 @@ class Piece:
 def check_destination(head: DestinationHead | None, source: TopicState, topic: str, where: str) -> None:
     """Refuse a destination that is not just a copy of the source.
 
-    ``head`` was read before ``source``; ``where`` is for messages.
+    `head` was read before `source`; `where` is for messages.
 
     Raises:
         TopicExistsError: another topic has, or had, the name there.
@@ -84,7 +84,7 @@ def check_destination(head: DestinationHead | None, source: TopicState, topic: s
 def starts(begun: Sequence[int], head: DestinationHead | None, source: TopicState) -> tuple[int, ...]:
     """Return the first offset of each partition that is not copied yet.
 
-    ``begun``: where a topic that is not there yet begins. Partitions added since begin at 0.
+    `begun`: where a topic that is not there yet begins. Partitions added since begin at 0.
     """
     there = begun if head is None or head.state.deleted else head.state.log_end
     return tuple(there[p] if p < len(there) else 0 for p in range(source.partitions))
@@ -114,7 +114,7 @@ def looked_ms(head: DestinationHead | None, pieces: Sequence[Piece], began_ms: i
 
 
 def chained(start: int, end: int, by_start: Mapping[int, Piece]) -> list[Piece]:
-    """Return the consecutive pieces from ``start`` on, up to ``end``."""
+    """Return the consecutive pieces from `start` on, up to `end`."""
     pieces = []
     while start < end and (piece := by_start.get(start)) is not None and piece.extent.end_offset <= end:
         pieces.append(piece)
@@ -130,7 +130,7 @@ def numbered(pieces: Sequence[Piece]) -> tuple[list[ChunkRef], list[Extent]]:
 
 
 def created_at(head: DestinationHead | None, slot: Slot) -> int:
-    """Return ``created`` of a copy's entry: records are looked for after it.
+    """Return `created` of a copy's entry: records are looked for after it.
 
     Numbers that an entry leaves out are not looked up.
     """
@@ -174,7 +174,7 @@ def copied_state(
 ) -> TopicState:
     """Return the state with the records.
 
-    The source's, but for the root's part. Its log starts are not below ``begun``.
+    The source's, but for the root's part. Its log starts are not below `begun`.
     """
     before = begun if head is None or head.state.deleted else head.state.log_start
     former = head.state.former_ids if head else ()
@@ -219,7 +219,7 @@ def effective(
 def differing(there: Mapping[str, str], config: Mapping[str, str], defaults: Mapping[str, str]) -> list[str]:
     """Return in words the configs of a copy that differ in effect.
 
-    ``defaults`` are of the destination's root, where ``config`` is to be set.
+    `defaults` are of the destination's root, where `config` is to be set.
     """
     own, wanted = (_working({**defaults, **given}) for given in (there, config))
     return [f"{name} is {value}, at the source {wanted[name]}" for name, value in own.items() if wanted[name] != value]

@@ -26,7 +26,7 @@ class KeptOffset:
 
 @dataclass(frozen=True, slots=True)
 class CopiedGroup:
-    """Outcome of a group's copy: partitions ``moved``, offsets ``kept``."""
+    """Outcome of a group's copy: partitions `moved`, offsets `kept`."""
 
     group: str
     moved: int
@@ -108,7 +108,7 @@ def moves(positions: Sequence[Position], there: GroupState) -> tuple[list[Positi
 
 
 def write_offsets(destination: Groups, group: SourceOffsets) -> CopiedGroup:
-    """Commit a group's offsets at the destination; raise as ``GroupLog.advance``."""
+    """Commit a group's offsets at the destination; raise as `GroupLog.advance`."""
     handle, moved, kept = destination.open(group.group), 0, list[KeptOffset]()
     for metadata, positions in group.positions:
         there = handle.newest()

@@ -66,7 +66,7 @@ _STAY = "delete.retention.ms"
 class CopiedTopic:
     """Outcome of a topic's copy.
 
-    Offsets ``copied``, up to the source's entry ``sequence``.
+    Offsets `copied`, up to the source's entry `sequence`.
     """
 
     topic: str
@@ -96,7 +96,7 @@ def copy_topic(source: TopicLog, destination: TopicLog, progress: Progress = sil
         progress: gets a title, and offsets done and in all; may raise to stop.
 
     Raises:
-        TopicExistsError, ConflictError, LogTruncationError: see ``check_destination``; nothing was copied.
+        TopicExistsError, ConflictError, LogTruncationError: see `check_destination`; nothing was copied.
         UnknownTopicError, TopicChangedError: the source is missing, or was deleted meanwhile.
         ConfigError: the destination's storage does not allow the configs.
         KafkaStorageError: a partition is damaged at the destination.
@@ -118,7 +118,7 @@ def copy_topic(source: TopicLog, destination: TopicLog, progress: Progress = sil
 def stage_ahead(
     source: TopicLog, destination: TopicLog, partitions: Collection[int], progress: Progress = silent
 ) -> None:
-    """Stage some partitions for a later ``copy_topic``, to share its work.
+    """Stage some partitions for a later `copy_topic`, to share its work.
 
     Nothing is visible yet; what retention overtakes is left to that.
     """

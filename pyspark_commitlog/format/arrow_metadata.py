@@ -1,7 +1,7 @@
 """Check an Arrow message's metadata before Arrow allocates memory for it.
 
 Arrow allocates the size that a compressed buffer claims: a 100 KB frame may claim 8 GB. So metadata (Arrow:
-``Message.fbs``) and lengths are checked first, in microseconds, as layouts are cached: one writer's messages of a
+`Message.fbs`) and lengths are checked first, in microseconds, as layouts are cached: one writer's messages of a
 schema differ only in their numbers.
 """
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.frame import MAX_ROWS
 
-#: Maximum decoded size of a frame, from the record limit: ``max.message.bytes`` is at most 2³¹ − 1 as in Kafka, and
+#: Maximum decoded size of a frame, from the record limit: `max.message.bytes` is at most 2³¹ − 1 as in Kafka, and
 #: only a frame of one record gets near. Arrow's offsets end there, too.
 MAX_DECODED_BYTES = 2**31 - 1
 #: Above this size the compression ratio is checked.
@@ -39,7 +39,7 @@ _HEAD = Struct("<Ii")
 _WORD = 8
 #: Length prefix of an uncompressed buffer.
 _PLAIN = -1
-#: V5 in ``MetadataVersion``, ``RecordBatch`` in the union ``MessageHeader``.
+#: V5 in `MetadataVersion`, `RecordBatch` in the union `MessageHeader`.
 _V5 = 4
 _RECORD_BATCH = b"\3"
 #: Fields read of a table.
@@ -59,7 +59,7 @@ class SchemaShape(NamedTuple):
 
     Attributes:
         alike: Node lengths -> the lengths that they must equal.
-        needs: (node, buffer, width, extra): a buffer has ``width`` bytes per value of the node, and ``extra`` if any.
+        needs: (node, buffer, width, extra): a buffer has `width` bytes per value of the node, and `extra` if any.
         bitmaps: Index of each node's validity buffer.
     """
 
@@ -73,7 +73,7 @@ class SchemaShape(NamedTuple):
 class _Layout(NamedTuple):
     """Positions of the numbers in a message's metadata.
 
-    ``read`` returns the numbers, which the other members index; ``rest`` is the rest under ``mask``.
+    `read` returns the numbers, which the other members index; `rest` is the rest under `mask`.
     """
 
     mask: int
@@ -124,7 +124,7 @@ def shape_of(schema: pa.Schema) -> SchemaShape:
 def decoded_bytes(message: pa.Buffer, shape: SchemaShape) -> tuple[int, bytes]:
     """Return a RecordBatch message's decoded size, and its metadata's copy.
 
-    For use before Arrow gets the message. Rows are left to Arrow (``RecordBatch.validate``) or ``checked_bytes``.
+    For use before Arrow gets the message. Rows are left to Arrow (`RecordBatch.validate`) or `checked_bytes`.
 
     Raises:
         CorruptionError: it is inconsistent, or decodes to more than a frame may.
@@ -139,7 +139,7 @@ def decoded_bytes(message: pa.Buffer, shape: SchemaShape) -> tuple[int, bytes]:
 def checked_bytes(message: pa.Buffer, shape: SchemaShape) -> int:
     """Return a message's decoded size, checking rows, without decoding it.
 
-    Raises like ``decoded_bytes``.
+    Raises like `decoded_bytes`.
     """
     try:
         measured = _decoded_bytes(memoryview(message), shape)
@@ -243,7 +243,7 @@ _layouts: dict[tuple[int, int], _Layout] = {}
 def _learn(metadata: bytes, shape: SchemaShape) -> _Layout:
     """Parse a new layout from metadata and cache it.
 
-    A position beyond the end raises ``struct.error``; only a vtable's offset can lead before the start.
+    A position beyond the end raises `struct.error`; only a vtable's offset can lead before the start.
     """
     version, kind, header, body, *_ = _fields(metadata, 0)
     if not version or _U16.unpack_from(metadata, version)[0] != _V5:  # V4 encodes compression differently
@@ -297,7 +297,7 @@ def _layout(metadata: bytes, runs: Sequence[tuple[int, int]], codec: int | None)
 def _fields(metadata: bytes, at: int) -> Numbers:
     """Return the positions of the first fields (0: absent) of a table.
 
-    ``at`` holds the offset to the table.
+    `at` holds the offset to the table.
     """
     table = at + _U32.unpack_from(metadata, at)[0]
     listed = table - _I32.unpack_from(metadata, table)[0]
@@ -309,7 +309,7 @@ def _fields(metadata: bytes, at: int) -> Numbers:
 
 
 def _pairs(metadata: bytes, at: int, expected: int) -> int:
-    """Return the start of a vector of ``expected`` FieldNodes or Buffers."""
+    """Return the start of a vector of `expected` FieldNodes or Buffers."""
     start = at + _U32.unpack_from(metadata, at)[0] if at else 0
     count = _U32.unpack_from(metadata, start)[0] if at else 0
     if count != expected:

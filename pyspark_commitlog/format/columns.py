@@ -1,7 +1,7 @@
 """Columns of an untyped topic, encoded to and decoded from Arrow messages.
 
-``key binary, value binary, headers list<struct<key string, value binary>>, timestamp timestamp[us, UTC]``; a sparse
-frame (after compaction or import) adds ``offsetDelta int32``.
+`key binary, value binary, headers list<struct<key string, value binary>>, timestamp timestamp[us, UTC]`; a sparse
+frame (after compaction or import) adds `offsetDelta int32`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SPARSE_SCHEMA = SCHEMA.append(pa.field(OFFSET_DELTA, pa.int32()))
 #: Columns that are never null, though nullable in the schema.
 _IN_EVERY_ROW = ("timestamp", OFFSET_DELTA)
 _SHAPE, _SPARSE_SHAPE = (arrow_metadata.shape_of(schema) for schema in (SCHEMA, SPARSE_SCHEMA))
-#: Arrow's codecs by ``compression.type``; this lz4 level is faster than the default, and hardly larger.
+#: Arrow's codecs by `compression.type`; this lz4 level is faster than the default, and hardly larger.
 _CODECS = {"none": None, "lz4": pa.Codec("lz4", compression_level=-3), "zstd": pa.Codec("zstd")}
 
 
@@ -41,7 +41,7 @@ _HEADS = {id(schema): schema.serialize() for schema in (SCHEMA, SPARSE_SCHEMA)}
 
 #: Maximum bytes of rows to join: half of what the offsets of a binary column count.
 TOGETHER_BYTES = 2**30
-#: Maximum decoded size of a frame of several rows, in units of ``batch.size``.
+#: Maximum decoded size of a frame of several rows, in units of `batch.size`.
 _MOST_TIMES = 2
 
 
@@ -71,7 +71,7 @@ def most_decoded(frame_bytes: int) -> int:
 
 
 def bounded(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
-    """Yield slices of at most ``most`` bytes, or of one row; zero-copy."""
+    """Yield slices of at most `most` bytes, or of one row; zero-copy."""
     if batch.num_rows <= 1 or batch.nbytes <= most:
         yield batch
         return
@@ -81,9 +81,9 @@ def bounded(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
 
 
 def encode(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
-    """Return ``batch`` as one encapsulated IPC RecordBatch message.
+    """Return `batch` as one encapsulated IPC RecordBatch message.
 
-    It has ``SCHEMA`` or ``SPARSE_SCHEMA``; ``compression`` is ``none``, ``lz4`` or ``zstd``.
+    It has `SCHEMA` or `SPARSE_SCHEMA`; `compression` is `none`, `lz4` or `zstd`.
     """
     schema = SCHEMA if batch.num_columns == len(SCHEMA) else SPARSE_SCHEMA
     options = pa.ipc.IpcWriteOptions(compression=_CODECS[compression], use_threads=False)
@@ -98,7 +98,7 @@ def decoded_bytes(message: pa.Buffer, *, sparse: bool) -> int:
     """Return the decoded size of a message's columns, without decoding.
 
     Raises:
-        CorruptionError: inconsistent, or beyond ``MAX_DECODED_BYTES``.
+        CorruptionError: inconsistent, or beyond `MAX_DECODED_BYTES`.
     """
     return arrow_metadata.checked_bytes(message, _SPARSE_SHAPE if sparse else _SHAPE)
 
@@ -106,7 +106,7 @@ def decoded_bytes(message: pa.Buffer, *, sparse: bool) -> int:
 def decode(message: pa.Buffer, *, sparse: bool, names: Sequence[str] | None = None) -> pa.RecordBatch:
     """Return the rows of a message, in the schema's column order.
 
-    Only the columns in ``names`` (None: all) are decompressed.
+    Only the columns in `names` (None: all) are decompressed.
 
     Raises:
         CorruptionError: it does not parse, is too large, or lacks a value.
@@ -129,7 +129,7 @@ def decode(message: pa.Buffer, *, sparse: bool, names: Sequence[str] | None = No
 class _Decoder:
     """Decoder of successive messages as batches of one Arrow stream.
 
-    Opening a stream costs a sixth of a decode; ``read_record_batch`` waits for threads. After any error (Ctrl-C, too)
+    Opening a stream costs a sixth of a decode; `read_record_batch` waits for threads. After any error (Ctrl-C, too)
     drop it: it may take the next message for a rest.
     """
 
@@ -159,7 +159,7 @@ class _Decoder:
         return batch if batch.num_rows else pa.RecordBatch.from_pylist([], batch.schema)
 
 
-#: Idle decoders, by sparse and columns: popped for one message, then put back. Not in ``threading.local``: on a thread
+#: Idle decoders, by sparse and columns: popped for one message, then put back. Not in `threading.local`: on a thread
 #: that Python did not start, its state goes after each call, and the destructor of a stream over a Python file asks for
 #: that same state. CPython before 3.12.4 (its issue 119585) then frees it twice and crashes.
 _idle: dict[tuple[bool, tuple[str, ...] | None], deque[_Decoder]] = {}
@@ -169,7 +169,7 @@ _CONTINUES = b"\xff" * 4
 
 
 class _Feed:
-    """A file that a stream reads ``parts`` from, last one first.
+    """A file that a stream reads `parts` from, last one first.
 
     Only metadata is copied: the stream keeps it, and would keep the file mapped.
     """

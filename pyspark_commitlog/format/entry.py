@@ -61,16 +61,16 @@ class Checked:
 
     @classmethod
     def of(cls, data: bytes) -> Checked:
-        """Return length and CRC of ``data``."""
+        """Return length and CRC of `data`."""
         return cls(len(data), crc32c(data))
 
     @property
     def at_most(self) -> int:
-        """Return the bytes to read for ``check``: one extra shows excess."""
+        """Return the bytes to read for `check`: one extra shows excess."""
         return self.length + 1
 
     def check(self, data: bytes, what: str) -> bytes:
-        """Return ``data``, up to ``at_most`` bytes read, if it matches.
+        """Return `data`, up to `at_most` bytes read, if it matches.
 
         Raises:
             CorruptionError: length or CRC differ.
@@ -92,9 +92,9 @@ class Entry:
 
     Attributes:
         prev: Write id of the entry before.
-        body: Members of this kind of journal (see ``log.state``).
+        body: Members of this kind of journal (see `log.state`).
         line_bytes: Position of the inline bytes in the file.
-        next: Number of the next entry, if not ``sequence`` + 1.
+        next: Number of the next entry, if not `sequence` + 1.
         features: Required to read it or to append.
     """
 

@@ -67,10 +67,10 @@ SPARSE = "arrow-ipc-thinned"
 LOG_APPEND_TIME = 1 << 3
 DELETE_HORIZON = 1 << 6
 MAX_ROWS = 65_536
-#: Maximum size of a record's key, value and headers, whatever ``max.message.bytes`` is: a frame's length is an i32, and
+#: Maximum size of a record's key, value and headers, whatever `max.message.bytes` is: a frame's length is an i32, and
 #: no codec expands by more than a 64th.
 MAX_RECORD_BYTES = 2000 * 2**20
-#: Kafka's ``RecordBatch.NO_TIMESTAMP``.
+#: Kafka's `RecordBatch.NO_TIMESTAMP`.
 NO_TIMESTAMP = -1
 _KNOWN_KINDS = (DENSE, SPARSE)
 #: Cached record headers, parsed or encoded: number, and maximum bytes of each.
@@ -130,7 +130,7 @@ def _headers(identity: Identity) -> bytes:
 class Times:
     """Smallest and largest timestamp of a frame in ms, and their clock.
 
-    ``delete_horizon_ms`` (KIP-534), from which tombstones may go, replaces ``base_ms``.
+    `delete_horizon_ms` (KIP-534), from which tombstones may go, replaces `base_ms`.
     """
 
     base_ms: int
@@ -207,7 +207,7 @@ class Pieces(NamedTuple):
 def encode(
     message: pa.Buffer, *, rows: int, times: Times, identity: Identity, base_offset: int = 0, leader_epoch: int = 0
 ) -> bytes:
-    """Return a frame around an IPC RecordBatch message that covers ``rows`` offsets."""
+    """Return a frame around an IPC RecordBatch message that covers `rows` offsets."""
     return pieces(
         message, rows=rows, times=times, identity=identity, base_offset=base_offset, leader_epoch=leader_epoch
     ).joined()
@@ -216,7 +216,7 @@ def encode(
 def pieces(
     message: pa.Buffer, *, rows: int, times: Times, identity: Identity, base_offset: int = 0, leader_epoch: int = 0
 ) -> Pieces:
-    """Like ``encode``, in pieces: the message is not copied."""
+    """Like `encode`, in pieces: the message is not copied."""
     delta = rows - 1
     horizon = times.delete_horizon_ms
     base_ms = times.base_ms if horizon is None else horizon
@@ -249,7 +249,7 @@ def stamp(frame: Frame, base_offset: int, leader_epoch: int) -> tuple[bytes, pa.
 
 
 def restage(frame: Frame, chunk: str) -> bytes:
-    """Return a dense frame as if staged for ``chunk``.
+    """Return a dense frame as if staged for `chunk`.
 
     Raises:
         CorruptionError: the frame is damaged.
@@ -265,12 +265,12 @@ def restage(frame: Frame, chunk: str) -> bytes:
 
 
 def parse(buffer: pa.Buffer, position: int) -> Frame | None:
-    """Return the frame at ``position``; None if the buffer ends inside it.
+    """Return the frame at `position`; None if the buffer ends inside it.
 
-    ``open_payload`` checks the CRC.
+    `open_payload` checks the CRC.
 
     Raises:
-        CorruptionError: no frame header at ``position``.
+        CorruptionError: no frame header at `position`.
     """
     if position + HEADER_BYTES > buffer.size:
         return None
@@ -296,7 +296,7 @@ def parse_encoded(data: bytes) -> Frame:
 
 
 def needed_bytes(buffer: pa.Buffer, position: int) -> int:
-    """Return the frame's size from its header; ``HEADER_BYTES`` if cut off."""
+    """Return the frame's size from its header; `HEADER_BYTES` if cut off."""
     if position + HEADER_BYTES > buffer.size:
         return HEADER_BYTES
     length: int = _STAMP.unpack_from(buffer, position)[1]

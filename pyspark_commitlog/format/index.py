@@ -1,4 +1,4 @@
-"""Sparse indexes, byte for byte Kafka's (``OffsetIndex``, ``TimeIndex``)."""
+"""Sparse indexes, byte for byte Kafka's (`OffsetIndex`, `TimeIndex`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TIMES = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetEntry:
-    """Last offset of a frame, and the frame's position in the ``.log``."""
+    """Last offset of a frame, and the frame's position in the `.log`."""
 
     offset: int
     position: int
@@ -62,28 +62,28 @@ def decode_time(buffer: pa.Buffer | bytes, slot: int, base_offset: int) -> TimeE
 
 
 def lookup_offset(buffer: pa.Buffer, base_offset: int, target: int) -> OffsetEntry:
-    """Return the largest entry with offset <= ``target``, else (base offset, 0)."""
+    """Return the largest entry with offset <= `target`, else (base offset, 0)."""
     slot = _last_at_most(buffer.size // OFFSET_ENTRY_BYTES, OFFSET_ENTRY_BYTES, target,
                          lambda i: decode_offset(buffer, i, base_offset).offset)  # fmt: skip
     return OffsetEntry(base_offset, 0) if slot < 0 else decode_offset(buffer, slot, base_offset)
 
 
 def lookup_time(buffer: pa.Buffer, base_offset: int, target: int) -> TimeEntry:
-    """Return the largest entry with timestamp <= ``target``, else (-1, base offset)."""
+    """Return the largest entry with timestamp <= `target`, else (-1, base offset)."""
     slot = _last_at_most(buffer.size // TIME_ENTRY_BYTES, TIME_ENTRY_BYTES, target,
                          lambda i: decode_time(buffer, i, base_offset).timestamp)  # fmt: skip
     return TimeEntry(-1, base_offset) if slot < 0 else decode_time(buffer, slot, base_offset)
 
 
 def position_after(buffer: pa.Buffer, base_offset: int, target: int) -> int | None:
-    """Return the nearest indexed position after ``target``'s frame; None if none."""
+    """Return the nearest indexed position after `target`'s frame; None if none."""
     slots = buffer.size // OFFSET_ENTRY_BYTES
     last = bisect_left(range(slots), target, key=lambda i: decode_offset(buffer, i, base_offset).offset)
     return decode_offset(buffer, last + 1, base_offset).position if last + 1 < slots else None
 
 
 def first_time(buffer: pa.Buffer, base_offset: int, after_ms: int, from_offset: int) -> TimeEntry | None:
-    """Return the first entry after ``after_ms`` at or above ``from_offset``, else None."""
+    """Return the first entry after `after_ms` at or above `from_offset`, else None."""
     slots = range(buffer.size // TIME_ENTRY_BYTES)
 
     def is_after(slot: int) -> bool:
@@ -101,16 +101,16 @@ def _last_at_most(slots: int, entry_bytes: int, target: int, key: Callable[[int]
 
 
 def usable_bytes(configured: int, entry_bytes: int) -> int:
-    """Return ``segment.index.bytes`` rounded down to whole entries (``AbstractIndex``)."""
+    """Return `segment.index.bytes` rounded down to whole entries (`AbstractIndex`)."""
     return configured // entry_bytes * entry_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class IndexState:
-    """State of an active segment between appends (``LogSegment``'s fields).
+    """State of an active segment between appends (`LogSegment`'s fields).
 
-    Absolute offsets, timestamps in ms, -1 for none. ``first_timestamp`` is the largest of the first frame, else -1 -
-    its time of arrival (``rolling_from``).
+    Absolute offsets, timestamps in ms, -1 for none. `first_timestamp` is the largest of the first frame, else -1 -
+    its time of arrival (`rolling_from`).
     """
 
     base_offset: int
@@ -136,7 +136,7 @@ class Indexed:
 def index_frame(
     state: IndexState, *, last_offset: int, max_timestamp: int, length: int, interval_bytes: int
 ) -> Indexed:
-    """Index one appended frame (pure; ``LogSegment.append`` and ``recover``)."""
+    """Index one appended frame (pure; `LogSegment.append` and `recover`)."""
     first = max_timestamp if state.position == 0 else state.first_timestamp
     top, top_offset = state.max_timestamp, state.max_timestamp_offset
     if max_timestamp > top:
@@ -164,13 +164,13 @@ def index_frame(
 def rolling_from(state: IndexState, now_ms: int) -> IndexState:
     """Return a first frame's state with a start for time-based rolls (pure).
 
-    The clock's time if it has no timestamp (``LogSegment.created``).
+    The clock's time if it has no timestamp (`LogSegment.created`).
     """
     return replace(state, first_timestamp=-1 - now_ms) if state.first_timestamp < 0 else state
 
 
 def seal_time(state: IndexState) -> bytes:
-    """Return the last time entry, forced by a roll (``LogSegment.onBecomeInactiveSegment``)."""
+    """Return the last time entry, forced by a roll (`LogSegment.onBecomeInactiveSegment`)."""
     if state.max_timestamp <= state.last_time_entry:
         return b""
     return encode_time(TimeEntry(state.max_timestamp, state.max_timestamp_offset), state.base_offset)
@@ -195,7 +195,7 @@ class Published:
 
 
 def offset_index_fault(data: bytes, published: Published) -> str:
-    """Return an offset index's fault, or "" (pure; ``OffsetIndex.sanityCheck``).
+    """Return an offset index's fault, or "" (pure; `OffsetIndex.sanityCheck`).
 
     Not compared with the log: readers check the frames.
     """
@@ -217,7 +217,7 @@ def offset_index_fault(data: bytes, published: Published) -> str:
 
 
 def time_index_fault(data: bytes, published: Published) -> str:
-    """Return a time index's fault, or "" (pure; ``TimeIndex.sanityCheck``)."""
+    """Return a time index's fault, or "" (pure; `TimeIndex.sanityCheck`)."""
     fault = _length_fault(len(data), published.time_bytes, TIME_ENTRY_BYTES)
     if fault:
         return fault
@@ -245,7 +245,7 @@ def _rises(column: np.ndarray[tuple[int], np.dtype[np.signedinteger]]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RollLimits:
-    """Limits in bytes and ms; ``jitter_ms`` is subtracted from ``segment_ms``."""
+    """Limits in bytes and ms; `jitter_ms` is subtracted from `segment_ms`."""
 
     segment_bytes: int
     segment_ms: int
@@ -262,7 +262,7 @@ def should_roll(
     incoming_last_offset: int,
     now_ms: int,
 ) -> bool:
-    """Return whether to roll before the incoming frame (pure; ``LogSegment.shouldRoll``).
+    """Return whether to roll before the incoming frame (pure; `LogSegment.shouldRoll`).
 
     By size, time, a full index, or the 32-bit relative offset.
     """
@@ -277,7 +277,7 @@ def should_roll(
 
 
 def _waited(state: IndexState, incoming_max_timestamp: int, now_ms: int) -> int:
-    """Return the segment's wait for its roll in ms (``LogSegment.timeWaitedForRoll``)."""
+    """Return the segment's wait for its roll in ms (`LogSegment.timeWaitedForRoll`)."""
     if state.first_timestamp >= 0:
         return incoming_max_timestamp - state.first_timestamp
     return now_ms - (-1 - state.first_timestamp)

@@ -33,7 +33,7 @@ class Verdict(Enum):
 def marked_sequences(sequence: int) -> tuple[int, ...]:
     """Return the sequences an entry has marks of, its own first, descending.
 
-    A multiple of 2^k is kept while at most ``REACH`` · 2^k below.
+    A multiple of 2^k is kept while at most `REACH` · 2^k below.
     """
     numbers, at, step = list[int](), sequence, 1
     while at > 0:
@@ -56,7 +56,7 @@ def _descent(sequence: int) -> Iterator[int]:
 class Lineage:
     """Marks of a history, as stored in an entry or a position.
 
-    ``marks`` concatenates ``_WIDTH`` letters each, descending from ``sequence``, which determines the others'
+    `marks` concatenates `_WIDTH` letters each, descending from `sequence`, which determines the others'
     sequences.
     """
 
@@ -80,9 +80,9 @@ class Lineage:
 
     @classmethod
     def of_copied_entry(cls, sequence: int, later: Lineage, before: Lineage, write_id: str) -> Lineage:
-        """Return the lineage of a copied entry below ``later``.
+        """Return the lineage of a copied entry below `later`.
 
-        Marks come from ``later``, else from the entry ``before``; the rest are arbitrary, as no later entry has marks
+        Marks come from `later`, else from the entry `before`; the rest are arbitrary, as no later entry has marks
         there.
         """
         own = cls().advanced(write_id).marks
@@ -122,9 +122,9 @@ NO_LINEAGE = Lineage()
 
 
 def compare(mine: Lineage, theirs: Lineage) -> Verdict:
-    """Return whether ``theirs``, a newest entry's, continues ``mine``, an earlier one's.
+    """Return whether `theirs`, a newest entry's, continues `mine`, an earlier one's.
 
-    PARTED proves two histories. SAME takes an equal mark at ``mine.sequence``.
+    PARTED proves two histories. SAME takes an equal mark at `mine.sequence`.
     """
     own = theirs.at.get(mine.sequence)
     if own is not None and own == mine.at.get(mine.sequence):

@@ -19,7 +19,7 @@ MARKER_BYTES = 2**16
 class Marker(Shape):
     """Content of a root marker.
 
-    ``replicas``: the root is one of several, which ``replicas/journal`` lists.
+    `replicas`: the root is one of several, which `replicas/journal` lists.
     """
 
     format: Literal["commitlog"]
@@ -31,7 +31,7 @@ class Marker(Shape):
 
 
 def decode_marker(data: bytes, where: str) -> Marker:
-    """Return the content of a root marker, at most ``MARKER_BYTES``.
+    """Return the content of a root marker, at most `MARKER_BYTES`.
 
     Raises:
         UnsupportedError: another format version, or an unknown feature.

@@ -1,4 +1,4 @@
-"""Kafka's murmur2 over columns of keys (``org.apache.kafka.common.utils.Utils.murmur2``)."""
+"""Kafka's murmur2 over columns of keys (`org.apache.kafka.common.utils.Utils.murmur2`)."""
 
 from __future__ import annotations
 

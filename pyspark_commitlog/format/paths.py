@@ -54,7 +54,7 @@ _SEGMENT = re.compile(r"([0-9]{20})(?:\.([1-9][0-9]*))?\.(log|index|timeindex)")
 
 
 def check_topic_name(name: str) -> str:
-    """Return ``name`` if Kafka (``Topic.validate``) and we allow it.
+    """Return `name` if Kafka (`Topic.validate`) and we allow it.
 
     Raises:
         UsageError: not allowed.
@@ -76,7 +76,7 @@ def is_topic_name(name: str) -> bool:
 
 
 def check_group_name(name: str) -> str:
-    """Return ``name`` if it can name a group.
+    """Return `name` if it can name a group.
 
     Raises:
         UsageError: empty, reserved, or too long for a directory name.
@@ -150,7 +150,7 @@ def journal(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TopicPaths:
-    """Paths of one incarnation of a topic, below ``<topic>/<topic id>``."""
+    """Paths of one incarnation of a topic, below `<topic>/<topic id>`."""
 
     name: str
     topic_id: str
@@ -172,7 +172,7 @@ class TopicPaths:
 
     @property
     def maintained(self) -> str:
-        """Return the file whose time is that of the last ``maintain``."""
+        """Return the file whose time is that of the last `maintain`."""
         return f"{self.settle}/maintained"
 
     @property
@@ -244,7 +244,7 @@ def is_acceptor(name: str) -> bool:
 
 
 def chunk_name(sequence: int, unique: str) -> str:
-    """Return the name of a chunk opened at newest entry ``sequence`` (R1)."""
+    """Return the name of a chunk opened at newest entry `sequence` (R1)."""
     return f"{sequence:020d}-{unique}.chunk"
 
 
@@ -267,7 +267,7 @@ def chunk_id(name: str) -> str:
 
 
 def side_name(sequence: int, write_id: str, kind: str) -> str:
-    """Return the name of a side file of the entry ``sequence``."""
+    """Return the name of a side file of the entry `sequence`."""
     return f"{sequence:020d}.{write_id}.{kind}"
 
 
@@ -278,7 +278,7 @@ def parse_side(name: str) -> int | None:
 
 
 def manifest_name(partition: int, sequence: int, unique: str) -> str:
-    """Return the name of a manifest made for the settle entry ``sequence``."""
+    """Return the name of a manifest made for the settle entry `sequence`."""
     return f"{partition}-{sequence:020d}-{unique}.json"
 
 
@@ -289,7 +289,7 @@ def parse_manifest(name: str) -> tuple[int, int] | None:
 
 
 def object_name(sequence: int, unique: str) -> str:
-    """Return the name of an object begun at settle entry ``sequence`` (O1)."""
+    """Return the name of an object begun at settle entry `sequence` (O1)."""
     return f"{sequence:020d}-{unique}.segment"
 
 
@@ -300,7 +300,7 @@ def parse_object(name: str) -> int | None:
 
 
 def segment_stem(base_offset: int, rewrite: int = 0) -> str:
-    """Return ``<base>``, or ``<base>.<n>`` if rewritten for settle entry n (R4)."""
+    """Return `<base>`, or `<base>.<n>` if rewritten for settle entry n (R4)."""
     return f"{base_offset:020d}" if rewrite == 0 else f"{base_offset:020d}.{rewrite}"
 
 

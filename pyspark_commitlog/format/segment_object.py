@@ -44,7 +44,7 @@ class SlicePart(Row):
 class Slice(Shape):
     """The parts that hold the offsets [base_offset, end_offset) of a partition.
 
-    ``min_timestamp`` and ``lateness`` (ms) as in ``log.settle_state.Active``.
+    `min_timestamp` and `lateness` (ms) as in `log.settle_state.Active`.
     """
 
     partition: Whole
@@ -112,7 +112,7 @@ def decode_footer(data: bytes, where: str) -> Footer:
 
 
 def decode_trailer(data: bytes, where: str) -> Checked:
-    """Return the footer's length and CRC from an object's last ``TRAILER_BYTES``.
+    """Return the footer's length and CRC from an object's last `TRAILER_BYTES`.
 
     Raises:
         CorruptionError: not a segment object.

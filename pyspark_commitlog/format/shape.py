@@ -1,7 +1,7 @@
 """Decode JSON that others may have written, checked against declared types.
 
 msgspec checks types, ranges and lengths in C, before allocation. Undeclared members are ignored: releases of one format
-version may add some; required ones are features (``readFeatures``). See docs/explanation/design/validated-json.md.
+version may add some; required ones are features (`readFeatures`). See docs/explanation/design/validated-json.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CrcText = Annotated[str, Meta(pattern="^[0-9a-f]{8}$")]
 #: An id, part of a path; "" in journals without topic.
 Id = Annotated[str, Meta(pattern="^[0-9a-zA-Z-]{0,64}$")]
 TopicName = Annotated[str, Meta(pattern=r"^(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}$")]
-#: Marks of a history, and of a position in one (``format.lineage``).
+#: Marks of a history, and of a position in one (`format.lineage`).
 Marks = Annotated[str, Meta(pattern="^(?:[A-Za-z0-9+/]{8})*$")]
 Position = Annotated[str, Meta(pattern="^(|[1-9][0-9]{0,18}:([A-Za-z0-9+/]{8})+)$")]
 Text = Annotated[str, Meta(max_length=4096)]
@@ -50,7 +50,7 @@ class Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 def decode(data: bytes, kind: Any, where: str) -> Any:
-    """Return JSON decoded as ``kind``.
+    """Return JSON decoded as `kind`.
 
     Raises:
         CorruptionError: not JSON, or not of this shape.
@@ -62,14 +62,14 @@ def decode(data: bytes, kind: Any, where: str) -> Any:
 
 
 def checked_json(data: bytes, kind: Any, where: str) -> Any:
-    """Return JSON of this shape, as lists and mappings; raises like ``decode``."""
+    """Return JSON of this shape, as lists and mappings; raises like `decode`."""
     value = decode(data, object, where)
     check(value, kind, where)
     return value
 
 
 def check(value: object, kind: type[_Kind], where: str) -> _Kind:
-    """Return decoded JSON converted to ``kind``; raises like ``decode``."""
+    """Return decoded JSON converted to `kind`; raises like `decode`."""
     _decoder(kind)  # type: ignore[arg-type]  # see there
     try:
         return msgspec.convert(value, kind)

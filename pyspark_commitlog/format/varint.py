@@ -1,4 +1,4 @@
-"""Zigzag varints of Kafka's records (``ByteUtils.writeVarint``, ``writeVarlong``)."""
+"""Zigzag varints of Kafka's records (`ByteUtils.writeVarint`, `writeVarlong`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``CommitLog.groups``: operations on a root's consumer groups."""
+"""`CommitLog.groups`: operations on a root's consumer groups."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ Chosen = str | Sequence[str] | Mapping[str, Sequence[int]] | None
 class Groups:
     """The consumer groups of a root. Opening has no effect.
 
-    Changes need READ on the topics, if the root has access rules. ``maintain`` also cleans ``learner``, the opened root
-    if the ``deciders`` are others.
+    Changes need READ on the topics, if the root has access rules. `maintain` also cleans `learner`, the opened root
+    if the `deciders` are others.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Groups:
         """Return a group's offsets and lags by partition, sorted, and its members.
 
         Deleted topics, and those hidden from the principal, are left out. A recreated topic has no commits. Damage is
-        listed in ``faults``.
+        listed in `faults`.
 
         Raises:
             UnknownGroupError: no such group.
@@ -174,7 +174,7 @@ class Groups:
         Args:
             group: group name.
             offsets: topic -> partition -> offset.
-            generation: that of ``describe`` when you began to read, to refuse the commit after a reset. None: the
+            generation: that of `describe` when you began to read, to refuse the commit after a reset. None: the
                 present one.
             metadata: text of up to 4,096 bytes to store with them.
 
@@ -216,18 +216,18 @@ class Groups:
         """Move a group's offsets in any direction, and raise its generation.
 
         Running queries continue from their checkpoints, but their progress no longer counts for these partitions. Give
-        exactly one of ``to``, ``offset``, ``timestamp``, ``shift`` and ``duration``. A group with members can't be
+        exactly one of `to`, `offset`, `timestamp`, `shift` and `duration`. A group with members can't be
         reset, as in Kafka; sessions of killed members are awaited.
 
         Args:
             group: group name; a missing group is created.
-            topics: names, or topic -> partitions; None for all of the group, or those in ``to``.
-            to: ``earliest``, ``latest``, ``current`` (the committed offset, else the high watermark), or topic ->
+            topics: names, or topic -> partitions; None for all of the group, or those in `to`.
+            to: `earliest`, `latest`, `current` (the committed offset, else the high watermark), or topic ->
                 partition -> offset.
             offset: an offset.
             timestamp: the first record not earlier, in ms or as a datetime; else the high watermark.
             shift: records forward, or back if negative, within the log.
-            duration: as ``timestamp``, this long ago: ``PT1H``, ``P1DT12H``.
+            duration: as `timestamp`, this long ago: `PT1H`, `P1DT12H`.
             dry_run: only return the moves.
 
         Returns:
@@ -349,7 +349,7 @@ class Groups:
     def unnamed(self) -> tuple[str, ...]:
         """Return files and directories that belong to no group or entry.
 
-        Unreadable ones are left to ``verify``.
+        Unreadable ones are left to `verify`.
         """
 
         def unnamed(directory: str) -> Sequence[str]:
@@ -406,7 +406,7 @@ def moved_to(topic: TopicLog, state: TopicState, partition: int, target: Target,
     """Return a partition's target offset; a timestamp is looked up.
 
     Raises:
-        UsageError: the partition does not exist. Others as ``new_offset``.
+        UsageError: the partition does not exist. Others as `new_offset`.
     """
     check_partition(topic.name, state, partition)
     low, high = state.log_start[partition], state.log_end[partition]
@@ -421,7 +421,7 @@ def _planned(
 ) -> Iterable[tuple[Position, int | None]]:
     """Yield each chosen partition's target, and its committed offset.
 
-    ``ids`` keeps the first attempt's topic ids.
+    `ids` keeps the first attempt's topic ids.
     """
     for name, wanted in _chosen(handle, state, topics, target).items():
         topic = handle.topic_state(name, ids.get(name))

@@ -14,9 +14,9 @@ DAMAGED = "Damaged"
 
 @dataclass(frozen=True, slots=True)
 class GroupPartition:
-    """One row of ``Groups.describe``.
+    """One row of `Groups.describe`.
 
-    ``offset`` is the next to read, None without a commit. ``lag`` counts from there, or from the log start offset.
+    `offset` is the next to read, None without a commit. `lag` counts from there, or from the log start offset.
     """
 
     topic: str
@@ -32,7 +32,7 @@ class GroupPartition:
 class MemberDescription:
     """A member of a group, with its partitions, including revoked ones.
 
-    ``host`` is ``host/pid``; ``consumer_id`` Kafka's.
+    `host` is `host/pid`; `consumer_id` Kafka's.
     """
 
     consumer_id: str
@@ -44,13 +44,13 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """Result of ``Groups.describe``.
+    """Result of `Groups.describe`.
 
     Attributes:
         generation: number of resets.
         metadata: by topic, of its last commit, if any.
-        state: ``Empty``, ``PreparingRebalance``, ``Stable``, or ``Damaged``: the newest entry can't be read, and only
-            ``faults`` is set.
+        state: `Empty`, `PreparingRebalance`, `Stable`, or `Damaged`: the newest entry can't be read, and only
+            `faults` is set.
         generation_id: number of rebalances.
         faults: also of topics and members' files.
     """
@@ -68,7 +68,7 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class OffsetReset:
-    """One move of a reset; ``before`` is None without a commit."""
+    """One move of a reset; `before` is None without a commit."""
 
     topic: str
     partition: int
@@ -78,7 +78,7 @@ class OffsetReset:
 
 @dataclass(frozen=True, slots=True)
 class MaintainedGroup:
-    """Result of ``Groups.maintain``."""
+    """Result of `Groups.maintain`."""
 
     group: str
     forgotten_topics: int

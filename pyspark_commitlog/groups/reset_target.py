@@ -1,4 +1,4 @@
-"""Targets of a reset, as of ``kafka-consumer-groups --reset-offsets``. Pure."""
+"""Targets of a reset, as of `kafka-consumer-groups --reset-offsets`. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Way(Enum):
 class Target:
     """Target of a reset.
 
-    ``number`` is an offset, a shift in records, or ms since 1970.
+    `number` is an offset, a shift in records, or ms since 1970.
     """
 
     way: Way
@@ -101,7 +101,7 @@ def _ms(timestamp: int | datetime | None) -> int:
 
 
 def duration_ms(text: str) -> int:
-    """Return the ms of an ISO 8601 duration (Kafka: ``Duration.parse``).
+    """Return the ms of an ISO 8601 duration (Kafka: `Duration.parse`).
 
     Raises:
         UsageError: the text is invalid.
@@ -118,8 +118,8 @@ def duration_ms(text: str) -> int:
 def new_offset(place: TopicPartition, target: Target, current: int | None, low: int, high: int) -> int:
     """Return a partition's target offset, except for timestamps.
 
-    As in Kafka a shift stays in the log, and ``current`` without a committed offset is the high watermark. ``low`` is
-    the log start offset, ``high`` the high watermark.
+    As in Kafka a shift stays in the log, and `current` without a committed offset is the high watermark. `low` is
+    the log start offset, `high` the high watermark.
 
     Raises:
         UsageError: a shift without a committed offset.

@@ -5,7 +5,7 @@
 * A put succeeds at a collected number! So a put or read at a number reached from a remembered entry counts only if that
   is still the same file (the anchor rule).
 
-``tests/model`` explores the protocol (ARCHITECTURE.md, "Journal") exhaustively.
+`tests/model` explores the protocol (ARCHITECTURE.md, "Journal") exhaustively.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ _UNCERTAIN = (CorruptionError, FileNotFoundError, StagedExpiredError, StorageErr
 class Journal(JournalPutter):
     """One journal directory; not thread-safe.
 
-    While ``listings`` stays, ``newest`` returns one history. If a look is a request, polls less than 5 s apart cost
+    While `listings` stays, `newest` returns one history. If a look is a request, polls less than 5 s apart cost
     one, a small append a put and at most one look.
 
     Args:
         storage: the root.
         directory: must exist before an append.
-        kind: ``topic``, ``settle`` …, repeated in every entry.
+        kind: `topic`, `settle` …, repeated in every entry.
         sides: (topic id, file name) -> path of a side file.
-        check: (body, path); raises ``CorruptionError`` for an invalid body.
+        check: (body, path); raises `CorruptionError` for an invalid body.
     """
 
     # --- appending ---------------------------------------------------------------------------------------
 
     def append(self, plan: Plan[Result], *, repeatable: bool = False) -> Appended[Result]:
-        """Put the entry that ``plan`` makes from the newest one.
+        """Put the entry that `plan` makes from the newest one.
 
-        A lost race repeats this; ``plan`` raises if its preconditions no longer hold (rule R9).
+        A lost race repeats this; `plan` raises if its preconditions no longer hold (rule R9).
 
         Args:
             plan: may get an older entry, too, but only its answer on the newest counts.

@@ -19,7 +19,7 @@ _Result = TypeVar("_Result", covariant=True)
 class Stored:
     """An entry and its file.
 
-    After a put ``info`` may lack the time: ask ``Journal.dated`` or ``Journal.timed``.
+    After a put `info` may lack the time: ask `Journal.dated` or `Journal.timed`.
     """
 
     entry: Entry

@@ -55,7 +55,7 @@ class JournalPutter(JournalReader):
     _is_tried = False
 
     def _try_store(self) -> None:
-        """Refuse a store that lets two handles put one name (``storage.race``)."""
+        """Refuse a store that lets two handles put one name (`storage.race`)."""
         if not self._is_tried and self._storage.client and not self._storage.single_writer:
             from pyspark_commitlog.storage.race import check_store
 
@@ -177,7 +177,7 @@ class JournalPutter(JournalReader):
 
     @contextmanager
     def _report_unknown_outcome(self, entry: Entry, possible: bool) -> Iterator[None]:
-        """Raise ``OutcomeUnknownError`` for failures after a possible put."""
+        """Raise `OutcomeUnknownError` for failures after a possible put."""
         try:
             yield
         except (CommitLogError, OSError) as error:
@@ -269,7 +269,7 @@ class JournalPutter(JournalReader):
             return False
 
     def _search(self, entry: Entry) -> Stored | None:
-        """Decide a put without anchor by walking ``prev`` from the newest entry.
+        """Decide a put without anchor by walking `prev` from the newest entry.
 
         None if another entry has its number.
 

@@ -36,7 +36,7 @@ _ROUNDS = 2
 class ReaderState(NamedTuple):
     """State of a journal's reader, for another handle of the process.
 
-    ``synced``, ``assured``: write ids of the entries last made durable; ``complete``: no entry is missing.
+    `synced`, `assured`: write ids of the entries last made durable; `complete`: no entry is missing.
     """
 
     anchor: Stored
@@ -105,7 +105,7 @@ class JournalReader:
         return self._list_newest()
 
     def recent(self, seconds: float) -> Stored | None:
-        """Return the newest entry, up to ``seconds`` old if looks are requests."""
+        """Return the newest entry, up to `seconds` old if looks are requests."""
         return self._anchor if self._was_newest(seconds) else self.newest()
 
     def _was_newest(self, seconds: float) -> bool:
@@ -113,7 +113,7 @@ class JournalReader:
         return seen is not None and seen.seconds_until(Moment.of(self._storage.clock)) < seconds
 
     def stands_before(self, entry: Entry) -> Stored | None:
-        """Return the newest entry if known and ``entry`` or its predecessor.
+        """Return the newest entry if known and `entry` or its predecessor.
 
         Else None. Reads nothing.
         """
@@ -161,7 +161,7 @@ class JournalReader:
         return self._remember(latest, began, self._own if latest.entry is anchor.entry else None)
 
     def _read_ahead(self, sequence: int) -> Stored:
-        """Return the newest entry from ``sequence`` on, past damaged ones."""
+        """Return the newest entry from `sequence` on, past damaged ones."""
         try:
             first = self.read(sequence)
         except CorruptionError:
@@ -173,7 +173,7 @@ class JournalReader:
         return self.read(last) if last > sequence else first
 
     def _last_number(self, sequence: int) -> int:
-        """Return the last number from ``sequence`` on, by exponential search.
+        """Return the last number from `sequence` on, by exponential search.
 
         There are no gaps while the anchor is there.
         """
@@ -244,7 +244,7 @@ class JournalReader:
     def missing(self, *, before: bool = False) -> int | None:
         """Return the last missing number between existing entries, else None.
 
-        Checked once per listing. ``before``: the first entry's predecessor counts, too.
+        Checked once per listing. `before`: the first entry's predecessor counts, too.
         """
         if self._complete == self.listings:
             return None
@@ -285,7 +285,7 @@ class JournalReader:
     def stays(self, stored: Stored, seen: Moment) -> bool:
         """Return whether an entry is still the same file (the anchor rule).
 
-        If looks are requests, none is made while ``seen`` is fresh.
+        If looks are requests, none is made while `seen` is fresh.
         """
         if self._storage.bills_requests and seen.is_fresh(Moment.of(self._storage.clock)):
             return True
@@ -320,7 +320,7 @@ class JournalReader:
     def read_several(self, sequences: Sequence[int]) -> dict[int, Stored]:
         """Return the intact entries among these numbers, read concurrently.
 
-        ``inline`` reads all but one of them again.
+        `inline` reads all but one of them again.
         """
 
         def look(sequence: int) -> Stored | None:
@@ -424,9 +424,9 @@ class JournalReader:
             self._synced = self._assured = stored.entry.write_id
 
     def is_followed(self, stored: Stored) -> bool:
-        """Return whether ``stored`` has a successor, by one look.
+        """Return whether `stored` has a successor, by one look.
 
-        False is certain only while ``stored`` is there.
+        False is certain only while `stored` is there.
         """
         return self._storage.exists(self._path(stored.entry.following))
 
@@ -435,7 +435,7 @@ class JournalReader:
         self._anchor = self._newest_at = self._own = self._dated = self._dated_at = None
 
     def dated(self, stored: Stored) -> tuple[int, int]:
-        """Return (number, storage time in ms) of ``stored``, or an earlier entry.
+        """Return (number, storage time in ms) of `stored`, or an earlier entry.
 
         -1 if no time is known. Makes no look.
         """
@@ -472,7 +472,7 @@ class JournalReader:
         return [fault for fault in found if fault is not None]
 
     def older_than(self, before_ms: int) -> int:
-        """Return the newest entry stored until ``before_ms``; 0 if none.
+        """Return the newest entry stored until `before_ms`; 0 if none.
 
         An older one if storage's clock was set back.
         """
@@ -518,7 +518,7 @@ class JournalReader:
         return Moment.of(self._storage.clock) if self._storage.bills_requests else None
 
     def _is_fresh(self, base: Stored) -> bool:
-        """Return whether no number after ``base`` can have been collected yet."""
+        """Return whether no number after `base` can have been collected yet."""
         if self._newest_at is None or self._anchor is None or self._anchor.entry is not base.entry:
             return False
         return self._newest_at.is_fresh(Moment.of(self._storage.clock))

@@ -1,4 +1,4 @@
-"""``Producer`` (Kafka: ``KafkaProducer``) and its results, loaded lazily."""
+"""`Producer` (Kafka: `KafkaProducer`) and its results, loaded lazily."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queue of one topic's records (Kafka: ``RecordAccumulator``).
+"""Queue of one topic's records (Kafka: `RecordAccumulator`).
 
 Records gather during a commit, so commits grow with the load. A job of the process' pool.
 """
@@ -61,7 +61,7 @@ _HELD = "topic %r: a callback of a future has kept others of its records waiting
 
 
 class _Mark(NamedTuple):
-    """State before a record; ``run``: rows and bytes of the last item."""
+    """State before a record; `run`: rows and bytes of the last item."""
 
     last: int
     sent: int
@@ -73,8 +73,8 @@ class _Mark(NamedTuple):
 class RecordAccumulator:
     """Queue and state of one topic's records, guarded by the buffer's lock.
 
-    ``retired``: takes no more records and may be replaced. ``committed_sequence``: last sequence of a durable producer
-    at its opening, or None. No ``root`` gets all threads.
+    `retired`: takes no more records and may be replaced. `committed_sequence`: last sequence of a durable producer
+    at its opening, or None. No `root` gets all threads.
     """
 
     def __init__(
@@ -137,9 +137,9 @@ class RecordAccumulator:
         *,
         wait: bool = True,
     ) -> Future[RecordMetadata] | None:
-        """Append one record of ``size`` bytes; return None if retired.
+        """Append one record of `size` bytes; return None if retired.
 
-        Raises as ``Producer.send``, and ``BufferFullError`` instead of waiting if not ``wait``.
+        Raises as `Producer.send`, and `BufferFullError` instead of waiting if not `wait`.
         """
         size, sequence = size + RECORD_BYTES, None if sequence is None else as_sequence(sequence)
         future: SentFuture[RecordMetadata] = SentFuture()
@@ -171,7 +171,7 @@ class RecordAccumulator:
     ) -> Future[BatchMetadata] | None:
         """Append an Arrow batch; return None if retired.
 
-        Raises as ``Producer.send_batch``, and ``BufferFullError`` instead of waiting if not ``wait``.
+        Raises as `Producer.send_batch`, and `BufferFullError` instead of waiting if not `wait`.
         """
         future: SentFuture[BatchMetadata] = SentFuture()
         rows = sum(piece.num_rows for piece in pieces)
@@ -226,7 +226,7 @@ class RecordAccumulator:
             self._items[-1].cut(*mark.run)
 
     def _take(self, size: int, sequence: int | None, taken: list[int], *, wait: bool) -> None:
-        """Take memory, counted in ``taken``; a wait repeats the checks."""
+        """Take memory, counted in `taken`; a wait repeats the checks."""
         self._taking += 1
         try:
             self._buffer.take(size, self._topic, taken, wait=wait)
@@ -297,7 +297,7 @@ class RecordAccumulator:
         return self._sent
 
     def count_pending(self, target: int) -> int:
-        """Return how many of the first ``target`` records pend."""
+        """Return how many of the first `target` records pend."""
         return max(0, target - self._done)
 
     def abandon(self) -> Callable[[], None]:
@@ -324,7 +324,7 @@ class RecordAccumulator:
         return self._delivery.show(timeout)
 
     def join(self, timeout: float) -> None:
-        """Wait ``timeout`` seconds for due settling, unless storage hangs."""
+        """Wait `timeout` seconds for due settling, unless storage hangs."""
         until = self._clock.monotonic() + timeout
         if self._silent is None and self._pool.wait(self, timeout):
             self._delivery.join(max(0.0, until - self._clock.monotonic()))
@@ -332,7 +332,7 @@ class RecordAccumulator:
     def rest(self, now: float) -> bool:
         """Drop idle caches; return whether this accumulator is retired.
 
-        Lock held; ``now`` is monotonic, in seconds. A durable producer's numbers must last.
+        Lock held; `now` is monotonic, in seconds. A durable producer's numbers must last.
         """
         if self.busy or self._taking or self._under_way or not self._delivery.is_seen:
             self._used = now
@@ -356,7 +356,7 @@ class RecordAccumulator:
     def overdue(self, now: float) -> list[Callable[[], None]]:
         """Expire records while a storage call hangs, which can't be stopped.
 
-        ``now`` is monotonic, in seconds. The returned callbacks fail them: call those without the lock.
+        `now` is monotonic, in seconds. The returned callbacks fail them: call those without the lock.
         """
         if self._paused:
             return self._overdue_paused(now - _PATIENCE_SECONDS)

@@ -29,9 +29,9 @@ class AppendOrder:
         return locks.setdefault(topic, asyncio.Lock())
 
     async def take(self, give: Callable[[], _T], until: float) -> _T:
-        """Call ``give`` until it finds room, at first without yielding.
+        """Call `give` until it finds room, at first without yielding.
 
-        ``give`` raises ``BufferFullError`` without side effects; ``until`` is the loop's time, in seconds.
+        `give` raises `BufferFullError` without side effects; `until` is the loop's time, in seconds.
 
         Raises:
             BufferExhaustedError: there was no room until then.

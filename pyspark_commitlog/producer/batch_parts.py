@@ -1,4 +1,4 @@
-"""Arrow batches larger than ``buffer_memory``: division, and common future."""
+"""Arrow batches larger than `buffer_memory`: division, and common future."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pyarrow as pa
 from pyspark_commitlog.format.columns import bounded
 from pyspark_commitlog.producer.batches import RECORD_BYTES, BatchMetadata, SentFuture
 
-#: Divisor of ``buffer_memory``: one part is committed while the next one gathers.
+#: Divisor of `buffer_memory`: one part is committed while the next one gathers.
 _SHARE = 4
 
 
 class BatchPart(NamedTuple):
-    """Rows committed together; ``first`` is their index in the batch."""
+    """Rows committed together; `first` is their index in the batch."""
 
     first: int
     pieces: list[pa.RecordBatch]
@@ -30,7 +30,7 @@ def size_of(pieces: Sequence[pa.RecordBatch]) -> int:
 
 
 def split_batch(pieces: list[pa.RecordBatch], limit: int) -> list[BatchPart]:
-    """Split a batch above ``limit`` bytes, into quarters of it (pure).
+    """Split a batch above `limit` bytes, into quarters of it (pure).
 
     A larger row is a part by itself. Rows are not copied.
     """
@@ -48,7 +48,7 @@ def split_batch(pieces: list[pa.RecordBatch], limit: int) -> list[BatchPart]:
 
 
 class PartFutures:
-    """Futures of a batch's parts, and their common ``future``.
+    """Futures of a batch's parts, and their common `future`.
 
     It fails as the first part that failed, else with the error that stopped the next one.
     """
@@ -78,7 +78,7 @@ class PartFutures:
         sent.add_done_callback(lambda _: self._one_less())
 
     def end(self, error: Exception | None = None) -> None:
-        """Mark the end; ``error`` kept a next part from being sent."""
+        """Mark the end; `error` kept a next part from being sent."""
         self._kept = error
         self._one_less()
 

@@ -45,9 +45,9 @@ _T = TypeVar("_T")
 
 
 class RecordMetadata(NamedTuple):
-    """Position of a record (Kafka: ``RecordMetadata``); ``timestamp`` in ms.
+    """Position of a record (Kafka: `RecordMetadata`); `timestamp` in ms.
 
-    ``offset`` and ``partition`` are -1 if an earlier try landed at an unknown position.
+    `offset` and `partition` are -1 if an earlier try landed at an unknown position.
     """
 
     topic: str
@@ -63,7 +63,7 @@ class RecordMetadata(NamedTuple):
 class BatchMetadata(NamedTuple):
     """Offsets of an Arrow batch: partition -> (first, one after the last).
 
-    ``offsets`` is empty if an earlier try landed at an unknown position.
+    `offsets` is empty if an earlier try landed at an unknown position.
     """
 
     topic: str
@@ -72,7 +72,7 @@ class BatchMetadata(NamedTuple):
 
 
 class SentFuture(Future[_T]):
-    """Future of ``send``; not cancellable, as Kafka's; first outcome holds."""
+    """Future of `send`; not cancellable, as Kafka's; first outcome holds."""
 
     def cancel(self) -> bool:
         """Return False."""
@@ -108,7 +108,7 @@ def _called_back(error: BaseException) -> None:
 
 @dataclass(slots=True)
 class RecordRun:
-    """Single records; ``since`` is the first's monotonic time (s)."""
+    """Single records; `since` is the first's monotonic time (s)."""
 
     topic: str
     since: float
@@ -149,7 +149,7 @@ class RecordRun:
         size: int,
         sequence: int,
     ) -> None:
-        """Add a record of ``size`` bytes."""
+        """Add a record of `size` bytes."""
         self.values.append(value)
         self.keys.append(key)
         self.headers.append(headers)
@@ -160,7 +160,7 @@ class RecordRun:
         self.size += size
 
     def cut(self, rows: int, size: int) -> None:
-        """Drop all but the first ``rows``, which have ``size`` bytes."""
+        """Drop all but the first `rows`, which have `size` bytes."""
         columns = (self.values, self.keys, self.headers, self.timestamps, self.partitions, self.futures, self.sequences)
         for column in columns:
             del column[rows:]
@@ -199,7 +199,7 @@ class RecordRun:
 
 @dataclass(slots=True)
 class ArrowBatch:
-    """Arrow batch, sent atomically; fields as of ``RecordRun``."""
+    """Arrow batch, sent atomically; fields as of `RecordRun`."""
 
     topic: str
     since: float
@@ -212,7 +212,7 @@ class ArrowBatch:
     def bound(self, partitions: Sequence[npt.NDArray[np.int64]]) -> ArrowBatch:
         """Return the batch with fixed partitions, uncounted by the buffer.
 
-        ``partitions`` has one array per piece.
+        `partitions` has one array per piece.
         """
         pieces = [bound_for(piece, chosen) for piece, chosen in zip(self.pieces, partitions, strict=True)]
         return ArrowBatch(self.topic, self.since, pieces, self.rows, 0, self.future, self.last_sequence)
@@ -361,7 +361,7 @@ def divided(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
 def cut_out(items: Sequence[Item], number: int, row: int) -> tuple[list[Item], Item, list[Item]]:
     """Split items around one record (pure); an Arrow batch counts as one.
 
-    ``number`` is the item's index, ``row`` the record's in a run.
+    `number` is the item's index, `row` the record's in a run.
     """
     before, item, after = list(items[:number]), items[number], list(items[number + 1 :])
     if isinstance(item, RecordRun):

@@ -1,4 +1,4 @@
-"""Memory and lock shared by a producer's topics (Kafka: ``BufferPool``)."""
+"""Memory and lock shared by a producer's topics (Kafka: `BufferPool`)."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class BufferFullError(Exception):
 
 
 class Buffer:
-    """Bytes of records from ``send`` until their futures are done.
+    """Bytes of records from `send` until their futures are done.
 
-    Those of a record that fails early return when its commit ends. ``lock`` also guards the queues of all topics.
-    ``room`` wakes threads that wait for memory, ``progress`` those that flush. Threads inside ``calling`` run
+    Those of a record that fails early return when its commit ends. `lock` also guards the queues of all topics.
+    `room` wakes threads that wait for memory, `progress` those that flush. Threads inside `calling` run
     callbacks, and must not wait for each other.
     """
 
@@ -48,11 +48,11 @@ class Buffer:
     def take(self, size: int, topic: str, taken: list[int], *, wait: bool = True) -> None:
         """Take memory; the lock is held, and released while waiting.
 
-        ``taken[0]`` becomes ``size`` in the same step, so that an interrupted caller (Ctrl-C) can undo it.
+        `taken[0]` becomes `size` in the same step, so that an interrupted caller (Ctrl-C) can undo it.
 
         Raises:
-            BufferFullError: there is no room, and ``wait`` is false.
-            BufferExhaustedError: none for ``max_block_ms``, or ``size`` exceeds the limit.
+            BufferFullError: there is no room, and `wait` is false.
+            BufferExhaustedError: none for `max_block_ms`, or `size` exceeds the limit.
             ProducerClosedError: closed meanwhile.
         """
         self.check_fits(size, topic)
@@ -68,7 +68,7 @@ class Buffer:
         """Refuse a size above the limit.
 
         Raises:
-            BufferExhaustedError: it exceeds ``buffer_memory``.
+            BufferExhaustedError: it exceeds `buffer_memory`.
         """
         if size > self.limit:
             raise BufferExhaustedError(
@@ -95,7 +95,7 @@ class Buffer:
     def wait_for(self, condition: Condition, is_met: Callable[[], bool], timeout: float | None) -> bool:
         """Wait for a condition; the lock is held before and after.
 
-        A second Ctrl-C makes ``Condition.wait`` return without the lock.
+        A second Ctrl-C makes `Condition.wait` return without the lock.
         """
         try:
             return condition.wait_for(is_met, timeout)
@@ -113,7 +113,7 @@ class Buffer:
     def awaited(self, wake: Callable[[], None]) -> Iterator[None]:
         """Register a coroutine that waits for room; lock not held.
 
-        Any thread calls ``wake``, with the lock held, when there may be room or the producer is closed.
+        Any thread calls `wake`, with the lock held, when there may be room or the producer is closed.
         """
         me = object()
         with self.lock:
@@ -167,7 +167,7 @@ class Buffer:
             raise UsageError("flush and close wait for this thread: do not call them in a callback of a future")
 
     def check_open(self) -> None:
-        """Refuse work after ``close``.
+        """Refuse work after `close`.
 
         Raises:
             ProducerClosedError: the producer is closed.

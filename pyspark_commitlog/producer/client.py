@@ -1,4 +1,4 @@
-"""``Producer``: appends records to topics (Kafka: ``KafkaProducer``)."""
+"""`Producer`: appends records to topics (Kafka: `KafkaProducer`)."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ class Producer(Gathering):
 
     Args:
         root: the root's directory or URL.
-        acks: ``all`` or 1: an acknowledged record survives power loss. 0: it may not; its future still returns the
+        acks: `all` or 1: an acknowledged record survives power loss. 0: it may not; its future still returns the
             offset.
         linger_ms: how long a record waits for others to share its commit.
         batch_size: bytes of a topic that are committed without lingering. Also the bytes of keyless records for one
-            partition before the next one (at most the topic's ``batch.size``).
+            partition before the next one (at most the topic's `batch.size`).
         buffer_memory: bytes that may wait to be committed, over all topics.
-        compression: ``none``, ``lz4`` or ``zstd``, if the topic's ``compression.type`` is unset or ``producer``.
-        partitioner: ``murmur2`` (by key, sticky without one), ``roundrobin`` or ``sticky`` (both ignore keys), or a
+        compression: `none`, `lz4` or `zstd`, if the topic's `compression.type` is unset or `producer`.
+        partitioner: `murmur2` (by key, sticky without one), `roundrobin` or `sticky` (both ignore keys), or a
             function (key, number of partitions) -> partition. A record's own partition overrides it.
-        producer_id: makes the producer durable, see ``last_sequence``; exclusive to one producer.
+        producer_id: makes the producer durable, see `last_sequence`; exclusive to one producer.
         request_timeout_ms: duration of one try before a warning; also the bound on sending at the interpreter's end.
-        delivery_timeout_ms: upper bound from ``send`` to completion of its future; until then transient storage errors
-            are retried. Permission errors fail at once. At least ``linger_ms + request_timeout_ms``.
-        max_block_ms: how long ``send`` waits for room in the buffer, and a topic's first one for a missing root. It
+        delivery_timeout_ms: upper bound from `send` to completion of its future; until then transient storage errors
+            are retried. Permission errors fail at once. At least `linger_ms + request_timeout_ms`.
+        max_block_ms: how long `send` waits for room in the buffer, and a topic's first one for a missing root. It
             does not bound a storage call that hangs.
         metadata_max_age_ms: interval of access checks.
-        principal: for access rules; None takes ``COMMITLOG_PRINCIPAL``.
+        principal: for access rules; None takes `COMMITLOG_PRINCIPAL`.
         storage_options: options for a URL, named as fsspec's (docs/how-to/object-stores.md).
 
     Raises:
@@ -149,26 +149,26 @@ class Producer(Gathering):
         Args:
             topic: topic name.
             value: bytes, or text encoded as UTF-8; None is a tombstone.
-            key: as ``value``; None for none.
+            key: as `value`; None for none.
             headers: names and values.
             timestamp: milliseconds since 1970, or a datetime with a time zone; None for now.
             partition: partition number; None lets the partitioner choose.
-            sequence: with ``producer_id``, the record's ascending number in the application's input. A record that
-                landed already (``last_sequence``) is skipped. None: the next number.
+            sequence: with `producer_id`, the record's ascending number in the application's input. A record that
+                landed already (`last_sequence`) is skipped. None: the next number.
 
         Returns:
-            A future of the record's partition and offset. It fails with ``InvalidRecordError`` if the topic refuses the
-            record; a producer with ``producer_id`` then sends nothing after it.
+            A future of the record's partition and offset. It fails with `InvalidRecordError` if the topic refuses the
+            record; a producer with `producer_id` then sends nothing after it.
 
         Raises:
             UnknownTopicError: the topic does not exist.
-            RootNotAvailableError: at a topic's first record, the root was missing for ``max_block_ms``.
+            RootNotAvailableError: at a topic's first record, the root was missing for `max_block_ms`.
             InvalidRecordError: a value has the wrong type, or more than 2 GiB.
-            BufferExhaustedError: no room for ``max_block_ms``; nothing was taken.
+            BufferExhaustedError: no room for `max_block_ms`; nothing was taken.
             ProducerClosedError: the producer is closed, or another process'.
             UsageError: a signal's handler, finalizer or logging handler interrupted a call of this producer: set a flag
                 there.
-            WriterFencedError, NotSentError: a producer with ``producer_id`` has ended, see ``last_sequence``.
+            WriterFencedError, NotSentError: a producer with `producer_id` has ended, see `last_sequence`.
         """
         accumulator = self._opened(topic)
         record = self._record(topic, value, key, headers, timestamp, partition)
@@ -196,8 +196,8 @@ class Producer(Gathering):
             The record's partition and offset.
 
         Raises:
-            InvalidRecordError, DeliveryTimeoutError, OutcomeUnknownError, KafkaStorageError: as the future of ``send``;
-                also as ``send`` itself.
+            InvalidRecordError, DeliveryTimeoutError, OutcomeUnknownError, KafkaStorageError: as the future of `send`;
+                also as `send` itself.
         """
         record = self._record(topic, value, key, headers, timestamp, partition)
         sent = await self._asent(topic, lambda accumulator: self._give(accumulator, record, sequence, wait=False))
@@ -206,29 +206,29 @@ class Producer(Gathering):
     def send_batch(
         self, topic: str, batch: pa.Table | pa.RecordBatch, *, sequence: int | None = None
     ) -> Future[BatchMetadata]:
-        """Send an Arrow batch, visible atomically unless larger than ``buffer_memory``.
+        """Send an Arrow batch, visible atomically unless larger than `buffer_memory`.
 
-        A larger one is committed in consecutive parts while this call waits for room, at most ``max_block_ms`` for
+        A larger one is committed in consecutive parts while this call waits for room, at most `max_block_ms` for
         each. After a part that fails or finds no room, no other is sent; earlier ones proceed.
 
         Args:
             topic: topic name.
-            batch: columns ``value`` (string or binary), and optionally ``key``, ``headers``, ``timestamp``,
-                ``partition``. Must not be changed until the future is done.
-            sequence: number of its first record, see ``send``; the others follow. Records that landed already are
+            batch: columns `value` (string or binary), and optionally `key`, `headers`, `timestamp`,
+                `partition`. Must not be changed until the future is done.
+            sequence: number of its first record, see `send`; the others follow. Records that landed already are
                 skipped.
 
         Returns:
             A future of the offsets, per partition from the first to one after the last; for a batch in parts, other
-            records may lie between. It fails with ``InvalidRecordError`` if the topic refuses a record: nothing of the
-            batch, or part, was sent. It fails with ``BufferExhaustedError`` if a later part found no room, which ends a
-            producer with ``producer_id``, see ``last_sequence``.
+            records may lie between. It fails with `InvalidRecordError` if the topic refuses a record: nothing of the
+            batch, or part, was sent. It fails with `BufferExhaustedError` if a later part found no room, which ends a
+            producer with `producer_id`, see `last_sequence`.
 
         Raises:
             InvalidRecordError: names the column, its type and what is allowed.
-            BufferExhaustedError: no room for ``max_block_ms``, or a record exceeds ``buffer_memory``; nothing was
+            BufferExhaustedError: no room for `max_block_ms`, or a record exceeds `buffer_memory`; nothing was
                 taken.
-            UnknownTopicError, ProducerClosedError, WriterFencedError, NotSentError: as ``send``.
+            UnknownTopicError, ProducerClosedError, WriterFencedError, NotSentError: as `send`.
         """
         whole = PartFutures(topic)
         for part in self._parts(topic, batch, self._opened(topic)):
@@ -256,7 +256,7 @@ class Producer(Gathering):
         A cancelled task sends no further part.
 
         Raises:
-            CommitLogError: as ``send_batch``, or as its future.
+            CommitLogError: as `send_batch`, or as its future.
         """
         import asyncio
 
@@ -284,14 +284,14 @@ class Producer(Gathering):
         return True
 
     def last_sequence(self, topic: str) -> int:
-        """Return this ``producer_id``'s last committed sequence in a topic, or -1.
+        """Return this `producer_id`'s last committed sequence in a topic, or -1.
 
         Records of this producer count once they are acknowledged. Asking, or sending, opens the id in the topic and
-        fences its former producer, whose commits raise ``WriterFencedError``: so the result is final, to continue
+        fences its former producer, whose commits raise `WriterFencedError`: so the result is final, to continue
         after. A producer ends with the first record that can't be sent, so no number below is missing.
 
         Raises:
-            UsageError: this producer has no ``producer_id``.
+            UsageError: this producer has no `producer_id`.
             UnknownTopicError: the topic does not exist.
         """
         last = self._opened(topic).last_sequence
@@ -309,7 +309,7 @@ class Producer(Gathering):
         retried.
 
         Args:
-            timeout: seconds; None: no limit for futures, then at most ``request_timeout_ms`` for readers.
+            timeout: seconds; None: no limit for futures, then at most `request_timeout_ms` for readers.
 
         Returns:
             The number of records still in flight: 0 unless it timed out. Futures hold the errors.
@@ -338,16 +338,16 @@ class Producer(Gathering):
         return under_way
 
     async def aflush(self, timeout: float | None = None) -> int:
-        """Flush as ``flush``, without blocking the event loop."""
+        """Flush as `flush`, without blocking the event loop."""
         import asyncio
 
         return await asyncio.to_thread(self.flush, timeout)
 
     def close(self, timeout: float | None = None) -> None:
-        """Flush, settle what is due for at most ``delivery_timeout_ms``, and end; idempotent.
+        """Flush, settle what is due for at most `delivery_timeout_ms`, and end; idempotent.
 
         Args:
-            timeout: seconds; None: no limit. Records not in flight by then fail with ``ProducerClosedError``; a warning
+            timeout: seconds; None: no limit. Records not in flight by then fail with `ProducerClosedError`; a warning
                 has their number.
         """
         if self._buffer.closed or process_id() != self._process:  # a forked child has nothing to send

@@ -1,4 +1,4 @@
-"""Stage, commit and retry of a topic's bundles (Kafka: ``Sender``).
+"""Stage, commit and retry of a topic's bundles (Kafka: `Sender`).
 
 Commits run one at a time under the next sequence numbers, so that a try of unknown outcome can be repeated (R6): if it
 landed, the repetition is skipped and reads its offsets.
@@ -77,7 +77,7 @@ NOT_COMMITTED = "topic %r: not committed: %s: %s"
 class ProducerIdentity:
     """Writer id of a topic's batches, and their last committed sequence.
 
-    ``topic_id``: where a durable id was opened; None for transient ids, valid in all incarnations.
+    `topic_id`: where a durable id was opened; None for transient ids, valid in all incarnations.
     """
 
     writer_id: str
@@ -95,8 +95,8 @@ class ProducerIdentity:
 class _Bundle:
     """Items of one commit.
 
-    ``tried``: placements of the last try that may have landed. ``checks``: check all pieces of an Arrow batch before
-    staging. ``rest``: items of the following bundle.
+    `tried`: placements of the last try that may have landed. `checks`: check all pieces of an Arrow batch before
+    staging. `rest`: items of the following bundle.
     """
 
     items: list[Item]
@@ -131,7 +131,7 @@ def is_retriable(error: Exception) -> bool:
 
 
 def offsets_of(partitions: Ints, following: Ints) -> Ints:
-    """Return the offset of every row, and advance ``following`` per partition (pure)."""
+    """Return the offset of every row, and advance `following` per partition (pure)."""
     order = np.argsort(partitions, kind="stable")
     grouped = partitions[order]
     counts = np.bincount(partitions, minlength=len(following))
@@ -151,7 +151,7 @@ class Delivery:
         calling_back: monotonic start (s) of callbacks in progress, or None.
         expired: records sent at this time or before have failed, while later ones are in flight.
 
-    ``allowed`` checks access at the topic's present root; raises ``AccessDeniedError``.
+    `allowed` checks access at the topic's present root; raises `AccessDeniedError`.
     """
 
     def __init__(
@@ -269,9 +269,9 @@ class Delivery:
         return self._paused is not None
 
     def expire(self, since: float = float("inf")) -> tuple[CommitLogError, list[Callable[[], None]]]:
-        """Expire records waiting for a retry that were sent up to ``since``.
+        """Expire records waiting for a retry that were sent up to `since`.
 
-        ``since`` is monotonic, in seconds. All expire if they may have landed or have a durable id.
+        `since` is monotonic, in seconds. All expire if they may have landed or have a durable id.
 
         Returns:
             Their error, and callbacks that log it, to be called without a lock: a log handler may send.
@@ -356,7 +356,7 @@ class Delivery:
         return self._watermark.is_stated
 
     def show(self, seconds: float) -> bool:
-        """State the high watermark within ``seconds``; return success."""
+        """State the high watermark within `seconds`; return success."""
         return self._watermark.flush(seconds)
 
     def _check_access(self) -> None:
@@ -373,7 +373,7 @@ class Delivery:
             self._asked = now
 
     def join(self, seconds: float) -> bool:
-        """Wait ``seconds`` for due settling; return success."""
+        """Wait `seconds` for due settling; return success."""
         return self._settler.join(seconds)
 
     def rest(self) -> None:
@@ -427,7 +427,7 @@ class Delivery:
     def _refuse(self, bundle: _Bundle, number: int, refused: _RefusedError) -> None:
         """Fail the refused item; a durable producer ends there.
 
-        Otherwise ``last_sequence`` would pass over it. Earlier records are committed.
+        Otherwise `last_sequence` would pass over it. Earlier records are committed.
 
         Raises:
             OutcomeUnknownError: an earlier try may have landed.
@@ -469,7 +469,7 @@ class Delivery:
     def _chooser(self, partitions: int, batch_bytes: int) -> KeyIgnoring | Partitioner:
         """Return the topic's partitioner, at a new batch.
 
-        As Kafka's (KIP-480), it leaves a partition when the batch is closed, also by ``linger``.
+        As Kafka's (KIP-480), it leaves a partition when the batch is closed, also by `linger`.
         """
         partitioner = self._partitioner
         if partitioner is not None:
@@ -490,7 +490,7 @@ class Delivery:
         """Fail records for damaged partitions; return whether others are left.
 
         Those keep their partitions and reuse the numbers, under which nothing landed. False if a try may have landed,
-        as then all of it did, or with a durable id, as ``last_sequence`` would pass over failures.
+        as then all of it did, or with a durable id, as `last_sequence` would pass over failures.
         """
         if bundle.doubt or self._identity.durable:
             return False
@@ -647,10 +647,10 @@ class _RefusedError(Exception):
 def _place(
     stager: Stager, item: Item, refused: dict[int, InvalidRecordError] | None, *, checks: bool
 ) -> list[tuple[Item, int, RowPlacement]]:
-    """Stage an item; collect refused rows, unless ``refused`` is None.
+    """Stage an item; collect refused rows, unless `refused` is None.
 
     Raises:
-        _RefusedError: a batch or record is refused; with ``checks`` rarely partly staged.
+        _RefusedError: a batch or record is refused; with `checks` rarely partly staged.
     """
     if isinstance(item, ArrowBatch):
         return _place_whole(stager, item, checks=checks)
@@ -696,7 +696,7 @@ def _without_refused(item: Item, refused: Mapping[int, InvalidRecordError]) -> l
 
 
 def _acknowledge(bundle: _Bundle, ranges: Mapping[int, tuple[int, int]]) -> None:
-    """Complete futures with their offsets, unknown without ``ranges``."""
+    """Complete futures with their offsets, unknown without `ranges`."""
     following: Ints = np.zeros(bundle.partitions, np.int64)
     for partition, (first, _) in ranges.items():
         following[partition] = first

@@ -53,7 +53,7 @@ Record = tuple[bytes | None, bytes | None, HeaderList | None, int, int | None, i
 
 
 class Gathering:
-    """Accumulators of a producer; base of ``Producer``."""
+    """Accumulators of a producer; base of `Producer`."""
 
     def _start(self, storage: Storage, options: ProducerConfig, principal: str | None) -> None:
         self._storage, self._options, self._principal = storage, options, principal
@@ -160,7 +160,7 @@ class Gathering:
     def _opened(self, topic: str) -> RecordAccumulator:
         """Return a topic's accumulator; the first use opens the producer's id.
 
-        A missing root is awaited for ``max_block_ms``, as Kafka awaits metadata.
+        A missing root is awaited for `max_block_ms`, as Kafka awaits metadata.
         """
         self._check_process()
         accumulator = self._accumulators.get(topic)
@@ -214,7 +214,7 @@ class Gathering:
             return self._writable(topic, fallback)
 
     def _writable(self, topic: str, storage: Storage) -> TopicLog:
-        """Return a topic's handle, by a root that may be another than was named; raises as ``Root.topic``."""
+        """Return a topic's handle, by a root that may be another than was named; raises as `Root.topic`."""
         root = self._roots.setdefault(storage.url, Root.on(storage, self._principal))
         return root.topic(topic, Operation.WRITE)
 

@@ -44,9 +44,9 @@ class HighWatermark:
         self._committing = True
 
     def ends(self, *, committed: bool, known: Mapping[str, ReaderState] | None = None) -> None:
-        """Record the end of a commit; if ``committed``, a statement is due.
+        """Record the end of a commit; if `committed`, a statement is due.
 
-        ``known`` is its handle's knowledge of the topic.
+        `known` is its handle's knowledge of the topic.
         """
         self._is_due, self._since = self._is_due or committed, monotonic()
         if self._topic is None:
@@ -61,7 +61,7 @@ class HighWatermark:
         return not (self._is_due or self._stating)
 
     def flush(self, seconds: float) -> bool:
-        """State what is due within ``seconds``; return success.
+        """State what is due within `seconds`; return success.
 
         While an in-sync root is away this covers what that root has; the rest follows.
         """

@@ -1,4 +1,4 @@
-"""Options of a producer (Kafka: ``ProducerConfig``). Pure."""
+"""Options of a producer (Kafka: `ProducerConfig`). Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NUMBERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig:
-    """Options of a producer, as ``Producer`` documents them; bytes and ms."""
+    """Options of a producer, as `Producer` documents them; bytes and ms."""
 
     acks: str | int
     linger_ms: int

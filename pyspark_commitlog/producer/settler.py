@@ -33,7 +33,7 @@ class Settler:
     def committed(self, topic_id: str, size_bytes: int) -> None:
         """Schedule a look at what is due, shared by commits until then.
 
-        ``size_bytes`` is the ``weight`` of the commit's extents.
+        `size_bytes` is the `weight` of the commit's extents.
         """
         if not is_look_due(self._storage, topic_id, size_bytes):
             return
@@ -57,7 +57,7 @@ class Settler:
             self._pool.schedule(self, seconds)
 
     def run(self) -> None:
-        """Settle what is due, at most for ``settle.budget.ms``."""
+        """Settle what is due, at most for `settle.budget.ms`."""
         topic_id, self._topic_id, self._bytes = self._topic_id, None, 0
         if topic_id is None:
             return
@@ -72,7 +72,7 @@ class Settler:
         return self._joined or self._bytes >= LOOK_BYTES or self._pool.is_wanted(self)
 
     def join(self, seconds: float) -> bool:
-        """Look now; return whether all is settled within ``seconds``."""
+        """Look now; return whether all is settled within `seconds`."""
         self._joined = True
         return self._pool.wait(self, seconds)
 

@@ -1,6 +1,6 @@
 """Timeouts for storage calls that hang, and retirement of idle topics.
 
-Such a call keeps its thread; only its futures can fail (Kafka: ``delivery.timeout.ms``).
+Such a call keeps its thread; only its futures can fail (Kafka: `delivery.timeout.ms`).
 """
 
 from __future__ import annotations

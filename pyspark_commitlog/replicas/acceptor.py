@@ -1,7 +1,7 @@
 """Acceptor: a unit's register at one metadata root, as a journal.
 
 Each promise or accept is a compare-and-set of the newest record. A record names the identity of the file before, which
-shows a restored copy; for the first ``births`` do.
+shows a restored copy; for the first `births` do.
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ class Acceptor:
     def accept(
         self, ballot: Ballot, value: Value, data: bytes, *, ahead: Ballot = NO_BALLOT, ended: bool = False
     ) -> Register:
-        """Accept an entry, and promise ``ahead``; return the register.
+        """Accept an entry, and promise `ahead`; return the register.
 
-        ``ended``: this set decides nothing after it.
+        `ended`: this set decides nothing after it.
 
         Raises:
             RefusedBallotError: a higher ballot was promised.

@@ -33,7 +33,7 @@ NO_VALUE = Value(0, "")
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """State of an acceptor; ``ended``: nothing follows the value in this set."""
+    """State of an acceptor; `ended`: nothing follows the value in this set."""
 
     promised: Ballot = NO_BALLOT
     accepted: Ballot = NO_BALLOT
@@ -49,7 +49,7 @@ def promise(register: Register, ballot: Ballot) -> Register | None:
 def accept(
     register: Register, ballot: Ballot, value: Value, *, ahead: Ballot = NO_BALLOT, ended: bool = False
 ) -> Register | None:
-    """Return the register with a value accepted and ``ahead`` promised.
+    """Return the register with a value accepted and `ahead` promised.
 
     None if a higher ballot was promised.
     """
@@ -67,7 +67,7 @@ def highest(registers: Iterable[Register]) -> Register:
 
 
 def decided(registers: Sequence[Register], many: int) -> Register | None:
-    """Return a register that a majority of ``many`` shows under one ballot.
+    """Return a register that a majority of `many` shows under one ballot.
 
     Under two ballots a value is not decided: a ballot between them may win.
     """

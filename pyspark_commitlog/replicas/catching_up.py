@@ -54,7 +54,7 @@ class SegmentCopier(Protocol):
     def copy(self, donor: Storage, target: Storage, there: Any, moved: Callable[[Any], None]) -> tuple[int, str]:
         """Copy a settled log, checked and durable; return number and id.
 
-        ``moved`` gets the later log copied instead, as the donor goes on. On errors nothing counts, or all.
+        `moved` gets the later log copied instead, as the donor goes on. On errors nothing counts, or all.
         """
 
 
@@ -63,7 +63,7 @@ def learn_or_catch_up(
 ) -> int:
     """Bring an out-of-sync root up to an entry; return the number.
 
-    ``allowed`` bounds learning; segments are copied whole, unless it is stopped.
+    `allowed` bounds learning; segments are copied whole, unless it is stopped.
 
     Raises:
         ReplicaNotAvailableError: no in-sync root can give what it lacks.
@@ -94,7 +94,7 @@ def catch_up(
 ) -> None:
     """Begin a root at an entry that an in-sync root has settled.
 
-    ``stopped``: asked after a failure whether to give up.
+    `stopped`: asked after a failure whether to give up.
     """
     state, failures = state_of(newest.entry), []
     if root in state.set.roots:  # its journal is the base of decisions

@@ -15,7 +15,7 @@ def collectable(places: Places, head: Stored, older: Callable[[], int]) -> int:
     """Return the highest number that a root that settled it may delete.
 
     Joining roots are asked; in-sync roots if entries show them below the high watermark, which passes entries without
-    appends and stays in an unclean election. Out-of-sync roots are waited for up to ``older()``.
+    appends and stays in an unclean election. Out-of-sync roots are waited for up to `older()`.
     """
     state = state_of(head.entry)
     learned = {**dict.fromkeys(state.set.roots, head.sequence), **state.learned}

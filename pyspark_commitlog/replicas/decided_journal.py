@@ -40,7 +40,7 @@ class DecidedJournal(ReplicatedJournal):
         return self.order().places.decided()
 
     def recent(self, seconds: float) -> Stored | None:
-        """Return ``newest``."""
+        """Return `newest`."""
         return self.newest()
 
     def is_followed(self, stored: Stored) -> bool:

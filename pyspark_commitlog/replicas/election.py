@@ -28,7 +28,7 @@ class Elections:
     def leader(self, newest: Stored | None = None) -> Storage:
         """Return the leader's root; elect another if it is away.
 
-        ``newest``: the newest decided entry, if just read.
+        `newest`: the newest decided entry, if just read.
 
         Raises:
             NotLeaderError: nobody of the ISR can lead.
@@ -41,7 +41,7 @@ class Elections:
     def nearest(self, state: ReplicaState, *, here: bool = True) -> Storage:
         """Return the opened root if a replica, else the first that answers.
 
-        ``here``: whether the opened one has learned any of the unit.
+        `here`: whether the opened one has learned any of the unit.
 
         Raises:
             ReplicaNotAvailableError: none answers.
@@ -73,8 +73,8 @@ class Elections:
         Args:
             leader: the next one; None for the one of the ISR that has learned most.
             gone: the lost leader; nothing is done if another leads.
-            why: the reason, for ``describe``.
-            unclean: as ``unclean.leader.election.enable``.
+            why: the reason, for `describe`.
+            unclean: as `unclean.leader.election.enable`.
             preferred: roots to prefer.
 
         Raises:

@@ -53,5 +53,5 @@ def without_append(kind: str, base: Stored, state: ReplicaState, result: Result)
 
 
 def states_hw_alone(entry: Entry) -> bool:
-    """Return whether an entry only states its base as ``hw``."""
+    """Return whether an entry only states its base as `hw`."""
     return entry.kind == HW and state_of(entry).hw == entry.sequence - 1

@@ -29,7 +29,7 @@ _HELD = 32
 
 
 class EntryRange(NamedTuple):
-    """Entries that a root lacks, below ``stop``; ``fault`` of the first."""
+    """Entries that a root lacks, below `stop`; `fault` of the first."""
 
     start: int
     stop: int
@@ -37,7 +37,7 @@ class EntryRange(NamedTuple):
 
 
 class _EntryCopy(NamedTuple):
-    """Another root's entry, linked ``by`` a fetched one."""
+    """Another root's entry, linked `by` a fetched one."""
 
     entry: Entry
     data: bytes
@@ -101,7 +101,7 @@ def donors_of(others: Sequence[Replica]) -> list[Storage]:
 class Fetching:
     """Fetches entries for a root.
 
-    ``others`` have the likeliest root first; ``there`` are the numbers of its whole entries.
+    `others` have the likeliest root first; `there` are the numbers of its whole entries.
     """
 
     def __init__(self, places: Places, own: Replica, others: Sequence[Replica], there: Collection[int]) -> None:
@@ -124,7 +124,7 @@ class Fetching:
     def fetch(self, runs: Sequence[EntryRange], *, descending: bool = False) -> None:
         """Fetch the entries of runs that link to stored ones.
 
-        ``descending``: from the last down, each linked by its successor.
+        `descending`: from the last down, each linked by its successor.
         """
         listed = self._listed() if runs else []
         wanted = [

@@ -196,9 +196,9 @@ def _holds_data(order: Order, root: str) -> bool:
 
 
 def replace_replica(order: Order, root: str, by: str | None, leaving: Container[str] = ()) -> str | None:
-    """Add a replica in another's place, perhaps ``by``; return its root.
+    """Add a replica in another's place, perhaps `by`; return its root.
 
-    An interrupted call may have added it. Roots that are ``leaving`` get none.
+    An interrupted call may have added it. Roots that are `leaving` get none.
 
     Raises:
         UsageError, ReplicaNotAvailableError: the candidates hold something else, or do not answer.
@@ -219,7 +219,7 @@ def replace_replica(order: Order, root: str, by: str | None, leaving: Container[
 
 
 def have_fewer(order: Order, factor: int) -> None:
-    """Take out replicas down to ``factor``; replace a lost leader first.
+    """Take out replicas down to `factor`; replace a lost leader first.
 
     Raises:
         NotLeaderError: nobody in sync can lead: nothing was changed; or another leads meanwhile: run it again.
@@ -234,7 +234,7 @@ def have_fewer(order: Order, factor: int) -> None:
 def remove_replica(order: Order, root: str, may_go: Callable[[ReplicaState], bool] = lambda now: True) -> None:
     """Take a replica out; a leader hands over first.
 
-    Its files stay; its last entry says that it is no replica. ``may_go`` judges the base's state.
+    Its files stay; its last entry says that it is no replica. `may_go` judges the base's state.
 
     Raises:
         NotLeaderError: it leads and nobody else in sync answers, or it may not go; nothing was changed.

@@ -95,7 +95,7 @@ class ReplicatedJournal(Journal):
         return super().newest()
 
     def is_followed(self, stored: Stored) -> bool:
-        """Return whether more than ``stored`` was learned here."""
+        """Return whether more than `stored` was learned here."""
         return super().is_followed(self._anchor if stored.entry.features and self._anchor is not None else stored)
 
     def _visible(self, head: Stored | None) -> Stored | None:
@@ -120,7 +120,7 @@ class ReplicatedJournal(Journal):
         """Wait until this root shows an entry; push meanwhile.
 
         Raises:
-            ReplicaNotAvailableError: it takes longer than ``seconds``.
+            ReplicaNotAvailableError: it takes longer than `seconds`.
         """
         clock = self._storage.clock
         until = clock.monotonic() + seconds
@@ -140,7 +140,7 @@ class ReplicatedJournal(Journal):
         Before, this root may lack a chunk that only the election voids.
 
         Raises:
-            ReplicaNotAvailableError: it takes longer than ``seconds``.
+            ReplicaNotAvailableError: it takes longer than `seconds`.
         """
         if not self.is_replicated:
             return False
@@ -170,7 +170,7 @@ class ReplicatedJournal(Journal):
     def kept_from(self, waited_ms: int) -> int | None:
         """Return the lowest number that must stay; None without replicas.
 
-        ``waited_ms``: for out-of-sync replicas.
+        `waited_ms`: for out-of-sync replicas.
         """
         head = self.head()
         if head is None or not head.entry.features:
@@ -194,10 +194,10 @@ class ReplicatedJournal(Journal):
     # --- appending ---------------------------------------------------------------------------------------
 
     def append(self, plan: Plan[Result], *, repeatable: bool = False) -> Appended[Result]:
-        """Put one entry; see ``Journal.append``.
+        """Put one entry; see `Journal.append`.
 
         Raises:
-            NotEnoughReplicasError: not put: fewer than ``min.insync.replicas`` are in sync.
+            NotEnoughReplicasError: not put: fewer than `min.insync.replicas` are in sync.
             NotEnoughReplicasAfterAppendError: put, but not known to be on enough in-sync replicas.
         """
         if not self.is_replicated:

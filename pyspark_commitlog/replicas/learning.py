@@ -61,7 +61,7 @@ class Allowance:
 class Replica:
     """A unit at one root.
 
-    ``data``: with records, so it has settled what it collected or begins after.
+    `data`: with records, so it has settled what it collected or begins after.
     """
 
     id: str
@@ -80,7 +80,7 @@ class Replica:
     def learned(self, decided: Entry | None = None) -> Stored | None:
         """Return the newest entry learned here, made durable.
 
-        ``decided``: the next one to learn; nothing is read if only that is lacking.
+        `decided`: the next one to learn; nothing is read if only that is lacking.
 
         Raises:
             ReplicaNotAvailableError: it has a gap.
@@ -121,7 +121,7 @@ def learn(
     least: int = 0,
     allowed: Allowance | None = None,
 ) -> int:
-    """Bring ``target`` up to a decided entry; return the number learned.
+    """Bring `target` up to a decided entry; return the number learned.
 
     What was learned before an error stays.
 
@@ -244,7 +244,7 @@ def _check_same(there: Entry, decided: Entry, target: Replica) -> None:
 
 
 def following(source: Replica, last: Stored | None, newest: Stored, oldest: int | None) -> Iterator[Stored]:
-    """Yield linked entries after ``last``, or from ``oldest``, to ``newest``."""
+    """Yield linked entries after `last`, or from `oldest`, to `newest`."""
     before, number = (None, oldest or _first(source)) if last is None else (last.entry, last.entry.following)
     while number <= newest.sequence:
         try:
@@ -302,7 +302,7 @@ def bring(needed: NeededFile, target: Storage, donors: Iterable[Storage]) -> Non
 
 
 def replace(needed: NeededFile, target: Storage, donors: Iterable[Storage]) -> None:
-    """Copy a file to a root; raise as ``bring``."""
+    """Copy a file to a root; raise as `bring`."""
     failures = []
     for donor in donors:
         if donor is target:
@@ -328,7 +328,7 @@ class RestoredError(ReplicaNotAvailableError):
 
 
 class BehindError(ReplicaNotAvailableError):
-    """The metadata root lacks entry ``number``, learned elsewhere."""
+    """The metadata root lacks entry `number`, learned elsewhere."""
 
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)

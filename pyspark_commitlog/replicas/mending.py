@@ -108,7 +108,7 @@ def _below(own: Replica) -> EntryRange | None:
 def mend_named(places: Places, settled: int) -> MendedFiles:
     """Fetch the opened root's damaged or missing tables and chunks.
 
-    Entries up to ``settled`` need no chunks; damaged ones count as lost.
+    Entries up to `settled` need no chunks; damaged ones count as lost.
     """
     own, (others, _) = places.at(places.roots.own_id()), other_places(places)
     files, donors = places.unit.files, donors_of(others)

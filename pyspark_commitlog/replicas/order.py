@@ -140,7 +140,7 @@ class Order:
     # --- appending ---------------------------------------------------------------------------------------
 
     def append(self, plan: Plan[Result], *, repeatable: bool = False) -> Appended[Result]:
-        """Put one entry; see ``ReplicatedJournal.append``."""
+        """Put one entry; see `ReplicatedJournal.append`."""
         for _ in range(_TRIES):
             attempt = _Attempt()
             appended = self._decide(plan, attempt, repeatable)
@@ -285,7 +285,7 @@ class Order:
     # --- after it was decided ----------------------------------------------------------------------------
 
     def _spread(self, stored: Stored | None, attempt: _Attempt) -> bool:
-        """Push what was decided, await ``acks``; return False if void."""
+        """Push what was decided, await `acks`; return False if void."""
         pause, just_put = _FIRST_PAUSE, stored
         while True:
             try:
@@ -321,7 +321,7 @@ class Order:
     def state_hw(self) -> bool:
         """Push what is decided, and state HW; return whether it covers all.
 
-        In-sync roots overdue by ``replica.lag.time.max.ms`` are taken out.
+        In-sync roots overdue by `replica.lag.time.max.ms` are taken out.
         """
         pushed = self.pusher.push()
         head = self.pusher.raise_hw(self.places.newest())

@@ -17,11 +17,11 @@ DEFAULT_FACTOR = 3
 def assigned(places: Places, factor: int | None, ordinal: int) -> tuple[Sequence[str], Sequence[str]]:
     """Return a new unit's replicas: in sync, leader first; and others.
 
-    Roots that do not answer are not in sync, or they would hold up writers. Leaders go round robin by ``ordinal``.
+    Roots that do not answer are not in sync, or they would hold up writers. Leaders go round robin by `ordinal`.
 
     Raises:
         UsageError: there are fewer roots.
-        ReplicaNotAvailableError: fewer answer than ``factor``, or none.
+        ReplicaNotAvailableError: fewer answer than `factor`, or none.
     """
     data, many = places.roots.listed().data, how_many(places, factor)
     away = [address for address in data if not places.roots.answers(address.id)]
@@ -59,7 +59,7 @@ def held_and_free(places: Places) -> tuple[Sequence[str], list[str]]:
 
 
 def candidates(places: Places, many: int) -> list[str]:
-    """Return ``many`` roots that may get a replica.
+    """Return `many` roots that may get a replica.
 
     Raises:
         UsageError: there are fewer, or others hold something else by that name.
@@ -74,7 +74,7 @@ def candidates(places: Places, many: int) -> list[str]:
 
 
 def so_many_free(places: Places, free: Sequence[str], many: int) -> list[str]:
-    """Return ``many`` free roots; raise as ``candidates``."""
+    """Return `many` free roots; raise as `candidates`."""
     chosen, failed = first_free(places, free, many)
     if len(chosen) < many:
         is_wrong = all(isinstance(error, UsageError) for error in failed.values())
@@ -83,7 +83,7 @@ def so_many_free(places: Places, free: Sequence[str], many: int) -> list[str]:
 
 
 def first_free(places: Places, free: Sequence[str], many: int) -> tuple[list[str], dict[str, Exception]]:
-    """Return up to ``many`` usable free roots; and errors of others."""
+    """Return up to `many` usable free roots; and errors of others."""
     chosen, failed = list[str](), dict[str, Exception]()
     for root in free:
         if len(chosen) >= many:
@@ -124,7 +124,7 @@ def check_free(places: Places, root: str) -> None:
 
 
 def leaving(state: ReplicaState, answering: Container[str], many: int) -> list[str]:
-    """Return the ``many`` replicas to drop, never the leader (pure).
+    """Return the `many` replicas to drop, never the leader (pure).
 
     First those away, then those out of sync, then the last assigned.
     """
@@ -152,7 +152,7 @@ def lags_behind(
 
 
 def resized(state: ReplicaState, factor: int, answering: Container[str], free: Iterable[str]) -> ReplicaState:
-    """Return the state with ``factor`` replicas, if possible (pure)."""
+    """Return the state with `factor` replicas, if possible (pure)."""
     for root in leaving(state, answering, len(state.replicas) - factor):
         state = rules.without_replica(state, root)
     for root in free:

@@ -22,7 +22,7 @@ RegisterKey = tuple[str, frozenset[tuple[str, str]]]
 
 @dataclass(frozen=True, slots=True)
 class PromisedBallot:
-    """Ballot promised by all of a set with ``value``."""
+    """Ballot promised by all of a set with `value`."""
 
     ballot: Ballot
     value: Value

@@ -1,6 +1,6 @@
 """Quorum: three or five metadata roots decide a unit's entries, by majority.
 
-An acceptor takes an entry only after its own root's ``journal/`` has the one before, so no entry is only in a register
+An acceptor takes an entry only after its own root's `journal/` has the one before, so no entry is only in a register
 that goes on.
 """
 
@@ -43,7 +43,7 @@ Sent = dict[int, dict[str, Result]]
 
 @contextmanager
 def certain(directory: str, own: Mapping[int, object]) -> Iterator[None]:
-    """Raise ``OutcomeUnknownError`` on failure after a send."""
+    """Raise `OutcomeUnknownError` on failure after a send."""
     try:
         yield
     except (OutcomeUnknownError, MovedError):
@@ -66,7 +66,7 @@ class Quorum(SeatedJournal):
         seats: the roots that answer, at least a majority.
         many: size of the set.
         unit: the unit.
-        check: see ``Journal``.
+        check: see `Journal`.
         former: returns the former set's quorum, while it may decide units.
         is_last: whether no set follows; asked after finding a unit's first entry, or none.
     """
@@ -123,7 +123,7 @@ class Quorum(SeatedJournal):
     def _settled(self, *, end: bool = False) -> Register:
         """Return the decided register: a majority's, else after a round of Paxos.
 
-        ``end``: decide nothing after its value.
+        `end`: decide nothing after its value.
         """
         pause, fruitless = _FIRST_PAUSE, 0
         for _ in range(_TRIES):
@@ -216,7 +216,7 @@ class Quorum(SeatedJournal):
     ) -> dict[str, Register]:
         """Ask seats; return the registers of those that agreed.
 
-        ``least``: answers needed, refusals included.
+        `least`: answers needed, refusals included.
         """
         shown, refused, failed = dict[str, Register](), set[str](), list[Exception]()
 
@@ -259,7 +259,7 @@ class Quorum(SeatedJournal):
     def _learned(self, value: Value, following: tuple[Entry, bytes] | None = None) -> Stored:
         """Teach the seats a decided entry; the first that can becomes first.
 
-        Seats that lack only ``following``, just decided, learn it in parallel.
+        Seats that lack only `following`, just decided, learn it in parallel.
         """
         learned, failed = self._learning(*following) if following is not None else (set[str](), dict[str, str]())
         there, failures = list[Seat](), list(failed.values())
@@ -302,7 +302,7 @@ class Quorum(SeatedJournal):
     # --- deciding ----------------------------------------------------------------------------------------
 
     def append(self, plan: Plan[Result], *, repeatable: bool = False) -> Appended[Result]:
-        """Decide an entry made by ``plan``; see ``Journal.append``.
+        """Decide an entry made by `plan`; see `Journal.append`.
 
         Raises:
             OutcomeUnknownError: it was sent to a metadata root.
@@ -313,7 +313,7 @@ class Quorum(SeatedJournal):
             return self.planned(plan, own)
 
     def planned(self, plan: Plan[Result], own: Sent[Result]) -> Appended[Result]:
-        """Append; ``own`` collects what was sent, also to the former set.
+        """Append; `own` collects what was sent, also to the former set.
 
         Raises:
             MovedError: others decide.

@@ -1,6 +1,6 @@
 """Successive metadata sets, when one of several roots is replaced.
 
-A set decides its successor in a journal of its own (``paths.after_set``), then decides nothing first. It ends each
+A set decides its successor in a journal of its own (`paths.after_set`), then decides nothing first. It ends each
 unit's register, and the next set goes on with the last entry.
 """
 

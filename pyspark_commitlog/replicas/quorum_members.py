@@ -20,7 +20,7 @@ from pyspark_commitlog.storage import Storage
 
 
 class MovedError(Exception):
-    """Other metadata roots decide now; ``Places`` finds them."""
+    """Other metadata roots decide now; `Places` finds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Seat:
 
 
 class SeatedJournal(Journal):
-    """Journal of a unit at several seats; see ``Quorum``."""
+    """Journal of a unit at several seats; see `Quorum`."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class SeatedJournal(Journal):
             raise MovedError
 
     def _catch_up(self, replica: Replica, write_id: str, *, until: int) -> None:
-        """Fill a root's ``journal/`` below ``until``."""
+        """Fill a root's `journal/` below `until`."""
         last = self._last_of(replica)
         if last is None:
             replica.storage.make_directory(self._directory)
@@ -107,9 +107,9 @@ class SeatedJournal(Journal):
             return before
 
     def _following(self, last: Stored | None, write_id: str) -> tuple[Entry, bytes] | None:
-        """Return the entry after ``last``; None if no seat has its number.
+        """Return the entry after `last`; None if no seat has its number.
 
-        Of registers only the decided ``write_id`` counts.
+        Of registers only the decided `write_id` counts.
         """
         number, prev = (1, "") if last is None else (last.entry.following, last.entry.write_id)
         found = list(self._held(number, write_id))
@@ -121,7 +121,7 @@ class SeatedJournal(Journal):
     def _resume_entry(self, replica: Replica, following: int, value: Value) -> tuple[Entry, bytes]:
         """Return the entry to go on with beyond collected ones.
 
-        The oldest elsewhere that links to the decided ``value``, number by number, and not above ``hw``: in-sync roots
+        The oldest elsewhere that links to the decided `value`, number by number, and not above `hw`: in-sync roots
         may lack what is above. What they or joining roots lack is collected nowhere.
         """
         newest = self._copy_of(value)

@@ -1,6 +1,6 @@
 """Recover from metadata lost for good, by hand only (rule 10).
 
-A ``recover`` entry on the longest journal left of a unit names the next metadata root, and that journal's root alone as
+A `recover` entry on the longest journal left of a unit names the next metadata root, and that journal's root alone as
 in sync; what no root left has learned is lost. Lists change last: until then nothing can be decided, and all can be run
 again.
 """
@@ -94,7 +94,7 @@ class UnitRecovery:
 
 
 def surviving_roots(roots: Roots, metadata: Storage, lost: Sequence[str]) -> SurvivingRoots:
-    """Return the roots but for ``lost`` ids or URLs.
+    """Return the roots but for `lost` ids or URLs.
 
     Raises:
         UsageError: a lost root answers, another does not, or the metadata is not lost.
@@ -173,7 +173,7 @@ class _DamagedError(Exception):
 
 @contextmanager
 def _report_damage() -> Iterator[None]:
-    """Raise ``_DamagedError`` for damage.
+    """Raise `_DamagedError` for damage.
 
     A root that is away may have more than others, and stops all.
     """
@@ -291,7 +291,7 @@ def _settled(replica: Replica, places: Places, base: Stored) -> int:
 
 
 def begin(survivors: SurvivingRoots, make: Callable[[Storage], None]) -> dict[str, str]:
-    """Create the next metadata root, if need be; return ``damaged_settings``.
+    """Create the next metadata root, if need be; return `damaged_settings`.
 
     Raises:
         UsageError: something else is there.
@@ -484,7 +484,7 @@ def _copy_from(
     newest: Stored,
     oldest: int | None,
 ) -> None:
-    """Copy the entries after ``last``, or from ``oldest``, dropping older ones."""
+    """Copy the entries after `last`, or from `oldest`, dropping older ones."""
     for stored in following(source, last, newest, oldest):
         try:
             data = source.journal.bytes_of(stored.entry)

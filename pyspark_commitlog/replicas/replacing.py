@@ -28,7 +28,7 @@ Units = Callable[[Sequence[str]], Iterable[Places]]
 
 
 def replaced_by(listed: Listed, old: str, new: Storage, peer: Callable[[str], Storage]) -> Address | None:
-    """Return the metadata root to replace; None if ``new`` has replaced it.
+    """Return the metadata root to replace; None if `new` has replaced it.
 
     Args:
         old: id, directory or URL.
@@ -36,7 +36,7 @@ def replaced_by(listed: Listed, old: str, new: Storage, peer: Callable[[str], St
         peer: opens a root.
 
     Raises:
-        UsageError: one root decides alone, ``old`` decides nothing, or ``new`` is another of these roots.
+        UsageError: one root decides alone, `old` decides nothing, or `new` is another of these roots.
     """
     if len(listed.metadata) == 1:
         raise UsageError(

@@ -41,9 +41,9 @@ class Donors:
 
 
 class Places:
-    """A unit at all its roots. Not thread-safe, except ``at``.
+    """A unit at all its roots. Not thread-safe, except `at`.
 
-    ``reader_states``: of other handles of this process, by root URL.
+    `reader_states`: of other handles of this process, by root URL.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Places:
         return [] if listed.former else [seat.replica for seat in self._quorum.seats]
 
     def decide(self, plan: Plan[Result], *, repeatable: bool = False) -> Appended[Result]:
-        """Put one entry where the newest says; see ``Journal.append``."""
+        """Put one entry where the newest says; see `Journal.append`."""
         own: Sent[Result] = {}
 
         def append() -> Appended[Result]:

@@ -49,7 +49,7 @@ class StagedOutput:
             raise self._failed
 
     def write(self, *pieces: bytes | memoryview | pa.Buffer) -> None:
-        """Append ``pieces`` at each root."""
+        """Append `pieces` at each root."""
         for url, output in list(self._outputs.items()):
             self._try(url, lambda output=output: output.write(*pieces))  # type: ignore[misc]
         self._check()

@@ -19,7 +19,7 @@ from pyspark_commitlog.format.shape import Id, OrNone, Shape, Whole, check, dama
 MAX_ROOTS = 16
 #: Living appends above the high watermark at most: every entry lists them with their roots.
 MAX_ABOVE_HW = 4096
-#: Rows that these take at most (``on_rows``): less than a third of an entry's line.
+#: Rows that these take at most (`on_rows`): less than a third of an entry's line.
 MAX_ON_ROWS = 1024
 #: Elections above the high watermark that voided appends, at most.
 MAX_PENDING = 16
@@ -31,7 +31,7 @@ MAX_WHY = 200
 class MetadataSet:
     """Roots that decide the next entry: one, three or five.
 
-    ``generation`` counts a topic's sets; the random ``id`` separates two of one generation.
+    `generation` counts a topic's sets; the random `id` separates two of one generation.
     """
 
     generation: int
@@ -47,11 +47,11 @@ class ReplicaState:
         replicas: in order of assignment, the preferred leader first.
         isr, joining: in that order.
         begins: where a root's journal begins, if not at the topic's first entry.
-        hw: the entry up to which all of ``isr`` have learned.
-        on: the roots that had the files of each LIVING append above ``hw`` when it was decided.
-        pending_voids: elections above ``hw`` that voided appends: (first void number, election's number).
+        hw: the entry up to which all of `isr` have learned.
+        on: the roots that had the files of each LIVING append above `hw` when it was decided.
+        pending_voids: elections above `hw` that voided appends: (first void number, election's number).
         elected_ms: last election by the storage's clock; -1 for never.
-        learned: known progress of ``isr``; a root that ends below is a restored copy.
+        learned: known progress of `isr`; a root that ends below is a restored copy.
     """
 
     set: MetadataSet
@@ -69,7 +69,7 @@ class ReplicaState:
     learned: Mapping[str, int] = field(default_factory=dict)
 
     def ordered(self, roots: Iterable[str]) -> tuple[str, ...]:
-        """Return these roots in the order of ``replicas``."""
+        """Return these roots in the order of `replicas`."""
         wanted = frozenset(roots)
         return tuple(root for root in self.replicas if root in wanted)
 
@@ -113,7 +113,7 @@ class ReplicaState:
 
 
 def on_rows(on: Mapping[int, tuple[str, ...]], replicas: Sequence[str]) -> list[list[int]]:
-    """Return ``on`` as rows of appends on the same roots.
+    """Return `on` as rows of appends on the same roots.
 
     A row is a bit mask of roots, the first number, and steps.
     """
@@ -180,7 +180,7 @@ def check_replicated(data: object, body: Json, where: str) -> None:
 
 
 def check_replicas(data: object, number: int, where: str, field: str = "state.replication") -> None:
-    """Check the state of replicas in entry ``number``.
+    """Check the state of replicas in entry `number`.
 
     Raises:
         CorruptionError: names field, value and expectation.

@@ -35,7 +35,7 @@ _TURN_SECONDS, _LATE_SECONDS = 10.0, 60.0
 
 
 class LaggingError(ReplicaNotAvailableError):
-    """A root still lacks ``entries`` after its time."""
+    """A root still lacks `entries` after its time."""
 
     def __init__(self, message: str, entries: int) -> None:
         super().__init__(message)
@@ -60,7 +60,7 @@ class Outcome:
     lagging: dict[str, int] = field(default_factory=dict)
 
     def after(self, before: Outcome) -> Outcome:
-        """Return both outcomes; ``lagging`` only if one came nearer."""
+        """Return both outcomes; `lagging` only if one came nearer."""
         return Outcome(
             self.state,
             self.elected or before.elected,
@@ -88,7 +88,7 @@ def replicate(
 ) -> Outcome:
     """Push decided entries, take back and take out roots, and state HW.
 
-    Lost leaders are replaced; in-sync roots overdue by ``replica.lag.time.max.ms`` are taken out. Out-of-sync roots
+    Lost leaders are replaced; in-sync roots overdue by `replica.lag.time.max.ms` are taken out. Out-of-sync roots
     learn before they join, so they hold up no writer. Groups get missing replicas.
 
     Args:
@@ -123,7 +123,7 @@ def replicate(
 def take_turn(order: Order, *, learns: bool = True) -> Outcome:
     """Replicate a unit while others wait: 10 s a root, no segments.
 
-    ``learns``: False for one entry at most, as another thread teaches it.
+    `learns`: False for one entry at most, as another thread teaches it.
     """
     return replicate(order, seconds=_TURN_SECONDS if learns else 0.0)
 
@@ -137,7 +137,7 @@ def replicate_first(order: Order, *, learns: bool = True) -> dict[str, int]:
     """Replicate an existing unit; log failures.
 
     Returns:
-        The roots that still lag, for ``catch_up``.
+        The roots that still lag, for `catch_up`.
     """
     where = order.places.unit.directory
     try:
@@ -233,7 +233,7 @@ def _come_near(
 
 
 def of_each(act: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result | CommitLogError | OSError]:
-    """Return results or errors in order, ``AT_ONCE`` in parallel."""
+    """Return results or errors in order, `AT_ONCE` in parallel."""
     found = dict[int, _Result | CommitLogError | OSError]()
 
     def act_on(numbered: tuple[int, _Item]) -> None:
@@ -248,7 +248,7 @@ def of_each(act: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Re
 
 
 def hand_over(order: Order, to: str | None, why: str, *, unclean: bool = False) -> ReplicaState:
-    """Elect ``to``, or the non-leader of the ISR that learned most.
+    """Elect `to`, or the non-leader of the ISR that learned most.
 
     All learn first: what only the leader has (acks=1) would be void. A root that leads stays.
 

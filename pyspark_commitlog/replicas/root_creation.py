@@ -19,11 +19,11 @@ def make_roots(data: Sequence[Storage], metadata: Sequence[Storage], make: Calla
 
     Args:
         data: roots that hold topics.
-        metadata: one, perhaps of ``data``; or three or five others.
+        metadata: one, perhaps of `data`; or three or five others.
         make: puts a root's marker, if absent.
 
     Raises:
-        UsageError: see ``CommitLog.create``; roots that stand alone stay as they are.
+        UsageError: see `CommitLog.create`; roots that stand alone stay as they are.
     """
     _check_numbers(data, metadata)
     every = [*data, *(storage for storage in metadata if all(storage.url != other.url for other in data))]

@@ -1,6 +1,6 @@
-"""Roots that belong together: each lists all in ``replicas/journal``.
+"""Roots that belong together: each lists all in `replicas/journal`.
 
-A root is known by the id in its marker, not its URL (rule 11). Lists order themselves (``Listed.order``), as a copy
+A root is known by the id in its marker, not its URL (rule 11). Lists order themselves (`Listed.order`), as a copy
 sets a journal back; one counts once the first metadata root, asked before all but added roots, has taken it.
 """
 
@@ -56,7 +56,7 @@ class Listed:
         metadata: roots that decide.
         generation: counts the metadata sets.
         former: the set before, while it may decide units.
-        recoveries: counts runs of ``recover``.
+        recoveries: counts runs of `recover`.
         version: counts lists since then; may skip one.
     """
 
@@ -87,7 +87,7 @@ class Listed:
     ) -> Listed:
         """Return the next list, with these roots, if they differ.
 
-        ``seen``: lists of an interrupted run, to follow too. ``recovers``: the metadata roots are given up.
+        `seen`: lists of an interrupted run, to follow too. `recovers`: the metadata roots are given up.
         """
         every = (self, *seen)
         newest = max(every, key=lambda each: each.order)
@@ -178,7 +178,7 @@ class Roots:
 
     @classmethod
     def of(cls, storage: Storage) -> Roots:
-        """Return a root's ``Roots``, one per process."""
+        """Return a root's `Roots`, one per process."""
         with _lock:
             if not isinstance(storage.together, cls):
                 storage.together = cls(storage)
@@ -406,7 +406,7 @@ def check_identity(storage: Storage, address: Address) -> None:
 
 
 def root_id(storage: Storage) -> str:
-    """Return the id in a root's marker; set ``single_writer`` by it too.
+    """Return the id in a root's marker; set `single_writer` by it too.
 
     Raises:
         FileNotFoundError: there is no root.

@@ -1,6 +1,6 @@
 """Rules for an entry's state of replicas, given its base; pure.
 
-A state is made by one change, then ``after_other`` or ``after_append``, then perhaps ``with_hw``. ``learned`` has the
+A state is made by one change, then `after_other` or `after_append`, then perhaps `with_hw`. `learned` has the
 synced newest entry of each root that answered. Reasons: docs/explanation/design/replication.md.
 """
 
@@ -99,7 +99,7 @@ def made_again(base: ReplicaState, number: int) -> ReplicaState:
 def made_where_it_was(of: MetadataSet, root: str, replicas: Sequence[str], number: int) -> ReplicaState:
     """Return the state after a topic of one root is recreated.
 
-    That root leads, alone in sync: others learn earlier entries, or begin later. It gets as many ``replicas`` as a new
+    That root leads, alone in sync: others learn earlier entries, or begin later. It gets as many `replicas` as a new
     topic.
     """
     others = [each for each in replicas if each != root][: len(replicas) - 1]
@@ -111,7 +111,7 @@ def after_append(
 ) -> ReplicaState:
     """Return the state after an append (rule 2).
 
-    ``on``: roots where its chunks and files were seen, on this attempt.
+    `on`: roots where its chunks and files were seen, on this attempt.
 
     Raises:
         RefusedError: nothing may be put.
@@ -143,9 +143,9 @@ def after_other(state: ReplicaState, base_number: int, number: int) -> ReplicaSt
 
 
 def hw_may_rise_to(state: ReplicaState, base_number: int, learned: Mapping[str, int]) -> int:
-    """Return the highest ``hw`` that an entry on this base may state.
+    """Return the highest `hw` that an entry on this base may state.
 
-    All of the ISR have learned it, and no later election voided anything up to it. If ``state`` takes a root out, the
+    All of the ISR have learned it, and no later election voided anything up to it. If `state` takes a root out, the
     rest counts.
     """
     if lost_roots(state, learned):
@@ -160,7 +160,7 @@ def hw_may_rise_to(state: ReplicaState, base_number: int, learned: Mapping[str, 
 def with_hw(state: ReplicaState, number: int, *, seen: bool = True) -> ReplicaState:
     """Return the state with a high watermark, pruned up to it.
 
-    ``seen``: all of the ISR were seen to have learned it.
+    `seen`: all of the ISR were seen to have learned it.
     """
     if number <= state.hw:
         return state
@@ -185,7 +185,7 @@ def visible(state: ReplicaState) -> int:
 def added(base: ReplicaState, root: str, begins: int | None = None) -> ReplicaState:
     """Return the state with another replica, not in sync yet.
 
-    ``begins``: where its journal begins, if not at the topic's first entry.
+    `begins`: where its journal begins, if not at the topic's first entry.
     """
     if root in base.replicas:
         raise RefusedError(Reason.IS_REPLICA, root)
@@ -263,7 +263,7 @@ def elected(
 ) -> tuple[ReplicaState, tuple[int, ...]]:
     """Return the state after a clean election, and the appends voided.
 
-    These are the living appends above ``hw`` that the new leader neither holds nor has learned.
+    These are the living appends above `hw` that the new leader neither holds nor has learned.
 
     Args:
         learned: of the new leader, read AFTER the base.
@@ -302,7 +302,7 @@ def elected_uncleanly(
     Rule 8: all that the leader, alone in sync, lacks is void, even if it was read.
 
     Args:
-        living: appends that may be needed; those above ``hw`` are known.
+        living: appends that may be needed; those above `hw` are known.
         has: appends that the new leader can serve, learned or not.
     """
     if leader in base.isr:
@@ -331,7 +331,7 @@ def recovered(
     given up too.
 
     Args:
-        base: newest state of the longest journal left, that of ``root``.
+        base: newest state of the longest journal left, that of `root`.
         has: appends whose files the root has.
         of: the new metadata set.
     """
@@ -394,13 +394,13 @@ def may_return(
 ) -> Ack:
     """Return whether an append with acks=all may be acknowledged.
 
-    All of the newest ISR have learned it. If its chunks were not on all of its base's ISR, it is at ``hw`` too, as an
+    All of the newest ISR have learned it. If its chunks were not on all of its base's ISR, it is at `hw` too, as an
     election on this head may void it.
 
     Args:
-        head: the newest state, read AFTER ``learned``.
-        own_on_all_isr: whether its ``on`` had all of its base's ISR.
-        min_insync: ``min.insync.replicas``; reported once all of the ISR have it, as in Kafka.
+        head: the newest state, read AFTER `learned`.
+        own_on_all_isr: whether its `on` had all of its base's ISR.
+        min_insync: `min.insync.replicas`; reported once all of the ISR have it, as in Kafka.
     """
     if is_void:
         return Ack.VOID
@@ -413,14 +413,14 @@ def may_return(
 
 
 def roots_below_hw(state: ReplicaState) -> tuple[str, ...]:
-    """Return in-sync roots not known to have reached ``hw`` - 1."""
+    """Return in-sync roots not known to have reached `hw` - 1."""
     return tuple(root for root in state.isr if state.learned.get(root, _NOTHING) < state.hw - 1)
 
 
 def collectable(base: ReplicaState, learned: Mapping[str, int]) -> int:
     """Return the highest number that a root that settled it may delete.
 
-    It is below ``hw``, and learned by ISR, joining roots and a majority of metadata roots.
+    It is below `hw`, and learned by ISR, joining roots and a majority of metadata roots.
     """
     deciding = sorted((learned.get(root, _NOTHING) for root in base.set.roots), reverse=True)
     by_majority = deciding[len(deciding) // 2]
@@ -446,7 +446,7 @@ def lost_roots(state: ReplicaState, learned: Mapping[str, int]) -> tuple[str, ..
 def assign(leading: Mapping[str, int], roots: Sequence[str], factor: int) -> tuple[str, ...]:
     """Return the replicas of a new topic, its leader first.
 
-    The first root that leads fewest topics leads; followers go round robin, as by Kafka's ``AdminUtils`` without racks:
+    The first root that leads fewest topics leads; followers go round robin, as by Kafka's `AdminUtils` without racks:
     the gap to the first follower grows with each round of leaders.
     """
     if not 1 <= factor <= min(len(roots), MAX_ROOTS):

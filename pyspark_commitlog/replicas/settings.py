@@ -1,7 +1,7 @@
 """Settings (defaults, access rules): decided at metadata roots, copied to others.
 
 The newest entry, which is complete, is copied, also over a damaged one. A root that is away gets it with the next
-change, or by ``replicate``.
+change, or by `replicate`.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _any_body(body: Json, where: str) -> None:
 def _copy(entry: _Entry, target: Storage, *, puts: bool = True) -> None:
     """Make an entry whole at a root.
 
-    Without ``puts`` replace only a damaged one.
+    Without `puts` replace only a damaged one.
     """
     path = f"{entry.directory}/{paths.entry_name(entry.number)}"
     try:

@@ -1,6 +1,6 @@
 """Unclean election: a root out of sync leads (rule 8).
 
-Only by ``unclean.leader.election.enable``, or an operator. What it lacks is void, even if acknowledged and read;
+Only by `unclean.leader.election.enable`, or an operator. What it lacks is void, even if acknowledged and read;
 offsets are never reused.
 """
 
@@ -25,7 +25,7 @@ UNCLEAN = "unclean"
 
 @dataclass(frozen=True, slots=True)
 class _UncleanCandidate:
-    """Out-of-sync replica, living appends after ``learned``, ``whole`` ones."""
+    """Out-of-sync replica, living appends after `learned`, `whole` ones."""
 
     replica: Replica
     learned: int

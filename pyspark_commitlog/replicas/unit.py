@@ -23,7 +23,7 @@ ReadSide = Callable[[str, Json], bytes]
 
 
 class ReplicationLimits(NamedTuple):
-    """``min.insync.replicas``, ``replica.lag.time.max.ms``, and ``unclean.leader.election.enable``."""
+    """`min.insync.replicas`, `replica.lag.time.max.ms`, and `unclean.leader.election.enable`."""
 
     min_insync: int
     lag_ms: int
@@ -31,7 +31,7 @@ class ReplicationLimits(NamedTuple):
 
 
 class UncleanElection(NamedTuple):
-    """Entry that may void read records; ``root`` leads."""
+    """Entry that may void read records; `root` leads."""
 
     entry: int
     epoch: int
@@ -49,7 +49,7 @@ class UnitFiles(Protocol):
         """Return the chunks that a draft names."""
 
     def is_void(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
-        """Return whether ``newest`` voids an append."""
+        """Return whether `newest` voids an append."""
 
     def elected(
         self,
@@ -62,12 +62,12 @@ class UnitFiles(Protocol):
     ) -> Json:
         """Return the body of an election's entry: void offsets, writers' rows.
 
-        Of the living appends ``above`` the high watermark ``hw`` the ``voids`` become void. ``election`` is the entry
+        Of the living appends `above` the high watermark `hw` the `voids` become void. `election` is the entry
         itself, if it voids what was read or promised.
         """
 
     def is_living(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
-        """Return whether an entry is a living append, by ``newest``."""
+        """Return whether an entry is a living append, by `newest`."""
 
     def offsets(self, entry: Entry, side: ReadSide) -> Sequence[tuple[int, int, int]]:
         """Return an append's offsets: (partition, start, end)."""
@@ -76,7 +76,7 @@ class UnitFiles(Protocol):
         """Return the side files that an entry names."""
 
     def chunks(self, entry: Entry, newest: Entry, side: ReadSide) -> Sequence[NeededFile]:
-        """Return an entry's chunks, none if ``newest`` voids it."""
+        """Return an entry's chunks, none if `newest` voids it."""
 
     def settled(self, storage: Storage, topic_id: str) -> int:
         """Return the number that a root has settled up to, or 0."""
@@ -89,7 +89,7 @@ class UnitFiles(Protocol):
 
 
 class NoAppends:
-    """``UnitFiles`` without appends or files: settings, a group."""
+    """`UnitFiles` without appends or files: settings, a group."""
 
     def limits(self, entry: Entry) -> ReplicationLimits:
         """Return the built-in configs."""
@@ -144,7 +144,7 @@ class NoAppends:
 
 
 class Unit(NamedTuple):
-    """Replicated journal; ``sides`` as of ``Journal``."""
+    """Replicated journal; `sides` as of `Journal`."""
 
     directory: str
     kind: str

@@ -58,7 +58,7 @@ class ReplicaStatus:
 class UnitStatus:
     """Status of a unit at all its roots, by the newest entry.
 
-    ``replicas`` are in order of assignment; ``metadata`` has why each root does not answer.
+    `replicas` are in order of assignment; `metadata` has why each root does not answer.
     """
 
     state: ReplicaState

@@ -1,1 +1,1 @@
-"""Spark's data source: options, source and sink over ``log``."""
+"""Spark's data source: options, source and sink over `log`."""

@@ -1,4 +1,4 @@
-"""Data source ``format("commitlog")``.
+"""Data source `format("commitlog")`.
 
 Imports are local: a query waits for each Python process, and those that find the source and check options need no
 Arrow.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class DefaultSource(DataSource):
-    """The ``commitlog`` data source, found by the package's name."""
+    """The `commitlog` data source, found by the package's name."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""``open_storage`` picks the storage backend for a root's URL.
+"""`open_storage` picks the storage backend for a root's URL.
 
 Backends are imported on use.
 """
@@ -47,11 +47,11 @@ __all__ = [
 
 _LOCAL_PROTOCOLS = ("file", "local")
 _OBJECT_PROTOCOLS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "memory")
-#: ``bootstrap.servers``: ``host:port``, several of them with commas.
+#: `bootstrap.servers`: `host:port`, several of them with commas.
 _BROKERS = re.compile(r"[\w.-]+:\d{1,5}(,[\w.-]+:\d{1,5})*")
 
 _HOME = re.compile(r"~[\w.-]*(/|$)")
-#: ``s3:/bucket``, as ``pathlib`` leaves a URL.
+#: `s3:/bucket`, as `pathlib` leaves a URL.
 _SHORT_URL = re.compile(rf"({'|'.join(_OBJECT_PROTOCOLS)}|webhdfs|hdfs|https?):/*(.*)", re.IGNORECASE)
 
 
@@ -78,12 +78,12 @@ def root_text(root: object) -> str:
 
 
 def open_storage(root: str | os.PathLike[str], storage_options: Mapping[str, object] | None = None) -> Storage:
-    """Return the storage of ``root``; changes nothing.
+    """Return the storage of `root`; changes nothing.
 
     Args:
-        root: path, path object or URL: ``file://``, ``s3://``, ``gs://``, ``az://``, ``abfs://``, ``webhdfs://``,
-            ``memory://``, or another fsspec filesystem's.
-        storage_options: as the URL's fsspec filesystem takes them (``key``, ``secret``, ``endpoint_url`` …); for a
+        root: path, path object or URL: `file://`, `s3://`, `gs://`, `az://`, `abfs://`, `webhdfs://`,
+            `memory://`, or another fsspec filesystem's.
+        storage_options: as the URL's fsspec filesystem takes them (`key`, `secret`, `endpoint_url` …); for a
             path, those of its replicas at URLs.
 
     Raises:
@@ -122,7 +122,7 @@ def open_peer(
         peer_options: for the other roots at URLs.
 
     Raises:
-        UsageError, UnsupportedError: see ``open_storage``.
+        UsageError, UnsupportedError: see `open_storage`.
     """
     root = root_text(root)
     storage = open_storage(root, storage_options if is_url(root) else None)
@@ -172,7 +172,7 @@ def _open(root: str, storage_options: Mapping[str, object] | None) -> Storage:
 
 
 def _local_path(url: str) -> str:
-    """Return the unescaped path of a ``file:`` URL.
+    """Return the unescaped path of a `file:` URL.
 
     Raises:
         UsageError: another host, or no absolute path.

@@ -1,14 +1,14 @@
 """Storage interface: the only access to files, clocks, ids and locks.
 
-Contract (every implementation passes ``tests/contract``):
+Contract (every implementation passes `tests/contract`):
 
-* Paths are relative to the root, with ``/``, and never leave it.
-* ``put_if_absent`` is atomic: the file appears whole or not at all, and at most one put at a path succeeds while the
+* Paths are relative to the root, with `/`, and never leave it.
+* `put_if_absent` is atomic: the file appears whole or not at all, and at most one put at a path succeeds while the
   file exists. It makes no directory.
-* After ``put_if_absent``, ``write_once`` or ``OutputFile.close`` returned, the file survives power loss.
-* ``write_once`` and ``create`` replace an existing file (a rebuilt index); processes that mapped the old one keep it.
-* ``FileNotFoundError`` and ``FileExistsError`` are certain. Any other failure of ``put_if_absent`` is *ambiguous* (it
-  may have landed) except ``NotPutError``, ``StorageFullError`` and ``StorageDeniedError``.
+* After `put_if_absent`, `write_once` or `OutputFile.close` returned, the file survives power loss.
+* `write_once` and `create` replace an existing file (a rebuilt index); processes that mapped the old one keep it.
+* `FileNotFoundError` and `FileExistsError` are certain. Any other failure of `put_if_absent` is *ambiguous* (it
+  may have landed) except `NotPutError`, `StorageFullError` and `StorageDeniedError`.
 * Nothing is cached: listings and reads show the current state.
 """
 
@@ -37,7 +37,7 @@ TEMPORARY = ".tmp-"
 
 
 class NotPutError(StorageError):
-    """``put_if_absent`` failed before the file could become visible."""
+    """`put_if_absent` failed before the file could become visible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class FileInfo:
     Attributes:
         modified_ms: By storage's clock; -1 if unknown (after a put).
         identity: Differs between successive files at one path, even of equal bytes (locally: inode and time). If it
-            includes the time and that is unknown, it ends with ``@``; the full one appends ``modified_ms``.
+            includes the time and that is unknown, it ends with `@`; the full one appends `modified_ms`.
     """
 
     size: int
@@ -59,7 +59,7 @@ class FileInfo:
 class Holder:
     """The holder of a lock, from its note; for display only.
 
-    ``host`` is empty without a readable note; ``since_ms`` is storage time.
+    `host` is empty without a readable note; `since_ms` is storage time.
     """
 
     host: str = ""
@@ -87,10 +87,10 @@ class Clock(Protocol):
 
 
 class OutputFile(Protocol):
-    """A new file that appears, whole and durable, at ``close``."""
+    """A new file that appears, whole and durable, at `close`."""
 
     def write(self, *pieces: bytes | memoryview | pa.Buffer) -> None:
-        """Append ``pieces`` in order."""
+        """Append `pieces` in order."""
 
     def close(self, *, durable: bool = True) -> tuple[int, int]:
         """Publish the file, durably if asked; return (length in bytes, CRC-32C)."""
@@ -110,16 +110,16 @@ def write_whole(output: OutputFile, data: bytes) -> None:
 
 
 class AppendFile(Protocol):
-    """A file that a settler extends in place (``can_append``)."""
+    """A file that a settler extends in place (`can_append`)."""
 
     def write_at(self, position: int, pieces: Sequence[bytes | memoryview | pa.Buffer]) -> int:
-        """Write ``pieces`` in order from ``position``; return the end position."""
+        """Write `pieces` in order from `position`; return the end position."""
 
     def truncate(self, length: int) -> None:
-        """Cut or zero-extend the file to ``length`` bytes."""
+        """Cut or zero-extend the file to `length` bytes."""
 
     def reserve(self, length: int) -> None:
-        """Zero-extend to ``length`` bytes, on reserved disk if possible; never cut.
+        """Zero-extend to `length` bytes, on reserved disk if possible; never cut.
 
         Raises:
             StorageFullError: the file is unchanged.
@@ -133,7 +133,7 @@ class AppendFile(Protocol):
 
 
 class Options(dict[str, object]):
-    """Storage options; ``repr`` shows only names, as values may be secrets."""
+    """Storage options; `repr` shows only names, as values may be secrets."""
 
     def __repr__(self) -> str:
         return f"Options({', '.join(sorted(self))})"
@@ -151,14 +151,14 @@ class Storage(ABC):
     #: The root as the user named it; for messages.
     url: str
     clock: Clock
-    #: Endpoint, client and version that put-if-absent depends on, if it must be tested (``storage.race``); empty if it
+    #: Endpoint, client and version that put-if-absent depends on, if it must be tested (`storage.race`); empty if it
     #: is known to be atomic.
     client: str = ""
     #: Roots named together with this one; any of them will do.
     others: tuple[str, ...] = ()
     #: Options for URLs, also used to open this log's other roots.
     peer_options: Options | None = None
-    #: The roots of this log, as this process knows them (``replicas.roots``).
+    #: The roots of this log, as this process knows them (`replicas.roots`).
     together: object = None
     #: Whether the root's marker allows a single writer only: the store is not tested then.
     single_writer: bool = False
@@ -171,14 +171,14 @@ class Storage(ABC):
     def expect_root(self) -> None:  # noqa: B027 most storage needs none
         """Trust absence only while the root's marker is there.
 
-        Else raise ``RootNotAvailableError``: an unmounted disk looks empty. No-op here: a deleted bucket reports
+        Else raise `RootNotAvailableError`: an unmounted disk looks empty. No-op here: a deleted bucket reports
         itself.
         """
 
     def run_as_one_call(self, act: Callable[[], _Result], *, changes: bool = False) -> _Result:
         """Run successive calls as one, if each call has a price.
 
-        ``act`` may run in another thread, awaited here; ``changes``: whether it may change the root.
+        `act` may run in another thread, awaited here; `changes`: whether it may change the root.
         """
         return act()
 
@@ -211,7 +211,7 @@ class Storage(ABC):
     def fault(self, directory: str) -> str | None:
         """Return another defect that rules out a log here, or None.
 
-        Tested in ``directory``, its own, if ``client`` requires tests.
+        Tested in `directory`, its own, if `client` requires tests.
 
         Raises:
             StorageError: the test failed to run.
@@ -220,10 +220,10 @@ class Storage(ABC):
 
     @abstractmethod
     def put_if_absent(self, path: str, data: bytes) -> FileInfo | None:
-        """Create ``path`` with ``data``, atomically and durably.
+        """Create `path` with `data`, atomically and durably.
 
         Returns:
-            The new file's ``FileInfo`` from the reply; None if it says nothing.
+            The new file's `FileInfo` from the reply; None if it says nothing.
 
         Raises:
             FileExistsError: another put won.
@@ -242,11 +242,11 @@ class Storage(ABC):
 
     @abstractmethod
     def open_append(self, path: str) -> AppendFile:
-        """Open or make a file for writing in place (``can_append``)."""
+        """Open or make a file for writing in place (`can_append`)."""
 
     @abstractmethod
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
-        """Return up to ``length`` bytes from ``start``.
+        """Return up to `length` bytes from `start`.
 
         Allocates only for bytes that exist.
 
@@ -256,7 +256,7 @@ class Storage(ABC):
 
     @abstractmethod
     def fetch(self, path: str, length: int) -> tuple[bytes, FileInfo]:
-        """Return a file's first bytes, up to ``length``, with its ``FileInfo``.
+        """Return a file's first bytes, up to `length`, with its `FileInfo`.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -264,11 +264,11 @@ class Storage(ABC):
 
     @abstractmethod
     def map(self, path: str, start: int, length: int) -> pa.Buffer:
-        """Return up to ``length`` bytes from ``start``, without a copy if possible."""
+        """Return up to `length` bytes from `start`, without a copy if possible."""
 
     @abstractmethod
     def info(self, path: str) -> FileInfo:
-        """Return a file's ``FileInfo``.
+        """Return a file's `FileInfo`.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -284,7 +284,7 @@ class Storage(ABC):
 
     @abstractmethod
     def sync_file(self, path: str) -> None:
-        """Make a file's bytes durable, not its name (``sync_directory``).
+        """Make a file's bytes durable, not its name (`sync_directory`).
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -303,7 +303,7 @@ class Storage(ABC):
         Raises:
             FileNotFoundError: there is no such directory.
             SyncFailedError: they may not survive power loss.
-            StorageReadOnlyError: ``fresh`` without write access.
+            StorageReadOnlyError: `fresh` without write access.
         """
 
     @abstractmethod
@@ -323,7 +323,7 @@ class Storage(ABC):
     def try_lock(self, path: str) -> Iterator[bool]:
         """Hold a free exclusive lock for the block; yield whether held.
 
-        Never waits. The holder leaves a note for ``holder``.
+        Never waits. The holder leaves a note for `holder`.
 
         Raises:
             FileNotFoundError: its directory is missing.
@@ -343,14 +343,14 @@ class Storage(ABC):
         yield False
 
     def follow(self, events: Events, directory: str) -> int | None:
-        """Let ``events`` report new files in a directory; return its number there.
+        """Let `events` report new files in a directory; return its number there.
 
         None if nothing reports them: poll then.
         """
         return None
 
     def now_ms(self) -> int:
-        """Return a lower bound of storage's time, comparable to ``modified_ms``.
+        """Return a lower bound of storage's time, comparable to `modified_ms`.
 
         On a local disk the clock's. Elsewhere a few requests per 10 minutes; 0 if unknown.
         """
@@ -367,7 +367,7 @@ class Storage(ABC):
     def pause(self, tries: int, first: float, longest: float) -> None:
         """Sleep for an exponential backoff with jitter.
 
-        ``first`` is half the longest pause after the first try, ``longest`` the maximum, in seconds.
+        `first` is half the longest pause after the first try, `longest` the maximum, in seconds.
         """
         self.clock.sleep(min(longest, first * 2**tries) * (0.5 + self.jitter() / 2))
 

@@ -17,12 +17,12 @@ _Value = TypeVar("_Value")
 
 #: Overhead of an item in bytes.
 ITEM_BYTES = 512
-#: Capacity of a ``Reported``.
+#: Capacity of a `Reported`.
 REPORTED = 1024
 
 
 class Cache:
-    """LRU cache of at most ``most()`` bytes over all shelves; thread-safe."""
+    """LRU cache of at most `most()` bytes over all shelves; thread-safe."""
 
     def __init__(self, most: Callable[[], int]) -> None:
         self._most, self._bytes = most, 0
@@ -115,7 +115,7 @@ class Shelf(Generic[_Key, _Value]):
         return item
 
     def put(self, key: _Key, value: _Value, size: int) -> None:
-        """Keep a value of ``size`` bytes."""
+        """Keep a value of `size` bytes."""
         self._cache.put(self._number, key, value, size)
 
     def pop(self, key: _Key) -> _Value | None:
@@ -129,7 +129,7 @@ class Shelf(Generic[_Key, _Value]):
 
 
 class Reported:
-    """The last ``REPORTED`` warnings, which are not to be repeated."""
+    """The last `REPORTED` warnings, which are not to be repeated."""
 
     def __init__(self) -> None:
         self._texts: dict[Hashable, None] = {}

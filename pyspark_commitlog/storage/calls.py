@@ -89,7 +89,7 @@ def _current_call() -> _Call | None:
 
 
 class Calls:
-    """The calls of one root; ``url`` is for messages."""
+    """The calls of one root; `url` is for messages."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -126,7 +126,7 @@ class Calls:
         *,
         changes: bool = True,
     ) -> _Result:
-        """Return or raise the outcome of ``act``, within a deadline.
+        """Return or raise the outcome of `act`, within a deadline.
 
         Args:
             what: the call's name, for errors.
@@ -156,7 +156,7 @@ class Calls:
     def wait(
         self, what: str, act: Callable[[], _Result], seconds: float, undo: Callable[[_Result], object]
     ) -> _Result | None:
-        """Like ``run``, for a call that waits for others.
+        """Like `run`, for a call that waits for others.
 
         It has places of its own; None if all are taken.
         """
@@ -172,10 +172,10 @@ class Calls:
     def begin(self, what: str, act: Callable[[], _Result], *, changes: bool = True) -> Callable[[], _Result]:
         """Begin several calls with deadlines; return a function that awaits them.
 
-        Arguments as for ``run``; inside another begun call ``act`` runs as part of that.
+        Arguments as for `run`; inside another begun call `act` runs as part of that.
 
         Raises, here or there:
-            ReplicaNotAvailableError: as ``run``; then no further call is made.
+            ReplicaNotAvailableError: as `run`; then no further call is made.
         """
         if _current_call() is not None:
             return act
@@ -191,10 +191,10 @@ class Calls:
     def let_go(self, what: str, act: Callable[[], object], seconds: float, before: frozenset[_Call]) -> None:
         """Release a lock once the calls abandoned under it have ended.
 
-        ``before`` is ``late_calls()`` from before the lock, the rest as for ``run``.
+        `before` is `late_calls()` from before the lock, the rest as for `run`.
 
         Raises:
-            ReplicaNotAvailableError: as ``run``; or one of these calls hangs.
+            ReplicaNotAvailableError: as `run`; or one of these calls hangs.
         """
         with self._changed:
             waits = set(self._late_calls - before)

@@ -8,7 +8,7 @@ import time
 def monotonic() -> float:
     """Return monotonic seconds, for waits within this process.
 
-    freezegun stops ``time.monotonic``, so waits would never end.
+    freezegun stops `time.monotonic`, so waits would never end.
     """
     return time.clock_gettime(time.CLOCK_MONOTONIC)
 

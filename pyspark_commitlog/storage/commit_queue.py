@@ -1,6 +1,6 @@
 """Turns of committers on this machine: OS locks on directories, with deadlines.
 
-``flock``, as polling lock libraries are neither fair nor cheap; Linux serves waiters in order. Since it has no
+`flock`, as polling lock libraries are neither fair nor cheap; Linux serves waiters in order. Since it has no
 deadline, a thread waits, and is abandoned when time is up.
 """
 

@@ -1,7 +1,7 @@
 """Descriptors above the standard streams', opened without following links below the root.
 
 A link in a shared root could redirect another user's writes, so every written path is opened from the root down with
-``O_NOFOLLOW``. Only the root's own path may have links.
+`O_NOFOLLOW`. Only the root's own path may have links.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STANDARD, _FIRST = range(3), 3
 def open_file(path: str | PurePath, flags: int, *, dir_fd: int | None = None) -> int:
     """Open above the standard streams' descriptors, which programs print to.
 
-    Arguments as for ``os.open``; the umask applies.
+    Arguments as for `os.open`; the umask applies.
     """
     fd = os.open(path, flags, 0o666, dir_fd=dir_fd)
     return fd if fd >= _FIRST else above_standard(fd)
@@ -57,7 +57,7 @@ def open_directory(root: str | Path, below: str, why: str, flags: int = os.O_RDO
         root: absolute path; links in it are followed.
         below: relative path; may be empty.
         why: for errors, "to …".
-        flags: ``PASSING`` if only names in it are used.
+        flags: `PASSING` if only names in it are used.
 
     Raises:
         FileNotFoundError, NotADirectoryError: there is none.
@@ -82,7 +82,7 @@ def open_directory(root: str | Path, below: str, why: str, flags: int = os.O_RDO
 
 
 def descend(home: int, root: str | Path, below: str, flags: int = PASSING) -> int:
-    """Open a directory below ``home``, an open ``root``; see ``open_directory``."""
+    """Open a directory below `home`, an open `root`; see `open_directory`."""
     at, parts = home, below.split("/") if below else ["."]
     for number, part in enumerate(parts, 1):
         last = number == len(parts)
@@ -101,9 +101,9 @@ def descend(home: int, root: str | Path, below: str, flags: int = PASSING) -> in
 
 
 def open_beneath(root: str | Path, path: str, flags: int, why: str, home: int | None = None) -> int:
-    """Open a regular file below a root, like ``open_directory``.
+    """Open a regular file below a root, like `open_directory`.
 
-    ``home``: the root's descriptor, if open.
+    `home`: the root's descriptor, if open.
     """
     directory, _, name = path.rpartition("/")
     parent = open_directory(root, directory, why, PASSING) if home is None else descend(home, root, directory)
@@ -116,7 +116,7 @@ def open_beneath(root: str | Path, path: str, flags: int, why: str, home: int | 
 def open_inside(home: int, name: str, full: str, flags: int) -> int:
     """Open a regular file, not a link, in an open directory.
 
-    ``full``: its path, for errors.
+    `full`: its path, for errors.
     """
     try:
         fd = open_file(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=home)

@@ -26,8 +26,8 @@ _doubted: dict[str, int] = {}
 def changing(root: str | Path, below: str, path: str) -> Iterator[int]:
     """Open a directory for the block to change names, then sync it.
 
-    Opened first, since another process's error is reported only to descriptors open by then. ``path`` is for errors;
-    ``root``, ``below``: see ``open_directory``.
+    Opened first, since another process's error is reported only to descriptors open by then. `path` is for errors;
+    `root`, `below`: see `open_directory`.
 
     Raises:
         StorageDeniedError: denied, or a link; nothing was changed.
@@ -73,7 +73,7 @@ def sync_names(root: str | Path, below: str, path: str, unique: str, *, fresh: b
     """Make the names in a directory durable.
 
     Args:
-        root, below: see ``open_directory``.
+        root, below: see `open_directory`.
         path: for errors.
         unique: part of the name made to change the directory.
         fresh: change it first in any case.
@@ -121,7 +121,7 @@ def _change(directory: str, unique: str, fd: int) -> None:
 
 
 def sync_open(fd: int, directory: str, path: str) -> None:
-    """Sync an open directory; see ``changing``."""
+    """Sync an open directory; see `changing`."""
     try:
         _fsync(fd)
     except OSError as error:

@@ -26,9 +26,9 @@ def _libc() -> Any:
 
 
 class Events:
-    """Watched directories. One thread calls ``wait``; ``close`` is the last call.
+    """Watched directories. One thread calls `wait`; `close` is the last call.
 
-    ``ignored``: prefix of names not to report.
+    `ignored`: prefix of names not to report.
     """
 
     def __init__(self, descriptor: int, ignored: str) -> None:
@@ -53,7 +53,7 @@ class Events:
             return None
 
     def follow(self, directory: str) -> int | None:
-        """Watch a directory; return its number for ``wait``, or None."""
+        """Watch a directory; return its number for `wait`, or None."""
         number = _libc().inotify_add_watch(self._descriptor, os.fsencode(directory), _IN_CREATE | _IN_MOVED_TO)
         if number < 0:
             return None
@@ -75,7 +75,7 @@ class Events:
             self.forget(number)
 
     def wait(self, seconds: float) -> tuple[float, set[int]]:
-        """Wait for new names, or ``wake``.
+        """Wait for new names, or `wake`.
 
         Returns:
             The seconds waited, and the numbers of changed or deleted directories.

@@ -19,7 +19,7 @@ _KEPT = 16
 
 
 class Instances:
-    """Filesystem instances, each for one thread at a time unless ``async_impl``.
+    """Filesystem instances, each for one thread at a time unless `async_impl`.
 
     A forked child must neither use nor close its parent's connections.
     """
@@ -75,7 +75,7 @@ def _spool() -> IO[bytes]:
 
 
 class SpooledOutputFile:
-    """Output file spooled to local disk and stored whole at ``close``.
+    """Output file spooled to local disk and stored whole at `close`.
 
     Written directly, it could be seen half, or published by a destructor.
     """

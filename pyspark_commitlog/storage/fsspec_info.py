@@ -21,7 +21,7 @@ _MILLISECONDS_FROM = 10**11
 
 
 def file_info(found: Mapping[str, Any], url: str) -> FileInfo:
-    """Return a file's ``FileInfo`` from ``AbstractFileSystem.info``.
+    """Return a file's `FileInfo` from `AbstractFileSystem.info`.
 
     Raises:
         UnsupportedError: nothing distinguishes files put successively at one path (rule O7).

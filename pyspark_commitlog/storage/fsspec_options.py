@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pyspark_commitlog.errors import UnsupportedError, UsageError
 from pyspark_commitlog.storage.object_errors import without_values
 
-#: HDFS by HTTP, supported by its atomic rename (``storage.webhdfs``).
+#: HDFS by HTTP, supported by its atomic rename (`storage.webhdfs`).
 WEBHDFS = "webhdfs"
 INSTEAD = f"use s3://, gs://, az:// or abfs://, {WEBHDFS}:// for HDFS, or a local directory"
 
@@ -44,7 +44,7 @@ def refuse(root: str, why: str) -> UnsupportedError:
 
 @dataclass(frozen=True, slots=True)
 class Filesystem:
-    """Picklable factory of a filesystem's instances; ``repr`` hides option values."""
+    """Picklable factory of a filesystem's instances; `repr` hides option values."""
 
     url: str
     options: Mapping[str, object] = field(repr=False)
@@ -108,7 +108,7 @@ class Filesystem:
 
         Raises:
             UsageError: the filesystem does not take an option.
-            UnsupportedError: see ``kind``.
+            UnsupportedError: see `kind`.
         """
         kind = self.kind
         given = {name: _plain(value) for name, value in self.options.items()}
@@ -127,7 +127,7 @@ class Filesystem:
 
 
 def creates_exclusively(kind: type[Any]) -> bool:
-    """Return whether a class's own put supports the mode ``create`` (pure).
+    """Return whether a class's own put supports the mode `create` (pure).
 
     fsspec's default looks first, then writes.
     """

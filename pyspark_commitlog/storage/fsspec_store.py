@@ -1,7 +1,7 @@
 """Storage on any other fsspec filesystem that creates files exclusively.
 
-Put-if-absent is a single ``pipe_file(mode="create")``, tested before a root is made (``storage.race``, ``fault``). No
-look is skipped (``bills_requests`` is False).
+Put-if-absent is a single `pipe_file(mode="create")`, tested before a root is made (`storage.race`, `fault`). No
+look is skipped (`bills_requests` is False).
 """
 
 from __future__ import annotations
@@ -86,11 +86,11 @@ class FsspecStorage(WriteOnceStorage):
 
     @property
     def remedy(self) -> str:
-        """See ``Storage``."""
+        """See `Storage`."""
         return f"The filesystem that fsspec has for {self._filesystem.protocol}:// does not do: {INSTEAD}"
 
     def fault(self, directory: str) -> str | None:
-        """See ``Storage``."""
+        """See `Storage`."""
         return fault_of_files(self, directory)
 
     # --- requests ----------------------------------------------------------------------------------------
@@ -171,13 +171,13 @@ class FsspecStorage(WriteOnceStorage):
         return StorageError(str(error))
 
     def write_once(self, path: str, data: bytes) -> None:
-        """See ``Storage``."""
+        """See `Storage`."""
         full, began = self._file(path), self.clock.monotonic()
         self._repeated(f"write {path}", lambda instance: self._replace(instance, full, data))
         self._time.put(path, began)
 
     def create(self, path: str) -> OutputFile:
-        """Spool to local disk; see ``SpooledOutputFile``."""
+        """Spool to local disk; see `SpooledOutputFile`."""
         full = self._file(path)
 
         def store(file: IO[bytes]) -> None:
@@ -192,7 +192,7 @@ class FsspecStorage(WriteOnceStorage):
         instance.put_file(file.name, full)
 
     def open_append(self, path: str) -> AppendFile:
-        """Refuse: not supported (``can_append``)."""
+        """Refuse: not supported (`can_append`)."""
         self._path(path)
         raise UnsupportedError(f"{self.url}/{path}: files here can't be appended to")
 
@@ -235,7 +235,7 @@ class FsspecStorage(WriteOnceStorage):
         return instance.cat_file(full, start=start, end=end)
 
     def info(self, path: str) -> FileInfo:
-        """See ``Storage``."""
+        """See `Storage`."""
         full = self._file(path)
         info = self._repeated(f"read {path}", lambda instance: self._look(instance, full))
         self._time.observe(path, info.modified_ms, self.clock.monotonic())
@@ -249,7 +249,7 @@ class FsspecStorage(WriteOnceStorage):
         return file_info(found, self.url)
 
     def names(self, directory: str) -> list[str]:
-        """See ``Storage``."""
+        """See `Storage`."""
         return [name for name in self._all_names(directory) if not name.startswith(TEMPORARY)]
 
     def _all_names(self, directory: str) -> list[str]:
@@ -268,7 +268,7 @@ class FsspecStorage(WriteOnceStorage):
     # --- deleting ----------------------------------------------------------------------------------------
 
     def delete(self, path: str) -> None:
-        """See ``Storage``."""
+        """See `Storage`."""
         full = self._path(path)
         with suppress(FileNotFoundError):
             self._repeated(f"delete {path}", lambda instance: self._remove(instance, full))

@@ -75,7 +75,7 @@ class LimitedStorage(Storage):
         seconds: float | None = None,
         undo: Callable[[_Result], object] | None = None,
     ) -> _Result:
-        """Like ``_run``, for calls without changes, which keep no lock."""
+        """Like `_run`, for calls without changes, which keep no lock."""
         return self.calls.run(what, act, LOOK_SECONDS if seconds is None else seconds, undo, changes=False)
 
     @property

@@ -46,7 +46,7 @@ class ProcessLimits:
 
 
 def from_environment() -> ProcessLimits:
-    """Return the limits of ``COMMITLOG_MAX_THREADS``, ``…_FILES`` …, else the defaults.
+    """Return the limits of `COMMITLOG_MAX_THREADS`, `…_FILES` …, else the defaults.
 
     Raises:
         OptionError: a variable is not allowed.
@@ -70,7 +70,7 @@ _limits: ProcessLimits | None = None
 
 
 def limits() -> ProcessLimits:
-    """Return what holds for this process: what ``set_process_limits`` set, else the environment, else the defaults.
+    """Return what holds for this process: what `set_process_limits` set, else the environment, else the defaults.
 
     Raises:
         OptionError: an environment variable is not allowed.
@@ -91,10 +91,10 @@ def set_process_limits(
     """Set limits of this process and its future forks.
 
     Args:
-        threads: see ``ProcessLimits``. Excess threads end after their current work.
-        files: see ``ProcessLimits``.
-        cache_bytes: see ``ProcessLimits``. Excess items are dropped at the next put.
-        read_ahead_bytes: see ``ProcessLimits``.
+        threads: see `ProcessLimits`. Excess threads end after their current work.
+        files: see `ProcessLimits`.
+        cache_bytes: see `ProcessLimits`. Excess items are dropped at the next put.
+        read_ahead_bytes: see `ProcessLimits`.
 
     Returns:
         The limits from now on.

@@ -82,7 +82,7 @@ _LOCAL_TYPES = frozenset(
 class LocalStorage(Storage):
     """A root directory on a mounted filesystem.
 
-    A manual ``clock`` also stamps files.
+    A manual `clock` also stamps files.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, clock: Clock | None = None) -> None:
@@ -97,7 +97,7 @@ class LocalStorage(Storage):
         self._expected = False
 
     def expect_root(self) -> None:
-        """See ``Storage``."""
+        """See `Storage`."""
         self._expected = True
 
     @property
@@ -169,7 +169,7 @@ class LocalStorage(Storage):
 
     @contextmanager
     def _needing(self, directory: str) -> Iterator[None]:
-        """Raise ``RootNotAvailableError`` if a directory is missing with the root.
+        """Raise `RootNotAvailableError` if a directory is missing with the root.
 
         Also if it is back by now.
         """
@@ -234,11 +234,11 @@ class LocalStorage(Storage):
             os.utime(name, ns=(now, now), dir_fd=home, follow_symlinks=False)
 
     def write_once(self, path: str, data: bytes) -> None:
-        """See ``Storage``."""
+        """See `Storage`."""
         write_whole(self.create(path), data)
 
     def create(self, path: str) -> LocalOutputFile:
-        """See ``Storage``."""
+        """See `Storage`."""
         self._name(path)
         directory = str(PurePosixPath(path).parent)
         self.make_directory(directory)
@@ -246,7 +246,7 @@ class LocalStorage(Storage):
             return LocalOutputFile(self._root, path, self.new_id(), self._stamp)
 
     def open_append(self, path: str) -> LocalAppendFile:
-        """See ``Storage``."""
+        """See `Storage`."""
         self._name(path)
         with self._needing(str(PurePosixPath(path).parent)), explained(self._root, f"write {path}"):
             return LocalAppendFile(self._root, path)
@@ -346,7 +346,7 @@ class LocalStorage(Storage):
         return False
 
     def sync_file(self, path: str) -> None:
-        """See ``Storage``."""
+        """See `Storage`."""
         name, why = self._name(path), f"to sync {path}"
         if name in _doubted_files:
             with explained(self._root, f"write {path}"), _closing(open_beneath(self.url, path, os.O_RDWR, why)) as fd:
@@ -364,7 +364,7 @@ class LocalStorage(Storage):
         _doubted_files.discard(name)
 
     def sync_directory(self, directory: str, *, fresh: bool = False) -> None:
-        """See ``Storage``."""
+        """See `Storage`."""
         self._name(directory)
         try:
             with self._needing(directory):
@@ -374,7 +374,7 @@ class LocalStorage(Storage):
                 sync_names(self.url, directory, directory, self.new_id(), fresh=fresh)
 
     def delete(self, path: str) -> None:
-        """See ``Storage``."""
+        """See `Storage`."""
         self._name(path)
         with suppress(FileNotFoundError), explained(self._root, f"delete {path}"):
             self._looked(path, lambda _, home: self._unlink(path, home))
@@ -394,7 +394,7 @@ class LocalStorage(Storage):
             yield parent, name
 
     def delete_tree(self, directory: str) -> None:
-        """See ``Storage``."""
+        """See `Storage`."""
         onerror = None if self.can_append else _leave_what_is_open
         full = self._name(directory)
         with suppress(FileNotFoundError), self._needing(directory), explained(self._root, f"delete {directory}"):
@@ -432,7 +432,7 @@ class LocalStorage(Storage):
             os.write(fd, f"{json.dumps(note)}\n".encode())  # tolerate a full disk
 
     def holder(self, path: str) -> Holder:
-        """See ``Storage``."""
+        """See `Storage`."""
         try:
             note = json.loads(self.read(f"{path}{HOLDER}", 0, _NOTE_BYTES))
             holder = Holder(str(note["host"]), int(note["pid"]), int(note["since"]))
@@ -457,7 +457,7 @@ class LocalStorage(Storage):
                     raise
 
     def remove_abandoned(self, directory: str, before_ms: int) -> int:
-        """See ``Storage``."""
+        """See `Storage`."""
         self._name(directory)
         removed = 0
         with (
@@ -483,7 +483,7 @@ class LocalStorage(Storage):
         """Look by path, and again at an absent name.
 
         On network mounts past the client's cache, which may lack a name or lead to a deleted file; on an expected root
-        below the directory with the marker. ``look`` takes a name and its directory's descriptor.
+        below the directory with the marker. `look` takes a name and its directory's descriptor.
         """
         try:
             return look(self._name(path), None)
@@ -522,7 +522,7 @@ class LocalStorage(Storage):
                 return
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
-        """See ``Storage``."""
+        """See `Storage`."""
 
         def act(fd: int, stat: os.stat_result) -> bytes:
             with open(fd, "rb", closefd=False) as file:
@@ -557,7 +557,7 @@ class LocalStorage(Storage):
             return _file_info(self._looked(path, lambda name, home: os.stat(name, dir_fd=home)))
 
     def exists(self, path: str) -> bool:
-        """See ``Storage``; fast, as each commit asks."""
+        """See `Storage`; fast, as each commit asks."""
         if not self.can_append:
             return super().exists(path)
         try:
@@ -573,7 +573,7 @@ class LocalStorage(Storage):
             return bool(_mode_of(path, home))
 
     def names(self, directory: str) -> list[str]:
-        """See ``Storage``."""
+        """See `Storage`."""
         try:
             with explained(self._root, f"list {directory}"):
                 names = self._looked(directory, self._listed)
@@ -653,7 +653,7 @@ def _file_info(stat: os.stat_result) -> FileInfo:
 
 
 def mount_type(path: Path) -> str:
-    """Return the filesystem type of ``path``; ``apfs`` if unknown (macOS)."""
+    """Return the filesystem type of `path`; `apfs` if unknown (macOS)."""
     return _mount(path)[0]
 
 

@@ -37,7 +37,7 @@ _filling: WeakSet[LocalOutputFile] = WeakSet()
 class LocalOutputFile:
     """Output file, written under a temporary name, synced and renamed.
 
-    ``stamp`` sets the time of a name, for a manual clock.
+    `stamp` sets the time of a name, for a manual clock.
     """
 
     def __init__(self, root: Path, path: str, unique: str, stamp: Callable[[str, int], None]) -> None:
@@ -87,7 +87,7 @@ class LocalOutputFile:
             raise SyncFailedError(f"fsync of {self._path} failed ({error.strerror}): it was not written") from error
 
     def close(self, *, durable: bool = True) -> tuple[int, int]:
-        """Sync, rename, sync the directory; without ``durable`` only rename."""
+        """Sync, rename, sync the directory; without `durable` only rename."""
         if durable and not self._file.closed:
             self._sync()
         with explained(self._root, f"write {self._path}"):

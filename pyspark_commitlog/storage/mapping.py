@@ -1,6 +1,6 @@
 """Memory-mapped pieces of files that hold no descriptor.
 
-``mmap.mmap`` keeps one per piece (before Python 3.13 always), so a thousand pieces exhaust them.
+`mmap.mmap` keeps one per piece (before Python 3.13 always), so a thousand pieces exhaust them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Piece:
 
 
 def mapped(fd: int, start: int, length: int) -> pa.Buffer:
-    """Map existing bytes of an open file; copy beyond ``MOST_PIECES``.
+    """Map existing bytes of an open file; copy beyond `MOST_PIECES`.
 
     Raises:
         OSError: the file can't be read.

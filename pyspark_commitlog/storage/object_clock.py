@@ -36,7 +36,7 @@ class StoreTime:
                 self._awaited.popitem(last=False)
 
     def observe(self, path: str, modified_ms: int, seconds: float) -> None:
-        """Record a modification time from a reply at monotonic ``seconds``."""
+        """Record a modification time from a reply at monotonic `seconds`."""
         with self._lock:
             if seconds - self._since > FRESH_SECONDS:
                 before = self._best if seconds - self._since <= 2 * FRESH_SECONDS else None
@@ -47,7 +47,7 @@ class StoreTime:
                 self._near_at = seconds
 
     def is_near(self, seconds: float) -> bool:
-        """Return whether an own put was looked at within ``FRESH_SECONDS``."""
+        """Return whether an own put was looked at within `FRESH_SECONDS`."""
         return seconds - self._near_at <= FRESH_SECONDS
 
     def at_least(self, seconds: float) -> int:

@@ -55,7 +55,7 @@ def status_of(error: BaseException) -> int | None:
 
 
 def code_of(error: BaseException) -> str:
-    """Return the store's error code (``NoSuchBucket``), else ""."""
+    """Return the store's error code (`NoSuchBucket`), else ""."""
     found = _CODE.search(str(error))
     return found[1] if found else ""
 
@@ -155,7 +155,7 @@ def without_panic(url: str) -> Iterator[None]:
 def explained(url: str, action: str, *, worked: bool = False) -> Iterator[None]:
     """Translate the library's errors, except "not found" and "exists".
 
-    ``worked``: as in ``explain``.
+    `worked`: as in `explain`.
     """
     from obstore import exceptions as theirs
 
@@ -174,7 +174,7 @@ def explained(url: str, action: str, *, worked: bool = False) -> Iterator[None]:
 def explain(error: Exception, url: str, action: str, *, worked: bool = False) -> StorageError:
     """Return our error for the library's: action, place, advice.
 
-    ``worked``: this client has had a reply, so credentials exist or existed.
+    `worked`: this client has had a reply, so credentials exist or existed.
     """
     from obstore import exceptions as theirs
 

@@ -1,4 +1,4 @@
-"""Object store locations and clients, from URLs and fsspec's ``storage_options``."""
+"""Object store locations and clients, from URLs and fsspec's `storage_options`."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def client_options(kind: str, options: Mapping[str, object]) -> tuple[dict[str, 
 
 
 def _translate_botocore(flat: dict[str, Any]) -> None:
-    """Translate s3fs's ``verify`` and ``signature_version``.
+    """Translate s3fs's `verify` and `signature_version`.
 
     Raises:
         UsageError: an unsupported value.
@@ -250,7 +250,7 @@ def _connection(text: object) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Opener:
-    """Picklable factory of a store's clients; ``repr`` hides option values."""
+    """Picklable factory of a store's clients; `repr` hides option values."""
 
     url: str
     options: Mapping[str, object] = field(repr=False)
@@ -268,7 +268,7 @@ class Opener:
         return f"{place.kind} bucket {place.bucket} at {where}, obstore {obstore.__version__}"
 
     def __call__(self, *, retries: bool = False) -> ObjectStore:
-        """Return a client; without ``retries``, single requests and deletes.
+        """Return a client; without `retries`, single requests and deletes.
 
         Raises:
             UsageError: an unknown option.

@@ -1,6 +1,6 @@
-"""Storage on object stores (S3, Google Cloud Storage, Azure, memory), by ``obstore``.
+"""Storage on object stores (S3, Google Cloud Storage, Azure, memory), by `obstore`.
 
-Put-if-absent is one conditional request (``If-None-Match: *``), never repeated here: the caller handles lost replies.
+Put-if-absent is one conditional request (`If-None-Match: *`), never repeated here: the caller handles lost replies.
 There is no append, lock or directory.
 """
 
@@ -220,7 +220,7 @@ class ObjectStorage(WriteOnceStorage):
         return ObjectOutputFile(self._client(retries=True), self._object(path), self._explained, self._count)
 
     def open_append(self, path: str) -> AppendFile:
-        """Refuse: not supported (``can_append``)."""
+        """Refuse: not supported (`can_append`)."""
         raise UnsupportedError(f"{self.url}/{self._path(path)}: objects can't be appended to")
 
     # --- reading -----------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ class ObjectStorage(WriteOnceStorage):
         return b"", info
 
     def info(self, path: str) -> FileInfo:
-        """See ``Storage``."""
+        """See `Storage`."""
         import obstore
 
         name = self._object(path)
@@ -300,7 +300,7 @@ class ObjectStorage(WriteOnceStorage):
     # --- deleting ----------------------------------------------------------------------------------------
 
     def delete(self, path: str) -> None:
-        """See ``Storage``."""
+        """See `Storage`."""
         import obstore
 
         name = self._path(path)
@@ -336,7 +336,7 @@ def identity(kind: str, version: str | None, e_tag: str | None, modified_ms: int
     """Return a key unique among all objects of a name (pure).
 
     The version or generation; Azure's ETag; on S3 without versions ETag and time, which a put's reply lacks
-    (``FileInfo``; docs/explanation/design/settling-on-object-stores.md, O7).
+    (`FileInfo`; docs/explanation/design/settling-on-object-stores.md, O7).
     """
     if version and version != "null":
         return version

@@ -1,4 +1,4 @@
-"""OS locks (``flock``): they end with their holder; forks inherit none."""
+"""OS locks (`flock`): they end with their holder; forks inherit none."""
 
 from __future__ import annotations
 

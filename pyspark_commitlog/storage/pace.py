@@ -39,8 +39,8 @@ def check_idle_poll_interval(name: str, value: object) -> int:
 class Pace:
     """Token bucket for one caller's looks at one topic.
 
-    In any hour those that find nothing take no more than one request per ``interval_ms``, and ``EARNED`` for each that
-    finds something; a record is seen at most ``longest_pause`` seconds late, unless a look took several requests.
+    In any hour those that find nothing take no more than one request per `interval_ms`, and `EARNED` for each that
+    finds something; a record is seen at most `longest_pause` seconds late, unless a look took several requests.
     """
 
     def __init__(self, interval_ms: int = DEFAULT_IDLE_POLL_INTERVAL_MS) -> None:
@@ -75,11 +75,11 @@ class Pace:
         return _SAVES / self._rate
 
     def seconds_left(self, now: float) -> float:
-        """Return the seconds until the next look, from monotonic ``now``."""
+        """Return the seconds until the next look, from monotonic `now`."""
         return max(0.0, self._next - now)
 
     def looked(self, now: float, requests: int, *, news: bool) -> None:
-        """Record a look of ``requests`` requests; one that found news is free."""
+        """Record a look of `requests` requests; one that found news is free."""
         if self._filled_at is not None:
             self._left += max(0.0, now - self._filled_at) * self._rate
         self._filled_at = now

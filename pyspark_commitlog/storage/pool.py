@@ -34,7 +34,7 @@ def _share(part: int) -> int:
 class HelperThreads:
     """Threads that run calls concurrently with their owners.
 
-    A waiter runs its call itself if none has begun it. ``part``: see ``Pool``.
+    A waiter runs its call itself if none has begun it. `part`: see `Pool`.
     """
 
     def __init__(self, name: str, part: int) -> None:
@@ -44,7 +44,7 @@ class HelperThreads:
         self._running = self._idle = 0
 
     def begin(self, act: Callable[[], _Result]) -> Callable[[], _Result]:
-        """Start ``act`` in a thread; return a function that awaits its outcome."""
+        """Start `act` in a thread; return a function that awaits its outcome."""
         thing = _Thing(act)
         with self._changed:
             self._waiting.append(thing)
@@ -117,7 +117,7 @@ class _Thing:
 class Job(Protocol):
     """A recurring job, run by one thread at a time.
 
-    ``root``: its owner; no root gets all threads of a pool.
+    `root`: its owner; no root gets all threads of a pool.
     """
 
     root: object
@@ -129,7 +129,7 @@ class Job(Protocol):
 class Pool:
     """Threads that run jobs when due, and end when none is.
 
-    ``part``: the pool gets 1/``part`` of the process's threads, and one root three quarters of these, so that a hanging
+    `part`: the pool gets 1/`part` of the process's threads, and one root three quarters of these, so that a hanging
     root does not block others.
     """
 
@@ -148,7 +148,7 @@ class Pool:
         self._starts: float | None = None
 
     def schedule(self, job: Job, seconds: float = 0.0) -> None:
-        """Schedule a job in ``seconds``, or keep an earlier time.
+        """Schedule a job in `seconds`, or keep an earlier time.
 
         Raises:
             RuntimeError: no thread runs, and none can be started.
@@ -187,7 +187,7 @@ class Pool:
         return self._threads - len(self._lent)
 
     def lend(self, job: Job) -> None:
-        """Let another thread replace that of ``job``, which now waits."""
+        """Let another thread replace that of `job`, which now waits."""
         with self._changed:
             if job not in self._running or job in self._lent:
                 return
@@ -196,7 +196,7 @@ class Pool:
         self.attend()
 
     def is_wanted(self, job: Job) -> bool:
-        """Return whether another job waits for the thread of ``job``."""
+        """Return whether another job waits for the thread of `job`."""
         since = monotonic() - _SOON_SECONDS
         with self._changed:
             late = (due for due in self._due if due[0] <= since and not self._is_void(*due))

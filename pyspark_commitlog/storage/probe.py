@@ -18,7 +18,7 @@ _TIMED = 50
 class Finding:
     """Result of a test.
 
-    ``safe`` is False if records would be lost or doubled.
+    `safe` is False if records would be lost or doubled.
     """
 
     what: str

@@ -41,19 +41,19 @@ def process_id() -> int:
 
 
 def after_fork(act: Callable[[], None]) -> None:
-    """Run ``act`` first in every child forked from now on."""
+    """Run `act` first in every child forked from now on."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=act)
 
 
-#: Priority among ``multiprocessing``'s finalizers: after an application's own.
+#: Priority among `multiprocessing`'s finalizers: after an application's own.
 _EXIT_PRIORITY = -100
 _exit_calls = set[Callable[[], None]]()
 after_fork(_exit_calls.clear)
 
 
 def at_worker_exit(act: Callable[[], None]) -> None:
-    """Call ``act`` once when a ``multiprocessing`` child ends (it skips ``atexit``).
+    """Call `act` once when a `multiprocessing` child ends (it skips `atexit`).
 
     Call this in the child; repeatable. Billiard's processes share the finalizers.
     """
@@ -99,12 +99,12 @@ def read_text(path: str) -> str:
 
 
 def sibling_path(file: str, name: str) -> str:
-    """Return the path of ``name`` in the directory of ``file``."""
+    """Return the path of `name` in the directory of `file`."""
     return str(Path(file).resolve().parent / name)
 
 
 def executable(path: str) -> str | None:
-    """Return ``path`` if it is an executable file."""
+    """Return `path` if it is an executable file."""
     return path if Path(path).is_file() and os.access(path, os.X_OK) else None
 
 
@@ -123,7 +123,7 @@ def keep_freed_memory() -> None:
     """Tune glibc's allocator to keep some dozen MiB of freed memory.
 
     Otherwise it returns to the kernel, which clears new pages. With limited address space, reserve none for threads
-    instead. The user's ``MALLOC_…`` win.
+    instead. The user's `MALLOC_…` win.
     """
     limited = address_space() is not None
     variables, options = (_ARENA_VARIABLES, _ONE_ARENA) if limited else (_MALLOC_VARIABLES, _MALLOC_LIMITS)
@@ -203,13 +203,13 @@ def start_thread(
 
 
 def share_out(act: Callable[[_Item], None], items: Iterable[_Item], threads: int) -> None:
-    """Call ``act`` for each item on up to ``threads`` threads, including this.
+    """Call `act` for each item on up to `threads` threads, including this.
 
     Items begin in order. Returns or raises only when no thread works any more, even if interrupted, so a lock of the
     caller covers them.
 
     Raises:
-        BaseException: the first error of ``act``; later items are skipped.
+        BaseException: the first error of `act`; later items are skipped.
     """
     waiting, failures = deque(items), list[BaseException]()
 
@@ -240,7 +240,7 @@ def share_out(act: Callable[[_Item], None], items: Iterable[_Item], threads: int
 
 
 def results_of(act: Callable[[_Item], _Result], items: Sequence[_Item], threads: int) -> list[_Result]:
-    """Return the results of ``act`` in order, like ``share_out``."""
+    """Return the results of `act` in order, like `share_out`."""
     found = dict[int, _Result]()
 
     def keep_result(at: int) -> None:
@@ -253,7 +253,7 @@ def results_of(act: Callable[[_Item], _Result], items: Sequence[_Item], threads:
 def results_in_turn(
     act: Callable[[_Item], _Result], items: Sequence[_Item], threads: int
 ) -> Iterator[tuple[_Item, _Result]]:
-    """Yield items with results in order, some ahead, like ``results_of``."""
+    """Yield items with results in order, some ahead, like `results_of`."""
     for start in range(0, len(items), _AHEAD):
         some = items[start : start + _AHEAD]
         yield from zip(some, results_of(act, some, threads), strict=True)
@@ -262,7 +262,7 @@ def results_in_turn(
 class WhileNeeded:
     """A thread that runs only while needed.
 
-    ``run`` calls ``ends`` under ``lock``, then returns. A need is recorded under ``lock`` before ``ensure_running``.
+    `run` calls `ends` under `lock`, then returns. A need is recorded under `lock` before `ensure_running`.
     """
 
     def __init__(self, name: str, run: Callable[[], None]) -> None:
@@ -292,7 +292,7 @@ class WhileNeeded:
             return self._running
 
     def ends(self) -> None:
-        """Record, under ``lock``, that ``run`` is about to return."""
+        """Record, under `lock`, that `run` is about to return."""
         self._running = False
 
     def ended(self) -> None:

@@ -1,7 +1,7 @@
 """Race test of a store's put-if-absent, before anything relies on it.
 
 A store may pass sequential tests and accept concurrent puts (SeaweedFS 4.16 did). Done once per root and (endpoint,
-client, version), and recorded in ``probes/``.
+client, version), and recorded in `probes/`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _one_at_a_time = Lock()
 class Round:
     """A race's accepted writers, and the one whose content is stored.
 
-    ``content`` is -1 if it is no writer's whole body.
+    `content` is -1 if it is no writer's whole body.
     """
 
     taken: tuple[int, ...]
@@ -91,7 +91,7 @@ def race_once(storage: Storage, path: str) -> Round:
 
 
 def race(storage: Storage, home: str) -> list[Round]:
-    """Race ``ROUNDS`` times in a directory that is deleted again.
+    """Race `ROUNDS` times in a directory that is deleted again.
 
     Raises:
         StorageError: it can't be written or read, or is busy.

@@ -1,7 +1,7 @@
 """Read-ahead for files that can't be mapped, by concurrent requests.
 
 A reader announces its next ranges, and blocks of them are fetched by a request each. All readers of a process share
-``limits().read_ahead_bytes``; at the bound, a reader goes on with its current block.
+`limits().read_ahead_bytes`; at the bound, a reader goes on with its current block.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PART = 2
 
 
 class FileRange(NamedTuple):
-    """Byte range of a file, ``end`` excluded."""
+    """Byte range of a file, `end` excluded."""
 
     path: str
     start: int
@@ -78,7 +78,7 @@ class ReadAheadBudget:
             return max(LEAST_BYTES, limits().read_ahead_bytes // max(1, self._readers))
 
     def take(self, size: int, least: int) -> int:
-        """Take up to ``size`` bytes, at least ``least``; return the number."""
+        """Take up to `size` bytes, at least `least`; return the number."""
         with self._lock:
             self._sweep()
             left = limits().read_ahead_bytes - self._used
@@ -117,7 +117,7 @@ after_fork(_begin_again)
 class _Block:
     """A piece of a file, fetched by one request.
 
-    It owns ``taken`` bytes of the budget until dropped.
+    It owns `taken` bytes of the budget until dropped.
     """
 
     def __init__(self, shared: _Shared, storage: Storage, wanted: FileRange, taken: int) -> None:
@@ -173,9 +173,9 @@ class ReadAhead:
         self._shared.budget.join()
 
     def window(self, path: str, position: int, needed: int, end: int) -> pa.Buffer:
-        """Return at least ``needed`` bytes from ``position``, fewer at the file's end.
+        """Return at least `needed` bytes from `position`, fewer at the file's end.
 
-        ``end`` limits the range if it was not announced. Raises like ``Storage.map``.
+        `end` limits the range if it was not announced. Raises like `Storage.map`.
         """
         if self._shared is not _shared:  # in a forked child
             self._blocks.clear()
@@ -250,7 +250,7 @@ class ReadAhead:
         return min(self._shared.budget.share(), self._most)
 
     def _cut(self, least: int) -> bool:
-        """Start fetching the next block, at least ``least`` bytes; return success."""
+        """Start fetching the next block, at least `least` bytes; return success."""
         path, start, end = self._ranges[0]
         allowed = self._allowed()
         size = block_bytes(end - start, allowed)
@@ -272,7 +272,7 @@ class ReadAhead:
         return True
 
     def _joined(self, path: str, head: pa.Buffer, at: int, needed: int) -> pa.Buffer:
-        """Return ``needed`` bytes from several blocks, copied: at most a frame."""
+        """Return `needed` bytes from several blocks, copied: at most a frame."""
         pieces, missing, following = [head], needed - head.size, list(self._blocks)[1:]
         for block in following:
             if missing <= 0 or (block.path, block.start) != (path, at):
@@ -293,7 +293,7 @@ def ahead_of(storage: Storage, more: Callable[[], Sequence[FileRange]], *, caref
 def block_bytes(length: int, allowed: int) -> int:
     """Return the size of the next request (pure).
 
-    ``length`` bytes are left, ``allowed`` may be held.
+    `length` bytes are left, `allowed` may be held.
     """
     block = LONG_BLOCK_BYTES if allowed >= _LONG_BYTES else min(BLOCK_BYTES, allowed)
     return length if length <= block + block // _REST_PART else block

@@ -1,8 +1,8 @@
 """TCP quick acknowledgements between Spark's JVM and a Python worker.
 
 The JVM sends a task's context, then its partition, which Nagle's algorithm holds back until the kernel's
-acknowledgement, 40 ms later. ``TCP_QUICKACK`` lasts until the next reply, so a callback of the garbage collection of
-Spark's daemon (``pyspark.daemon``) sets it before each task.
+acknowledgement, 40 ms later. `TCP_QUICKACK` lasts until the next reply, so a callback of the garbage collection of
+Spark's daemon (`pyspark.daemon`) sets it before each task.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FULL_COLLECTION = 2
 class _QuickAck:
     """GC callback that sets the option on a connection after full collections.
 
-    ``descriptors`` are not duplicated; those no longer of ``inode`` are skipped.
+    `descriptors` are not duplicated; those no longer of `inode` are skipped.
     """
 
     def __init__(self, inode: int, descriptors: list[int]) -> None:

@@ -8,7 +8,7 @@ from threading import Condition
 
 @dataclass(eq=False, slots=True)
 class TurnPlace:
-    """A caller's place in a queue; ``fd`` holds the turn."""
+    """A caller's place in a queue; `fd` holds the turn."""
 
     directory: str
     fd: int | None = None
@@ -26,7 +26,7 @@ class TurnQueues:
         self._changed = Condition()
 
     def enter(self, place: TurnPlace, seconds: float) -> bool:
-        """Wait to be first; return success. Always followed by ``leave``."""
+        """Wait to be first; return success. Always followed by `leave`."""
         with self._changed:
             queue = self._queues.setdefault(place.directory, [])
             queue.append(place)

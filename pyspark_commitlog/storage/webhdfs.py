@@ -33,7 +33,7 @@ _NOT_A_DIRECTORY = "is not a directory"
 
 
 class WebHdfsStorage(FsspecStorage):
-    """A root on HDFS: ``webhdfs://NAMENODE:9870/PATH``; options as for fsspec's ``WebHDFS``."""
+    """A root on HDFS: `webhdfs://NAMENODE:9870/PATH`; options as for fsspec's `WebHDFS`."""
 
     # --- writing -----------------------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ class WebHdfsStorage(FsspecStorage):
         """Rename, or delete the file so that it is never renamed later.
 
         Raises:
-            FileExistsError: the name is taken, and ``option`` is ``NONE``.
+            FileExistsError: the name is taken, and `option` is `NONE`.
         """
         try:
             answer = _ask(instance, "PUT", temporary, "RENAME", destination=full, renameoptions=option).content
@@ -111,7 +111,7 @@ class WebHdfsStorage(FsspecStorage):
     # --- directories -------------------------------------------------------------------------------------
 
     def make_directory(self, directory: str) -> None:
-        """See ``Storage``."""
+        """See `Storage`."""
         full = self._path(directory)
         self._repeated(f"make {directory}", lambda instance: _ask(instance, "PUT", full, "MKDIRS"))
 
@@ -121,7 +121,7 @@ class WebHdfsStorage(FsspecStorage):
         self._repeated(f"read {directory}", lambda instance: _ask(instance, "GET", full, "GETFILESTATUS"))
 
     def delete_tree(self, directory: str) -> None:
-        """See ``Storage``."""
+        """See `Storage`."""
         full = self._path(directory)
         with suppress(FileNotFoundError):
             self._repeated(f"delete {directory}", lambda instance: _delete(instance, full, recursive=True))
@@ -130,7 +130,7 @@ class WebHdfsStorage(FsspecStorage):
         _delete(instance, full, recursive=False)
 
     def remove_abandoned(self, directory: str, before_ms: int) -> int:
-        """See ``Storage``."""
+        """See `Storage`."""
         removed = 0
         for name in self._all_names(directory):
             path = f"{directory}/{name}" if directory else name

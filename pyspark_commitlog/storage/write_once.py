@@ -28,7 +28,7 @@ class WriteOnceStorage(Storage):
 
     @abstractmethod
     def _path(self, path: str) -> str:
-        """Return the full path; raise ``UsageError`` if it leaves the root."""
+        """Return the full path; raise `UsageError` if it leaves the root."""
 
     def _forget_time(self) -> None:
         self._time, self._asked_at = StoreTime(), float("-inf")
@@ -76,9 +76,9 @@ class WriteOnceStorage(Storage):
                 self.delete(f"{CLOCK}/{name}")
 
     def new_id(self) -> str:
-        """See ``Storage``."""
+        """See `Storage`."""
         return str(uuid.uuid4())
 
     def jitter(self) -> float:
-        """See ``Storage``."""
+        """See `Storage`."""
         return random.random()

@@ -1,8 +1,8 @@
 """Tools for tests of storages and programs, unused by the package.
 
-- ``manual_clock.ManualClock``: time that a test moves by hand.
-- ``faults.FaultyStorage``: a storage that fails, blocks or dies at the operation that a hook chooses.
-- ``storage_contract``: what a ``Storage`` must do, as classes of tests (``StorageContract``, ``ObjectContract`` without
+- `manual_clock.ManualClock`: time that a test moves by hand.
+- `faults.FaultyStorage`: a storage that fails, blocks or dies at the operation that a hook chooses.
+- `storage_contract`: what a `Storage` must do, as classes of tests (`StorageContract`, `ObjectContract` without
   append); needs pytest.
 
 A log whose first commit gets no answer, under a clock that stands still::
@@ -15,6 +15,6 @@ A log whose first commit gets no answer, under a clock that stands still::
     hook = on_path("/journal/", "put_if_absent", lose_reply, when="after")
     log = CommitLog.on(FaultyStorage(LocalStorage("/data/commitlog", clock=ManualClock()), hook))
 
-With ``pytest.register_assert_rewrite("pyspark_commitlog.testing")`` in a ``conftest.py``, before the import, pytest
+With `pytest.register_assert_rewrite("pyspark_commitlog.testing")` in a `conftest.py`, before the import, pytest
 explains failed asserts of the contract.
 """

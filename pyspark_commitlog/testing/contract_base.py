@@ -41,7 +41,7 @@ class StorageCase(ABC):
 
     @abstractmethod
     def raw_temporary(self, storage: Storage, directory: str, modified_ms: int) -> None:
-        """Leave a killed writer's temporary file, last written at ``modified_ms``.
+        """Leave a killed writer's temporary file, last written at `modified_ms`.
 
         Without directories, written now.
         """

@@ -69,7 +69,7 @@ class FileContract(StorageCase):
 
 
 class AppendContract(StorageCase):
-    """Files appended to in place (``can_append``)."""
+    """Files appended to in place (`can_append`)."""
 
     @pytest.fixture
     def appending(self, storage: Storage) -> Storage:

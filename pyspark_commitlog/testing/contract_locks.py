@@ -106,7 +106,7 @@ class LockContract(StorageCase):
 
 
 class _OtherProcess:
-    """Process that sent a number, and lives until ``end`` or ``kill``."""
+    """Process that sent a number, and lives until `end` or `kill`."""
 
     def __init__(self, process: Any, line: Connection, number: int) -> None:
         self._process, self._line, self.number = process, line, number
@@ -119,7 +119,7 @@ class _OtherProcess:
     def kill(self) -> None:
         """SIGKILL it, and wait.
 
-        ``join`` with a limit would wait for its children too.
+        `join` with a limit would wait for its children too.
         """
         self._process.kill()
         self._process.join()
@@ -127,7 +127,7 @@ class _OtherProcess:
 
 @contextmanager
 def _other_process(act: Callable[[Opener, Connection], None], opener: Opener) -> Iterator[_OtherProcess]:
-    """Run ``act`` in another process.
+    """Run `act` in another process.
 
     Go on when it has sent a number.
     """

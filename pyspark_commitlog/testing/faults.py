@@ -29,7 +29,7 @@ Hook = Callable[[str, str, str], None]
 
 
 class FaultyStorage(Storage):
-    """Delegates to ``inner``, and calls ``hook`` before and after."""
+    """Delegates to `inner`, and calls `hook` before and after."""
 
     def __init__(self, inner: Storage, hook: Hook) -> None:
         self._inner, self._hook = inner, hook
@@ -52,49 +52,49 @@ class FaultyStorage(Storage):
 
     @property
     def can_append(self) -> bool:  # type: ignore[override]
-        """As ``inner``."""
+        """As `inner`."""
         return self._inner.can_append
 
     @property
     def bills_requests(self) -> bool:  # type: ignore[override]
-        """As ``inner``."""
+        """As `inner`."""
         return self._inner.bills_requests
 
     def expect_root(self) -> None:
-        """As ``inner``."""
+        """As `inner`."""
         self._inner.expect_root()
 
     def peer(self, url: str) -> Storage:
-        """As ``inner``; override it to inject faults of other roots."""
+        """As `inner`; override it to inject faults of other roots."""
         return self._inner.peer(url)
 
     @property
     def remedy(self) -> str:
-        """As ``inner``."""
+        """As `inner`."""
         return self._inner.remedy
 
     def fault(self, directory: str) -> str | None:
-        """As ``inner``."""
+        """As `inner`."""
         return self._inner.fault(directory)
 
     def try_lock(self, path: str) -> Any:
-        """As ``inner``."""
+        """As `inner`."""
         return self._inner.try_lock(path)
 
     def holder(self, path: str) -> Any:
-        """As ``inner``."""
+        """As `inner`."""
         return self._inner.holder(path)
 
     def now_ms(self) -> int:
-        """As ``inner``."""
+        """As `inner`."""
         return self._inner.now_ms()
 
     def new_id(self) -> str:
-        """As ``inner``."""
+        """As `inner`."""
         return self._inner.new_id()
 
     def jitter(self) -> float:
-        """As ``inner``."""
+        """As `inner`."""
         return self._inner.jitter()
 
 
@@ -123,7 +123,7 @@ def kill_now() -> None:
 
 
 def at_call(number: int, act: Callable[[], None], *, when: str = "before", only: tuple[str, ...] = MUTATING) -> Hook:
-    """Return a hook that acts at the ``number``-th matching operation, from 1."""
+    """Return a hook that acts at the `number`-th matching operation, from 1."""
     seen = 0
 
     def hook(operation: str, path: str, moment: str) -> None:
@@ -137,7 +137,7 @@ def at_call(number: int, act: Callable[[], None], *, when: str = "before", only:
 
 
 def on_path(part: str, operation: str, act: Callable[[], None], *, when: str = "before", times: int = 1) -> Hook:
-    """Return a hook for the first ``times`` operations on paths with ``part``."""
+    """Return a hook for the first `times` operations on paths with `part`."""
     left = times
 
     def hook(called: str, path: str, moment: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ManualClock:
-    """Clock that stands still until ``advance``; it stamps files too."""
+    """Clock that stands still until `advance`; it stamps files too."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
@@ -22,5 +22,5 @@ class ManualClock:
         self._now_ms += max(1, int(seconds * 1000))
 
     def advance(self, ms: int) -> None:
-        """Advance by ``ms``."""
+        """Advance by `ms`."""
         self._now_ms += ms

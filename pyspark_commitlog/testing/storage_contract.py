@@ -1,4 +1,4 @@
-"""Contract of ``Storage``: subclass one of these classes."""
+"""Contract of `Storage`: subclass one of these classes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _EveryContract(PutContract, FileContract, ReadContract, TurnContract):
 class StorageContract(_EveryContract, AppendContract, LockContract):
     """Tests of a storage that appends in place.
 
-    Subclasses give the fixture ``opener`` (an ``Opener``), and raw access.
+    Subclasses give the fixture `opener` (an `Opener`), and raw access.
     """
 
 

@@ -1,4 +1,4 @@
-"""``commitlog access``, as a process of its own."""
+"""`commitlog access`, as a process of its own."""
 
 from __future__ import annotations
 

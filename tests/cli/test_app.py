@@ -1,4 +1,4 @@
-"""What all commands of ``commitlog`` share: completion, the version, the log."""
+"""What all commands of `commitlog` share: completion, the version, the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``commitlog cat``, as a process of its own."""
+"""`commitlog cat`, as a process of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``commitlog checkpoint``: what a stopped query would go on with, shown and moved; without Spark, on files as it writes them."""
+"""`commitlog checkpoint`: what a stopped query would go on with, shown and moved; without Spark, on files as it writes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WAYS = "--to-earliest, --to-latest, --to-offset, --to-datetime, --shift-by"
 
 
 class Query:
-    """A query of ``orders`` and its checkpoint, written as Spark does, its checksums too."""
+    """A query of `orders` and its checkpoint, written as Spark does, its checksums too."""
 
     def __init__(self, root: Path, directory: Path) -> None:
         self._directory = directory

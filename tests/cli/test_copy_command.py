@@ -1,4 +1,4 @@
-"""``commitlog copy``, over a bucket and back."""
+"""`commitlog copy`, over a bucket and back."""
 
 from __future__ import annotations
 

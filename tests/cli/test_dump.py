@@ -1,4 +1,4 @@
-"""``commitlog dump``: every kind of file, sound and damaged."""
+"""`commitlog dump`: every kind of file, sound and damaged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def dumped(path: Path, code: int = 0) -> list[dict[str, object]]:
-    """Return the objects that dump prints with ``--json``."""
+    """Return the objects that dump prints with `--json`."""
     return [json.loads(line) for line in run("dump", str(path), "--json", code=code)[0]]
 
 
@@ -45,7 +45,7 @@ def test_frames_follow_each_other_and_tell_whose_they_are(root: Path) -> None:
 
 
 def test_without_json_a_line_tells_names_and_values(root: Path) -> None:
-    """As Kafka's ``DumpLogSegments``; what is nested in an entry stays JSON."""
+    """As Kafka's `DumpLogSegments`; what is nested in an entry stays JSON."""
     lines, _ = run("dump", str(files(root, "*/0/*.log")[0]))
     assert lines[0].startswith("position: 0  baseOffset: 0  lastOffset: 9  bytes: ")
     assert "  timestampType: CreateTime  crc: " in lines[0]
@@ -109,7 +109,7 @@ def test_what_is_no_file_of_a_root_is_one_line(root: Path, name: str, code: int,
 
 
 def test_zeros_behind_the_frames_of_a_log_are_no_fault(root: Path) -> None:
-    """An active segment with ``preallocate``; zeros that something follows are a fault."""
+    """An active segment with `preallocate`; zeros that something follows are a fault."""
     path = files(root, "*/0/*.log")[-1]
     whole = path.read_bytes()
     for zeros in (1, 100, 20 * 2**20):

@@ -1,4 +1,4 @@
-"""``commitlog groups``, as a process of its own."""
+"""`commitlog groups`, as a process of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``commitlog maintain`` and ``verify``, as processes of their own."""
+"""`commitlog maintain` and `verify`, as processes of their own."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_it_goes_on_until_a_signal_and_then_ends_cleanly(root: str, log: Log, nu
 
 
 def test_the_root_says_how_often_it_goes_round_unless_the_command_line_does(root: str, log: Log) -> None:
-    """Kafka: ``log.retention.check.interval.ms``."""
+    """Kafka: `log.retention.check.interval.ms`."""
     assert _pause(log, None) == 300
     log.config.alter({"log.retention.check.interval.ms": 200})
     assert (_pause(log, None), _pause(log, 7.5)) == (0.2, 7.5)

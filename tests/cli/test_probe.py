@@ -1,4 +1,4 @@
-"""``commitlog probe``: what a place can do, and what it must not be trusted with."""
+"""`commitlog probe`: what a place can do, and what it must not be trusted with."""
 
 from __future__ import annotations
 

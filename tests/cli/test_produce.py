@@ -1,4 +1,4 @@
-"""``commitlog produce``, as a process of its own."""
+"""`commitlog produce`, as a process of its own."""
 
 from __future__ import annotations
 

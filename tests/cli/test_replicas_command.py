@@ -1,4 +1,4 @@
-"""``commitlog replicas`` and what ``topics`` says of replicas, as processes of their own."""
+"""`commitlog replicas` and what `topics` says of replicas, as processes of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``commitlog --storage-option``: every verb takes URLs, and no secret stands in a command's history."""
+"""`commitlog --storage-option`: every verb takes URLs, and no secret stands in a command's history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``commitlog topics``, ``offsets`` and ``delete-records``, as processes of their own."""
+"""`commitlog topics`, `offsets` and `delete-records`, as processes of their own."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_what_was_changed_is_told_where_a_later_change_fails_all_the_same(tmp_pa
 
 
 def test_a_damaged_topic_hides_no_other(tmp_path: Path) -> None:
-    """What is asked of all topics says of each what is wrong with it, and ends as ``verify`` does."""
+    """What is asked of all topics says of each what is wrong with it, and ends as `verify` does."""
     root = str(tmp_path / "root")
     log = CommitLog(root)
     for name in ("a", "b", "c"):

@@ -1,4 +1,4 @@
-"""``commitlog void``, as a process of its own."""
+"""`commitlog void`, as a process of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark with S3A on an S3 server: these tests run by ``make test-cluster-bucket`` only, which fetches and installs both."""
+"""Spark with S3A on an S3 server: these tests run by `make test-cluster-bucket` only, which fetches and installs both."""
 
 from __future__ import annotations
 

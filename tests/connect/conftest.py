@@ -1,4 +1,4 @@
-"""Spark Connect has requirements of its own: these tests run by ``make test-connect`` only."""
+"""Spark Connect has requirements of its own: these tests run by `make test-connect` only."""
 
 from __future__ import annotations
 

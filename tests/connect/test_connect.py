@@ -23,7 +23,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
-    """Return a root with topics ``a`` and ``b``."""
+    """Return a root with topics `a` and `b`."""
     root = str(tmp_path / "log")
     for topic in "ab":
         CommitLog(root).create_topic(topic, partitions=2)

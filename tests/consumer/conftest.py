@@ -23,7 +23,7 @@ def numbered_records(world: World) -> None:
 
 @pytest.fixture
 def watcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watcher]:
-    """A watcher whose thread ends with the test: it would wait for as long as the test makes ``RECHECK_SECONDS``."""
+    """A watcher whose thread ends with the test: it would wait for as long as the test makes `RECHECK_SECONDS`."""
     before = set(threading.enumerate())
     watcher = Watcher()
     yield watcher

@@ -24,7 +24,7 @@ NAMES = tuple(columns.SCHEMA.names)
 
 
 class _Heap(ctypes.Structure):
-    """Of glibc's malloc.h: ``struct mallinfo2``."""
+    """Of glibc's malloc.h: `struct mallinfo2`."""
 
     _fields_ = [
         (name, ctypes.c_size_t)

@@ -197,7 +197,7 @@ def test_partitions_that_are_added_are_read_from_their_start(world: World) -> No
 
 
 def test_partitions_that_stay_assigned_go_on_where_they_are(world: World) -> None:
-    """Kafka: ``assign`` keeps the state of partitions that were assigned before."""
+    """Kafka: `assign` keeps the state of partitions that were assigned before."""
     world.create(2, SMALL)
     each = consumer(world, auto_offset_reset="latest")
     each.assign([at(0)])
@@ -595,7 +595,7 @@ def test_a_topic_made_again_with_fewer_partitions_has_no_lag_in_the_others(world
 def test_a_position_beyond_the_end_is_what_was_sought_until_the_next_poll(
     world: World, reset: str, then: int | None
 ) -> None:
-    """Kafka: ``position`` asks nobody; the fetch finds OFFSET_OUT_OF_RANGE, and ``auto.offset.reset`` says where to."""
+    """Kafka: `position` asks nobody; the fetch finds OFFSET_OUT_OF_RANGE, and `auto.offset.reset` says where to."""
     world.create(1, SMALL)
     put(world, numbered(0, 20))
     each = consumer(world, auto_offset_reset=reset)

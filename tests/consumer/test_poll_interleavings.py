@@ -23,7 +23,7 @@ from tests.support.world import World
 
 
 def test_frames_without_columns_are_dropped_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``poll_arrow(columns=["offset"])`` decodes nothing, and such frames took no room: none was ever dropped."""
+    """`poll_arrow(columns=["offset"])` decodes nothing, and such frames took no room: none was ever dropped."""
     monkeypatch.setattr(limits, "_limits", limits.ProcessLimits(cache_bytes=32 * 2**20))
     cache = FrameCache()
     for number in range(100_000):

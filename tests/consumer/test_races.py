@@ -19,7 +19,7 @@ COMMITS = 60
 
 
 def beside(act: Callable[[], None], root: str, readers: int = 3) -> list[list[Record]]:
-    """Run ``act`` in a thread, and read all that there is beside it with several consumers; return what each saw."""
+    """Run `act` in a thread, and read all that there is beside it with several consumers; return what each saw."""
     seen: list[list[Record]] = [[] for _ in range(readers)]
     failed: list[Exception] = []
 

@@ -28,7 +28,7 @@ SEGMENT = f"0/{0:020d}"
 
 @dataclass
 class Shared:
-    """A root whose topic ``t`` belongs to another user, and a directory that does not."""
+    """A root whose topic `t` belongs to another user, and a directory that does not."""
 
     world: World
     home: str
@@ -148,7 +148,7 @@ def test_a_pipe_is_neither_waited_for_nor_written_to(shared: Shared) -> None:
 
 
 def maintained(shared: Shared) -> str:
-    """Return what ``maintain`` by this user says that it could not do; nothing if it could do all."""
+    """Return what `maintain` by this user says that it could not do; nothing if it could do all."""
     try:
         CommitLog(str(shared.world.path)).topic("t").maintain()
     except Exception as error:  # noqa: BLE001 compared by the caller

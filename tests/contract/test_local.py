@@ -87,7 +87,7 @@ def leftovers(root: Path) -> list[str]:
 
 @contextmanager
 def limited_to(size: int) -> Iterator[None]:
-    """Let no file grow beyond ``size`` bytes: a full disk that needs no disk."""
+    """Let no file grow beyond `size` bytes: a full disk that needs no disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -651,14 +651,14 @@ def test_where_appending_is_not_safe_files_are_copied(root: Path, monkeypatch: p
 
 @pytest.fixture
 def mount(root: Path, monkeypatch: pytest.MonkeyPatch) -> LocalStorage:
-    """A directory that other machines write to, with ``d`` in it."""
+    """A directory that other machines write to, with `d` in it."""
     monkeypatch.setattr(LocalStorage, "can_append", False)
     (root / "d").mkdir()
     return LocalStorage(root)
 
 
 class Cache:
-    """A client that answers for files in ``d`` from what it knew before, until their directory is opened."""
+    """A client that answers for files in `d` from what it knew before, until their directory is opened."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
         self.code, self.is_stale, self.made = code, True, False

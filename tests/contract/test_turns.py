@@ -23,7 +23,7 @@ from tests.support.world import CHUNKS, World
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
-    """A root with a directory ``d``; nobody waits for it when the test is over."""
+    """A root with a directory `d`; nobody waits for it when the test is over."""
     (tmp_path / "d").mkdir()
     yield tmp_path
     wait_for_waiters(tmp_path / "d", 0)

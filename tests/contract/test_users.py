@@ -28,7 +28,7 @@ def filled(world: World) -> World:
 
 @pytest.fixture
 def open_root() -> Iterator[World]:
-    """A root that others can get to, as they can't to ``tmp_path``."""
+    """A root that others can get to, as they can't to `tmp_path`."""
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o755)
         yield filled(World(Path(directory, "root")))

@@ -79,7 +79,7 @@ def test_a_consumer_of_the_group_goes_on_at_the_copy_once_it_is_switched(locals_
 
 
 def other_group(pair: Pair) -> None:
-    """Have one more group, named after ``g``, at offset 1 of another topic."""
+    """Have one more group, named after `g`, at offset 1 of another topic."""
     pair.source.create(name="u")
     append(pair.source.handle(name="u"), batch_of([b"u"]))
     pair.source.log().groups.commit("h", {"u": {0: 1}})

@@ -33,7 +33,7 @@ def start(target: Callable[..., None], *args: Any) -> BaseProcess:
 
 
 def act_and_die(scene: Scene, world: World, number: int) -> None:
-    """Run a scene and be killed before its ``number``-th changing system call."""
+    """Run a scene and be killed before its `number`-th changing system call."""
     with killed_before(number):
         scene.act(world)
 
@@ -98,7 +98,7 @@ def read_while(root: Path, done: Path, report: Path) -> None:
 
 
 def read_values(topic: Any, topic_id: str, partition: int, end: int) -> list[bytes]:
-    """Return the values of a partition below ``end``."""
+    """Return the values of a partition below `end`."""
     if end == 0:
         return []
     rows = PartitionReader(topic, topic_id, partition, ["value"]).read(0, end)

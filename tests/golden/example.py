@@ -1,4 +1,4 @@
-"""The worked example of FORMAT.md, made from the golden root: ``python -m tests.golden.example``."""
+"""The worked example of FORMAT.md, made from the golden root: `python -m tests.golden.example`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _wrapped(text: str) -> Iterator[str]:
 
 
 def _row(data: bytes, at: int, end: int, told: str) -> Iterator[str]:
-    """Yield the bytes from ``at`` to ``end`` in hex; what they are stands behind the first ones."""
+    """Yield the bytes from `at` to `end` in hex; what they are stands behind the first ones."""
     for start in range(at, end, _BYTES_A_LINE):
         shown = data[start : min(end, start + _BYTES_A_LINE)].hex(" ")
         yield f"{start:4}  {shown:{3 * _BYTES_A_LINE}} {told if start == at else ''}"

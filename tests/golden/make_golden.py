@@ -1,4 +1,4 @@
-"""Make the golden root: ``python -m tests.golden.make_golden`` rewrites what lies beside this file.
+"""Make the golden root: `python -m tests.golden.make_golden` rewrites what lies beside this file.
 
 Clock and ids are fixed, so the same code and the same pyarrow make the same bytes. What must come out is
 counted here, by a list for each partition: nothing is read back from the log.
@@ -100,7 +100,7 @@ class Maker:
         append(self.topic, self.batch(counts), writer=writer)
 
     def batch(self, counts: dict[int, int], *, lost: bool = False) -> pa.RecordBatch:
-        """Return so many records for each partition; they will be read unless they are ``lost``."""
+        """Return so many records for each partition; they will be read unless they are `lost`."""
         chosen = [partition for partition, count in counts.items() for _ in range(count)]
         rows = [self._row() for _ in chosen]
         if not lost:
@@ -176,7 +176,7 @@ def make_golden(log: CommitLog, clock: ManualClock) -> dict[str, list[Row]]:
 
 
 def alter_nothing(topic: TopicLog) -> None:
-    """Put an entry that changes nothing, as ``alter_topic`` did once."""
+    """Put an entry that changes nothing, as `alter_topic` did once."""
     _, before = topic.newest()
 
     def plan(base: Stored | None, slot: Slot) -> Draft[None]:

@@ -1,11 +1,11 @@
 """Make a root, and the checkpoint of a query that copies some of its topics into another: source and sink are ours.
 
-``python -m tests.golden.make_query`` writes ``query/`` beside this file. What lies there is from before modules and
+`python -m tests.golden.make_query` writes `query/` beside this file. What lies there is from before modules and
 classes moved, made on PySpark 4.2: tests/spark/test_earlier_checkpoint.py restarts the query on today's code, and a query
 must be able to go on whatever moved since. So it is made again only where the format's version is raised, by the last code of
 the version before, or it would show nothing.
 
-The query ran twice, in batches of at most ``PER_BATCH`` records. Then more records came, which it never saw.
+The query ran twice, in batches of at most `PER_BATCH` records. Then more records came, which it never saw.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ COOPERATIVE = ["cooperative-sticky"]
 
 
 def places(text: str) -> frozenset[TopicPartition]:
-    """Return the partitions that a text such as ``t0 t1`` names."""
+    """Return the partitions that a text such as `t0 t1` names."""
     return frozenset(TopicPartition(each[:-1], int(each[-1])) for each in text.split())
 
 

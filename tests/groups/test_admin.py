@@ -324,7 +324,7 @@ def test_a_deleted_group_is_no_stray(group: Group) -> None:
 
 
 def test_a_directory_that_can_be_no_groups_is_a_stray(group: Group) -> None:
-    """An archiver of macOS leaves ``__MACOSX``: it stops neither maintenance nor a check of the root."""
+    """An archiver of macOS leaves `__MACOSX`: it stops neither maintenance nor a check of the root."""
     log = group.world.log()
     log.groups.commit("g", {"t": {0: 1}})
     (group.world.path / "groups/__MACOSX").mkdir()

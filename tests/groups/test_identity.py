@@ -1,4 +1,4 @@
-"""Who is a member: two processes under one ``group_instance_id``, and a child that was forked from one."""
+"""Who is a member: two processes under one `group_instance_id`, and a child that was forked from one."""
 
 from __future__ import annotations
 

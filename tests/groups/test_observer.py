@@ -34,7 +34,7 @@ def _id(number: int) -> str:
 
 @dataclass
 class Others:
-    """The files of a group, and one member that looks at them; ``done`` counts what that takes."""
+    """The files of a group, and one member that looks at them; `done` counts what that takes."""
 
     world: World
     done: Counter[str] = field(default_factory=Counter)
@@ -156,7 +156,7 @@ def test_a_herd_reads_each_file_a_few_times(group: Group, strategy: list[str]) -
 
 
 def test_who_is_first_after_another_ones_rebalance_does_not_wait_for_what_was_due_before(group: Group) -> None:
-    """It joins, and would rebalance 120 ms later; ``b`` does before that, and all is given up soon after."""
+    """It joins, and would rebalance 120 ms later; `b` does before that, and all is given up soon after."""
     group.join("b")
     group.run()
     began = group.world.clock.now_ms()

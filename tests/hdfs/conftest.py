@@ -1,4 +1,4 @@
-"""Hadoop's own name node and data node on loopback: these tests run by ``make test-hdfs`` only; Maven fetches the jars."""
+"""Hadoop's own name node and data node on loopback: these tests run by `make test-hdfs` only; Maven fetches the jars."""
 
 from __future__ import annotations
 

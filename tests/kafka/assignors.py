@@ -1,6 +1,6 @@
 """Kafka's own assignors, called in a Java of their own: py4j, which PySpark brings, needs no compiler.
 
-Each member's subscription goes in as the bytes that its consumer would send (``ConsumerProtocolSubscription``, version 3).
+Each member's subscription goes in as the bytes that its consumer would send (`ConsumerProtocolSubscription`, version 3).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class KafkaAssignors:
         subscribers: Mapping[str, Subscriber],
         late: Container[str] = (),
     ) -> Assigned:
-        """Return what a group's leader would be told; members are of one generation, those that are ``late`` of the one before."""
+        """Return what a group's leader would be told; members are of one generation, those that are `late` of the one before."""
         members = self._map()
         for member, subscriber in subscribers.items():
             data = _subscription(name, subscriber, _GENERATION - (member in late))

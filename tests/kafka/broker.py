@@ -54,7 +54,7 @@ class BrokerError(Exception):
 
 @dataclass(slots=True)
 class Broker:
-    """One node: make it with ``prepare``, then use it inside ``running``, any number of times."""
+    """One node: make it with `prepare`, then use it inside `running`, any number of times."""
 
     java: Java
     home: Path
@@ -144,9 +144,9 @@ class Broker:
 
 
 def prepare(java: Java, home: Path, properties: str = "", flags: Sequence[str] = _FLAGS) -> Broker:
-    """Return a formatted broker that keeps all under ``home`` and listens on free ports of loopback.
+    """Return a formatted broker that keeps all under `home` and listens on free ports of loopback.
 
-    ``properties`` stand behind the tests' own and win over them; ``flags`` are Java's.
+    `properties` stand behind the tests' own and win over them; `flags` are Java's.
     """
     port, controller = _free_ports(2)
     broker = Broker(java, home, port, flags)
@@ -160,7 +160,7 @@ def prepare(java: Java, home: Path, properties: str = "", flags: Sequence[str] =
 def prepare_cluster(
     java: Java, home: Path, nodes: int, properties: str = "", flags: Sequence[str] = _FLAGS
 ) -> list[Broker]:
-    """Return as many formatted brokers of one cluster, each of which votes; see ``prepare``."""
+    """Return as many formatted brokers of one cluster, each of which votes; see `prepare`."""
     ports = _free_ports(2 * nodes)
     voters = ",".join(f"{node + 1}@127.0.0.1:{ports[2 * node + 1]}" for node in range(nodes))
     brokers = []
@@ -194,7 +194,7 @@ def running_together(brokers: Sequence[Broker]) -> Iterator[None]:
 
 
 def partition_files(directory: Path) -> dict[str, bytes]:
-    """Return a partition's segment files by name: ``.log``, ``.index`` and ``.timeindex``."""
+    """Return a partition's segment files by name: `.log`, `.index` and `.timeindex`."""
     suffixes = (".log", ".index", ".timeindex")
     return {file.name: file.read_bytes() for file in sorted(directory.iterdir()) if file.suffix in suffixes}
 

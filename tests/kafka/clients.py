@@ -1,6 +1,6 @@
 """Clients that read what a broker serves: Kafka's own in Java, and two that share no code with it.
 
-What is read comes back as ``Record``s, so that it can be compared with what the files hold.
+What is read comes back as `Record`s, so that it can be compared with what the files hold.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class JavaClient:
     bootstrap: str
 
     def read(self, topic: str, partition: int, offset: int | str, count: int) -> list[Record]:
-        """Return ``count`` records of a partition from an offset or ``earliest``; fewer when no more come."""
+        """Return `count` records of a partition from an offset or `earliest`; fewer when no more come."""
         printed = [f"{name}=true" for name in _PRINTED] + [f"line.separator={_END_OF_RECORD}"]
         done = self._run(
             "org.apache.kafka.tools.consumer.ConsoleConsumer",
@@ -44,7 +44,7 @@ class JavaClient:
         return [_printed_record(line) for line in done.stdout.split(_END_OF_RECORD.encode())[:-1]]
 
     def offsets(self, topic: str, time: int | str) -> dict[int, int]:
-        """Return per partition the offset for a timestamp, or ``earliest``, ``latest``, ``max-timestamp``.
+        """Return per partition the offset for a timestamp, or `earliest`, `latest`, `max-timestamp`.
 
         A partition without an answer is left out.
         """
@@ -91,7 +91,7 @@ class PythonClient:
 
 
 def _printed_record(line: bytes) -> Record:
-    """Parse ``CreateTime:<ms> Offset:<offset> <name>:<value>,… <value>``, separated by tabs."""
+    """Parse `CreateTime:<ms> Offset:<offset> <name>:<value>,… <value>`, separated by tabs."""
     timestamp, offset, headers, value = line.split(b"\t", 3)
     pairs = [header.split(":", 1) for header in headers.decode().split(",")]
     named = tuple((name, text) for name, text in pairs)

@@ -1,6 +1,6 @@
-"""Kafka's ``DumpLogSegments`` as a judge: its output is parsed to a verdict, as its exit code says nothing.
+"""Kafka's `DumpLogSegments` as a judge: its output is parsed to a verdict, as its exit code says nothing.
 
-The tool looks at every CRC of a ``.log`` and follows every index entry into it. It reports faults in words,
+The tool looks at every CRC of a `.log` and follows every index entry into it. It reports faults in words,
 keeps silent about some, and an exception makes it skip the files that follow; so a verdict is good only when
 
 - every file asked for was looked at, and every entry of every index;
@@ -51,7 +51,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the tool said: the faults in words, the batches of each ``.log``, and how many index entries it looked at."""
+    """What the tool said: the faults in words, the batches of each `.log`, and how many index entries it looked at."""
 
     faults: tuple[str, ...]
     logs: Mapping[Path, Sequence[Batch]]
@@ -80,7 +80,7 @@ class _File:
 
 
 def dump(java: Java, files: Sequence[Path], *, log_bytes: int | None = None) -> Verdict:
-    """Let Kafka's tool look at the files, at no more than ``log_bytes`` of each ``.log``, and return its verdict."""
+    """Let Kafka's tool look at the files, at no more than `log_bytes` of each `.log`, and return its verdict."""
     arguments = (
         "--deep-iteration",
         "--max-message-size",

@@ -1,4 +1,4 @@
-"""What a ``.log`` holds, read by the test's own few lines: never by the code under test.
+"""What a `.log` holds, read by the test's own few lines: never by the code under test.
 
 Record batch, version 2 (big-endian)::
 
@@ -50,7 +50,7 @@ class Frame:
 
 
 def read_log(path: Path) -> list[Frame]:
-    """Return the frames of a ``.log`` in file order, up to the zeros that ``preallocate`` leaves behind them."""
+    """Return the frames of a `.log` in file order, up to the zeros that `preallocate` leaves behind them."""
     data, position, found = path.read_bytes(), 0, list[Frame]()
     while any(data[position : position + _HEADER.size]):
         found.append(_frame(data, position))
@@ -102,7 +102,7 @@ class _Reader:
     position: int = 0
 
     def take(self, count: int) -> bytes:
-        """Return the next ``count`` bytes."""
+        """Return the next `count` bytes."""
         start, self.position = self.position, self.position + count
         return self.data[start : self.position]
 

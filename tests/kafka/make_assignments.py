@@ -1,4 +1,4 @@
-"""Store what Kafka's assignors say, for tests without Kafka: ``python -m tests.kafka.make_assignments``."""
+"""Store what Kafka's assignors say, for tests without Kafka: `python -m tests.kafka.make_assignments`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.kafka import toolchain
 from tests.kafka.assignors import KafkaAssignors, kafka_assignors
 from tests.support.rounds import STORED, Case
 
-#: Histories by their seeds. Those of ``sticky`` tell every step of that assignor from its neighbours.
+#: Histories by their seeds. Those of `sticky` tell every step of that assignor from its neighbours.
 SEEDS = {
     "range": (0, 1, 2),
     "roundrobin": (0, 1, 2),

@@ -1,7 +1,7 @@
-"""Run by ``clients.PythonClient`` in its own environment: a JSON question on stdin, a JSON answer on stdout.
+"""Run by `clients.PythonClient` in its own environment: a JSON question on stdin, a JSON answer on stdout.
 
-The question: ``library``, ``bootstrap``, ``topic``, and one of ``read`` (partitions), ``seek`` (pairs of
-partition and offset), ``times`` (pairs of partition and milliseconds).
+The question: `library`, `bootstrap`, `topic`, and one of `read` (partitions), `seek` (pairs of
+partition and offset), `times` (pairs of partition and milliseconds).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def record(
 
 
 class Confluent:
-    """``confluent-kafka``: librdkafka, in C."""
+    """`confluent-kafka`: librdkafka, in C."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         import confluent_kafka  # type: ignore[import-not-found,import-untyped,unused-ignore]
@@ -83,7 +83,7 @@ class Confluent:
 
 
 class KafkaPython:
-    """``kafka-python``: all in Python."""
+    """`kafka-python`: all in Python."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         import kafka  # type: ignore[import-not-found,import-untyped,unused-ignore]

@@ -46,7 +46,7 @@ _LOST = 70_000  # more offsets than one frame without rows covers when voided
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A topic: its root, its partition's files under Kafka's names, and how long the active ``.log`` is published."""
+    """A topic: its root, its partition's files under Kafka's names, and how long the active `.log` is published."""
 
     world: World
     name: str
@@ -54,7 +54,7 @@ class Scene:
     active_bytes: int
 
     def our_dump(self, log: Path) -> list[Row]:
-        """Return what our own ``dump`` says of a ``.log`` in the directory."""
+        """Return what our own `dump` says of a `.log` in the directory."""
         return list(dump(LocalStorage(log.parent), log.name))
 
     def our_offsets_for_times(self, times_ms: Iterable[int]) -> list[int | None]:
@@ -137,7 +137,7 @@ MAKE: dict[str, Callable[[Path], Scene]] = {
 
 
 class _Topic:
-    """A topic of one partition that is being written, below ``home``."""
+    """A topic of one partition that is being written, below `home`."""
 
     def __init__(self, home: Path, name: str, there: World | None = None, **config: object) -> None:
         self.name, self._home = name, home

@@ -1,7 +1,7 @@
 """Kafka reads what this project writes: its dump tool, its broker, and three clients.
 
-The topic under test comes from ``generate_topic``, the only place here that knows the project's API. All else
-is Kafka's programs, and a few lines of our own (``frames.py``) that say what the files hold.
+The topic under test comes from `generate_topic`, the only place here that knows the project's API. All else
+is Kafka's programs, and a few lines of our own (`frames.py`) that say what the files hold.
 
 The broker meets the files in two ways, and clients must read the same both times:
 
@@ -68,11 +68,11 @@ WRITTEN = pa.schema(
 
 
 def generate_topic(root: Path) -> dict[int, Path]:
-    """Write a topic of ``PARTITIONS`` partitions below ``root``; return each partition's directory.
+    """Write a topic of `PARTITIONS` partitions below `root`; return each partition's directory.
 
-    Asked of it (``test_topic_is_worth_testing`` checks): several sealed segments of about ``SEGMENT_BYTES``
+    Asked of it (`test_topic_is_worth_testing` checks): several sealed segments of about `SEGMENT_BYTES`
     and an active one; frames of one row and of many; timestamps that sometimes go back; the row at offset
-    ``o`` of partition ``p`` has a value that starts with ``p:o:``.
+    `o` of partition `p` has a value that starts with `p:o:`.
     """
     from pyspark_commitlog import CommitLog
 
@@ -175,13 +175,13 @@ def some_times(topic: Topic) -> list[tuple[int, int]]:
 
 
 def sealed_and_active(directory: Path) -> tuple[list[Path], Path]:
-    """Return a partition's ``.log`` files: the sealed ones, and the active one."""
+    """Return a partition's `.log` files: the sealed ones, and the active one."""
     *sealed, active = sorted(directory.glob("*.log"))
     return sealed, active
 
 
 def logs(directory: Path) -> dict[str, bytes]:
-    """Return a partition's ``.log`` files."""
+    """Return a partition's `.log` files."""
     return {name: data for name, data in kafka.partition_files(directory).items() if name.endswith(".log")}
 
 

@@ -1,6 +1,6 @@
 """Kafka reads segments that did not come about by appending alone: compacted, voided and preallocated ones.
 
-A broker meets their ``.log`` files after a crash, without indexes: what it builds must be what we wrote.
+A broker meets their `.log` files after a crash, without indexes: what it builds must be what we wrote.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def scene(request: pytest.FixtureRequest, every_scene: Mapping[str, Scene]) -> S
 def broker(
     java: Java, every_scene: Mapping[str, Scene], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[kafka.Broker]:
-    """Start a broker that recovers all topics from their ``.log`` files; stop it at the end."""
+    """Start a broker that recovers all topics from their `.log` files; stop it at the end."""
     node = kafka.prepare(java, tmp_path_factory.mktemp("recovering") / "broker")
     config = {"retention.ms": "-1", "index.interval.bytes": str(scenes.INDEX_INTERVAL_BYTES)}
     with node.running():
@@ -55,7 +55,7 @@ def broker(
 
 
 def logs(scene: Scene) -> list[Path]:
-    """Return the topic's ``.log`` files; the active one is the last."""
+    """Return the topic's `.log` files; the active one is the last."""
     return sorted(scene.directory.glob("*.log"))
 
 
@@ -65,7 +65,7 @@ def sealed_frames(scene: Scene) -> list[list[Frame]]:
 
 
 def published(scene: Scene, log: Path) -> bytes:
-    """Return what counts of a ``.log``."""
+    """Return what counts of a `.log`."""
     data = log.read_bytes()
     return data[: scene.active_bytes] if log == logs(scene)[-1] else data
 
@@ -109,7 +109,7 @@ def test_preallocated_topic_is_worth_testing(every_scene: Mapping[str, Scene]) -
 
 
 def ours(scene: Scene, log: Path) -> list[Batch]:
-    """Return what our own dump says of a ``.log``, and of delete horizons, which it leaves out, the test's own lines."""
+    """Return what our own dump says of a `.log`, and of delete horizons, which it leaves out, the test's own lines."""
     horizons = {frame.position: frame.delete_horizon for frame in frames.read_log(log)}
     return [
         Batch(row["position"], row["bytes"], row["baseOffset"], row["lastOffset"], row["maxTimestamp"],

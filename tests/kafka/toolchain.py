@@ -50,16 +50,16 @@ class Java:
     jars: Path
 
     def command(self, main: str, arguments: Sequence[str], flags: Sequence[str] = TOOL_FLAGS) -> list[str]:
-        """Return the command line that runs ``main``."""
+        """Return the command line that runs `main`."""
         return [self.program, *flags, "-cp", f"{self.jars}/*", main, *arguments]
 
     def run(self, main: str, *arguments: str) -> Done:
-        """Run one of Kafka's tools to its end; it is killed after ``TOOL_SECONDS``."""
+        """Run one of Kafka's tools to its end; it is killed after `TOOL_SECONDS`."""
         return run(self.command(main, arguments))
 
 
 def run(command: Sequence[str], *, seconds: int = TOOL_SECONDS, stdin: bytes = b"") -> Done:
-    """Run a program to its end; it is killed after ``seconds``, and when this process dies."""
+    """Run a program to its end; it is killed after `seconds`, and when this process dies."""
     done = subprocess.run(
         command, input=stdin, capture_output=True, timeout=seconds, check=False, preexec_fn=die_with_parent()
     )
@@ -103,7 +103,7 @@ def jars(pom: Path) -> Path:
 
 
 def fetched(pom: Path) -> bool:
-    """Return whether ``jars`` has fetched them before."""
+    """Return whether `jars` has fetched them before."""
     return (_cache(".jars", pom) / _COMPLETE).exists()
 
 
@@ -117,7 +117,7 @@ def clients_python(requirements: Path = HERE / "client-requirements.txt") -> Pat
 
 
 def made_clients_python(requirements: Path) -> Path | None:
-    """Return what ``clients_python`` has made before; None where it has not."""
+    """Return what `clients_python` has made before; None where it has not."""
     directory = _cache(".clients", requirements)
     return _python(directory) if (directory / _COMPLETE).exists() else None
 
@@ -134,7 +134,7 @@ def _found(program: str, advice: str) -> str:
 
 
 def _cached(kind: str, recipe: Path, make: Callable[[Path], None]) -> Path:
-    """Return the directory that ``make`` fills from ``recipe``; made again only when the recipe changes."""
+    """Return the directory that `make` fills from `recipe`; made again only when the recipe changes."""
     directory = _cache(kind, recipe)
     complete = directory / _COMPLETE
     if not complete.exists():

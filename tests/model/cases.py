@@ -45,7 +45,7 @@ class Whole:
 class Without:
     """A rule that is taken out or weakened, the scene that shows why it is there, and the property that breaks in it.
 
-    ``rule`` is its number on the model's page.
+    `rule` is its number on the model's page.
     """
 
     rules: ClassVar[Any]

@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
 
 
 class Request(Protocol):
-    """One atomic access to storage; ``str`` of it stands in traces."""
+    """One atomic access to storage; `str` of it stands in traces."""
 
     def outcomes(self, store: Any, world: Any) -> Iterator[Outcome]:
         """Yield every way that it may go; none when it has to wait."""
@@ -120,7 +120,7 @@ def process(name: str, phase: Callable[..., Phase], *args: Any) -> Process:
 class Alone:
     """What fresh processes, run one after the other while all others stand still, have to achieve from EVERY state.
 
-    ``fault`` says of the storage that they leave what is missing; None for nothing.
+    `fault` says of the storage that they leave what is missing; None for nothing.
     """
 
     processes: tuple[Process, ...]
@@ -131,9 +131,9 @@ class Alone:
 class Scenario:
     """A story: storage, the processes around it, the environment, and the judge.
 
-    ``alone`` is asked of every reachable storage. ``finishes`` of every reachable local state: if this process alone
-    goes on from there, with no fault any more, does that break something? ``must_reach`` are phases and kinds of claims
-    that some interleaving must come to. ``symmetric``: states in which processes with equal starts have changed places
+    `alone` is asked of every reachable storage. `finishes` of every reachable local state: if this process alone
+    goes on from there, with no fault any more, does that break something? `must_reach` are phases and kinds of claims
+    that some interleaving must come to. `symmetric`: states in which processes with equal starts have changed places
     count as one: those processes take the same steps, and nothing in storage says which of them did.
     """
 
@@ -331,7 +331,7 @@ def explore(scenario: Scenario, at_most: int | None = None) -> Report:
     """Visit every reachable state, breadth first; stop at the first violation.
 
     Raises:
-        AssertionError: there are more than ``at_most`` states.
+        AssertionError: there are more than `at_most` states.
     """
     space = _Space(scenario)
     first = space.first()

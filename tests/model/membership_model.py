@@ -2,9 +2,9 @@
 
 What is modelled
     The group's newest entry, the members' files, and processes. The functions that decide are the real ones
-    (``rebalanced``, ``Members.has``). A process looks at all there is (a heartbeat, which writes its file first), puts what
+    (`rebalanced`, `Members.has`). A process looks at all there is (a heartbeat, which writes its file first), puts what
     it makes of it, polls, and commits; each is one atomic step, and all steps of all processes interleave freely. Between
-    a look and its put anything may happen. A process may take any other for dead at any time, rightly or not, ``suspicions`` times in
+    a look and its put anything may happen. A process may take any other for dead at any time, rightly or not, `suspicions` times in
     all: time is not modelled, so nothing can hang on it. Who is not scheduled sleeps, or is dead.
 
 What is checked
@@ -53,7 +53,7 @@ class Guards:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Who is there: process -> its ``group_instance_id``, or none."""
+    """Who is there: process -> its `group_instance_id`, or none."""
 
     guards: Guards = field(default_factory=Guards)
     processes: tuple[tuple[str, str | None], ...] = (("a", None), ("b", None))
@@ -98,7 +98,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Everything; ``entry`` is the newest entry's members as text, so that a state can be looked up."""
+    """Everything; `entry` is the newest entry's members as text, so that a state can be looked up."""
 
     entry: str
     files: frozenset[tuple[str, int]]
@@ -255,7 +255,7 @@ class Space:
         return self.with_process(state, now), None
 
     def counts(self, state: State, process: Process, partition: int) -> bool:
-        """Return whether a commit counts (``GroupLog._check_tenure``)."""
+        """Return whether a commit counts (`GroupLog._check_tenure`)."""
         members = self.members(state.entry)
         current = members.generation == process.generation
         own = members.has(process.member_id, TopicPartition("t", partition), "id")

@@ -210,7 +210,7 @@ class Whole(cases.Whole):
 
 @dataclass(frozen=True)
 class Without(cases.Without):
-    """A rule that is taken out; ``long``: the scene takes long."""
+    """A rule that is taken out; `long`: the scene takes long."""
 
     rules: ClassVar[Any] = ALL
     rule: str

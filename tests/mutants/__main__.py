@@ -1,6 +1,6 @@
-"""``python -m tests.mutants [--workers N] [--list] [WORD …]``: run the mutants that have one of the words in their entry.
+"""`python -m tests.mutants [--workers N] [--list] [WORD …]`: run the mutants that have one of the words in their entry.
 
-Exit code 1 when one of them is not killed. ``--list`` prints them instead: guard, place, change, rule and test.
+Exit code 1 when one of them is not killed. `--list` prints them instead: guard, place, change, rule and test.
 """
 
 from __future__ import annotations

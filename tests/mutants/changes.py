@@ -1,18 +1,18 @@
 """The changes that take a guard out, addressed on the syntax tree: spelling and layout of the source do not matter.
 
-A change is ``<node> <n>: <what>``: the n-th node of a class of Python's ``ast`` in a definition, in the order of the
-source, nested definitions included; ``If 2 > Compare 1: …`` is the first comparison in the second ``if``. What is one of
+A change is `<node> <n>: <what>`: the n-th node of a class of Python's `ast` in a definition, in the order of the
+source, nested definitions included; `If 2 > Compare 1: …` is the first comparison in the second `if`. What is one of
 
-- ``drop``: a statement does nothing; a ``with`` keeps its body alone; an ``except`` catches nothing; an argument, an
-  element, an operand of ``and`` or ``or``, a condition of a comprehension is left out; ``drop first`` or ``drop last``
+- `drop`: a statement does nothing; a `with` keeps its body alone; an `except` catches nothing; an argument, an
+  element, an operand of `and` or `or`, a condition of a comprehension is left out; `drop first` or `drop last`
   leaves out a link of a chain of comparisons
-- Python (``False``, ``10**9``, ``min(_, 5)``, ``_; again()``): stands in the place of the expression, the statement, or
-  the type of the ``except``; ``_`` is what stood there
-- ``= <path>``: a part of the expression stands in its place, as ``= args[0]``, ``= left``, ``= orelse``
-- an operator (``<=``, ``not in``, ``and``, ``-``): in place of the node's own
-- ``not``: the condition is turned around
-- ``raise``, ``return``, ``continue``: the statement, or the body of an ``except``, is that alone
-- ``swap``: the statement and the one that follows it change places
+- Python (`False`, `10**9`, `min(_, 5)`, `_; again()`): stands in the place of the expression, the statement, or
+  the type of the `except`; `_` is what stood there
+- `= <path>`: a part of the expression stands in its place, as `= args[0]`, `= left`, `= orelse`
+- an operator (`<=`, `not in`, `and`, `-`): in place of the node's own
+- `not`: the condition is turned around
+- `raise`, `return`, `continue`: the statement, or the body of an `except`, is that alone
+- `swap`: the statement and the one that follows it change places
 
 Docstrings are not counted.
 """
@@ -164,7 +164,7 @@ def _is_placeholder(statement: ast.stmt) -> bool:
 
 
 class _Filled(ast.NodeTransformer):
-    """Puts an expression where ``_`` stands."""
+    """Puts an expression where `_` stands."""
 
     def __init__(self, node: ast.expr) -> None:
         self._node = node

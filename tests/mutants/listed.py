@@ -24,10 +24,10 @@ class Mutant:
 
     Attributes:
         room: the file of the list, without its suffix.
-        at: ``module:qualname``, the module without ``pyspark_commitlog.``; a function, a class, or a module's constant.
-        change: see ``tests.mutants.changes``.
+        at: `module:qualname`, the module without `pyspark_commitlog.`; a function, a class, or a module's constant.
+        change: see `tests.mutants.changes`.
         guard: what the guard does, one line.
-        red: the test that must fail, a pytest node id below ``tests/``.
+        red: the test that must fail, a pytest node id below `tests/`.
         rule: the rule or invariant of ARCHITECTURE.md that it serves, or the document that says it; may be empty.
     """
 
@@ -60,7 +60,7 @@ class Mutant:
         """Return a module's source, without its comments, with the guard taken out.
 
         Raises:
-            NotApplicableError: as ``check``.
+            NotApplicableError: as `check`.
             SyntaxError: what comes of it is no Python.
         """
         module = ast.parse(source)

@@ -1,6 +1,6 @@
 """A pytest plugin: one line of JSON per test that did not pass, and one at the end with how many passed.
 
-``-p tests.mutants.report`` with the file's path in ``MUTANTS_REPORT``.
+`-p tests.mutants.report` with the file's path in `MUTANTS_REPORT`.
 """
 
 from __future__ import annotations

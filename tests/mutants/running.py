@@ -32,7 +32,7 @@ _BROKEN = {"ImportError", "SyntaxError", "NameError"}
 
 
 class Outcome(Enum):
-    """What became of a mutant; all but ``KILLED`` are faults."""
+    """What became of a mutant; all but `KILLED` are faults."""
 
     KILLED = "killed"
     SURVIVED = "SURVIVED"
@@ -83,7 +83,7 @@ class Copy:
             compiled.unlink()
 
     def run(self, node_ids: Sequence[str], timeout: float) -> list[dict[str, Any]] | None:
-        """Run tests and return what ``tests.mutants.report`` wrote, one per phase; None when they took too long."""
+        """Run tests and return what `tests.mutants.report` wrote, one per phase; None when they took too long."""
         report = self._directory / "report.json"
         report.unlink(missing_ok=True)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.mutants.report", "-p", "no:cacheprovider"]
@@ -152,7 +152,7 @@ def not_green(phases: list[dict[str, Any]] | None, node_ids: Sequence[str]) -> d
 
 
 def not_green_of(copy: Copy, node_ids: Sequence[str]) -> dict[str, str]:
-    """Run tests without a mutant; return what ``not_green`` does.
+    """Run tests without a mutant; return what `not_green` does.
 
     A test that is not there ends pytest before it runs any: each half is run by itself then.
     """

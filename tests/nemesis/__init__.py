@@ -1,1 +1,1 @@
-"""A log on several roots, while everything that can fail fails: see ``__main__``."""
+"""A log on several roots, while everything that can fail fails: see `__main__`."""

@@ -1,4 +1,4 @@
-"""Everything fails at once: ``make test-nemesis MINUTES=30``. Exit code 1 if a promise was broken.
+"""Everything fails at once: `make test-nemesis MINUTES=30`. Exit code 1 if a promise was broken.
 
 Topics live on three disks, file systems of their own, one perhaps behind an S3 server, and a fourth decides. Producers
 (acks all and 1), writers of numbered batches and queries of Spark write; one topic is compacted, of another the oldest
@@ -6,7 +6,7 @@ records are deleted; readers follow each root; each root is maintained and repli
 leaders are elected for no reason. Meanwhile, by chance of a seed:
 processes are killed and stopped, disks are taken away and given back, also empty or with old contents, filled, made
 read-only and slow; they hang, and flip bits; clocks of processes are apart. In the end everything is mended, and what
-was acknowledged and seen is compared with what each root has (``checker``, ``cleaned``).
+was acknowledged and seen is compared with what each root has (`checker`, `cleaned`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A root's place in a bucket, of an S3 server that can be taken away, emptied, set back and damaged, as ``disks.Disk`` can.
+"""A root's place in a bucket, of an S3 server that can be taken away, emptied, set back and damaged, as `disks.Disk` can.
 
-The server is a process of its own (``s3_server``) that fails as marks say.
+The server is a process of its own (`s3_server`) that fails as marks say.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _BUCKET, _PREFIX = "nemesis", "log"
 
 
 class _Server(Moto):
-    """moto's server with failures; ``back`` is the same server without."""
+    """moto's server with failures; `back` is the same server without."""
 
     def __init__(self, home: Path, marks: Path, name: str) -> None:
         super().__init__(home)
@@ -25,13 +25,13 @@ class _Server(Moto):
         self._marks, self._name = marks, name
 
     def command(self) -> list[str]:
-        """See ``Server.command``."""
+        """See `Server.command`."""
         ports = [str(self.front), str(self.port)]
         return [sys.executable, "-m", "tests.nemesis.s3_server", str(self._marks), self._name, *ports]
 
 
 class Bucket:
-    """What stands in a disk's place: the prefix of a bucket; see ``Disk``.
+    """What stands in a disk's place: the prefix of a bucket; see `Disk`.
 
     Args:
         home: a directory, for all disks; marks of what fails are in it.
@@ -66,7 +66,7 @@ class Bucket:
 
     @property
     def options(self) -> dict[str, str]:
-        """The ``storage_options`` of clients."""
+        """The `storage_options` of clients."""
         return self._server.bucket(_BUCKET, f"http://127.0.0.1:{self._server.front}").options
 
     def leave(self) -> None:
@@ -76,12 +76,12 @@ class Bucket:
     # --- what fails ----------------------------------------------------------------------------------
 
     def begin(self, what: str) -> bool:
-        """See ``Disk.begin``: the server goes by a mark."""
+        """See `Disk.begin`: the server goes by a mark."""
         self._mark(what).touch()
         return True
 
     def end(self, what: str) -> None:
-        """See ``Disk.end``."""
+        """See `Disk.end`."""
         self._mark(what).unlink()
 
     def _mark(self, what: str) -> Path:

@@ -1,6 +1,6 @@
 """What histories of a log on several roots say of its promises. Pure.
 
-Each function returns what contradicts one promise, a sentence each; ``faults`` all of them.
+Each function returns what contradicts one promise, a sentence each; `faults` all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Kind = TypeVar("_Kind")
 def faults(
     histories: Iterable[Sequence[Event]], final: Mapping[str, Sequence[Read]], groups: Iterable[Committed] = ()
 ) -> list[str]:
-    """Return what contradicts the promises of a topic that keeps all; ``cleaned`` has those of others.
+    """Return what contradicts the promises of a topic that keeps all; `cleaned` has those of others.
 
     Args:
         histories: of each process, the events in their order.
@@ -167,7 +167,7 @@ def _fell(before: Sequence[int], now: Sequence[int]) -> bool:
 
 
 def out_of_order(acked: Iterable[Acked]) -> list[str]:
-    """The records of one writer, by their numbers (``name-number``), have rising offsets in each partition."""
+    """The records of one writer, by their numbers (`name-number`), have rising offsets in each partition."""
     rows = defaultdict[tuple[str, int], list[tuple[int, int]]](list)
     for event in acked:
         if event.offset >= 0:

@@ -1,7 +1,7 @@
 """What histories say of topics of which records go: one that is compacted, one of which the oldest are deleted. Pure.
 
-As in ``checker`` each function returns what contradicts one promise, a sentence each. Records of the compacted topic are
-``key=number``, or ``key=!number`` of one that deletes its key; the numbers of a key's only writer rise (``reading.keyed``).
+As in `checker` each function returns what contradicts one promise, a sentence each. Records of the compacted topic are
+`key=number`, or `key=!number` of one that deletes its key; the numbers of a key's only writer rise (`reading.keyed`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Final = Mapping[str, Sequence[Read]]
 
 
 def compacted_faults(histories: Iterable[Sequence[Event]], final: _Final) -> list[str]:
-    """Return what contradicts the promises of a compacted topic; ``final`` is what each root has in the end, all of it."""
+    """Return what contradicts the promises of a compacted topic; `final` is what each root has in the end, all of it."""
     found = [list(history) for history in histories]
     acked, reads, sent = of_kind(found, Acked), of_kind(found, Read), of_kind(found, Sent)
     every = [*reads, *(read for each in final.values() for read in each)]
@@ -235,7 +235,7 @@ def below_start(histories: Iterable[Sequence[Event]]) -> list[str]:
 def skipped(known: Mapping[Place, str], polled: Iterable[Polled], *, set_back: bool) -> list[str]:
     """A consumer is handed out all from its position on, but for what is deleted by then.
 
-    Where a root was ``set_back`` it may go back to where the copy ends, and is handed out all from there on.
+    Where a root was `set_back` it may go back to where the copy ends, and is handed out all from there on.
     """
     places, found = sorted(known), []
     for each in polled:

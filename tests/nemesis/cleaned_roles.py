@@ -1,4 +1,4 @@
-"""Who writes to the topics of which records go, and who reads there and is behind: roles, as in ``roles``."""
+"""Who writes to the topics of which records go, and who reads there and is behind: roles, as in `roles`."""
 
 from __future__ import annotations
 

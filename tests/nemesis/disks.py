@@ -52,7 +52,7 @@ def namespace_command() -> list[str]:
 
 
 class Disk:
-    """A file system of its own, seen at ``place`` while it is there. ``faults`` are what ``begin`` takes.
+    """A file system of its own, seen at `place` while it is there. `faults` are what `begin` takes.
 
     Args:
         home: a directory, for all disks, and for the marks of those that are slow, or hang: processes go by them.
@@ -74,7 +74,7 @@ class Disk:
         self.give_back()
 
     def begin(self, what: str) -> bool:
-        """Have one of ``faults`` begin; False where it can't at this moment."""
+        """Have one of `faults` begin; False where it can't at this moment."""
         match what:
             case "away":
                 self.take_away()
@@ -87,7 +87,7 @@ class Disk:
         return True
 
     def end(self, what: str) -> None:
-        """Undo ``begin``."""
+        """Undo `begin`."""
         match what:
             case "away":
                 self.give_back()

@@ -34,12 +34,12 @@ class _Server(Versitygw):
 
     @property
     def data(self) -> Path:
-        """See ``Versitygw.data``."""
+        """See `Versitygw.data`."""
         return self._data
 
 
 class Gateway(Disk):
-    """A disk that is seen through a server; see ``Disk``."""
+    """A disk that is seen through a server; see `Disk`."""
 
     faults = frozenset(Disk.faults - {"slow"})
 
@@ -54,12 +54,12 @@ class Gateway(Disk):
 
     @property
     def options(self) -> dict[str, str]:
-        """The ``storage_options`` of clients."""
+        """The `storage_options` of clients."""
         return self._server.bucket(BUCKET).options
 
     @property
     def content(self) -> Path:
-        """See ``Disk.content``."""
+        """See `Disk.content`."""
         return self._whole / BUCKET / PREFIX / self.name
 
     def take_away(self) -> None:
@@ -75,14 +75,14 @@ class Gateway(Disk):
             self._server.create(BUCKET)
 
     def begin(self, what: str) -> bool:
-        """See ``Disk.begin``; a server hangs that was stopped."""
+        """See `Disk.begin`; a server hangs that was stopped."""
         if what != "hang":
             return super().begin(what)
         os.kill(self._server.pid, signal.SIGSTOP)
         return True
 
     def end(self, what: str) -> None:
-        """See ``Disk.end``."""
+        """See `Disk.end`."""
         if what != "hang":
             super().end(what)
         else:

@@ -12,9 +12,9 @@ from typing import get_args
 
 @dataclass(frozen=True, slots=True)
 class Acked:
-    """A record of a writer that was acknowledged, with the ``acks`` that it asked for; no writer sends a value twice.
+    """A record of a writer that was acknowledged, with the `acks` that it asked for; no writer sends a value twice.
 
-    ``offset`` is -1 where the writer was not given one.
+    `offset` is -1 where the writer was not given one.
     """
 
     writer: str
@@ -26,9 +26,9 @@ class Acked:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A root showed its readers what stands up to entry ``number`` (its high watermark), with these log ends, and starts.
+    """A root showed its readers what stands up to entry `number` (its high watermark), with these log ends, and starts.
 
-    ``life`` counts how often it came back with other contents, old ones or none.
+    `life` counts how often it came back with other contents, old ones or none.
     """
 
     root: str
@@ -40,7 +40,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A reader at a root read the offsets from ``start`` to ``end`` (exclusive) of a partition; others are gaps."""
+    """A reader at a root read the offsets from `start` to `end` (exclusive) of a partition; others are gaps."""
 
     root: str
     partition: int
@@ -67,9 +67,9 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """A consumer whose position was ``position`` was handed out these records, ascending.
+    """A consumer whose position was `position` was handed out these records, ascending.
 
-    ``start`` is the log start offset that was shown afterwards: what it was not handed out lies below.
+    `start` is the log start offset that was shown afterwards: what it was not handed out lies below.
     """
 
     partition: int
@@ -97,7 +97,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """A query's checkpoint says that so many batches are committed, of so many ``rows``: values ``writer-0``, ``writer-1``, …"""
+    """A query's checkpoint says that so many batches are committed, of so many `rows`: values `writer-0`, `writer-1`, …"""
 
     writer: str
     rows: int
@@ -106,7 +106,7 @@ class Batches:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A consumer group has the records of a partition below an offset behind it; its members tell what they are as ``Read``."""
+    """A consumer group has the records of a partition below an offset behind it; its members tell what they are as `Read`."""
 
     group: str
     partition: int

@@ -20,9 +20,9 @@ class UnrepairedError(CommitLogError):
 
 
 class Requests:
-    """What is asked of the operator, in files of a directory: ``repair-<root>``, ``replace-<root>``.
+    """What is asked of the operator, in files of a directory: `repair-<root>`, `replace-<root>`.
 
-    ``empty-<root>`` the operator asks of who has the disks.
+    `empty-<root>` the operator asks of who has the disks.
     """
 
     def __init__(self, stage: Stage) -> None:
@@ -31,7 +31,7 @@ class Requests:
         self._tried = stage.home / "repairs"  # a byte for each repair that left something, whichever process did it
 
     def add(self, what: str, root: str, gone: str = "") -> None:
-        """Ask for something; ``gone`` is the id of a root that is to be replaced."""
+        """Ask for something; `gone` is the id of a root that is to be replaced."""
         (self._directory / f"{what}-{root}").write_text(gone)
 
     def gone(self, root: str) -> str:

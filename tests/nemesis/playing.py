@@ -19,9 +19,9 @@ _DELIVERY_MS = 60_000
 
 @dataclass(frozen=True)
 class Play:
-    """Where a role plays: the directory of all, its name, its root, its topics; ``seed`` and ``skew_ms`` differ from life to life.
+    """Where a role plays: the directory of all, its name, its root, its topics; `seed` and `skew_ms` differ from life to life.
 
-    ``pause`` is by how much longer than in a short run writers and readers wait.
+    `pause` is by how much longer than in a short run writers and readers wait.
     """
 
     home: Path

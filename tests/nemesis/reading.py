@@ -84,7 +84,7 @@ def read_at(root: str, topic: TopicLog, partition: int, start: int, end: int) ->
 
 
 def text_of(record: Record) -> str:
-    """Return a record as histories have it: its value; of one with a key ``key=value``, or ``key=!number`` (see ``keyed``)."""
+    """Return a record as histories have it: its value; of one with a key `key=value`, or `key=!number` (see `keyed`)."""
     if record.key is None:
         return (record.value or b"").decode()
     number = dict(record.headers or ()).get(NUMBERED)

@@ -1,6 +1,6 @@
 """What runs while disks fail: each role is a process, which may be killed or stopped at any moment and is started again.
 
-A role takes a ``Play`` and goes on until the file ``stop`` is there. What fails is written down and tried again.
+A role takes a `Play` and goes on until the file `stop` is there. What fails is written down and tried again.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def keep(asked: Play, chance: random.Random) -> None:
 
 
 def operate(asked: Play, chance: random.Random) -> None:
-    """Do what an operator is asked to: ``operating`` has what that is."""
+    """Do what an operator is asked to: `operating` has what that is."""
     requests = Requests(asked.stage)
     while not asked.ended():
         time.sleep(chance.uniform(0.1, 0.5))

@@ -1,8 +1,8 @@
-"""An S3 server on this machine that fails as it is told to: ``python -m tests.nemesis.s3_server HOME NAME PORT BACK_PORT``.
+"""An S3 server on this machine that fails as it is told to: `python -m tests.nemesis.s3_server HOME NAME PORT BACK_PORT`.
 
-moto's, in memory. What fails is a file of the directory ``HOME`` while it is there: ``away-<NAME>`` (nobody listens at
-``PORT``, and who waits for a reply gets none), ``hang-``, ``slow-``, ``full-``, ``read only-`` and ``spoiled-<NAME>``. At
-``BACK_PORT`` nothing ever fails: that is for who lets things fail.
+moto's, in memory. What fails is a file of the directory `HOME` while it is there: `away-<NAME>` (nobody listens at
+`PORT`, and who waits for a reply gets none), `hang-`, `slow-`, `full-`, `read only-` and `spoiled-<NAME>`. At
+`BACK_PORT` nothing ever fails: that is for who lets things fail.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A streaming query of Spark that writes numbered rows: ``python -m tests.nemesis.spark_writer HOME NAME ROOT``.
+"""A streaming query of Spark that writes numbered rows: `python -m tests.nemesis.spark_writer HOME NAME ROOT`.
 
-Batch n has the rows from n * ``ROWS`` on, whoever runs it and how often. Its checkpoint is on a sound disk. A query that
-ends is started again, in the same application; the application ends when the file ``stop`` is there.
+Batch n has the rows from n * `ROWS` on, whoever runs it and how often. Its checkpoint is on a sound disk. A query that
+ends is started again, in the same application; the application ends when the file `stop` is there.
 """
 
 from __future__ import annotations

@@ -22,12 +22,12 @@ METADATA = ("m", "n", "o")
 
 @dataclass(frozen=True)
 class Stage:
-    """Where the roots are: directories of ``home`` by their names, but for those in a bucket.
+    """Where the roots are: directories of `home` by their names, but for those in a bucket.
 
     Args:
         home: the directory of all.
         buckets: URLs of roots in a bucket, by their names.
-        options: the ``storage_options`` of these.
+        options: the `storage_options` of these.
     """
 
     home: Path

@@ -1,4 +1,4 @@
-"""Three minutes of the nemesis; ``make test-nemesis`` runs as long as it is asked to."""
+"""Three minutes of the nemesis; `make test-nemesis` runs as long as it is asked to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mounts that ``inside.sh`` makes: two clients of one export, by NFS 4.2 and by NFS 3."""
+"""The mounts that `inside.sh` makes: two clients of one export, by NFS 4.2 and by NFS 3."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Mounts:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave all of them to ``make test-nfs``."""
+    """Leave all of them to `make test-nfs`."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.external)

@@ -19,7 +19,7 @@ SERVER = ("10.9.0.1", 2049)
 
 
 class LosingProxy:
-    """Listens on loopback; of each two links it loses the reply of one, while ``losing``."""
+    """Listens on loopback; of each two links it loses the reply of one, while `losing`."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))

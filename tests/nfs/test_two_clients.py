@@ -103,7 +103,7 @@ def test_a_listing_is_of_now(mounts: Mounts) -> None:
 
 
 def test_what_is_deleted_while_it_is_open_has_no_name(mounts: Mounts) -> None:
-    """The client keeps it as ``.nfs…`` until it is closed."""
+    """The client keeps it as `.nfs…` until it is closed."""
     a = LocalStorage(mounts.a)
     a.make_directory("d")
     a.put_if_absent("d/1", b"entry")

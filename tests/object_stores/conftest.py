@@ -11,7 +11,7 @@ import pytest
 from tests.object_stores.proxy import Proxy
 from tests.object_stores.servers import SERVERS, Bucket, Moto, Server, ServerMissingError, Versitygw
 
-#: Tests on these run in ``make test``, too.
+#: Tests on these run in `make test`, too.
 _EVERYWHERE = (Moto.name,)
 _OF = {kind.name: kind for kind in SERVERS}
 #: Server -> test id -> outcome.
@@ -19,7 +19,7 @@ _RAN: dict[str, dict[str, str]] = {}
 
 
 def on(*kinds: type[Server]) -> pytest.MarkDecorator:
-    """Return the mark of tests that run on each of these servers: a parameter for the fixture ``server``."""
+    """Return the mark of tests that run on each of these servers: a parameter for the fixture `server`."""
     return pytest.mark.parametrize("server", [kind.name for kind in kinds], indirect=True, scope="session")
 
 
@@ -27,7 +27,7 @@ S3 = (Versitygw, Moto)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave to ``make test-object-stores`` what needs a server that it installs."""
+    """Leave to `make test-object-stores` what needs a server that it installs."""
     for item in items:
         name = _server_of(item)
         if name and name not in _EVERYWHERE:
@@ -61,7 +61,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
 
 @pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest, started: Callable[[str], Server]) -> Server:
-    """The server that ``on`` names."""
+    """The server that `on` names."""
     return started(request.param)
 
 
@@ -111,7 +111,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print which test ran on which server, in ``make test-object-stores``."""
+    """Print which test ran on which server, in `make test-object-stores`."""
     if len(_RAN) < 2:
         return
     names = [name for name in _OF if name in _RAN]

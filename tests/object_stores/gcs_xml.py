@@ -1,6 +1,6 @@
 """The uploads of Google's XML API, in front of fake-gcs-server, which has the JSON API's only.
 
-Clients write by the XML API: ``PUT /bucket/name``, with ``x-goog-if-generation-match: 0`` for put-if-absent, and multipart
+Clients write by the XML API: `PUT /bucket/name`, with `x-goog-if-generation-match: 0` for put-if-absent, and multipart
 uploads. Here each becomes one request of the JSON API: what is put, whether it is there already and its generation are
 fake-gcs-server's to say. All else is handed on as it is.
 """
@@ -25,7 +25,7 @@ class GcsXmlGateway(LoopbackServer):
         self._uploads: dict[str, dict[int, bytes]] = {}
 
     def reply(self, request: Request, upstream: Upstream) -> Reply:
-        """See ``LoopbackServer.reply``."""
+        """See `LoopbackServer.reply`."""
         request = self._at_home(request)
         bucket, _, name = unquote(urlsplit(request.target).path).lstrip("/").partition("/")
         query = request.query
@@ -40,7 +40,7 @@ class GcsXmlGateway(LoopbackServer):
         return upstream.ask(request)
 
     def _at_home(self, request: Request) -> Request:
-        """Return the request as fake-gcs-server takes it: it routes by the ``Host`` that it was started with."""
+        """Return the request as fake-gcs-server takes it: it routes by the `Host` that it was started with."""
         headers = [(name, value) for name, value in request.headers if name.lower() != "host"]
         return Request(
             request.method, request.target, [*headers, ("Host", f"127.0.0.1:{self.upstream_port}")], request.body

@@ -170,7 +170,7 @@ def key_of(name: str, number: int) -> bytes:
 
 
 def must_be_there(name: str, last: int) -> set[int]:
-    """Return which of a writer's records no compaction drops, once it has written up to ``last``."""
+    """Return which of a writer's records no compaction drops, once it has written up to `last`."""
     return {number for number in range(last + 1) if number % 2 or number + 2 * KEYS > last}
 
 
@@ -185,7 +185,7 @@ def write_keys(bucket: Bucket, prefix: str, name: str, commits: int, partitions:
 
 
 def write_until(bucket: Bucket, prefix: str, done: Path) -> None:
-    """Commit a few records of writer ``while`` each second until a file appears."""
+    """Commit a few records of writer `while` each second until a file appears."""
     topic = open_log(bucket, prefix).root.topic("t")
     number = 0
     while not done.exists():
@@ -224,7 +224,7 @@ def read_keys_while(bucket: Bucket, prefix: str, done: Path, report: Path) -> No
 
 
 def wrong_with_keys(topic: Any) -> str:
-    """Return what is wrong with a topic that ``write_keys`` writes to."""
+    """Return what is wrong with a topic that `write_keys` writes to."""
     _, state = topic.newest()
     for partition, end in enumerate(state.log_end):
         found = read_partition(topic, partition, 0, end)

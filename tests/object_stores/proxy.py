@@ -5,8 +5,8 @@ Faults come by script (the n-th request of a verb whose path matches) or by chan
     proxy.add(lose_reply, verb=CONDITIONAL, path="/journal/", nth=3)
     proxy.chance(0.02, seed=1)
 
-A fault is a function of an ``Exchange``: it has the request executed by the server or not, once or twice, now or later, and
-returns the reply, or raises ``HungUpError``.
+A fault is a function of an `Exchange`: it has the request executed by the server or not, once or twice, now or later, and
+returns the reply, or raises `HungUpError`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Fault = Callable[[Exchange], Reply]
 
 @dataclass(slots=True)
 class Rule:
-    """Which requests a fault hits; ``hits`` counts them."""
+    """Which requests a fault hits; `hits` counts them."""
 
     fault: Fault
     verb: str
@@ -71,7 +71,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What was asked (``Request.verb``), and what the client got: ``status`` 0 for nothing; ``fault`` names what spoiled it."""
+    """What was asked (`Request.verb`), and what the client got: `status` 0 for nothing; `fault` names what spoiled it."""
 
     verb: str
     path: str
@@ -92,7 +92,7 @@ class _Chance:
 
 
 class Proxy(LoopbackServer):
-    """Listens on a port of its own; ``served`` is what went through, in order of the replies."""
+    """Listens on a port of its own; `served` is what went through, in order of the replies."""
 
     def __init__(self, upstream_port: int) -> None:
         super().__init__(upstream_port)
@@ -108,7 +108,7 @@ class Proxy(LoopbackServer):
     # --- what tests say -----------------------------------------------------------------------------------
 
     def add(self, fault: Fault, *, verb: str = ".*", path: str = "", nth: int = 1, times: int = 1) -> Rule:
-        """Have ``times`` requests fail from the ``nth`` (from 1) on of those that match, counted from now."""
+        """Have `times` requests fail from the `nth` (from 1) on of those that match, counted from now."""
         rule = Rule(fault, verb, re.compile(path), nth, times)
         with self._lock:
             self._rules.append(rule)
@@ -132,12 +132,12 @@ class Proxy(LoopbackServer):
         return found
 
     def hold(self, request: Request) -> None:
-        """Keep a request for ``execute_held``."""
+        """Keep a request for `execute_held`."""
         with self._lock:
             self._held.append(request)
 
     def go_on(self) -> None:
-        """Let requests that are ``waiting`` reach the server."""
+        """Let requests that are `waiting` reach the server."""
         self.may_go_on.set()
 
     def execute_held(self) -> list[Reply]:
@@ -153,14 +153,14 @@ class Proxy(LoopbackServer):
     # --- serving ------------------------------------------------------------------------------------------
 
     def ask(self, request: Request, upstream: Upstream) -> Reply:
-        """Hand a request on; replies to listings are kept, for ``stale_list``."""
+        """Hand a request on; replies to listings are kept, for `stale_list`."""
         reply = upstream.ask(request)
         if request.verb == "LIST":
             self.lists[request.target] = reply
         return reply
 
     def reply(self, request: Request, upstream: Upstream) -> Reply:
-        """See ``LoopbackServer.reply``."""
+        """See `LoopbackServer.reply`."""
         fault = self._fault_of(request)
         exchange, status = Exchange(self, request, upstream), 0
         try:
@@ -223,13 +223,13 @@ def second_reply(exchange: Exchange) -> Reply:
 
 
 def held(exchange: Exchange) -> Reply:
-    """Close the connection; the server executes it when the test says so (``Proxy.execute_held``)."""
+    """Close the connection; the server executes it when the test says so (`Proxy.execute_held`)."""
     exchange.proxy.hold(exchange.request)
     raise HungUpError
 
 
 def waiting(exchange: Exchange) -> Reply:
-    """Keep it until the test says ``Proxy.go_on``, at most ten minutes: its client waits, as a process that is stopped."""
+    """Keep it until the test says `Proxy.go_on`, at most ten minutes: its client waits, as a process that is stopped."""
     exchange.proxy.may_go_on.wait(_WAITING_SECONDS)
     return exchange.execute()
 
@@ -252,7 +252,7 @@ def late(seconds: float) -> Fault:
 
 
 def refuse(status: int, code: str, *, executed: bool = False, retry_after: int | None = None) -> Fault:
-    """Answer with an error of S3; ``executed``: the server has executed it all the same."""
+    """Answer with an error of S3; `executed`: the server has executed it all the same."""
 
     def fault(exchange: Exchange) -> Reply:
         if executed:
@@ -319,7 +319,7 @@ def stale_list(exchange: Exchange) -> Reply:
 
 
 def kill_after(exchange: Exchange) -> Reply:
-    """SIGKILL the client (``Proxy.victim``) once the server has executed it."""
+    """SIGKILL the client (`Proxy.victim`) once the server has executed it."""
     exchange.execute()
     os.kill(exchange.proxy.victim, signal.SIGKILL)
     raise HungUpError
@@ -333,7 +333,7 @@ def stop_before(exchange: Exchange) -> Reply:
 
 
 _ANY = (drop, lose_reply, reset, reset_after, slow_down, too_many, server_error, server_error_after)
-#: Verb -> what ``Proxy.chance`` draws from.
+#: Verb -> what `Proxy.chance` draws from.
 BY_CHANCE: dict[str, Sequence[Fault]] = {
     "*": _ANY,
     "PUT": (*_ANY, twice, late(0.05)),

@@ -224,5 +224,5 @@ class Compact(Scene):
         assert len(world.entries()) <= 3
 
 
-#: What ``maintain`` does.
+#: What `maintain` does.
 MAINTENANCE: dict[str, Scene] = {scene.name: scene() for scene in (Maintain, Retain, Compact)}

@@ -1,6 +1,6 @@
 """Object stores on loopback, started by the tests: versitygw, moto, Azurite and fake-gcs-server.
 
-``scripts/install_object_stores.sh`` puts the programs into ``.servers/``; moto comes with the extra ``dev``. Each server is a
+`scripts/install_object_stores.sh` puts the programs into `.servers/`; moto comes with the extra `dev`. Each server is a
 process that dies with the one that started it.
 """
 
@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
-#: Where ``make test-object-stores`` installs; another directory for who has them already.
+#: Where `make test-object-stores` installs; another directory for who has them already.
 PROGRAMS = Path(os.environ.get("OBJECT_STORES_DIR", HERE / ".servers"))
 READY_SECONDS = 60
 HOST = "127.0.0.1"
@@ -43,14 +43,14 @@ class ServerMissingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A bucket or container: its URL, and the ``storage_options`` to open it with, all of which can be pickled."""
+    """A bucket or container: its URL, and the `storage_options` to open it with, all of which can be pickled."""
 
     url: str
     options: dict[str, Any]
 
 
 class Server(ABC):
-    """One server; ``endpoint`` is there once it has started."""
+    """One server; `endpoint` is there once it has started."""
 
     name: ClassVar[str]
 
@@ -61,7 +61,7 @@ class Server(ABC):
 
     @property
     def endpoint(self) -> str:
-        """Return ``http://host:port``."""
+        """Return `http://host:port`."""
         return f"http://{HOST}:{self.port}"
 
     @property
@@ -117,7 +117,7 @@ class S3Server(Server):
     """What speaks S3."""
 
     def create(self, bucket: str) -> None:
-        """See ``Server.create``."""
+        """See `Server.create`."""
         import boto3
 
         boto3.client(
@@ -126,7 +126,7 @@ class S3Server(Server):
         ).create_bucket(Bucket=bucket)  # fmt: skip
 
     def bucket(self, name: str, endpoint: str = "") -> Bucket:
-        """See ``Server.bucket``."""
+        """See `Server.bucket`."""
         options = {"key": ACCESS_KEY, "secret": SECRET_KEY, "endpoint_url": endpoint or self.endpoint}
         return Bucket(f"s3://{name}", {**options, "region_name": REGION})
 
@@ -142,7 +142,7 @@ class Versitygw(S3Server):
         return self.home / "data"
 
     def command(self) -> list[str]:
-        """See ``Server.command``."""
+        """See `Server.command`."""
         self.data.mkdir(exist_ok=True)
         return [
             program("bin/versitygw", self.name), "--port", f"{HOST}:{self.port}", "--quiet", "--keep-alive", "posix",
@@ -150,7 +150,7 @@ class Versitygw(S3Server):
         ]  # fmt: skip
 
     def environment(self) -> dict[str, str]:
-        """See ``Server.environment``."""
+        """See `Server.environment`."""
         return {"ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}
 
 
@@ -160,7 +160,7 @@ class Moto(S3Server):
     name = "moto"
 
     def command(self) -> list[str]:
-        """See ``Server.command``."""
+        """See `Server.command`."""
         return [sys.executable, str(REPOSITORY / "examples" / "local_s3.py"), HOST, str(self.port)]
 
 
@@ -170,7 +170,7 @@ class Azurite(Server):
     name = "azurite"
 
     def command(self) -> list[str]:
-        """See ``Server.command``."""
+        """See `Server.command`."""
         script = program("node_modules/.bin/azurite-blob", self.name)
         return [
             script, "--blobHost", HOST, "--blobPort", str(self.port), "--inMemoryPersistence", "--skipApiVersionCheck",
@@ -178,7 +178,7 @@ class Azurite(Server):
         ]  # fmt: skip
 
     def create(self, bucket: str) -> None:
-        """See ``Server.create``; signed by hand, as Azure's own client would be one more thing to install."""
+        """See `Server.create`; signed by hand, as Azure's own client would be one more thing to install."""
         date, path = formatdate(usegmt=True), f"/{AZURE_ACCOUNT}/{bucket}"
         signed = ["PUT", *[""] * 11, f"x-ms-date:{date}", f"x-ms-version:{_AZURE_VERSION}"]
         signed += [f"/{AZURE_ACCOUNT}{path}", "restype:container"]
@@ -190,13 +190,13 @@ class Azurite(Server):
         _ask(urllib.request.Request(f"{self.endpoint}{path}?restype=container", method="PUT", headers=headers))
 
     def bucket(self, name: str, endpoint: str = "") -> Bucket:
-        """See ``Server.bucket``."""
+        """See `Server.bucket`."""
         there = f"{endpoint or self.endpoint}/{AZURE_ACCOUNT}"
         return Bucket(f"az://{name}", {"account_name": AZURE_ACCOUNT, "account_key": AZURE_KEY, "endpoint": there})
 
 
 class FakeGcs(Server):
-    """Google Cloud Storage in memory, behind ``gcs_xml.py``: it lacks the XML API's uploads, by which clients write."""
+    """Google Cloud Storage in memory, behind `gcs_xml.py`: it lacks the XML API's uploads, by which clients write."""
 
     name = "fake-gcs-server"
 
@@ -205,14 +205,14 @@ class FakeGcs(Server):
         self._gateway: Any = None
 
     def command(self) -> list[str]:
-        """See ``Server.command``."""
+        """See `Server.command`."""
         return [
             program("bin/fake-gcs-server", self.name), "-scheme", "http", "-host", HOST, "-port", str(self.port),
             "-public-host", f"{HOST}:{self.port}", "-backend", "memory", "-log-level", "error",
         ]  # fmt: skip
 
     def start(self) -> None:
-        """See ``Server.start``."""
+        """See `Server.start`."""
         from tests.object_stores.gcs_xml import GcsXmlGateway
 
         super().start()
@@ -220,7 +220,7 @@ class FakeGcs(Server):
         self._gateway.start()
 
     def stop(self) -> None:
-        """See ``Server.stop``."""
+        """See `Server.stop`."""
         if self._gateway is not None:
             self._gateway.stop()
         super().stop()
@@ -231,13 +231,13 @@ class FakeGcs(Server):
         return f"http://{HOST}:{self._gateway.port}"
 
     def create(self, bucket: str) -> None:
-        """See ``Server.create``."""
+        """See `Server.create`."""
         there = f"http://{HOST}:{self.port}/storage/v1/b?project=tests"
         headers = {"Content-Type": "application/json"}
         _ask(urllib.request.Request(there, data=json.dumps({"name": bucket}).encode(), headers=headers))
 
     def bucket(self, name: str, endpoint: str = "") -> Bucket:
-        """See ``Server.bucket``."""
+        """See `Server.bucket`."""
         key = {"gcs_base_url": endpoint or self.endpoint, "disable_oauth": True}
         return Bucket(f"gs://{name}", {"token": {**key, "client_email": "", "private_key": "", "private_key_id": ""}})
 

@@ -152,7 +152,7 @@ def test_chance_hits_its_share_and_the_same_requests_for_a_seed(
 
 
 def test_a_request_is_handed_on_as_the_client_signed_it(server: S3Server, bucket_name: str, proxy: Proxy) -> None:
-    """Signatures cover the ``Host`` header and the target's escapes: both stay as they were."""
+    """Signatures cover the `Host` header and the target's escapes: both stay as they were."""
     seen: list[Request] = []
 
     def hand_on(request: Request, upstream: Upstream) -> Reply:

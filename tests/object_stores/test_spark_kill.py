@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.spark, on(Versitygw)]
 
 
 class BucketJob(KilledJob):
-    """The job of ``tests/spark/kill_writer.py``, its root in a bucket."""
+    """The job of `tests/spark/kill_writer.py`, its root in a bucket."""
 
     def __init__(self, home: Path, bucket: Bucket, batches: int) -> None:
         self.root = Bucket(f"{bucket.url}/log", bucket.options)
@@ -25,11 +25,11 @@ class BucketJob(KilledJob):
         super().__init__(home, batches)
 
     def opened(self) -> CommitLog:
-        """See ``KilledJob.opened``."""
+        """See `KilledJob.opened`."""
         return CommitLog(self.root.url, self.root.options)
 
     def visible(self) -> int:
-        """See ``KilledJob.visible``; a look is several requests, and who waits looks again and again."""
+        """See `KilledJob.visible`; a look is several requests, and who waits looks again and again."""
         time.sleep(0.05)
         return super().visible()
 

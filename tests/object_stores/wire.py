@@ -28,7 +28,7 @@ class HungUpError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as it came; ``headers`` in order, the client's own ``Host`` among them, as signatures cover it."""
+    """A request as it came; `headers` in order, the client's own `Host` among them, as signatures cover it."""
 
     method: str
     target: str
@@ -67,8 +67,8 @@ class Request:
 class Reply:
     """A reply, and how it is delivered.
 
-    ``length`` is the Content-Length to claim (the body's, if None); the connection is closed after ``cut`` bytes of the body,
-    and a pause of ``seconds`` lies in the middle of it.
+    `length` is the Content-Length to claim (the body's, if None); the connection is closed after `cut` bytes of the body,
+    and a pause of `seconds` lies in the middle of it.
     """
 
     status: int
@@ -128,7 +128,7 @@ class Upstream:
 
 
 class LoopbackServer:
-    """A threaded HTTP server in front of another; subclasses answer in ``reply``."""
+    """A threaded HTTP server in front of another; subclasses answer in `reply`."""
 
     def __init__(self, upstream_port: int) -> None:
         self.upstream_port = upstream_port
@@ -139,7 +139,7 @@ class LoopbackServer:
 
     @property
     def endpoint(self) -> str:
-        """Return ``http://host:port``."""
+        """Return `http://host:port`."""
         return f"http://{HOST}:{self.port}"
 
     def reply(self, request: Request, upstream: Upstream) -> Reply:

@@ -1,4 +1,4 @@
-"""A root in a bucket, with the face of ``tests.support.world.World``, so that scenes of local roots can be played on it."""
+"""A root in a bucket, with the face of `tests.support.world.World`, so that scenes of local roots can be played on it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ShiftedStorage(ObjectStorage):
 
 
 class ObjectWorld(World):
-    """A root at ``<bucket>/<prefix>``; handles, logs and storages are of processes of their own, as in ``World``."""
+    """A root at `<bucket>/<prefix>`; handles, logs and storages are of processes of their own, as in `World`."""
 
     def __init__(self, bucket: Bucket, prefix: str) -> None:
         self.path = Path(prefix)
@@ -76,16 +76,16 @@ class ObjectWorld(World):
         return other
 
     def storage(self, hook: Hook | None = None) -> Any:
-        """See ``World.storage``."""
+        """See `World.storage`."""
         storage: Storage = ShiftedStorage(self.url, self.bucket.options, clock=self.clock)
         return storage if hook is None else FaultyStorage(storage, hook)  # type: ignore[abstract]
 
     def log(self, hook: Hook | None = None) -> CommitLog:
-        """See ``World.log``."""
+        """See `World.log`."""
         return CommitLog.on(self.storage(hook))
 
     def handle(self, hook: Hook | None = None, name: str = "t") -> TopicLog:
-        """See ``World.handle``."""
+        """See `World.handle`."""
         return TopicLog(self.storage(hook), name)
 
     def objects(self) -> list[str]:
@@ -94,5 +94,5 @@ class ObjectWorld(World):
         return sorted(one["path"] for page in listing for one in page)
 
     def files(self, part: str = "", *, root: str = "topics") -> list[str]:
-        """See ``World.files``."""
+        """See `World.files`."""
         return [path for path in self.objects() if path.startswith(f"{root}/") and part in path]

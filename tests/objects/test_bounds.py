@@ -24,7 +24,7 @@ MONTH = 30 * 24 * 3600
 
 @dataclass
 class Topic:
-    """A topic as its plans see it: sizes, no bytes. ``most`` as ``merge`` takes it."""
+    """A topic as its plans see it: sizes, no bytes. `most` as `merge` takes it."""
 
     partitions: int
     most: int | None = None
@@ -113,7 +113,7 @@ def run(
     spread: float = 0.5,
     damaged: frozenset[str] = frozenset(),
 ) -> Topic:
-    """Commit so often, settled each so many entries; partitions and settles differ by ``spread``."""
+    """Commit so often, settled each so many entries; partitions and settles differ by `spread`."""
     topic, chance = Topic(partitions, most, damaged), Random(partitions)
     share = commit_bytes * entries / partitions
     for _ in range(commits // entries):

@@ -1,4 +1,4 @@
-"""Compaction without a lock: exact pieces (O2), names (O1), piece by piece with ``cleaned`` last (O5), many at once."""
+"""Compaction without a lock: exact pieces (O2), names (O1), piece by piece with `cleaned` last (O5), many at once."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def foreign(world: ObjectWorld, old: Sealed) -> None:
 
 
 def test_a_piece_that_another_took_ends_the_round(unlocked: ObjectWorld) -> None:
-    """O5: ``cleaned`` rises only if every piece before was published."""
+    """O5: `cleaned` rises only if every piece before was published."""
     created(unlocked)
     put(unlocked, *ABA, b"end=2")
     assert during(unlocked, lambda: foreign(unlocked, own(unlocked)[1]), piece=1) == []
@@ -302,7 +302,7 @@ def test_a_lost_reply_is_no_loss(unlocked: ObjectWorld) -> None:
 
 
 def test_a_damaged_frame_stops_its_partition_and_no_damaged_byte_gets_a_fresh_crc(unlocked: ObjectWorld) -> None:
-    """R11: pieces before it may be published; ``cleaned`` stays."""
+    """R11: pieces before it may be published; `cleaned` stays."""
     created(unlocked)
     put(unlocked, *ABA, b"end=2")
     split(unlocked.handle(), identity(unlocked), unlocked.settled().tail[:5])
@@ -359,7 +359,7 @@ def merged_and_collected(world: ObjectWorld) -> None:
 
 
 def test_objects_that_others_merge_and_collect_meanwhile_are_no_loss(unlocked: ObjectWorld) -> None:
-    """R8. The first frames of what is dirty are read, for ``max.compaction.lag.ms``, before it is split."""
+    """R8. The first frames of what is dirty are read, for `max.compaction.lag.ms`, before it is split."""
     topic = created(unlocked, partitions=2, max_compaction_lag_ms=HOUR_MS, segment_bytes=2**20)
     for n in range(8):
         append(topic, batch_of([b"%d" % n] * 2, key=[b"a", b"a"], partition=[0, 1]))
@@ -398,7 +398,7 @@ def test_own_pieces_that_others_replace_and_collect_meanwhile_are_no_loss(unlock
 
 
 def at(number: int, operation: str, path: str, act: Callable[[], object]) -> Hook:
-    """Return a hook that acts before the ``number``-th such operation on a file."""
+    """Return a hook that acts before the `number`-th such operation on a file."""
     seen = 0
 
     def hook(called: str, on: str, moment: str) -> None:

@@ -51,7 +51,7 @@ class Later(ObjectStorage):
 
 @pytest.fixture
 def store() -> Later:
-    """An empty root in memory with a topic ``t``."""
+    """An empty root in memory with a topic `t`."""
     storage = Later(f"memory://{uuid.uuid4()}")
     CommitLog.on(storage).create_topic("t", 4, CHUNKS)
     storage.now_ms()  # it may put a file to learn the store's time

@@ -1,4 +1,4 @@
-"""``verify`` and readers on storage without append: damage to any byte of an object is named, and never handed out."""
+"""`verify` and readers on storage without append: damage to any byte of an object is named, and never handed out."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def test_a_bundle_that_may_have_landed_is_not_divided(world: World, monkeypatch:
 
 
 def test_a_producer_with_an_id_sends_nothing_of_the_bundle_and_goes_on_behind_its_last_sequence(world: World) -> None:
-    """Its numbers are the application's: with a part landed, ``last_sequence`` would pass over what failed."""
+    """Its numbers are the application's: with a part landed, `last_sequence` would pass over what failed."""
     damaged(world)
     with producer_on(world, **_GATHER, producer_id="billing") as producer:
         sent = [producer.send("t", b"%d" % n, partition=n, sequence=n) for n in range(2)]

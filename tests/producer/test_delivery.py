@@ -922,7 +922,7 @@ def _another(topic: TopicLog) -> TopicLog:
 @pytest.mark.parametrize("whole", [False, True], ids=["record", "batch"])
 @pytest.mark.parametrize("before", [0, 3])
 def test_a_refused_record_ends_a_producer_with_an_id(world: World, before: int, whole: bool) -> None:
-    """Else ``last_sequence`` would pass over it: mended and sent again, it would count as sent."""
+    """Else `last_sequence` would pass over it: mended and sent again, it would count as sent."""
     world.create(1, {**CHUNKS, "max.message.bytes": 10})
     values = [b"%d" % number for number in range(before)] + [b"x" * 11, *many(4)]
 
@@ -952,7 +952,7 @@ def test_a_refused_record_ends_a_producer_with_an_id(world: World, before: int, 
 
 
 def test_what_is_refused_only_now_may_have_landed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Staged again at another leader; nobody waits until ``delivery_timeout_ms`` is over."""
+    """Staged again at another leader; nobody waits until `delivery_timeout_ms` is over."""
     world.create(1, {"max.message.bytes": 100})
     monkeypatch.setattr(TopicLog, "at_leader", _another)
     began = world.clock.monotonic()

@@ -1,4 +1,4 @@
-"""Programs whose tests stop the clocks of ``time``, as freezegun does."""
+"""Programs whose tests stop the clocks of `time`, as freezegun does."""
 
 from __future__ import annotations
 

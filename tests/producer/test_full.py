@@ -50,7 +50,7 @@ def landed(futures: list[Future[Any]]) -> int:
 
 
 def test_what_fits_lands_and_in_order(world: World) -> None:
-    """Nothing of it did, for ``delivery_timeout_ms``, where all was to be one commit."""
+    """Nothing of it did, for `delivery_timeout_ms`, where all was to be one commit."""
     world.create()
     disk = SmallDisk(world, ROOM)
     with producer_on(disk) as producer:
@@ -81,7 +81,7 @@ def test_all_lands_when_there_is_room_again(world: World, monkeypatch: pytest.Mo
 
 
 def test_an_id_that_lasts_loses_nothing_and_leaves_nothing_out(world: World) -> None:
-    """What did not land is above ``last_sequence``, all of it, numbered by the application and with gaps."""
+    """What did not land is above `last_sequence`, all of it, numbered by the application and with gaps."""
     world.create()
     disk = SmallDisk(world, ROOM)
     with producer_on(disk, producer_id="p") as producer:

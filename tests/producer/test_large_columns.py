@@ -26,7 +26,7 @@ GIB = 2**30
 
 
 def large(*lengths: int, kind: pa.DataType | None = None, end: bytes = b"") -> pa.Array:
-    """Return a column of zeros, values of these lengths; ``end`` is the last value."""
+    """Return a column of zeros, values of these lengths; `end` is the last value."""
     offsets = np.concatenate(([0], np.cumsum([*lengths, len(end)] if end else lengths))).astype(np.int64)
     data = np.zeros(int(offsets[-1]), np.uint8)
     if end:

@@ -52,7 +52,7 @@ def test_a_wait_that_two_interrupts_end_holds_the_lock_again(monkeypatch: pytest
 
 @contextmanager
 def handler(act: Callable[[], Any]) -> Iterator[list[BaseException | None]]:
-    """Have a signal handled by ``act``; yield how it ended, each time."""
+    """Have a signal handled by `act`; yield how it ended, each time."""
     ended: list[BaseException | None] = []
 
     def handle(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""An Arrow batch that is larger than ``buffer_memory``: it is cut, goes part by part, and one future tells of it."""
+"""An Arrow batch that is larger than `buffer_memory`: it is cut, goes part by part, and one future tells of it."""
 
 from __future__ import annotations
 

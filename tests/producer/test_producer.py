@@ -357,7 +357,7 @@ def test_it_sees_new_partitions(world: World) -> None:
 
 
 def test_round_robin_deals_records_out_whatever_their_keys(world: World) -> None:
-    """Kafka: ``RoundRobinPartitioner``; it goes on over commits."""
+    """Kafka: `RoundRobinPartitioner`; it goes on over commits."""
     world.create(3)
     with producer_on(world, partitioner="roundrobin") as producer:
         chosen = [producer.send("t", b"", key=b"same").result().partition for _ in range(4)]
@@ -379,7 +379,7 @@ def test_round_robin_deals_records_out_whatever_their_keys(world: World) -> None
 def test_the_topic_says_how_frames_are_compressed_or_leaves_it_to_the_writer(
     world: World, config: dict[str, str], asked: str | None, stored: str
 ) -> None:
-    """Kafka: ``compression.type``; settled, joined and compacted frames too."""
+    """Kafka: `compression.type`; settled, joined and compacted frames too."""
     world.create(1, {**_INLINE, **config})
     with producer_on(world, compression=asked) as producer:
         for _ in range(3):
@@ -405,7 +405,7 @@ def test_a_trickle_of_records_without_key_reaches_all_partitions(world: World, p
 
 
 def test_a_batch_of_the_producers_size_goes_to_one_partition(world: World) -> None:
-    """Kafka's ``batch.size``, within one commit, too."""
+    """Kafka's `batch.size`, within one commit, too."""
     world.create(4)
     with producer_on(world, batch_size=1000, linger_ms=60_000, buffer_memory=2**26) as producer:
         batch = pa.table({"value": [bytes(100)] * 80})

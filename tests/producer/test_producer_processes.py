@@ -65,7 +65,7 @@ def test_a_file_is_copied_exactly_once_however_often_its_copier_is_killed(tmp_pa
 
 
 def send_and_die(root: Path, count: int, number: int) -> None:
-    """Send what has not landed yet, one commit each, and be killed before the ``number``-th changing system call."""
+    """Send what has not landed yet, one commit each, and be killed before the `number`-th changing system call."""
     with killed_before(number), Producer(str(root), producer_id="p", linger_ms=0) as producer:
         for sequence in range(producer.last_sequence("t") + 1, count):
             producer.send("t", b"v%06d" % sequence, sequence=sequence).result()
@@ -127,7 +127,7 @@ def test_many_processes_on_one_topic(tmp_path: Path) -> None:
 
 
 def run(tmp_path: Path, code: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a fresh interpreter that has a root with topic ``t``."""
+    """Run code in a fresh interpreter that has a root with topic `t`."""
     log_in(tmp_path)
     code = f"root = {str(tmp_path / 'root')!r}\nfrom pyspark_commitlog import Producer\n{code}"
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
@@ -184,7 +184,7 @@ _WORKERS = {
 
 @pytest.mark.parametrize("worker", _WORKERS)
 def test_a_forked_worker_sends_what_it_was_given_though_it_closes_nothing(tmp_path: Path, worker: str) -> None:
-    """``multiprocessing`` ends its children without ``atexit``; a child of ``os.fork`` that calls ``sys.exit`` has it."""
+    """`multiprocessing` ends its children without `atexit`; a child of `os.fork` that calls `sys.exit` has it."""
     code = f"""
 import multiprocessing, os, sys, threading, time
 from concurrent.futures import ProcessPoolExecutor

@@ -36,7 +36,7 @@ def tries_pause(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Trouble:
-    """A hook: no entry of topics ``f…`` can be put until ``over``, nor any of ``h…`` before ``go``."""
+    """A hook: no entry of topics `f…` can be put until `over`, nor any of `h…` before `go`."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self._error = error or OSError(5, "no disk")
@@ -79,7 +79,7 @@ def test_topics_that_are_tried_again_leave_their_threads_to_the_others(world: Wo
 def test_what_waits_too_long_for_a_thread_ends_a_producer_with_an_id(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was sent after it is not late yet: if it landed, ``last_sequence`` would pass over what is not there."""
+    """What was sent after it is not late yet: if it landed, `last_sequence` would pass over what is not there."""
     monkeypatch.setattr(pools, "_process", pools.Pools(senders=Pool("one", 1000)))  # has one thread
     for name in ("f", "h"):
         world.create(name=name)

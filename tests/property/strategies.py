@@ -26,7 +26,7 @@ micros = st.integers(0, 2**53)
 
 @st.composite
 def batches(draw: st.DrawFn, *, sparse: bool = False, max_rows: int = 12) -> pa.RecordBatch:
-    """Rows of an untyped topic; with ``sparse``, some that are left of a larger frame."""
+    """Rows of an untyped topic; with `sparse`, some that are left of a larger frame."""
     rows = draw(st.integers(1, max_rows))
     kinds = (some_bytes, some_bytes, header_lists, micros)
     drawn = [draw(st.lists(kind, min_size=rows, max_size=rows)) for kind in kinds]
@@ -53,6 +53,6 @@ def times(draw: st.DrawFn) -> Times:
 
 
 def encode_frame(batch: pa.RecordBatch, identity: Identity, at: Times, *, base_offset: int = 0) -> bytes:
-    """Return ``batch`` as a frame."""
+    """Return `batch` as a frame."""
     message = columns.encode(batch, identity.codec)
     return frame.encode(message, rows=batch.num_rows, times=at, identity=identity, base_offset=base_offset)

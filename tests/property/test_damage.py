@@ -1,14 +1,14 @@
-"""One damaged file in a random log: what is read is right or an error of ours, and ``verify`` names the file's fault.
+"""One damaged file in a random log: what is read is right or an error of ours, and `verify` names the file's fault.
 
 The oracle is a list of records for each partition, written beside the log; of a compacted one, without those that were
 gone before the damage. Harmless, and so read as if nothing had happened, is damage to bytes that do not count
-(``tests/support/damage.py`` says which do): behind published lengths, and in files that the newest entries do not name.
-Of what counts, ``verify`` may be silent when the newest entry of a journal is gone and nothing else knows of it: then
+(`tests/support/damage.py` says which do): behind published lengths, and in files that the newest entries do not name.
+Of what counts, `verify` may be silent when the newest entry of a journal is gone and nothing else knows of it: then
 the one before it is the newest; and of an index in another one's place that by chance fits its new segment too: indexes
-carry no checksum and no name, and are hints only. And a reader, but not ``verify``, takes the file that a segment was
+carry no checksum and no name, and are hints only. And a reader, but not `verify`, takes the file that a segment was
 written anew from for the segment where both are exactly as long: its frames are sound, some of the records superseded.
 
-``DAMAGE_EXAMPLES=2000`` tries as many logs, and others every time.
+`DAMAGE_EXAMPLES=2000` tries as many logs, and others every time.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ def readings(log: Log, fraction: float) -> list[str]:
 
 
 def outcome(log: Log, partition: int, start: int, end: int) -> list[str]:
-    """Read a range: what comes before an error, or the end, must be the records from ``start`` on."""
+    """Read a range: what comes before an error, or the end, must be the records from `start` on."""
     known = enumerate(log.records[partition][start:end], start)
     expected = [(offset, each[0], each[1] * 1000) for offset, each in known if each]
     found, told = [], []
@@ -330,7 +330,7 @@ def superseded(before: dict[Path, bytes]) -> bool:
 
 
 def faults_of(log: Log) -> list[str]:
-    """Return what ``verify`` names, or says where nothing is left to look at."""
+    """Return what `verify` names, or says where nothing is left to look at."""
     try:
         return list(verify(log.world.handle()).faults)
     except CommitLogError as error:
@@ -338,7 +338,7 @@ def faults_of(log: Log) -> list[str]:
 
 
 def silent(damage: Damage, lost: list[str], last: tuple[str, str]) -> bool:
-    """Return whether ``verify`` may be silent."""
+    """Return whether `verify` may be silent."""
     if damage.kind == "remove":
         return lost[0] in last
     return damage.kind in ("swap", "copy over") and all(path.endswith("index") for path in lost)

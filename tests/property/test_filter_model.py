@@ -121,7 +121,7 @@ def test_no_record_that_passes_is_left_out(pushed: list[Filter], start: int, end
 @example([Not(In(("offset",), (3, None)))])  # chance does not always come to a null in a list
 @given(st.lists(pushes().filter(lambda test: "offset" in repr(test) or "partition" in repr(test)), max_size=3))
 def test_of_offsets_and_partitions_nothing_else_is_kept(pushed: list[Filter]) -> None:
-    """But for ``joined``, which reads a little more in fewer tasks."""
+    """But for `joined`, which reads a little more in fewer tasks."""
     for partition in range(4):
         kept = Filters(tuple(pushed)).offsets("a", partition, 0, SIZE)
         rows = [Row("a", partition, offset, 0) for offset in range(SIZE)]

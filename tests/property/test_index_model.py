@@ -16,7 +16,7 @@ from pyspark_commitlog.format.index import IndexState, OffsetEntry, RollLimits, 
 from pyspark_commitlog.log.settle_state import Active
 from tests.property.strategies import quick
 
-#: (last offset, max timestamp, size) of a batch; in ``frames`` its number of rows in place of the offset.
+#: (last offset, max timestamp, size) of a batch; in `frames` its number of rows in place of the offset.
 Batch = tuple[int, int, int]
 bases = st.integers(0, 2**40)
 relatives = st.integers(0, 2**31 - 1)
@@ -30,7 +30,7 @@ rising = st.lists(relatives, unique=True, max_size=50).map(sorted) | st.builds(
 
 
 def naive(entries: Sequence[tuple[int, int]], target: int, nothing: tuple[int, int]) -> tuple[int, int]:
-    """Return the last entry whose key is at most ``target``, by looking at all of them."""
+    """Return the last entry whose key is at most `target`, by looking at all of them."""
     return max((entry for entry in entries if entry[0] <= target), default=nothing)
 
 
@@ -76,7 +76,7 @@ def test_entries_decode_to_what_was_encoded(base: int, relative: int, position: 
 
 @dataclass
 class Recovered:
-    """Kafka's ``LogSegment.recover``, from its rules: both indexes of a segment, from its batches alone."""
+    """Kafka's `LogSegment.recover`, from its rules: both indexes of a segment, from its batches alone."""
 
     base: int
     interval: int
@@ -164,7 +164,7 @@ def test_an_index_leads_to_the_frame_or_before_it(base: int, drawn: list[Batch],
 def kafka_rolls(
     state: IndexState, limits: RollLimits, size: int, timestamp: int, last_offset: int, created: int, now: int
 ) -> bool:
-    """Kafka's ``LogSegment.shouldRoll`` for a segment that is not empty."""
+    """Kafka's `LogSegment.shouldRoll` for a segment that is not empty."""
     max_offsets, max_times = limits.index_bytes // 8, limits.index_bytes // 12
     waited = timestamp - state.first_timestamp if state.first_timestamp >= 0 else now - created
     relative = last_offset - state.base_offset

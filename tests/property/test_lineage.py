@@ -58,7 +58,7 @@ def test_a_loss_is_noticed_until_eight_times_as_much_was_committed(shared: int, 
 @settings(deadline=None)
 @given(st.integers(1, 600))
 def test_one_history_is_the_same_from_entry_to_entry(count: int) -> None:
-    """A reader that looks once in ``REACH`` entries is never in doubt."""
+    """A reader that looks once in `REACH` entries is never in doubt."""
     before = grown(NO_LINEAGE, "shared", count)
     now = before
     for number in range(REACH):

@@ -24,7 +24,7 @@ records = st.tuples(
 
 
 def kafka_murmur2(data: bytes) -> int:
-    """``org.apache.kafka.common.utils.Utils.murmur2``, as an unsigned number."""
+    """`org.apache.kafka.common.utils.Utils.murmur2`, as an unsigned number."""
     length, m, r = len(data), 0x5BD1E995, 24
     h = 0x9747B28C ^ length
     for i in range(length // 4):

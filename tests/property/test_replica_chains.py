@@ -31,7 +31,7 @@ def roots_of(mask: int) -> tuple[str, ...]:
 class SideBySide:
     """A chain of the model, our state of its newest entry, and what each root has learned.
 
-    ``metadata`` is whether one root decides alone, a at first: what it decides it has learned.
+    `metadata` is whether one root decides alone, a at first: what it decides it has learned.
     """
 
     def __init__(self, seed: int) -> None:

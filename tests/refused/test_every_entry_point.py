@@ -147,7 +147,7 @@ def unwritable(root: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Fault:
-    """What stands in the way; ``root`` and ``topic`` are what is asked for then, ``refuses`` what a child pretends."""
+    """What stands in the way; `root` and `topic` are what is asked for then, `refuses` what a child pretends."""
 
     held: Callable[[Path], AbstractContextManager[None]] = lambda root: nullcontext()
     refuses: Callable[[str], None] = lambda root: None

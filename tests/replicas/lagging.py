@@ -22,9 +22,9 @@ def lagging(
     partitions: int = 1,
     settled: bool = False,
 ) -> Replicated:
-    """Return roots of which ``c`` is out of sync, and lacks what the others have settled and collected.
+    """Return roots of which `c` is out of sync, and lacks what the others have settled and collected.
 
-    ``settled``: it has settled something before, in more than one segment.
+    `settled`: it has settled something before, in more than one segment.
     """
     roots = Replicated(path, unknown=unknown)
     roots.create(partitions, {**CONFIG, "replica.lag.time.max.ms": 1_000, "segment.bytes": 2_000})

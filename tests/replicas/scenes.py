@@ -30,7 +30,7 @@ Act = Callable[[Replicated], None]
 
 
 def no_device(operation: str, path: str, moment: str) -> None:
-    """Fail as a disk does that is gone: a hook of ``testing.faults``."""
+    """Fail as a disk does that is gone: a hook of `testing.faults`."""
     raise OSError(errno.EIO, "injected: the device is gone")
 
 
@@ -42,8 +42,8 @@ def _nothing(roots: Replicated) -> None:
 class Scene:
     """An operation of several roots.
 
-    ``prepare`` makes what it finds; ``act`` may be killed anywhere, and has acknowledged ``acked`` when it returns;
-    ``again`` is what another process does then, with the same writer; ``mend`` gives back what is away. ``values`` are
+    `prepare` makes what it finds; `act` may be killed anywhere, and has acknowledged `acked` when it returns;
+    `again` is what another process does then, with the same writer; `mend` gives back what is away. `values` are
     what every root shows in the end.
     """
 
@@ -79,7 +79,7 @@ def _without(names: str, act: Act) -> Act:
 
 
 def _lost_at_a(roots: Replicated) -> None:
-    """Append with acks=1 what only ``a`` learns, and take ``a`` away."""
+    """Append with acks=1 what only `a` learns, and take `a` away."""
     _written(roots)
     _without("bc", lambda roots: _write_lost(roots, acks_all=False))(roots)
     roots.take_away("a")
@@ -160,14 +160,14 @@ def _one_after_the_other() -> Iterator[None]:
 
 
 def act_and_die(name: str, roots: Replicated, number: int) -> None:
-    """Run a scene and be killed before its ``number``-th changing system call."""
+    """Run a scene and be killed before its `number`-th changing system call."""
     act = write_other if name == OTHER else SCENES[name].act
     with _one_after_the_other(), killed_before(number):
         act(roots)
 
 
 def interrupted(name: str, roots: Replicated, number: int, between: Callable[[], None]) -> bool:
-    """Run a scene to its end, and something else before its ``number``-th changing system call; return whether it came."""
+    """Run a scene to its end, and something else before its `number`-th changing system call; return whether it came."""
     calls, reached = count(1), False
 
     def tell(call: str, path: str) -> None:

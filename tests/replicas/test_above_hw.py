@@ -27,7 +27,7 @@ FIRST = [b"%d" % number for number in range(MOST)]
 
 @pytest.fixture
 def roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Replicated:
-    """Roots with as many appends above the high watermark as there may be, for ``c`` is away."""
+    """Roots with as many appends above the high watermark as there may be, for `c` is away."""
     monkeypatch.setattr(rules, "MAX_ABOVE_HW", MOST)
     roots = Replicated(tmp_path, clock=BoundedClock())
     roots.create()

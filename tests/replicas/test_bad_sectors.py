@@ -103,7 +103,7 @@ def frame_at(path: Path, value: bytes) -> int:
 
 
 def is_named(roots: Replicated, root: str, bad: Path) -> bool:
-    """Return whether ``verify`` says which file of which root is bad."""
+    """Return whether `verify` says which file of which root is bad."""
     named = (str(bad.relative_to(roots.path / root)), str(roots.path / root))
     return any(all(name in fault for name in named) for fault in faults(roots, root))
 
@@ -184,7 +184,7 @@ def test_what_can_not_be_asked_is_not_taken_for_damaged(roots: Replicated) -> No
 
 
 def in_objects(fast_path: Path) -> tuple[Replicated, Path]:
-    """Have ``b`` settle records of two partitions to one object; return it."""
+    """Have `b` settle records of two partitions to one object; return it."""
     roots = Replicated(fast_path, unknown="b")
     roots.create(2, {**CONFIG, "index.interval.bytes": 1})
     for partition in (0, 1, 0, 1):

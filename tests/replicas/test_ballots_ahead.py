@@ -75,7 +75,7 @@ def before_the_first_put(roots: Replicated, act: Callable[[], object]) -> None:
 
 
 class Puts:
-    """Which records seats put, in order: what ``hook`` was told of; it fails where ``fails`` says so."""
+    """Which records seats put, in order: what `hook` was told of; it fails where `fails` says so."""
 
     def __init__(self, roots: Replicated) -> None:
         self.seen, self.fails = list[tuple[str, str]](), dict[str, int]()

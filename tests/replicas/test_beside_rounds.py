@@ -6,7 +6,7 @@ Interleavings:
 2. So is the very topic: its roots in sync get what is written, and nothing is settled or removed of what is copied.
 3. The next round is due again and again: the segments are copied once.
 4. What is copied fails: the topic has a whole round before it is tried again.
-5. The service is stopped, or fails: it waits for no more than a frame (``test_catching_up``), and leaves no thread.
+5. The service is stopped, or fails: it waits for no more than a frame (`test_catching_up`), and leaves no thread.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Copies:
 
 @pytest.fixture
 def roots(fast_path: Path) -> Replicated:
-    """Return roots of which ``c`` needs segments of topic t, and is in sync of topic u."""
+    """Return roots of which `c` needs segments of topic t, and is in sync of topic u."""
     roots = lagging(fast_path)
     roots.create(name="u", config={"inline.max.bytes": 0})
     return roots

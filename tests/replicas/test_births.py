@@ -31,7 +31,7 @@ def roots(tmp_path: Path) -> Replicated:
 
 
 def restored(roots: Replicated, act: Callable[[], object], *, in_place: bool = False) -> None:
-    """Act without ``o``, which comes back; then ``m`` is set back to a copy of before, and ``n`` goes away."""
+    """Act without `o`, which comes back; then `m` is set back to a copy of before, and `n` goes away."""
     copy_of_m(roots)
     roots.take_away("o")
     act()
@@ -49,7 +49,7 @@ def copy_of_m(roots: Replicated) -> None:
 
 
 def set_back(copy: Path, root: Path) -> None:
-    """Do as ``rsync -a --delete`` does: what is the same stays, what is not in the copy goes."""
+    """Do as `rsync -a --delete` does: what is the same stays, what is not in the copy goes."""
     for path in [path for path in root.rglob("*") if path.is_file() and not (copy / path.relative_to(root)).exists()]:
         path.unlink()
     for path in [path for path in copy.rglob("*") if path.is_file()]:

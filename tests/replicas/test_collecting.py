@@ -34,9 +34,7 @@ def maintained(roots: Replicated, names: str = "abc") -> None:
     """Settle and collect at roots all that may go."""
     for _ in range(3):
         for name in names:
-            maintain_topic(
-                roots.at(name), silent
-            )  # without ``replicate`` before it, which would take roots out, or back
+            maintain_topic(roots.at(name), silent)  # without `replicate` before it, which would take roots out, or back
         roots.clock.advance(DELAY_MS)
 
 

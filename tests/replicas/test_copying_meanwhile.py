@@ -106,7 +106,7 @@ def _whole(roots: Replicated) -> None:
 
 
 def _while_copying(roots: Replicated, segment: str, act: Callable[[], object]) -> list[str]:
-    """Act once, when such a segment is begun at ``c``; return all that are begun there."""
+    """Act once, when such a segment is begun at `c`; return all that are begun there."""
     begun: list[str] = []
     once = once_at("create", f"/{segment}", act)
 
@@ -179,7 +179,7 @@ def test_what_is_removed_meanwhile_is_not_copied(fast_path: Path, monkeypatch: p
 @pytest.mark.parametrize("unknown", ["", "ab"])
 @pytest.mark.parametrize("done", [False, True])
 def test_no_deleted_key_comes_back(fast_path: Path, unknown: str, done: bool) -> None:
-    """Its record was copied, of a partition that is ``done`` or not; its tombstone went before it was."""
+    """Its record was copied, of a partition that is `done` or not; its tombstone went before it was."""
     roots = lagging(fast_path, unknown=unknown, partitions=2)
     roots.log().topic("t").alter(COMPACTED)
     _write(roots, 0, b"deleted", b"0", b"1", b"2")

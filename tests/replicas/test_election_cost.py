@@ -43,7 +43,7 @@ class Spent:
         return hook
 
     def at(self, root: str, *kinds: str) -> dict[str, int]:
-        """Return how often each of these was asked of a root since the last ``clear``."""
+        """Return how often each of these was asked of a root since the last `clear`."""
         found = Counter(kind for asked, kind in self._seen if asked == root)
         return {kind: found[kind] for kind in kinds}
 

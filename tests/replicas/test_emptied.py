@@ -80,7 +80,7 @@ def test_a_root_that_is_restored_does_not_start_over_by_itself(roots: Replicated
 
 
 def _without_its_beginning(roots: Replicated, *, settles: bool = False) -> Path:
-    """Have ``c`` be out of sync, and lack the entries before the last two; return its journal."""
+    """Have `c` be out of sync, and lack the entries before the last two; return its journal."""
     roots.create()
     roots.write(b"0")
     if settles:

@@ -53,7 +53,7 @@ def epochs(roots: Replicated, root: str) -> list[int]:
 
 
 def write_over_elections(roots: Replicated) -> None:
-    """Write an offset in epoch 0, two in epoch 1 and one in epoch 2; only root ``a`` settles between."""
+    """Write an offset in epoch 0, two in epoch 1 and one in epoch 2; only root `a` settles between."""
     roots.write(b"0", everywhere=True)
     settle_at(roots, "a")
     elect(roots, "b")

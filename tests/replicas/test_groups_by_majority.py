@@ -1,6 +1,6 @@
 """Consumer groups where three metadata roots decide: any one may be lost, and none of them is believed alone.
 
-``replicas/decided_journal.py`` has the interleavings.
+`replicas/decided_journal.py` has the interleavings.
 """
 
 from __future__ import annotations
@@ -350,7 +350,7 @@ class Chaos:
             self.depth -= 1
 
 
-#: More of them in ``make test-long``.
+#: More of them in `make test-long`.
 SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(2, 40))]
 
 

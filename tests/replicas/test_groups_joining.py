@@ -4,7 +4,7 @@ Interleavings:
 
 1. A commit, by a handle of before, comes between any two steps of what adds replicas: it loses a number or wins it, and
    is in the state that follows.
-2. The process is killed at any step: the group is whole at its root, and the next run, or ``replicate``, goes on.
+2. The process is killed at any step: the group is whole at its root, and the next run, or `replicate`, goes on.
 3. Entries of the group were collected before: the others begin with what is left.
 4. A root does not take it, or has another group of that name: the others get it, and that is said.
 """
@@ -84,7 +84,7 @@ def test_the_root_that_stood_alone_may_be_lost(fast_path: Path) -> None:
 
 
 def add_and_commit(roots: Grown, step: int) -> list[str]:
-    """Add roots, and commit by a handle of before when the ``step``-th put of a group begins; return its path."""
+    """Add roots, and commit by a handle of before when the `step`-th put of a group begins; return its path."""
     handle, puts, came = group(roots), count(1), list[str]()
 
     def other(operation: str, path: str, moment: str) -> None:

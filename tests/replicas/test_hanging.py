@@ -157,7 +157,7 @@ def test_a_put_that_was_left_behind_and_is_done_later_loses_and_repeats_nothing(
 
 
 class LateWrite:
-    """The next write of a segment: it is given up soon, and done when ``go_on`` is set. All else has time."""
+    """The next write of a segment: it is given up soon, and done when `go_on` is set. All else has time."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, hanging: list[Container[str]]) -> None:
         self.go_on, self.under_way = threading.Event(), threading.Event()

@@ -39,7 +39,7 @@ from tests.support.world import DELAY_MS
 pytestmark = pytest.mark.slow
 
 _AT_ONCE = 2
-#: Of the steps ``make test`` takes so few, from another one in each scene; ``make test-long`` takes all.
+#: Of the steps `make test` takes so few, from another one in each scene; `make test-long` takes all.
 _STRIDE = 53
 
 

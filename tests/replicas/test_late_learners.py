@@ -26,7 +26,7 @@ def roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Replicated:
 
 
 def behind(roots: Replicated, **entries: int) -> list[str]:
-    """Have ``c`` lag so many entries of each topic, and be slow; return the topics of the entries that it learns."""
+    """Have `c` lag so many entries of each topic, and be slow; return the topics of the entries that it learns."""
     for name in entries:
         roots.create(name=name)
     roots.take_away("c")

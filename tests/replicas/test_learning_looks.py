@@ -19,7 +19,7 @@ _WRITES = 30
 
 @pytest.fixture
 def roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Replicated:
-    """Return roots of which ``c`` lags; in all of them looks are requests."""
+    """Return roots of which `c` lags; in all of them looks are requests."""
     roots = Replicated(tmp_path)
     roots.create()
     roots.take_away("c")

@@ -2,12 +2,12 @@
 
 The interleavings that it has to survive:
 
-1. A late learner, which has read the next entry before the metadata was lost, puts it at the number of ``recover``.
+1. A late learner, which has read the next entry before the metadata was lost, puts it at the number of `recover`.
 2. It is cut off between any two steps: between units, before the next root has learned, before the lists.
 3. The root that is taken has learned an append as void, without its chunk, and not the election that made it so.
 4. Another root has learned an append as void, without its chunk, that lives by what was taken.
 5. All that was lost comes back at once: a process that was opened there, or that has the old list, decides nothing.
-6. A late learner puts old entries on a root that is left, from the number of ``recover`` on: that root is out, loudly,
+6. A late learner puts old entries on a root that is left, from the number of `recover` on: that root is out, loudly,
    however far it ends, and whatever is listed first.
 """
 
@@ -258,7 +258,7 @@ def test_all_that_was_lost_comes_back_at_once_and_decides_nothing(roots: Replica
 
 
 def test_a_writer_with_the_old_list_is_answered_nothing(roots: Replicated) -> None:
-    """A follower that was left alone knows of ``recover``; the old leader and the old metadata root took the write."""
+    """A follower that was left alone knows of `recover`; the old leader and the old metadata root took the write."""
     roots.create()
     roots.write(b"0")
     running = roots.topic("c")

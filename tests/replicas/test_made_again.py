@@ -4,7 +4,7 @@ The interleavings:
 
 1. Chunks of the former topic are on the leader alone, which is lost: its offsets are none of the new topic's, and no root
    waits for what nobody needs any more.
-2. An unclean election, or ``recover``, goes back over both: a writer's row is that of the new topic or none.
+2. An unclean election, or `recover`, goes back over both: a writer's row is that of the new topic or none.
 3. A root that was away learns all of it, whatever is left of the former topic's files.
 """
 

@@ -27,7 +27,7 @@ def roots(tmp_path: Path) -> Replicated:
 
 
 def lost(roots: Replicated) -> None:
-    """Make topics that ``a`` leads, with a record each, and take it away."""
+    """Make topics that `a` leads, with a record each, and take it away."""
     for name in NAMES:
         roots.create(name=name)
         roots.order(name=name).elections.elect(roots_id(roots, "a", name), why="test")

@@ -464,7 +464,7 @@ def test_tables_stay_that_entries_of_a_former_life_name(roots: Replicated, few_r
 
 
 def maintain_all(roots: Replicated) -> None:
-    """As ``commitlog maintain`` does: deleted topics, too."""
+    """As `commitlog maintain` does: deleted topics, too."""
     for _ in range(3):
         for name in "abc":
             topic = roots.at(name)

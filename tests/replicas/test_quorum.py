@@ -120,7 +120,7 @@ def test_a_metadata_root_that_was_restored_from_a_copy_does_not_count(roots: Rep
 def while_it_looks(roots: Replicated, act: Callable[[], object], root: str = "a") -> Hook:
     """Return a hook for a root: once its journal is looked at, by what is decided, another process acts.
 
-    That one does not reach ``m``.
+    That one does not reach `m`.
     """
 
     def hook(operation: str, path: str, moment: str) -> None:
@@ -239,7 +239,7 @@ def test_what_one_acceptor_alone_has_accepted_is_not_decided(
 def test_an_acceptor_takes_nothing_while_its_root_has_not_learned_what_it_accepted(
     roots: Replicated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``e1`` is decided by n and o, which can't learn; with ``e2`` in its register n alone would know of ``e1``."""
+    """`e1` is decided by n and o, which can't learn; with `e2` in its register n alone would know of `e1`."""
     roots.create()
     roots.write(b"0")
     before = roots.order("a").places.newest().sequence
@@ -346,7 +346,7 @@ class KilledError(BaseException):
 class Chaos:
     """Proposers that fail, are killed, and get in each other's way, at any request to a metadata root.
 
-    ``going_on``: half of those that are not killed propose again, with what they know.
+    `going_on`: half of those that are not killed propose again, with what they know.
     """
 
     def __init__(self, roots: Replicated, seed: int, *, going_on: bool = False) -> None:
@@ -406,7 +406,7 @@ def chain(places: Places) -> list[tuple[str, str]]:
     return [(e.kind, e.write_id) for e in (journal.read(n).entry for n in range(1, newest.sequence + 1))]
 
 
-#: Those by which the mutants are found, and more of them in ``make test-long``.
+#: Those by which the mutants are found, and more of them in `make test-long`.
 FIRST_SEEDS = 0, 13, 17, 21
 SEEDS = [
     *FIRST_SEEDS,

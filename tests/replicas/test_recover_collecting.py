@@ -81,7 +81,7 @@ def kill() -> None:
 
 
 def goes_on(roots: Replicated, many: int = 4) -> None:
-    """All goes on at ``n``, which has all from some entry on; it can be lost as well."""
+    """All goes on at `n`, which has all from some entry on; it can be lost as well."""
     there = entries(roots, "n")
     assert there == list(range(there[0], there[-1] + 1))
     for lost, to in (("m", ""), ("n", "n2")):

@@ -92,7 +92,7 @@ def test_a_root_that_does_not_answer_is_not_taken_for_damaged(roots: Replicated,
 
 
 def longest_at_b(roots: Replicated) -> None:
-    """Have ``b`` alone have two records that were acknowledged with acks=1, and take the metadata away."""
+    """Have `b` alone have two records that were acknowledged with acks=1, and take the metadata away."""
     elect(roots, "b")
     roots.hooks = dict.fromkeys("ac", no_device)
     for value in (b"1", b"2"):
@@ -179,7 +179,7 @@ def test_a_root_with_a_damaged_newest_entry_is_left_out(roots: Replicated, root:
 
 
 def longest_at_c(roots: Replicated) -> None:
-    """Have ``c`` alone have a record that was acknowledged with acks=1, and take the metadata away."""
+    """Have `c` alone have a record that was acknowledged with acks=1, and take the metadata away."""
     elect(roots, "c")
     roots.hooks = dict.fromkeys("ab", no_device)
     roots.write(b"1", acks_all=False, topic=roots.topic("c"))

@@ -250,7 +250,7 @@ def test_two_damaged_roots_make_each_other_whole(roots: Replicated) -> None:
 
 
 def settled_elsewhere(roots: Replicated) -> Path:
-    """Have all but ``b`` settle a chunk, and collect theirs; return that of ``b``."""
+    """Have all but `b` settle a chunk, and collect theirs; return that of `b`."""
     roots.create()
     roots.write(LARGE[0], everywhere=True)
     for number in range(3):
@@ -346,7 +346,7 @@ def write_to(roots: Replicated, value: bytes, partition: int, at: str) -> None:
 
 @pytest.mark.parametrize("unknown", ["", "b"])
 def test_no_partition_goes_back_that_is_settled_further_than_there(fast_path: Path, unknown: str) -> None:
-    """Partition 1 waits for its damaged chunk; partition 0 was settled further than at ``a``, and collected."""
+    """Partition 1 waits for its damaged chunk; partition 0 was settled further than at `a`, and collected."""
     roots = Replicated(fast_path, unknown=unknown)
     roots.create(2, {**CONFIG, "replica.lag.time.max.ms": 1000})
     elect(roots, "b")
@@ -463,7 +463,7 @@ def test_nothing_is_given_up_that_a_root_could_not_hand_over(roots: Replicated) 
 
 
 def voided_by_a_clean_election(roots: Replicated) -> None:
-    """Have a chunk that ``a`` alone has be void, ``b`` lead, and ``a`` be away."""
+    """Have a chunk that `a` alone has be void, `b` lead, and `a` be away."""
     roots.create(config=SMALL)
     roots.hooks["b"] = roots.hooks["c"] = no_device
     roots.write(LARGE[0], acks_all=False)

@@ -158,7 +158,7 @@ def test_a_root_goes_by_the_newest_list_of_all(roots: Replicated) -> None:
 
 
 def cut_off(roots: Replicated, root: str) -> None:
-    """Have a run that adds ``d`` be cut off where a root takes the list."""
+    """Have a run that adds `d` be cut off where a root takes the list."""
     roots.hooks[root] = no_list
     with pytest.raises(CUT_OFF):
         add(roots, "d")

@@ -92,7 +92,7 @@ def spoil(path: Path) -> bytes:
 
 
 def changed_without_c(path: Path, metadata: str) -> Replicated:
-    """Return roots of which all but ``c`` have the newest rule."""
+    """Return roots of which all but `c` have the newest rule."""
     made = Replicated(path, metadata=metadata)
     made.create()
     made.log().access.allow("*", "admin")

@@ -7,8 +7,8 @@ Interleavings:
 3. No other root is free, and one that holds a replica is not in sync: the one that goes may have what it lacks.
 4. It is interrupted after the root has gone: the other one stays, which holds its records.
 5. Another run, that was begun before, takes the root out again which this one goes by.
-6. Between the turn of a group and the last one's, ``replicate`` gives the group a replica on the root that goes.
-7. ``replicate`` runs in a process that has not read the list with the root that was added.
+6. Between the turn of a group and the last one's, `replicate` gives the group a replica on the root that goes.
+7. `replicate` runs in a process that has not read the list with the root that was added.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.support.replicas import CONFIG, Replicated, commit_offset, committed_
 
 
 def living_on_two(path: Path, names: str) -> Replicated:
-    """Return roots, with a topic of one record on ``a``, which leads, and ``b``."""
+    """Return roots, with a topic of one record on `a`, which leads, and `b`."""
     roots = Replicated(path, names=names)
     roots.create(config={**CONFIG, "replication.factor": 2, "min.insync.replicas": 2})
     roots.write(b"0")

@@ -1,6 +1,6 @@
 """Three disks, each with a root that holds data and a small one that decides: any one disk may be lost.
 
-Each of ``d1``, ``d2``, ``d3`` has both; a disk is taken away, as one that is pulled out.
+Each of `d1`, `d2`, `d3` has both; a disk is taken away, as one that is pulled out.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def roots(tmp_path: Path) -> Replicated:
 
 
 def leave_behind(roots: Replicated, *lost: bytes, writer: Transaction | None = None) -> None:
-    """Write ``0``, take b and c out of the ISR, write the rest on a alone, and take a away."""
+    """Write `0`, take b and c out of the ISR, write the rest on a alone, and take a away."""
     roots.write(b"0", writer=Transaction("txn:app", 1, False))
     for root in "bc":
         roots.order().pusher.shrink(roots.id_of(root), "test")

@@ -51,21 +51,21 @@ def roots(tmp_path: Path) -> Replicated:
 
 
 def lead_alone(roots: Replicated) -> None:
-    """Write ``0``, and leave a alone in the ISR."""
+    """Write `0`, and leave a alone in the ISR."""
     roots.write(b"0")
     for root in "bc":
         roots.order().pusher.shrink(roots.id_of(root), "test")
 
 
 def lose(roots: Replicated) -> None:
-    """Have a vanish, and b elected, which lacks what a alone had; write ``3`` there."""
+    """Have a vanish, and b elected, which lacks what a alone had; write `3` there."""
     roots.take_away("a")
     roots.log("b").replicas.elect("t", unclean=True)
     roots.write(b"3", topic=roots.topic("b"))
 
 
 def written_and_lost(roots: Replicated) -> None:
-    """Lose two records between ``0`` and ``3``."""
+    """Lose two records between `0` and `3`."""
     lead_alone(roots)
     roots.write(LARGE, LARGE)
     lose(roots)
@@ -138,7 +138,7 @@ def test_so_does_recover(roots: Replicated) -> None:
 
 
 def clean_loss(roots: Replicated) -> None:
-    """Lose two records of acks=1 between ``0`` and ``3``, by a clean election."""
+    """Lose two records of acks=1 between `0` and `3`, by a clean election."""
     roots.write(b"0")
     for root in "bc":
         roots.hooks[root] = no_device

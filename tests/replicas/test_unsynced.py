@@ -43,7 +43,7 @@ def quick(topic: TopicLog, value: bytes) -> None:
 
 
 def chunk(roots: Replicated, root: str) -> Path:
-    """Return the chunk of ``LARGE`` at a root."""
+    """Return the chunk of `LARGE` at a root."""
     chunks = (roots.path / root).glob("topics/t/*/staged/*.chunk")
     return max(chunks, key=lambda path: path.stat().st_size)
 
@@ -54,7 +54,7 @@ def settle_at(roots: Replicated, root: str) -> None:
 
 
 def grown(path: Path) -> Replicated:
-    """Return roots that learned with the topic what was written with acks=0 while it was on ``a`` alone."""
+    """Return roots that learned with the topic what was written with acks=0 while it was on `a` alone."""
     roots = alone(path)
     quick(roots.at("a"), LARGE)
     assert roots.at("a").newest()[1].unsynced_from is not None

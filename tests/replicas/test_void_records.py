@@ -69,7 +69,7 @@ def roots(fast_path: Path) -> Replicated:
 def lost_uncleanly(
     roots: Replicated, *, config: dict[str, object] | None = None, key: bytes | None = None, partitions: int = 1
 ) -> None:
-    """Have ``a`` settle records, at offsets 1 and 2, that an unclean election makes void, and come back.
+    """Have `a` settle records, at offsets 1 and 2, that an unclean election makes void, and come back.
 
     The first supersedes the one before it where there is a key, and the topic is compacted.
     """
@@ -121,7 +121,7 @@ def test_what_became_void_after_it_was_settled_is_dropped(fast_path: Path, unkno
 
 @pytest.mark.parametrize("unknown", ["", "a"])
 def test_what_a_void_record_superseded_is_fetched(fast_path: Path, unknown: str) -> None:
-    """Compaction at ``a`` dropped the record before it, which lives."""
+    """Compaction at `a` dropped the record before it, which lives."""
     roots = Replicated(fast_path, unknown=unknown)
     lost_uncleanly(roots, config=COMPACTED, key=b"key")
     settle_at(roots, "a")
@@ -272,7 +272,7 @@ def test_what_a_void_tombstone_removed_is_fetched(roots: Replicated) -> None:
 
 
 def with_pieces(path: Path) -> Replicated:
-    """Have ``a``, where nothing can be appended, settle objects that a round takes one by one.
+    """Have `a`, where nothing can be appended, settle objects that a round takes one by one.
 
     The third has what supersedes the record of the first: of it and what follows no other root has anything.
     """
@@ -294,7 +294,7 @@ def with_pieces(path: Path) -> Replicated:
 
 
 def lose(roots: Replicated) -> None:
-    """Have an unclean election make void what only ``a`` has, which comes back and learns of it."""
+    """Have an unclean election make void what only `a` has, which comes back and learns of it."""
     roots.take_away("a")
     roots.log("b").replicas.elect("t", unclean=True)
     write_key(roots, b"2", b"other", "b")
@@ -304,7 +304,7 @@ def lose(roots: Replicated) -> None:
 
 
 def compact_with(roots: Replicated, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
-    """Compact at ``a``; act when a round has read what it compacts, and is about to publish its first piece."""
+    """Compact at `a`; act when a round has read what it compacts, and is about to publish its first piece."""
     published, first = compaction.publish_piece, once(act)
 
     def piece(*args: Any) -> bool:
@@ -317,7 +317,7 @@ def compact_with(roots: Replicated, monkeypatch: pytest.MonkeyPatch, act: Callab
 
 
 def put_later(monkeypatch: pytest.MonkeyPatch, roots: Replicated) -> Callable[[], bool]:
-    """Have a process at ``a`` drop what is void, up to where it publishes; return what does the rest."""
+    """Have a process at `a` drop what is void, up to where it publishes; return what does the rest."""
     put: list[Callable[[], bool]] = []
 
     def later(*args: Any) -> bool:
@@ -331,7 +331,7 @@ def put_later(monkeypatch: pytest.MonkeyPatch, roots: Replicated) -> Callable[[]
 
 
 def is_whole_again(roots: Replicated) -> bool:
-    """Maintain all roots; return whether ``a`` shows what another root does, and has nothing void."""
+    """Maintain all roots; return whether `a` shows what another root does, and has nothing void."""
     for root in "abc":
         roots.log(root).topic("t").maintain()
     return shown(roots, "a") == shown(roots, "b") and void_here(roots, "a") == set() and not faults(roots, "a")

@@ -22,7 +22,7 @@ RESTORES = ["cp -a", "rsync", "topic", "snapshot", MADE_AGAIN]
 
 
 class Scene:
-    """A root on the real clock: a copy with ``BEFORE`` was made, the root has ``GONE`` too."""
+    """A root on the real clock: a copy with `BEFORE` was made, the root has `GONE` too."""
 
     def __init__(self, path: Path) -> None:
         self.path = path / "root"

@@ -135,7 +135,7 @@ def test_where_nobody_can_tell_where_they_parted_the_policy_leads(
 
 
 def test_records_that_iteration_holds_are_not_handed_out_behind_the_restore(scene: Scene) -> None:
-    """``lag`` looks at the log between two of them."""
+    """`lag` looks at the log between two of them."""
     scene.copy()
     with scene.consumer(consumer_timeout_ms=0) as reader:
         assert next(reader).value == BEFORE[0]
@@ -204,7 +204,7 @@ def test_a_group_commits_beside_a_partition_that_is_not_in_the_copy(scene: Scene
 
 @pytest.mark.parametrize("way", ["cp -a", "rsync", "topic"])
 def test_segments_of_the_same_names_are_those_of_the_restored_log(scene: Scene, way: str) -> None:
-    """Both histories are settled: ``0.log`` has other bytes behind offset 3, which readers had mapped."""
+    """Both histories are settled: `0.log` has other bytes behind offset 3, which readers had mapped."""
     CommitLog(str(scene.path)).topic("t").maintain()
     scene.copy()
     CommitLog(str(scene.path)).topic("t").maintain()
@@ -315,7 +315,7 @@ def test_a_producer_of_before_is_refused_by_name(scene: Scene, caplog: pytest.Lo
 
 @pytest.mark.parametrize("alive", [True, False])
 def test_a_query_that_starts_from_its_group_says_what_it_lost(scene: Scene, alive: bool) -> None:
-    """``startingOffsets=group``, after one topic's directory was put back: the group is ahead of it."""
+    """`startingOffsets=group`, after one topic's directory was put back: the group is ahead of it."""
     scene.copy()
     CommitLog(str(scene.path)).groups.commit("g", {"t": {0: 6}})
     scene.restore("topic")

@@ -121,7 +121,7 @@ class Query:
         self.found: list[bytes] = []
 
     def run(self, *, again: bool = False, **options: str) -> list[bytes]:
-        """Return what a run reads, in the same process (``again``) or in a new one."""
+        """Return what a run reads, in the same process (`again`) or in a new one."""
         self._options |= options
         if self._driver is None or not again:
             self._driver = Driver(DefaultSource(self._options), self._checkpoint, self._sink)

@@ -21,13 +21,13 @@ READ, WRITE, ADMIN, DESCRIBE = Operation.READ, Operation.WRITE, Operation.ADMIN,
 
 
 def acting(world: World, principal: str | None) -> CommitLog:
-    """Return another process' log, run by ``principal``."""
+    """Return another process' log, run by `principal`."""
     return world.log().acting_as(principal)
 
 
 @pytest.fixture
 def ruled(world: World) -> World:
-    """Topics ``orders-eu`` and ``t`` with a record each; ops may do all, etl write orders, web read all."""
+    """Topics `orders-eu` and `t` with a record each; ops may do all, etl write orders, web read all."""
     for name in ("orders-eu", "t"):
         append(world.create(name=name), batch_of([b"x"]))
     world.log().groups.commit("g", {"t": {0: 1}})

@@ -23,7 +23,7 @@ _MANY = 12
 class _Busy(LocalStorage):
     """A door where another process commits after each listing of the journal, in turns of its own.
 
-    ``patient``: it commits in its turn alone; else also while somebody else has it. ``commits``: so many at most.
+    `patient`: it commits in its turn alone; else also while somebody else has it. `commits`: so many at most.
     """
 
     patient, commits = True, _MANY

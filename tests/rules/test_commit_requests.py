@@ -24,7 +24,7 @@ _QUIET = {"settle.entries": 1_000_000, "settle.bytes": 2**40, "settle.ms": 2**40
 
 
 class CountedWorld(World):
-    """A world on a bucket; ``door`` is the one of the process that is counted."""
+    """A world on a bucket; `door` is the one of the process that is counted."""
 
     def storage(self, hook: Hook | None = None) -> CountedStorage | FaultyStorage:  # type: ignore[override]
         local = CountedStorage(self.path, clock=self.clock)

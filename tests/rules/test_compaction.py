@@ -419,7 +419,7 @@ def test_a_settler_at_work_is_left_alone(world: World) -> None:
 
 
 def during(world: World, act: Callable[[], object]) -> list[object]:
-    """Compact, with ``act`` in the middle of the work; return what it answered."""
+    """Compact, with `act` in the middle of the work; return what it answered."""
     told: list[object] = []
 
     def worker(job: object) -> object:
@@ -431,7 +431,7 @@ def during(world: World, act: Callable[[], object]) -> list[object]:
 
 
 def once_then_here(worker: Callable[..., object]) -> Callable[..., object]:  # type: ignore[explicit-any]
-    """Return a worker that is ``worker`` in the first round."""
+    """Return a worker that is `worker` in the first round."""
     rounds: list[bool] = []
 
     def work(job: object) -> object:
@@ -582,7 +582,7 @@ def test_tombstones_can_be_kept_for_ever(world: World) -> None:
 
 
 def test_a_record_without_a_sensible_timestamp_is_not_overdue(world: World) -> None:
-    """Kafka counts timestamps above 0 only (``LogCleanerManager.maxCompactionDelay``)."""
+    """Kafka counts timestamps above 0 only (`LogCleanerManager.maxCompactionDelay`)."""
     config = {**CONFIG, "min.cleanable.dirty.ratio": 1, "max.compaction.lag.ms": HOUR_MS}
     topic = world.create(1, {**config, "message.timestamp.before.max.ms": 2**62})
     for n in range(3):

@@ -10,7 +10,7 @@ from tests.support.peak import run_alone
 
 
 def run(what: str, root: Path, keys: int, buffer_mb: int) -> str:
-    """Run a step of ``tests.support.manykeys``; return what it printed."""
+    """Run a step of `tests.support.manykeys`; return what it printed."""
     return run_alone("tests.support.manykeys", what, root, keys, buffer_mb)
 
 

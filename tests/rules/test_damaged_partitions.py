@@ -301,7 +301,7 @@ def test_without_a_sound_settle_entry_no_partition_takes_a_commit(world: World) 
 
 
 def test_whoever_publishes_beside_the_settler_keeps_the_mark(world: World) -> None:
-    """R3: retention and ``void`` put settle entries too."""
+    """R3: retention and `void` put settle entries too."""
     damaged(world, {**CHUNKS, "segment.bytes": 1024, "compression.type": "none"})
     for _ in range(3):
         write(world, 1, b"x" * 900)

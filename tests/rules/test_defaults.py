@@ -335,7 +335,7 @@ def test_a_commit_that_cannot_read_them_commits_nothing(world: World) -> None:
 
 
 def test_defaults_that_contradict_each_other_are_refused(world: World) -> None:
-    """Among themselves, and with what a topic sets (``LogConfig.validateValues``)."""
+    """Among themselves, and with what a topic sets (`LogConfig.validateValues`)."""
     world.create(1, CHUNKS)
     with pytest.raises(ConfigError):
         world.log().config.alter({"log.cleaner.min.compaction.lag.ms": 10, "log.cleaner.max.compaction.lag.ms": 5})

@@ -1,4 +1,4 @@
-"""``verify`` looks at every file that it finds: whichever bit of whichever file flips, the file is named."""
+"""`verify` looks at every file that it finds: whichever bit of whichever file flips, the file is named."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def rich(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def told(world: World) -> tuple[list[str], list[str]]:
-    """Return what ``verify`` names: faults, and what nothing refers to."""
+    """Return what `verify` names: faults, and what nothing refers to."""
     faults, unnamed = list[str](), list[str]()
     root = verify_root(world.log().root)
     faults += root.faults

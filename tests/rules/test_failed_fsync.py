@@ -1,4 +1,4 @@
-"""R5: what follows a failed fsync. The disk here is the worst there is (``tests.support.power``)."""
+"""R5: what follows a failed fsync. The disk here is the worst there is (`tests.support.power`)."""
 
 from __future__ import annotations
 

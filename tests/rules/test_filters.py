@@ -189,7 +189,7 @@ def test_a_wrong_entry_of_a_time_index_leaves_nothing_out(world: World, topic: T
 
 
 class CountedSource(DefaultSource):
-    """``commitlog`` on a door that counts."""
+    """`commitlog` on a door that counts."""
 
     storage: CountingStorage
 
@@ -290,7 +290,7 @@ def test_a_pushed_limit_ends_each_task_when_it_has_enough(
 
 
 def test_a_pyspark_without_limits_to_push_finds_no_method_and_one_that_has_them_off_finds_its_own() -> None:
-    """Spark refuses a reader that has a method of its own while the conf is off; what it compares is ``__func__``."""
+    """Spark refuses a reader that has a method of its own while the conf is off; what it compares is `__func__`."""
     theirs = getattr(DataSourceReader, "pushLimit", None)
     source = CountedSource({"path": "/nowhere", "subscribe": "t"})
     reader = source.reader(source.schema())

@@ -43,7 +43,7 @@ class SleepyClock(ManualClock):
 
 @dataclass
 class Bucket:
-    """A journal directory that several processes use: ``journal`` is one more of them."""
+    """A journal directory that several processes use: `journal` is one more of them."""
 
     path: Path
     exact: bool = False
@@ -656,7 +656,7 @@ def test_a_late_try_at_a_number_that_was_collected_meanwhile_counts_no_second_ti
 
 
 def losing(first: str) -> Hook:
-    """Return a hook that loses the replies to all tries of a put: the first ``before`` it is done, or ``after`` that."""
+    """Return a hook that loses the replies to all tries of a put: the first `before` it is done, or `after` that."""
     puts = 0
 
     def hook(operation: str, path: str, moment: str) -> None:

@@ -59,7 +59,7 @@ def decoded_sizes(frames: list[Frame]) -> list[tuple[int, int]]:
 
 
 def is_bounded(frames: list[Frame], batch_size: int = MIB) -> bool:
-    """Return whether no frame of several rows decodes to more than twice ``batch.size``, and a few offsets."""
+    """Return whether no frame of several rows decodes to more than twice `batch.size`, and a few offsets."""
     return all(rows <= 1 or size <= 2 * batch_size + 2048 for rows, size in decoded_sizes(frames))
 
 
@@ -229,7 +229,7 @@ def refuse_bomb(root: str) -> None:
 
 
 def test_a_small_frame_that_decodes_to_8_gib_costs_nothing(tmp_path: Path) -> None:
-    """It is whole, by its CRC, and says the truth; so it is told as damage, which ``void`` gives up."""
+    """It is whole, by its CRC, and says the truth; so it is told as damage, which `void` gives up."""
     topic = World(tmp_path).create(1, LARGE)
     topic_id = topic.newest()[1].topic_id
     rows = pa.RecordBatch.from_arrays(

@@ -1,4 +1,4 @@
-"""A topic that nobody maintains: writers warn, and ``describe`` shows when ``maintain`` last ran."""
+"""A topic that nobody maintains: writers warn, and `describe` shows when `maintain` last ran."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_writer_warns_once_an_hour(world: World, caplog: pytest.LogCaptureFixt
 def test_a_root_that_is_maintained_once_a_day_is_not_warned_of_within_two(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """``log.retention.check.interval.ms`` says how often ``commitlog maintain`` goes round."""
+    """`log.retention.check.interval.ms` says how often `commitlog maintain` goes round."""
     world.create(config=EVERY_COMMIT)
     world.log().config.alter({"log.retention.check.interval.ms": 24 * HOUR_MS})
     commit(world.handle())
@@ -95,7 +95,7 @@ def test_what_was_never_settled_needs_no_maintenance(world: World, caplog: pytes
 
 
 def test_describe_says_when_it_last_ran(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """The first settling starts the time, each run of ``maintain`` starts it again; settling does not."""
+    """The first settling starts the time, each run of `maintain` starts it again; settling does not."""
     world.create(config=EVERY_COMMIT)
     commit(world.handle())
     world.clock.advance(5_000)
@@ -111,7 +111,7 @@ def test_describe_says_when_it_last_ran(world: World, caplog: pytest.LogCaptureF
 
 
 def test_the_note_is_no_stray_file(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """``verify`` names files that nothing refers to."""
+    """`verify` names files that nothing refers to."""
     world.create(config=EVERY_COMMIT)
     commit(world.handle())
     assert world.files("settle/maintained")

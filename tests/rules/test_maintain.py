@@ -1,4 +1,4 @@
-"""``maintain``: what fails in one step, or one topic, does not stop the others."""
+"""`maintain`: what fails in one step, or one topic, does not stop the others."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ABA = (b"a=1", b"b=1", b"a=2", b"c=1", b"end=1")
 
 
 def put(world: World, *records: bytes, name: str = "t") -> None:
-    """Write ``key=value`` and ``key`` (a tombstone), each large enough for a segment of its own, and settle."""
+    """Write `key=value` and `key` (a tombstone), each large enough for a segment of its own, and settle."""
     topic = world.handle(name=name)
     for record in records:
         key, equals, value = record.partition(b"=")

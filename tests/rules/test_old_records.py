@@ -1,4 +1,4 @@
-"""Records with old event times go at the next ``maintain``: whoever writes them is warned, once for each topic."""
+"""Records with old event times go at the next `maintain`: whoever writes them is warned, once for each topic."""
 
 from __future__ import annotations
 

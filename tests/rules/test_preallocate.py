@@ -1,4 +1,4 @@
-"""``preallocate``: the disk of an active segment is reserved ahead, and what readers see is the same."""
+"""`preallocate`: the disk of an active segment is reserved ahead, and what readers see is the same."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONFIG = {
 
 
 def write(topic: TopicLog, number: int, size: int = 20_000) -> None:
-    """Commit and settle one record of about ``size`` bytes."""
+    """Commit and settle one record of about `size` bytes."""
     append(topic, batch_of([b"%d" % number + b"x" * size]))
     settle(topic, topic.newest()[1].topic_id)
 

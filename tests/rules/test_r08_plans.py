@@ -27,9 +27,9 @@ def values(rows: list[Rows]) -> list[bytes]:
 
 
 def test_a_plan_is_a_range_and_nothing_else() -> None:
-    """R8: no file name or length goes into a plan; ``planned`` names a history, and nothing is looked up by it (R15).
+    """R8: no file name or length goes into a plan; `planned` names a history, and nothing is looked up by it (R15).
 
-    ``anchors`` are where a task begins to look for the newest entries, on storage without append; they may be gone.
+    `anchors` are where a task begins to look for the newest entries, on storage without append; they may be gone.
     """
     names = {f.name for f in dataclasses.fields(OffsetRange)}
     assert names == {"topic", "topic_id", "partition", "start", "end", "planned", "anchors"}

@@ -38,7 +38,7 @@ START_MS = 10**12
 
 
 def write(topic: TopicLog, count: int, partition: int = 0) -> None:
-    """Append ``count`` records as a frame each, a second apart."""
+    """Append `count` records as a frame each, a second apart."""
     first, noise = topic.newest()[1].log_end[partition], random.Random(1)
     for number in range(first, first + count):
         value = b"%d " % number + noise.randbytes(1500)

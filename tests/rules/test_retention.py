@@ -33,7 +33,7 @@ CONFIG = {**CHUNKS, "segment.bytes": 1024, "compression.type": "none"}
 
 
 def segment(base: int, end: int, length: int = 100, at: int = 0) -> Sealed:
-    """Return a sealed segment whose latest record is of ``at``."""
+    """Return a sealed segment whose latest record is of `at`."""
     return Sealed(base, end, 0, length, 0, 0, 0, at)
 
 
@@ -56,7 +56,7 @@ THREE = [segment(0, 10), segment(10, 20), segment(20, 30)]
     ("limit", "start"), [(-1, 0), (400, 0), (301, 0), (300, 10), (299, 10), (200, 20), (100, 30), (1, 30), (0, 40)]
 )
 def test_size_lets_the_oldest_go_while_what_stays_is_enough(limit: int, start: int) -> None:
-    """A segment goes only when the rest has retention.bytes at least (``deleteRetentionSizeBreachedSegments``)."""
+    """A segment goes only when the rest has retention.bytes at least (`deleteRetentionSizeBreachedSegments`)."""
     assert planned(THREE, active(30, 40), retention_bytes=limit) == start
 
 

@@ -37,7 +37,7 @@ _ENTRY = "topics/t/journal/00000000000000000001.json"
 
 
 class Disk:
-    """The disk of a root, which goes and comes back; ``mount_point``: an empty directory is left where it was."""
+    """The disk of a root, which goes and comes back; `mount_point`: an empty directory is left where it was."""
 
     def __init__(self, root: Path, mount_point: bool = False) -> None:
         self.root, self._mount_point, self._aside = root, mount_point, root.with_name("aside")
@@ -299,7 +299,7 @@ def test_a_query_does_not_take_a_topic_for_deleted_as_the_root_is_away(disk: Dis
 
 
 def test_a_query_that_ends_with_what_is_there_goes_on_when_its_root_is_back(disk: Disk) -> None:
-    """``Trigger.AvailableNow`` asks what is there before Spark says that there is a checkpoint."""
+    """`Trigger.AvailableNow` asks what is there before Spark says that there is a checkpoint."""
     source, checkpoint = DefaultSource({"path": str(disk.root), "subscribe": "t", **EARLIEST}), Checkpoint()
     batches: list[list[bytes]] = []
 

@@ -1,4 +1,4 @@
-"""``void`` of settled records: their segments are written anew without what can't be read (I2 and I3's exception).
+"""`void` of settled records: their segments are written anew without what can't be read (I2 and I3's exception).
 
 Interleavings: a reader in the old files; a death between the entry that gives up and the swap; no space; a writer.
 """

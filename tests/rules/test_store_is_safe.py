@@ -23,7 +23,7 @@ from tests.support.records import append, batch_of
 
 
 class Tried(ObjectStorage):
-    """A store that has to be tried; ``races`` counts the puts of the trial."""
+    """A store that has to be tried; `races` counts the puts of the trial."""
 
     def __init__(self, url: str | None = None, client: str | None = None) -> None:
         super().__init__(url or f"memory://{uuid.uuid4()}")

@@ -1,4 +1,4 @@
-"""``verify``: a sound topic has no fault, and damage to any byte that counts is named with its file."""
+"""`verify`: a sound topic has no fault, and damage to any byte that counts is named with its file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``void`` of what is not settled: an operator gives up what is lost; all else goes on (I2 and I3's exception)."""
+"""`void` of what is not settled: an operator gives up what is lost; all else goes on (I2 and I3's exception)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ START_MS = 10**12
 
 
 def write(topic: TopicLog, first: int, count: int = 3, partition: int = 0, size: int = 1200) -> str:
-    """Commit records ``first`` to ``first + count - 1`` in one chunk, a frame each; return the chunk's name."""
+    """Commit records `first` to `first + count - 1` in one chunk, a frame each; return the chunk's name."""
     values = [b"%d " % number + b"x" * size for number in range(first, first + count)]
     batches = [
         batch_of([value], partition=[partition], timestamp=[(START_MS + 1000 * (first + i)) * 1000])

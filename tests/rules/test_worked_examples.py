@@ -87,7 +87,7 @@ def indexed(world: World, base: int, suffix: str) -> bytes:
 
 
 def header(base_offset: int, last_offset: int, size: int) -> bytes:
-    """Return a frame of ``size`` bytes that is all header: enough to walk."""
+    """Return a frame of `size` bytes that is all header: enough to walk."""
     fields = (base_offset, size - 12, 0, 2, 0, 0, last_offset - base_offset, 0, 0, -1, -1, -1, 1)
     return struct.pack(">qiibIhiqqqhii", *fields).ljust(size, b"\0")
 

@@ -1,4 +1,4 @@
-"""Sail has requirements of its own: these tests run by ``make test-sail`` only."""
+"""Sail has requirements of its own: these tests run by `make test-sail` only."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One long run of everything at once: ``make soak MINUTES=60`` (what it does and judges: ``__main__``)."""
+"""One long run of everything at once: `make soak MINUTES=60` (what it does and judges: `__main__`)."""

@@ -1,9 +1,9 @@
-"""Everything at once, for a long time: ``make soak MINUTES=60``. Prints a table; exit code 1 if something grew or was lost.
+"""Everything at once, for a long time: `make soak MINUTES=60`. Prints a table; exit code 1 if something grew or was lost.
 
-Producers, consumers without and with a group, members that come and go, a stream of Spark, ``commitlog maintain``,
+Producers, consumers without and with a group, members that come and go, a stream of Spark, `commitlog maintain`,
 topics that are made and deleted, a root that is put back under a living consumer: each a process of its own
-(``roles``). Every 10 seconds memory, threads and descriptors of each are looked at, and journal entries and bytes of
-each topic (``sampling``); what they may be at the end of the last two thirds of the run says ``judge``.
+(`roles`). Every 10 seconds memory, threads and descriptors of each are looked at, and journal entries and bytes of
+each topic (`sampling`); what they may be at the end of the last two thirds of the run says `judge`.
 """
 
 from __future__ import annotations

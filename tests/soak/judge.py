@@ -15,7 +15,7 @@ WARM_UP = 3
 #: Bounds: the resident memory of a process, as a share of what it was, and its threads and file descriptors.
 RSS_SHARE = 0.02
 COUNT = 2
-#: What Spark's pools of threads that come and go (``sampling.POOLS``) have room for: 100 each.
+#: What Spark's pools of threads that come and go (`sampling.POOLS`) have room for: 100 each.
 POOLED = 200
 _FIFTHS = 5
 
@@ -24,7 +24,7 @@ _FIFTHS = 5
 class Usage:
     """One look at a process (or at several that belong together): memory in bytes, threads, file descriptors.
 
-    ``pooled`` are threads of pools of its own that come and go; ``threads`` are all others.
+    `pooled` are threads of pools of its own that come and go; `threads` are all others.
     """
 
     rss: int
@@ -43,7 +43,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One look at everything, ``at`` seconds from the start of the run."""
+    """One look at everything, `at` seconds from the start of the run."""
 
     at: float
     processes: Mapping[str, Usage]
@@ -137,7 +137,7 @@ def add(seen: list[list[int]], number: int) -> bool:
 def faults(who: str, seen: Mapping[int, Sequence[Sequence[int]]], targets: Mapping[int, int]) -> list[str]:
     """Return what is lost, or doubled, of numbers 0 to the target of each partition, each of which is to be seen once.
 
-    ``seen`` may hold the ranges of several readers one after the other.
+    `seen` may hold the ranges of several readers one after the other.
     """
     found = []
     for partition, target in sorted(targets.items()):

@@ -1,7 +1,7 @@
-"""What the processes of a soak do: ``python -m tests.soak.roles <role> <root> <directory for what they found>``.
+"""What the processes of a soak do: `python -m tests.soak.roles <role> <root> <directory for what they found>`.
 
-Each runs until SIGTERM, ends what it began, and writes ``<role>.json``: ``{"faults": […], …}``. Records are numbered per
-partition, ``b"<partition>:<number>:…"``, so whoever reads them can tell what is lost, doubled or out of place.
+Each runs until SIGTERM, ends what it began, and writes `<role>.json`: `{"faults": […], …}`. Records are numbered per
+partition, `b"<partition>:<number>:…"`, so whoever reads them can tell what is lost, doubled or out of place.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Draining:
 
 
 def producer(root: str, out: Path, stop: Event) -> dict[str, Any]:
-    """Write ``events``, of which the offsets must be the numbers, and ``table``, whose keys come again and again."""
+    """Write `events`, of which the offsets must be the numbers, and `table`, whose keys come again and again."""
     faults: list[str] = []
     counts, rounds = [0] * PARTITIONS, 0
     last: dict[str, str] = {}
@@ -303,7 +303,7 @@ def _read_up(consumer: Consumer, truth: list[bytes], rounds: int, faults: list[s
 
 
 def spark(root: str, out: Path, stop: Event) -> dict[str, Any]:
-    """Copy ``events`` by a stream, exactly once."""
+    """Copy `events` by a stream, exactly once."""
     from pyspark.sql import SparkSession
 
     settings = {

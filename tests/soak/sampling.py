@@ -37,7 +37,7 @@ def _usage(pid: int) -> Usage | None:
 
 
 def _pooled(pid: int) -> int:
-    """Return how many threads of a process are of ``POOLS``."""
+    """Return how many threads of a process are of `POOLS`."""
     found = 0
     for path in Path(f"/proc/{pid}/task").glob("*/comm"):
         with suppress(FileNotFoundError, ProcessLookupError):  # it ended

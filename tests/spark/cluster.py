@@ -29,9 +29,9 @@ _BIN = Path(pyspark.__file__).parent / "bin"
 
 
 class Cluster:
-    """A running master and workers ``one`` and ``two``; close it.
+    """A running master and workers `one` and `two`; close it.
 
-    ``environment`` returns what the processes of a host have in their environment, by the host's directory: a job's is
+    `environment` returns what the processes of a host have in their environment, by the host's directory: a job's is
     its own.
     """
 
@@ -65,14 +65,14 @@ class Cluster:
         self._wait_for_workers(1)
 
     def job(self, home: Path, until: str, **conf: str) -> subprocess.Popen[bytes]:
-        """Start ``cluster_job.py``, with tasks as slow as ``until`` says; its directory gets ``output`` and ``events``."""
+        """Start `cluster_job.py`, with tasks as slow as `until` says; its directory gets `output` and `events`."""
         steps = {f"spark.executorEnv.{STEPS}": str(home / "steps"), f"spark.executorEnv.{UNTIL}": until}
         options = [*self._options(home, steps | conf), "pyspark-shell"]
         env = {"PYSPARK_SUBMIT_ARGS": " ".join(options), "SPARK_CONF_DIR": f"{REPOSITORY}/spark-conf"}
         return self._run(home, home / "output", env, sys.executable, "-m", "tests.spark.cluster_job", str(home))
 
     def submit(self, home: Path, job: str, *arguments: str, **conf: str) -> subprocess.Popen[bytes]:
-        """Start a job of ``examples/`` by spark-submit, as its users do; its directory gets ``output`` and ``events``."""
+        """Start a job of `examples/` by spark-submit, as its users do; its directory gets `output` and `events`."""
         command = [str(_BIN / "spark-submit"), *self._options(home, conf), f"{REPOSITORY}/examples/{job}", *arguments]
         return self._run(home, home / "output", {"SPARK_CONF_DIR": f"{REPOSITORY}/spark-conf"}, *command)
 
@@ -135,7 +135,7 @@ class Cluster:
 
 
 def wait_for(job: subprocess.Popen[bytes], home: Path, pattern: str, count: int = 1) -> None:
-    """Wait until a job has made so many files of a name in its directory ``steps``."""
+    """Wait until a job has made so many files of a name in its directory `steps`."""
     end = time.monotonic() + PATIENCE_SECONDS
     while len(list((home / "steps").glob(pattern))) < count:
         assert job.poll() is None, (home / "output").read_text()[-3000:]
@@ -150,6 +150,6 @@ def finish(job: subprocess.Popen[bytes], home: Path) -> None:
 
 
 def ended_tasks(home: Path) -> list[dict[str, Any]]:
-    """Return the event log's ``Task Info`` of every task attempt that ended."""
+    """Return the event log's `Task Info` of every task attempt that ended."""
     events = [json.loads(line) for path in (home / "events").rglob("events_*") for line in path.open()]
     return [event["Task Info"] for event in events if event["Event"] == "SparkListenerTaskEnd"]

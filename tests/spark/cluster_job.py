@@ -1,9 +1,9 @@
-"""A job that a cluster test runs: writes topic ``a``, streams it to topic ``b``, reads ``b``; its tasks may be slow.
+"""A job that a cluster test runs: writes topic `a`, streams it to topic `b`, reads `b`; its tasks may be slow.
 
     python -m tests.spark.cluster_job <home>
 
-``<home>`` has ``log/`` with both topics and ``steps/``, where each step leaves word when it is done, and gets
-``checkpoint/`` and ``read.json``, all values of ``b``.
+`<home>` has `log/` with both topics and `steps/`, where each step leaves word when it is done, and gets
+`checkpoint/` and `read.json`, all values of `b`.
 """
 
 from __future__ import annotations

@@ -72,5 +72,5 @@ def root(tmp_path: Path) -> str:
 
 @pytest.fixture
 def log(root: str) -> CommitLog:
-    """Return the log at ``root``, without a topic yet."""
+    """Return the log at `root`, without a topic yet."""
     return CommitLog(root)

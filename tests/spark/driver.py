@@ -1,6 +1,6 @@
 """Spark's micro-batch loop and streaming writes without Spark: plans and pickles as it does, one task after the other.
 
-``test_driver.py`` holds it to what Spark does, call by call.
+`test_driver.py` holds it to what Spark does, call by call.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Checkpoint:
 
 
 class Driver:
-    """One run of a streaming query with ``trigger(availableNow=True)`` over a source.
+    """One run of a streaming query with `trigger(availableNow=True)` over a source.
 
     Args:
         source: the data source, with its options.

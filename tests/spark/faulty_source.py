@@ -22,13 +22,13 @@ from pyspark_commitlog.spark.write.sink import CommitLogStreamWriter
 from pyspark_commitlog.storage import open_storage
 from pyspark_commitlog.testing.faults import MUTATING, FaultyStorage, Hook
 
-#: The source's option-less way to its plan: an environment variable with the directory of ``plan`` and ``trace``.
+#: The source's option-less way to its plan: an environment variable with the directory of `plan` and `trace`.
 DIRECTORY = "COMMITLOG_TEST_FAULTS"
 _commits: dict[str, Hook] = {}
 
 
 class FaultySource(DefaultSource):
-    """``commitlog``, but for the storage under the commits of its streaming writer."""
+    """`commitlog`, but for the storage under the commits of its streaming writer."""
 
     @classmethod
     def name(cls) -> str:
@@ -50,7 +50,7 @@ class FaultyWriter(CommitLogStreamWriter):
     """Commits with the hook on."""
 
     def commit(self, messages: list[StagedMessage | None], batchId: int) -> None:  # type: ignore[override]
-        """Commit; one more step, named ``returned``, is when all is done but Spark does not know it yet."""
+        """Commit; one more step, named `returned`, is when all is done but Spark does not know it yet."""
         hook = _commits["now"] = hook_of(Path(os.environ[DIRECTORY]), batchId)
         try:
             super().commit(messages, batchId)
@@ -60,7 +60,7 @@ class FaultyWriter(CommitLogStreamWriter):
 
 
 def write_plan(directory: Path, batch: int, step: int, moment: str) -> None:
-    """Have the job killed in a batch's commit, before or after its ``step``-th (from 1) mutating operation."""
+    """Have the job killed in a batch's commit, before or after its `step`-th (from 1) mutating operation."""
     (directory / "plan").write_text(json.dumps({"batch": batch, "step": step, "moment": moment}))
 
 

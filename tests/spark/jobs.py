@@ -58,7 +58,7 @@ def stream(spark: SparkSession, root: str, topic: str, **options: Any) -> DataFr
 def start(
     df: DataFrame, root: str, topic: str | None, checkpoint: Path, *, now: bool = True, **options: Any
 ) -> StreamingQuery:
-    """Start a streaming write; ``now``: of what is available now, else until it is stopped."""
+    """Start a streaming write; `now`: of what is available now, else until it is stopped."""
     named = {"topic": topic, **options} if topic else options
     writer = df.writeStream.format("commitlog").options(checkpointLocation=str(checkpoint), **named)
     return (writer.trigger(availableNow=True) if now else writer).start(root)
@@ -137,7 +137,7 @@ class Seen:
         self.batches: list[list[str]] = []
 
     def start(self, df: DataFrame, *, now: bool = True) -> StreamingQuery:
-        """Start the query; ``now``: over what is available."""
+        """Start the query; `now`: over what is available."""
         writer = df.writeStream.option("checkpointLocation", str(self.checkpoint)).foreachBatch(self._take)
         return (writer.trigger(availableNow=True) if now else writer).start()
 

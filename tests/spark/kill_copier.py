@@ -2,7 +2,7 @@
 
     python -m tests.spark.kill_copier <home> <format>
 
-``<home>`` has ``log/`` (a root with topics ``source`` and ``records``) and gets ``checkpoint/``. Exit code 0: all that
+`<home>` has `log/` (a root with topics `source` and `records`) and gets `checkpoint/`. Exit code 0: all that
 was there is copied.
 """
 

@@ -2,8 +2,8 @@
 
     python -m tests.spark.kill_writer <home> <format>
 
-``<home>`` has ``incoming/`` (Parquet files: key, value), ``log/`` (a root with topic ``records``; or ``root.json``, which says
-where it is) and gets ``checkpoint/``. Exit code 0: all that was there is written.
+`<home>` has `incoming/` (Parquet files: key, value), `log/` (a root with topic `records`; or `root.json`, which says
+where it is) and gets `checkpoint/`. Exit code 0: all that was there is written.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def session(home: Path) -> SparkSession:
 
 
 def root_of(home: Path) -> tuple[str, dict[str, str]]:
-    """Return the root's URL and its options: as ``root.json`` says, or a directory beside it."""
+    """Return the root's URL and its options: as `root.json` says, or a directory beside it."""
     told = home / "root.json"
     if not told.exists():
         return str(home / "log"), {}

@@ -28,7 +28,7 @@ CONFIG = {"inline.max.bytes": 0, "settle.entries": 3, "settle.ms": 0, "segment.b
 
 
 class KilledJob:
-    """The job of ``kill_writer.py`` and its directory."""
+    """The job of `kill_writer.py` and its directory."""
 
     module = "tests.spark.kill_writer"
 
@@ -102,7 +102,7 @@ def kill_job(process: subprocess.Popen[bytes], *, workers: bool) -> None:
     """SIGKILL the job's process group: driver and JVM.
 
     Spark's Python workers lead a group of their own. Left alive, one may finish the commit that it is at, while the
-    job runs again already. ``workers``: kill them, too.
+    job runs again already. `workers`: kill them, too.
     """
     left = session_of(process.pid) if workers else set()
     os.killpg(process.pid, signal.SIGKILL)

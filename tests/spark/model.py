@@ -12,7 +12,7 @@ AUTUMN = datetime(2013, 11, 3, 5, 30, 0, 123456, UTC)
 
 @dataclass(frozen=True)
 class Sent:
-    """A record as a test hands it to Spark. ``partition``: None lets the partitioner choose."""
+    """A record as a test hands it to Spark. `partition`: None lets the partitioner choose."""
 
     value: bytes | None
     key: bytes | None = None
@@ -45,7 +45,7 @@ def mixed(count: int, task: int) -> list[Sent]:
 
 
 def murmur2(data: bytes) -> int:
-    """Kafka's hash of a key (``Utils.murmur2``), as an unsigned number."""
+    """Kafka's hash of a key (`Utils.murmur2`), as an unsigned number."""
     m, mask = 0x5BD1E995, 0xFFFFFFFF
     h = 0x9747B28C ^ len(data)
     whole = len(data) // 4 * 4

@@ -1,6 +1,6 @@
-"""``commitlog`` with a note of every call that reaches its streaming reader and writer, in a file beside the root.
+"""`commitlog` with a note of every call that reaches its streaming reader and writer, in a file beside the root.
 
-But for ``stop``: Spark kills the reader's process when a query ends, and mostly before it comes to that.
+But for `stop`: Spark kills the reader's process when a query ends, and mostly before it comes to that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Offsets = dict[str, list[int]]
 
 
 class RecordedSource(DefaultSource):
-    """``commitlog`` under another name: Spark does not let go of a name that it found by itself."""
+    """`commitlog` under another name: Spark does not let go of a name that it found by itself."""
 
     @classmethod
     def name(cls) -> str:

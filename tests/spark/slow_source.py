@@ -1,7 +1,7 @@
-"""A data source whose tasks are slow on worker ``two`` of a test's cluster.
+"""A data source whose tasks are slow on worker `two` of a test's cluster.
 
-The environment of the executors says where they leave word, and how long they wait: ``killed``: until somebody kills
-them; ``speculative``: until another attempt of the task has had all its input on worker ``one``, so that both end at
+The environment of the executors says where they leave word, and how long they wait: `killed`: until somebody kills
+them; `speculative`: until another attempt of the task has had all its input on worker `one`, so that both end at
 the same time.
 """
 
@@ -33,7 +33,7 @@ PATIENCE_SECONDS = 240
 
 
 class SlowSource(DefaultSource):
-    """``commitlog``, but for the time that its tasks take."""
+    """`commitlog`, but for the time that its tasks take."""
 
     @classmethod
     def name(cls) -> str:
@@ -90,7 +90,7 @@ class Waiting:
         self._path = Path(os.environ[STEPS], f"{step}-{self.task}-")
 
     def wait(self) -> None:
-        """Wait here, on worker ``two``."""
+        """Wait here, on worker `two`."""
         if self._worker == "one":
             return
         self._at("begun").touch()

@@ -61,7 +61,7 @@ def test_acks_0_is_passed_to_the_tasks_and_the_commit(spark: SparkSession, root:
 def test_compression_is_this_writer_s_where_the_topic_leaves_it_to_that(
     spark: SparkSession, root: str, log: CommitLog, own: str, found: list[str]
 ) -> None:
-    """Kafka: ``compression.type``."""
+    """Kafka: `compression.type`."""
     log.create_topic(TOPIC, config={"retention.ms": -1, "compression.type": own})
     for codec in ("none", "LZ4", None):
         write(frame(spark, [[Sent(value=b"a")]]), root, TOPIC, **({} if codec is None else {"compression": codec}))
@@ -261,7 +261,7 @@ def ten_each(spark: SparkSession, root: str, log: CommitLog) -> CommitLog:
 
 
 def numbered(partition: int, start: int, end: int) -> list[str]:
-    """Return the values of ``ten_each`` in an offset range."""
+    """Return the values of `ten_each` in an offset range."""
     return [f"{partition}.{i}" for i in range(start, end)]
 
 

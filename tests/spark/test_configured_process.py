@@ -1,4 +1,4 @@
-"""``configure_spark`` in a process of its own, as a user runs it: a Python not on PATH, and settings of theirs."""
+"""`configure_spark` in a process of its own, as a user runs it: a Python not on PATH, and settings of theirs."""
 
 from __future__ import annotations
 

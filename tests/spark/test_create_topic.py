@@ -1,4 +1,4 @@
-"""``createTopic``: a writer that makes the topics that are missing, and only those, and only if it is told to."""
+"""`createTopic`: a writer that makes the topics that are missing, and only those, and only if it is told to."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """failOnDataLoss=false: a query goes on where records are gone, gives all that are there, and names those that are not.
 
-That ``true`` refuses to is in test_stream_read.py; the reader of a task is in tests/rules/test_kept.py.
+That `true` refuses to is in test_stream_read.py; the reader of a task is in tests/rules/test_kept.py.
 """
 
 from __future__ import annotations

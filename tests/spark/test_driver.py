@@ -166,7 +166,7 @@ SINK_ERRORS = ("CrashError", "InvalidRecordError")
 
 
 class CopyInDriver:
-    """A query that copies a topic, in the driver without Spark; ``run`` tells which error stopped it."""
+    """A query that copies a topic, in the driver without Spark; `run` tells which error stopped it."""
 
     def __init__(self, root: str) -> None:
         self._source = DefaultSource({"path": root, **COPIED})

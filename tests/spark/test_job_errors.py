@@ -37,7 +37,7 @@ def topic(spark: SparkSession, root: str, log: CommitLog) -> TopicDescription:
 
 
 def refused(told: str) -> pytest.RaisesExc[PySparkException]:
-    """Expect Spark's error with ``told`` in it (a regular expression)."""
+    """Expect Spark's error with `told` in it (a regular expression)."""
     return pytest.raises(PySparkException, match=told)
 
 

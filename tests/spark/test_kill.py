@@ -21,7 +21,7 @@ from tests.support.records import append, batch_of, read_partition, read_topic
 
 
 class CopyJob(KilledJob):
-    """The job of ``kill_copier.py``: from a topic to ``TOPIC``, which must become equal to it."""
+    """The job of `kill_copier.py`: from a topic to `TOPIC`, which must become equal to it."""
 
     module = "tests.spark.kill_copier"
 
@@ -71,7 +71,7 @@ BATCHES = BATCH + 2
 
 
 def kill_at(job: KilledJob, step: int, moment: str) -> bool:
-    """Run the job with a kill in its next batch ``BATCH``; return whether it was killed there."""
+    """Run the job with a kill in its next batch `BATCH`; return whether it was killed there."""
     write_plan(job.home, BATCH, step, moment)
     process = job.start("commitlog-faulty")
     code = process.wait(timeout=240)

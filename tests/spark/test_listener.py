@@ -1,4 +1,4 @@
-"""``CommitLogListener`` beside a real query."""
+"""`CommitLogListener` beside a real query."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Ended:
 
 
 def test_prometheus_keeps_queries_that_have_ended_the_newest_of_them() -> None:
-    """``trigger(availableNow=True)`` ends by itself: nothing was left to look at."""
+    """`trigger(availableNow=True)` ends by itself: nothing was left to look at."""
     listener = CommitLogListener(tell=lambda lag: None)
     for number in range(102):
         listener.take({**report('{"0": 250}', '{"0": 250}'), "id": f"{number}", "name": f"q{number}"})

@@ -1,4 +1,4 @@
-"""Access rules as a Spark job meets them: by the option ``principal``, before anything is read or written."""
+"""Access rules as a Spark job meets them: by the option `principal`, before anything is read or written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.spark.jobs import read, run, stream, values, write
 
 @pytest.fixture
 def ruled(log: CommitLog, root: str) -> CommitLog:
-    """Topics ``orders`` and ``secret``; web may read orders, etl write them, and ops do all."""
+    """Topics `orders` and `secret`; web may read orders, etl write them, and ops do all."""
     for name in ("orders", "secret"):
         log.create_topic(name)
     log.access.allow("ops", "admin")

@@ -146,7 +146,7 @@ def test_a_dataframe_is_right_in_several_queries(spark: SparkSession, root: str,
 def test_spark_still_hands_the_filters_of_one_query_to_the_next(
     spark: SparkSession, root: str, records: object, pushing: None
 ) -> None:
-    """Why ``pushDownPredicate`` is off by default (docs/explanation/design/pushed-filters.md). When this fails, it can be on."""
+    """Why `pushDownPredicate` is off by default (docs/explanation/design/pushed-filters.md). When this fails, it can be on."""
     df = pruned(spark, root, "orders")
     assert df.where("partition = 1 AND offset < 5").count() == 5
     assert df.count() == 5

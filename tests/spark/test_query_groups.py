@@ -85,7 +85,7 @@ class Query:
 def test_all_that_an_available_now_run_has_read_is_committed(
     spark: SparkSession, root: str, log: CommitLog, tmp_path: Path
 ) -> None:
-    """Spark calls ``commit`` one batch late, and never for the last: the look for more records tells it."""
+    """Spark calls `commit` one batch late, and never for the last: the look for more records tells it."""
     seen: list[list[str]] = []
 
     def run() -> None:

@@ -28,7 +28,7 @@ PRETENDED = {
 
 
 class RefusedSource(DefaultSource):
-    """``commitlog`` in processes that the system refuses what the root's name says: these run as who runs Spark."""
+    """`commitlog` in processes that the system refuses what the root's name says: these run as who runs Spark."""
 
     @classmethod
     def name(cls) -> str:

@@ -37,7 +37,7 @@ def test_earliest_reads_what_was_there_before_the_query(
 def test_a_checkpoint_of_spark_s_can_be_moved_back(
     spark: SparkSession, root: str, log: CommitLog, seen: Seen, tmp_path: Path
 ) -> None:
-    """``commitlog checkpoint`` edits what Spark wrote, and Spark reads what it wrote."""
+    """`commitlog checkpoint` edits what Spark wrote, and Spark reads what it wrote."""
     log.create_topic(TOPIC)
     put(spark, root, TOPIC, ["a", "b", "c"], 0)
     assert seen.run(stream(spark, root, TOPIC)) == [["a", "b", "c"]]

@@ -300,7 +300,7 @@ def query_id(checkpoint: Path) -> str:
 
 
 def staged_then_committed(root: str, log: CommitLog, query: str, found: list[str]) -> None:
-    """Commit batch 0 of a query to topic ``a``, as its sink does."""
+    """Commit batch 0 of a query to topic `a`, as its sink does."""
     assert not append(
         log.root.topic("a"), batch_of([value.encode() for value in found]), writer=Transaction(f"spark:{query}", 0)
     ).skipped

@@ -44,7 +44,7 @@ class TellingFile:
 
 
 class TellingStorage(LocalStorage):
-    """A root that writes down all appends; ``before_lock`` runs when a lock is asked for."""
+    """A root that writes down all appends; `before_lock` runs when a lock is asked for."""
 
     told: list[Write]
     before_lock: Callable[[], object] | None = None

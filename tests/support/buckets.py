@@ -1,4 +1,4 @@
-"""A bucket for tests of all that takes a URL: in moto, which comes with the extra ``dev``."""
+"""A bucket for tests of all that takes a URL: in moto, which comes with the extra `dev`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.commands import run_bytes
 
 @contextmanager
 def bucket_in_moto(home: Path) -> Iterator[Bucket]:
-    """Start a server, whose files are in ``home``, and make a bucket; the server ends in any case."""
+    """Start a server, whose files are in `home`, and make a bucket; the server ends in any case."""
     server = Moto(home)
     try:
         server.start()
@@ -23,10 +23,10 @@ def bucket_in_moto(home: Path) -> Iterator[Bucket]:
 
 
 def run_on(bucket: Bucket, secret: Path, *words: str, given: bytes = b"", code: int = 0) -> list[str]:
-    """Run ``commitlog`` with the storage options of a bucket; return the lines that it prints, none with the secret.
+    """Run `commitlog` with the storage options of a bucket; return the lines that it prints, none with the secret.
 
     Args:
-        bucket: where the URLs are that ``words`` name.
+        bucket: where the URLs are that `words` name.
         secret: the file that holds its secret key.
         words: the command's.
         given: its standard input.

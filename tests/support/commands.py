@@ -1,7 +1,7 @@
-"""``commitlog`` in processes of its own that begin in a tenth of a second: each is a fork of one that has imported all it needs.
+"""`commitlog` in processes of its own that begin in a tenth of a second: each is a fork of one that has imported all it needs.
 
 A command has its own standard input and output, environment, signals, exit code and end, as any process; only the
-interpreter's start, and the imports, are the same for all. A test that is about these begins ``COMMAND``.
+interpreter's start, and the imports, are the same for all. A test that is about these begins `COMMAND`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Forks:
         self._process: subprocess.Popen[bytes]
 
     def begin(self, files: list[int]) -> None:
-        """Have a command begin with these files, see ``serve``."""
+        """Have a command begin with these files, see `serve`."""
         with self._lock:
             if self._pid != os.getpid():  # a fork of this process has its own
                 self._start()
@@ -65,7 +65,7 @@ _forks = _Forks()
 def run_bytes(
     *arguments: str, given: bytes = b"", env: dict[str, str] | None = None, seconds: int = 120
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run ``commitlog`` with these arguments, and wait for it.
+    """Run `commitlog` with these arguments, and wait for it.
 
     Args:
         arguments: of the command line.
@@ -121,7 +121,7 @@ def serve(number: int) -> None:
     """Return in a child for each command that is asked for; never in this process, which ends when nobody can ask.
 
     A request is five files: the command's standard input, output and error, what is asked as JSON, and a pipe that
-    takes the exit code, as ``subprocess`` has it.
+    takes the exit code, as `subprocess` has it.
     """
     for module in IMPORTED:
         import_module(module)

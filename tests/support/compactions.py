@@ -28,7 +28,7 @@ def created(world: World, partitions: int = 1, **config: object) -> TopicLog:
 
 
 def put(world: World, *records: bytes) -> None:
-    """Write ``key=value`` and ``key`` (a tombstone), each large enough for a segment of its own, and settle."""
+    """Write `key=value` and `key` (a tombstone), each large enough for a segment of its own, and settle."""
     topic = world.handle()
     for record in records:
         key, equals, value = record.partition(b"=")

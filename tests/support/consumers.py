@@ -22,7 +22,7 @@ def put(world: World, values: Sequence[bytes], partition: int = 0, name: str = "
 
 
 def numbered(first: int, last: int, size: int = 100) -> list[bytes]:
-    """Return different values, ten to a frame of ``SMALL``."""
+    """Return different values, ten to a frame of `SMALL`."""
     return [b"%06d" % n + b"x" * (size - 6) for n in range(first, last)]
 
 
@@ -61,7 +61,7 @@ def by_partition(records: Iterable[Record]) -> Mapping[TopicPartition, list[tupl
 
 
 def damage_frame(path: Path, number: int) -> None:
-    """Flip a bit in the ``number``-th frame (from 0) of a file."""
+    """Flip a bit in the `number`-th frame (from 0) of a file."""
     import pyarrow as pa
 
     data, position = bytearray(path.read_bytes()), 0

@@ -20,9 +20,9 @@ def _etag(data: bytes) -> str:
 
 
 class CountedStorage(LocalStorage):
-    """A root whose requests are counted by verb; ``exact``: as GCS, identities need no time.
+    """A root whose requests are counted by verb; `exact`: as GCS, identities need no time.
 
-    ``server`` is storage's clock, whose times are cut to seconds; ``clock`` the process's.
+    `server` is storage's clock, whose times are cut to seconds; `clock` the process's.
     """
 
     can_append = False  # type: ignore[assignment]

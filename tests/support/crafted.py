@@ -64,7 +64,7 @@ def leaves(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 @dataclass(frozen=True)
 class Crafted:
-    """A JSON value with one change: the member at ``place`` is ``missing``, or it is ``value``."""
+    """A JSON value with one change: the member at `place` is `missing`, or it is `value`."""
 
     body: Any
     place: tuple[Any, ...]
@@ -86,7 +86,7 @@ class Crafted:
 def crafted(body: Any, every: int = 1) -> Iterator[Crafted]:
     """Yield a value without each of its members in turn, with an absurd one there, and with an item more.
 
-    ``every``: one of so many of these, but each member that has a name is left out once.
+    `every`: one of so many of these, but each member that has a name is left out once.
     """
     number = count()
     return (each for each in _every(body) if each.left_out or next(number) % every == 0)

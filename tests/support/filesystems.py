@@ -97,7 +97,7 @@ class Deaf(Shelf):
 
 
 class Half(Shelf):
-    """Creates exclusively, as ``open("xb")`` does, and fills then."""
+    """Creates exclusively, as `open("xb")` does, and fills then."""
 
     protocol = "shelf-half"
 
@@ -155,7 +155,7 @@ class Modeless(Shelf):
 
 
 class Failing(Shelf):
-    """Raises what ``errors`` hold, one for a call, before (or, of a put, after) it was done."""
+    """Raises what `errors` hold, one for a call, before (or, of a put, after) it was done."""
 
     protocol = "shelf-failing"
     errors: ClassVar[list[Exception]] = []

@@ -38,7 +38,7 @@ def prefix_places(message: bytes) -> list[int]:
 
 
 def forged(message: bytes, at: int, value: int) -> bytes:
-    """Return a message with another number at ``at``."""
+    """Return a message with another number at `at`."""
     return message[:at] + struct.pack("<q", value) + message[at + 8 :]
 
 

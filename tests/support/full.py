@@ -12,7 +12,7 @@ from tests.support.world import World
 
 
 class SmallDisk(LocalStorage):
-    """A root on a disk with ``free`` bytes left; what did not become a file gives its bytes back."""
+    """A root on a disk with `free` bytes left; what did not become a file gives its bytes back."""
 
     def __init__(self, world: World, free: int) -> None:
         super().__init__(world.path, clock=world.clock)

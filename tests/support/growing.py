@@ -8,7 +8,7 @@ from tests.support.replicas import CONFIG, Replicated
 
 
 class Grown(Replicated):
-    """Roots ``b`` and ``c`` that join ``a``, which stood alone and decides."""
+    """Roots `b` and `c` that join `a`, which stood alone and decides."""
 
     def order(self, root: str = "a", name: str = "t"):  # type: ignore[no-untyped-def]
         """Return what another process decides with."""

@@ -20,7 +20,7 @@ _COMMITS = 2
 
 
 class Hdfs(ObjectContract):
-    """The contract, looked at by plain requests; to give: the fixture ``opener``."""
+    """The contract, looked at by plain requests; to give: the fixture `opener`."""
 
     has_directories = True
 

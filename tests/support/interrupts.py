@@ -13,10 +13,10 @@ _STRIDE = 13
 
 
 def interrupted(act: Callable[[], Any], at: int, part: str) -> Any:
-    """Call ``act``, with a KeyboardInterrupt before the line ``at`` of a part of the package; True if it ended before.
+    """Call `act`, with a KeyboardInterrupt before the line `at` of a part of the package; True if it ended before.
 
-    Not where a ``with`` ends: there the interpreter looks for signals behind the call that lets go only. Nor at a
-    ``try:``, where it does not look for any, and which the table of a ``with`` around it leaves out.
+    Not where a `with` ends: there the interpreter looks for signals behind the call that lets go only. Nor at a
+    `try:`, where it does not look for any, and which the table of a `with` around it leaves out.
     """
     left = at
 

@@ -2,7 +2,7 @@
 
     python -m tests.support.lifeline <parent's process id> <command> [argument …]
 
-The kernel remembers the wish across ``exec``, so the command itself needs to know nothing of it. Linux only; elsewhere
+The kernel remembers the wish across `exec`, so the command itself needs to know nothing of it. Linux only; elsewhere
 the command just runs.
 """
 

@@ -1,6 +1,6 @@
 """A compacted topic of many long keys, several versions each: write, compact or check it as a process of its own.
 
-``python -m tests.support.manykeys write|compact|check ROOT KEYS BUFFER_MB``. ``compact`` prints its peak memory (VmHWM, MB).
+`python -m tests.support.manykeys write|compact|check ROOT KEYS BUFFER_MB`. `compact` prints its peak memory (VmHWM, MB).
 """
 
 from __future__ import annotations

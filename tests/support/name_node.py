@@ -1,6 +1,6 @@
 """HDFS in memory, as far as its HTTP interface goes: a name node and a data node in one server on loopback.
 
-Its answers are those of Hadoop 3.5.0 to the same requests; ``make test-hdfs`` runs the same tests on Hadoop's own servers.
+Its answers are those of Hadoop 3.5.0 to the same requests; `make test-hdfs` runs the same tests on Hadoop's own servers.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class _File:
 
 
 class NameNode:
-    """``faults`` get (operation, path, "before" or "after") of each request, and may raise ``ConnectionError``: no answer.
+    """`faults` get (operation, path, "before" or "after") of each request, and may raise `ConnectionError`: no answer.
 
-    ``knows_options``: whether a rename heeds its options (HttpFS does not). ``shows_numbers``: whether ``fileId`` is shown.
+    `knows_options`: whether a rename heeds its options (HttpFS does not). `shows_numbers`: whether `fileId` is shown.
     """
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from tests.support.records import append, batch_of
 
 
 class Objects(ObjectContract):
-    """Raw access by the library's own client; to give: ``raw_store``, and the fixture ``opener``."""
+    """Raw access by the library's own client; to give: `raw_store`, and the fixture `opener`."""
 
     def raw_store(self, storage: Storage) -> Any:
         """Return a client of the root."""

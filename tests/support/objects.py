@@ -30,7 +30,7 @@ class ObjectWorld(World):
     """A root on such a mount."""
 
     def storage(self, hook: Hook | None = None) -> LocalStorage | FaultyStorage:
-        """Return a door to the root, told to ``hook``."""
+        """Return a door to the root, told to `hook`."""
         local = UnknownMount(self.path, clock=self.clock)
         return local if hook is None else FaultyStorage(local, hook)  # type: ignore[abstract]
 

@@ -30,7 +30,7 @@ def run_alone(module: str, *arguments: object) -> str:
 
 
 def peak_of(module: str, task: str, *arguments: object) -> tuple[float, object]:
-    """Run ``module.task(*arguments)`` in a new process; return (by how many MiB its memory grew, what it returned).
+    """Run `module.task(*arguments)` in a new process; return (by how many MiB its memory grew, what it returned).
 
     That is resident memory at its peak, less that of the process when it has imported the module.
     """

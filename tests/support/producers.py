@@ -48,7 +48,7 @@ def wait_until(true: Callable[[], bool]) -> None:
 def lost_reply(then: Any = None) -> Hook:
     """Return a hook under which the first put of an entry lands, and whoever put it can't tell.
 
-    ``then`` happens before it tries again.
+    `then` happens before it tries again.
     """
     landed: list[bool] = []
 
@@ -66,7 +66,7 @@ def lost_reply(then: Any = None) -> Hook:
 
 
 class Gate:
-    """A hook that holds the first put of an entry until ``release``; ``reached`` tells that it is there."""
+    """A hook that holds the first put of an entry until `release`; `reached` tells that it is there."""
 
     def __init__(self, part: str = "/journal/") -> None:
         self.reached, self._go, self._part = Event(), Event(), part

@@ -9,7 +9,7 @@ from pyspark_commitlog.storage.local import LocalStorage
 
 
 class MappingStorage(LocalStorage):
-    """A root that writes down every ``map``: (file name, position)."""
+    """A root that writes down every `map`: (file name, position)."""
 
     def __init__(self, root: Path, **options: Any) -> None:
         super().__init__(root, **options)

@@ -19,7 +19,7 @@ from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
 
 @dataclass(frozen=True)
 class Record:
-    """One record as a reader sees it; ``timestamp`` in microseconds."""
+    """One record as a reader sees it; `timestamp` in microseconds."""
 
     partition: int
     offset: int
@@ -30,7 +30,7 @@ class Record:
 
 
 def batch_of(values: Sequence[bytes | None], **columns: Sequence[Any]) -> pa.RecordBatch:
-    """Return a batch with ``value`` and any of key, timestamp (µs), partition, headers, topic."""
+    """Return a batch with `value` and any of key, timestamp (µs), partition, headers, topic."""
     types = {
         "key": pa.binary(), "timestamp": TIMESTAMP, "partition": pa.int32(), "headers": HEADERS, "topic": pa.string(),
     }  # fmt: skip
@@ -47,7 +47,7 @@ def stage(
     durable: bool = True,
     everywhere: bool = False,
 ) -> Staged:
-    """Stage batches as one write task does that has records; ``everywhere``: at all replicas that are in sync."""
+    """Stage batches as one write task does that has records; `everywhere`: at all replicas that are in sync."""
     stored, state = topic.newest()
     config = topic.config(state)
     choose = Partitioner(state.partitions, partitioner, config.number("batch.size"), first=task)

@@ -17,7 +17,7 @@ _LOOKS = ("listdir", "scandir", "stat", "lstat")
 
 
 def refuse(root: str, code: int, *, reads: bool = False) -> None:
-    """Have the system refuse this process to change what lies below a directory, or with ``reads`` to see it.
+    """Have the system refuse this process to change what lies below a directory, or with `reads` to see it.
 
     As a mount does: a name that is there, or not there, is told as that first.
     """

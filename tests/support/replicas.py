@@ -63,10 +63,10 @@ class BoundedClock(ManualClock):
 
 @dataclass
 class Replicated:
-    """Roots ``a``, ``b``, … with data, and ``m`` that decides. ``log`` and ``topic`` stand for one process each.
+    """Roots `a`, `b`, … with data, and `m` that decides. `log` and `topic` stand for one process each.
 
-    ``hooks`` has what is called for each operation at a root, by its name (``testing.faults``). ``unknown`` are roots
-    whose mounts are not known to append. ``metadata`` names those that decide.
+    `hooks` has what is called for each operation at a root, by its name (`testing.faults`). `unknown` are roots
+    whose mounts are not known to append. `metadata` names those that decide.
     """
 
     path: Path
@@ -219,7 +219,7 @@ def cut_off_after_a_piece(roots: Replicated, root: str, monkeypatch: pytest.Monk
 
 
 def faults(roots: Replicated, root: str) -> tuple[str, ...]:
-    """Return what ``verify`` finds damaged at a root."""
+    """Return what `verify` finds damaged at a root."""
     return verify(roots.at(root), silent).faults
 
 
@@ -253,12 +253,12 @@ def elect(roots: Replicated, leader: str) -> None:
 
 
 def group(roots: Replicated, at: str = "a") -> GroupLog:
-    """Return another process' handle on group ``g``."""
+    """Return another process' handle on group `g`."""
     return roots.log(at).root.group("g")
 
 
 def commit_offset(roots: Replicated, offset: int, handle: GroupLog | None = None) -> None:
-    """Commit an offset of ``t-0`` for group ``g``."""
+    """Commit an offset of `t-0` for group `g`."""
     handle = handle or group(roots)
     topic = handle.topic_state("t")
     handle.advance([Position("t", topic.topic_id, 0, offset, topic.lineage)])
@@ -281,7 +281,7 @@ def poll(consumer: Consumer, until: int) -> list[bytes | None]:
 
 
 class _Rooted(FaultyStorage):  # type: ignore[misc]
-    """A root of ``Replicated``; the others are opened under the same clock, with their own hooks."""
+    """A root of `Replicated`; the others are opened under the same clock, with their own hooks."""
 
     def __init__(self, of: Replicated, root: str) -> None:
         def hook(operation: str, path: str, moment: str) -> None:

@@ -38,7 +38,7 @@ class Copy:
             self._snapshot[path.relative_to(root)] = _Snapped(link, path.read_bytes(), times)
 
     def copied(self, between: Callable[[], object] = lambda: None) -> None:
-        """``rm -rf root; cp -a copy root``: new inodes, times of before."""
+        """`rm -rf root; cp -a copy root`: new inodes, times of before."""
         shutil.rmtree(self.root)
         between()
         shutil.copytree(self._copy, self.root)
@@ -49,7 +49,7 @@ class Copy:
         shutil.copytree(self._copy / "topics" / name, self.root / "topics" / name)
 
     def synchronised(self) -> None:
-        """``rsync -a --delete copy/ root``: files that differ in size or time are written aside and renamed."""
+        """`rsync -a --delete copy/ root`: files that differ in size or time are written aside and renamed."""
         for path in _files(self._copy):
             there = self.root / path.relative_to(self._copy)
             if _looks(there) != _looks(path):

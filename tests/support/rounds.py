@@ -84,7 +84,7 @@ def _places(text: str) -> list[TopicPartition]:
 
 
 def stored() -> list[Case]:
-    """Return what is stored of Kafka's answers; ``tests/kafka/make_assignments.py`` writes it."""
+    """Return what is stored of Kafka's answers; `tests/kafka/make_assignments.py` writes it."""
     return [Case.from_json(each) for each in json.loads(STORED.read_text())["cases"]]
 
 
@@ -119,9 +119,9 @@ def _next_generation(name: str, asked: Round) -> Mapping[str, Iterable[TopicPart
 def rounds(
     seed: int, assign: Callable[[Round], Assigned], *, count: int = 5, claims: bool = True
 ) -> Iterator[tuple[Round, Assigned]]:
-    """Yield what is asked, and what ``assign`` answers: what members have in the next round.
+    """Yield what is asked, and what `assign` answers: what members have in the next round.
 
-    Now and then a few members have nearly all, however that came. With ``claims`` some say that they have what is
+    Now and then a few members have nearly all, however that came. With `claims` some say that they have what is
     another's.
     """
     group = _Group(random.Random(seed))
@@ -136,7 +136,7 @@ def rounds(
 
 @dataclass
 class _Group:
-    """A group that changes from round to round; members have no ``owned`` here."""
+    """A group that changes from round to round; members have no `owned` here."""
 
     chance: random.Random
     alike: bool = False

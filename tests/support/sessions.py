@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def session_of(leader: int) -> set[int]:
-    """Return the processes of the session that ``leader`` started (none where there is no /proc)."""
+    """Return the processes of the session that `leader` started (none where there is no /proc)."""
     found = set()
     for pid in (int(path.name) for path in Path("/proc").glob("[0-9]*")):
         with suppress(ProcessLookupError):

@@ -12,7 +12,7 @@ from zlib import crc32
 
 import pytest
 
-#: Gives a test ``every``: the distance of the steps that it plays.
+#: Gives a test `every`: the distance of the steps that it plays.
 every_step = pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.nightly)], ids=["some", "each"])
 
 

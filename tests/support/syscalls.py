@@ -44,7 +44,7 @@ def path_of(argument: object, dir_fd: int | None = None) -> str:
 
 @contextmanager
 def killed_before(number: int) -> Iterator[None]:
-    """Kill this process (SIGKILL) before its ``number``-th changing call; the first is 1."""
+    """Kill this process (SIGKILL) before its `number`-th changing call; the first is 1."""
     calls = count(1)  # threads may call at once
 
     def tell(name: str, path: str) -> None:
@@ -57,9 +57,9 @@ def killed_before(number: int) -> Iterator[None]:
 
 @contextmanager
 def telling(tell: Told, names: tuple[str, ...] = CHANGING) -> Iterator[None]:
-    """Tell of every changing call, before it is made; ``link`` and ``rename`` are told with their target.
+    """Tell of every changing call, before it is made; `link` and `rename` are told with their target.
 
-    Of ``open`` only where it may make a file: to look for one that is not there changes nothing.
+    Of `open` only where it may make a file: to look for one that is not there changes nothing.
     """
 
     def wrap(name: str) -> Callable[..., Any]:

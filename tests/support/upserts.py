@@ -100,7 +100,7 @@ AFTER_SECOND: Rows = {
 
 
 class UpsertStories:
-    """A test class of an example derives from this; its fixture ``scene`` has the table."""
+    """A test class of an example derives from this; its fixture `scene` has the table."""
 
     def test_the_table_has_each_key_s_newest_value_and_none_that_was_deleted(self, scene: Scene) -> None:
         scene.send(*FIRST)

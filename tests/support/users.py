@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-#: ``nobody``, by number: it need not have a name here.
+#: `nobody`, by number: it need not have a name here.
 _NOBODY = 65_534
 _SECONDS = 60
 
@@ -29,7 +29,7 @@ def read_only(directory: Path) -> Iterator[None]:
 
 
 def give(directory: Path) -> None:
-    """Let a directory belong, with all in it, to the user that ``as_another`` is; nothing if the test runs as no root."""
+    """Let a directory belong, with all in it, to the user that `as_another` is; nothing if the test runs as no root."""
     if os.geteuid() == 0:
         for path in (directory, *directory.rglob("*")):
             os.chown(path, _NOBODY, _NOBODY)
@@ -38,7 +38,7 @@ def give(directory: Path) -> None:
 def as_another(act: Callable[[], object]) -> object:
     """Return what a forked child finds that is not root: another user where the test runs as root, else the same.
 
-    ``act`` returns what JSON can say. What it needs must be imported: another user may not read where that lies.
+    `act` returns what JSON can say. What it needs must be imported: another user may not read where that lies.
     """
     reading, writing = os.pipe()
     child = os.fork()

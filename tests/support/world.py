@@ -28,13 +28,13 @@ RETENTION_MS = 3_600_000
 
 @dataclass
 class World:
-    """A root; ``handle`` and ``log`` stand for one process each."""
+    """A root; `handle` and `log` stand for one process each."""
 
     path: Path
     clock: ManualClock = field(default_factory=ManualClock)
 
     def storage(self, hook: Hook | None = None) -> LocalStorage | FaultyStorage:
-        """Return a door to the root, told to ``hook``."""
+        """Return a door to the root, told to `hook`."""
         local = LocalStorage(self.path, clock=self.clock)
         return local if hook is None else FaultyStorage(local, hook)  # type: ignore[abstract]
 
@@ -66,7 +66,7 @@ class World:
         return [record.value for record in read_topic(self.handle(name=name))]
 
     def files(self, part: str = "", *, root: str = "topics") -> list[str]:
-        """Return the paths of all files whose path contains ``part``, temporary ones too."""
+        """Return the paths of all files whose path contains `part`, temporary ones too."""
         found = (str(p.relative_to(self.path)) for p in (self.path / root).rglob("*") if p.is_file())
         return sorted(path for path in found if part in path)
 
@@ -137,5 +137,5 @@ class Recorder:
 
 
 def many(count: int, prefix: bytes = b"v") -> Sequence[bytes]:
-    """Return ``count`` different values."""
+    """Return `count` different values."""
     return [prefix + b"%06d" % n for n in range(count)]

@@ -17,7 +17,7 @@ EAGER = ["range", "roundrobin"]
 
 
 def places(text: str) -> tuple[TopicPartition, ...]:
-    """Return the partitions that a text such as ``a0 b1`` names."""
+    """Return the partitions that a text such as `a0 b1` names."""
     return tuple(TopicPartition(each[0], int(each[1:])) for each in text.split())
 
 
@@ -28,7 +28,7 @@ def told(found: dict[str, list[TopicPartition]]) -> dict[str, str]:
 def assigned(
     name: str, sizes: dict[str, int], topics: dict[str, str], owned: dict[str, str] | None = None
 ) -> dict[str, str]:
-    """Assign; ``topics`` and ``owned`` by member, a static one is ``instance/id``."""
+    """Assign; `topics` and `owned` by member, a static one is `instance/id`."""
     subscribers = {}
     for member, wanted in topics.items():
         instance, _, unique = member.rpartition("/")

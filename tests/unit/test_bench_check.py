@@ -1,4 +1,4 @@
-"""``make bench-check`` names the ratios that fell below those that are kept, and judges nothing else."""
+"""`make bench-check` names the ratios that fell below those that are kept, and judges nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def results(path: Path, *rows: tuple[str, str, float], records: int = 100, **more: object) -> Path:
-    """Write a file as ``make bench`` does: the machine, then (work, unit, ratio to a peer) of each row."""
+    """Write a file as `make bench` does: the machine, then (work, unit, ratio to a peer) of each row."""
     lines: list[dict[str, object]] = [{"cores": 2, "records": records}]
     lines += [{"work": work, "peer": "Parquet", "unit": unit, "ratio": ratio, **more} for work, unit, ratio in rows]
     lines.append({"work": "alone", "peer": "", "unit": "ms", "ratio": None})

@@ -97,7 +97,7 @@ def test_what_hangs_takes_a_few_threads_of_its_own(hang: threading.Event) -> Non
 
 
 def held(calls: Calls, hang: threading.Event, seconds: float, count: int = MOST_CALLS) -> list[threading.Thread]:
-    """Have so many calls made that return with ``hang``, or are given up when their time is over."""
+    """Have so many calls made that return with `hang`, or are given up when their time is over."""
 
     def ask() -> None:
         with contextlib.suppress(ReplicaNotAvailableError):

@@ -21,7 +21,7 @@ _ALL = 2**64 - 1
 
 @dataclass(frozen=True)
 class One:
-    """A record; ``at`` in microseconds, None where no timestamp was given."""
+    """A record; `at` in microseconds, None where no timestamp was given."""
 
     key: bytes | None
     value: bytes | None

@@ -1,4 +1,4 @@
-"""What ``commitlog cat`` and ``produce`` decide: where to start, what bytes to write, what a line is."""
+"""What `commitlog cat` and `produce` decide: where to start, what bytes to write, what a line is."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ DAY_MS = 86_400_000
 
 
 def segment(base: int, end: int, length: int = 100, at: int = 0) -> Sealed:
-    """Return a sealed segment whose latest record is of ``at``."""
+    """Return a sealed segment whose latest record is of `at`."""
     return Sealed(base, end, 0, length, 0, 0, 0, at)
 
 

@@ -1,4 +1,4 @@
-"""``configure_spark``: all that is safe, nothing that the user set."""
+"""`configure_spark`: all that is safe, nothing that the user set."""
 
 from __future__ import annotations
 

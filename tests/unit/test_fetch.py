@@ -1,4 +1,4 @@
-"""``Topic.read``: the records that a (topic, partition, offset) names, and no more work than they take."""
+"""`Topic.read`: the records that a (topic, partition, offset) names, and no more work than they take."""
 
 from __future__ import annotations
 

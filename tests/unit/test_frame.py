@@ -29,7 +29,7 @@ def parse(data: bytes, position: int = 0) -> Frame:
 
 
 def with_record(record: bytes, length: int | None = None) -> bytes:
-    """Return a frame around a record of one's own, with a CRC that holds; ``length``: what it says of the record's."""
+    """Return a frame around a record of one's own, with a CRC that holds; `length`: what it says of the record's."""
     told = varint.encode(len(record) if length is None else length)
     covered = struct.pack(">hiqqqhii", 0, 2, 1000, 1234, -1, -1, -1, 1) + told + record
     head = struct.pack(">qii", 0, len(covered) + 9, 0) + b"\x02"

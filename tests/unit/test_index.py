@@ -178,7 +178,7 @@ def test_jitter_is_taken_off_segment_ms() -> None:
 
 
 def test_without_a_timestamp_the_clock_tells_how_long_a_segment_has_waited() -> None:
-    """``timeWaitedForRoll``: what comes in may have a timestamp, or none; only the first frame's counts."""
+    """`timeWaitedForRoll`: what comes in may have a timestamp, or none; only the first frame's counts."""
     begun = index.rolling_from(append(IndexState(10), 14, -1, 60).state, 7000)
     for timestamp in (-1, 0, 10**12):
         assert not rolls(begun, timestamp=timestamp, now=7500)

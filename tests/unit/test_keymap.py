@@ -139,7 +139,7 @@ def test_a_hot_key_does_not_fill_the_memory() -> None:
 
 
 def test_memory_with_short_keys() -> None:
-    """A round has an offset for every 8 bytes of the buffer (``plan_compaction``)."""
+    """A round has an offset for every 8 bytes of the buffer (`plan_compaction`)."""
     buffer_bytes, rows = 2**20, 8192
     frames = buffer_bytes // 8 // rows // 2
     keys = [pa.array([b"%06d" % (n * rows + i) for i in range(rows)], pa.binary()) for n in range(frames)]

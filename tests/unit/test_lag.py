@@ -11,7 +11,7 @@ from pyspark_commitlog.spark.session.lag import PartitionLag, QueryLag, lag_of, 
 
 
 def source(end: dict[str, int], latest: dict[str, int] | None, **more: Any) -> dict[str, Any]:
-    """Return a source of topic ``t`` as Spark reports it."""
+    """Return a source of topic `t` as Spark reports it."""
 
     def told(offsets: dict[str, int]) -> str:
         return json.dumps({"t": offsets, "__topic_ids": {"t": "id"}})

@@ -1,4 +1,4 @@
-"""Wall time of ``timestamp_ntz`` as instants: what a change of the clocks has twice or never is as in Java."""
+"""Wall time of `timestamp_ntz` as instants: what a change of the clocks has twice or never is as in Java."""
 
 from __future__ import annotations
 

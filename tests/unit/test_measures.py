@@ -1,4 +1,4 @@
-"""What ``scripts/measure_code.py`` says of a small package, and what it writes into the document."""
+"""What `scripts/measure_code.py` says of a small package, and what it writes into the document."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def measure() -> ModuleType:
 
 
 def source_tree(path: Path, **files: str) -> Path:
-    """Write files of a package, ``log__read`` for ``log/read.py``, and a README."""
+    """Write files of a package, `log__read` for `log/read.py`, and a README."""
     for name, text in files.items():
         file = path / "pyspark_commitlog" / (name.strip("_").replace("__", "/") + ".py")
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -43,7 +43,7 @@ SPARK_SCHEMA = pa.schema(
 
 
 def python_work(act: Callable[[], object]) -> Counter[tuple[str, str, int]]:
-    """Return how often each line was run, and each function called from where, while ``act`` ran."""
+    """Return how often each line was run, and each function called from where, while `act` ran."""
     work: Counter[tuple[str, str, int]] = Counter()
 
     def trace(frame: FrameType, event: str, _: object) -> object:
@@ -195,7 +195,7 @@ ALLOWED = {
 
 
 def uses(source: str) -> Iterator[tuple[str, str]]:
-    """Yield (function, name) of every attribute in ``PER_ROW`` in a module's source."""
+    """Yield (function, name) of every attribute in `PER_ROW` in a module's source."""
     for function in ast.walk(ast.parse(source)):
         if isinstance(function, ast.FunctionDef):
             for node in ast.walk(function):

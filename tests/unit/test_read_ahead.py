@@ -66,7 +66,7 @@ def reading(storage: RemoteStorage, *ranges: FileRange, careful: bool = False) -
 
 
 def all_of(ahead: ReadAhead, path: str, start: int, end: int, step: int) -> bytes:
-    """Return bytes as one who walks frames of ``step`` bytes reads them."""
+    """Return bytes as one who walks frames of `step` bytes reads them."""
     got = b""
     while start < end:
         needed = min(step, end - start)

@@ -121,7 +121,7 @@ def test_a_header_without_a_key_is_refused(pair: dict[str, Any] | None) -> None:
 
 
 def test_a_header_whose_key_no_reader_could_decode_is_refused() -> None:
-    """Spark takes any bytes for a string: ``cast(X'FF' as string)``."""
+    """Spark takes any bytes for a string: `cast(X'FF' as string)`."""
     key = pa.array([b"\xff"], pa.binary()).view(pa.string())
     pairs = pa.StructArray.from_arrays([key, pa.array([b"1"])], names=["key", "value"])
     with pytest.raises(InvalidRecordError, match="no UTF-8"):

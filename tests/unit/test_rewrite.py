@@ -36,7 +36,7 @@ def directory(tmp_path: Path, request: pytest.FixtureRequest) -> SegmentDir:
 
 
 def frame(base: int, end: int, offsets: Sequence[int]) -> bytes:
-    """Return a frame from ``base`` to ``end`` with records at some offsets."""
+    """Return a frame from `base` to `end` with records at some offsets."""
     if not offsets:
         return empty_frame(ID, 0, "none", base, end - base, 0)
     values = [b"%d" % offset for offset in offsets]

@@ -19,7 +19,7 @@ def make_executable(path: Path, script: str) -> None:
 
 
 def make_java(home: Path, version: str) -> Path:
-    """A Java home whose ``java -version`` answers as real ones do: on stderr, after other remarks."""
+    """A Java home whose `java -version` answers as real ones do: on stderr, after other remarks."""
     make_executable(
         home / "bin/java",
         f"""echo 'Picked up JAVA_TOOL_OPTIONS: -Dversion=17' >&2
@@ -148,7 +148,7 @@ def test_apt_runs_through_passwordless_sudo(machine: Machine) -> None:
 
 
 def install_with_apt(machine: Machine, offered: str) -> None:
-    """Put an apt on PATH that serves root only, offers one Java, and knows of it after ``update``."""
+    """Put an apt on PATH that serves root only, offers one Java, and knows of it after `update`."""
     package = f"openjdk-{offered}-jre-headless"
     java = make_java(machine.jvm_dir.parent / "package", f"{offered}.0.1") / "bin/java"
     lists, installed = machine.bin / "package-lists", machine.jvm_dir / "installed/bin"

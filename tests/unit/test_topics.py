@@ -1,4 +1,4 @@
-"""``CommitLog``: what a user does to topics, and what is refused with nothing half-applied."""
+"""`CommitLog`: what a user does to topics, and what is refused with nothing half-applied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Varints as Kafka writes them; the vectors are those of its ``ByteUtilsTest``."""
+"""Varints as Kafka writes them; the vectors are those of its `ByteUtilsTest`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which fragments of a partition an operator's ``void`` gives up, decided without any storage."""
+"""Which fragments of a partition an operator's `void` gives up, decided without any storage."""
 
 from __future__ import annotations
 

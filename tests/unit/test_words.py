@@ -1,4 +1,4 @@
-"""``make check`` refuses the words that CONTRIBUTING.md has plainer ones for: red on what README once said, green on all now."""
+"""`make check` refuses the words that CONTRIBUTING.md has plainer ones for: red on what README once said, green on all now."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_memory_that_batches_gave_back_is_kept() -> None:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc's allocator")
 def test_threads_reserve_no_address_space_that_is_limited() -> None:
-    """``spark.executor.pyspark.memory`` limits it."""
+    """`spark.executor.pyspark.memory` limits it."""
     (taken,) = told(_THREADS, "in Spark")
     assert int(taken) < _ARENA_BYTES
 

@@ -1,4 +1,4 @@
-"""Postgres and Delta have requirements of their own: these tests run by ``make test-upserts`` only."""
+"""Postgres and Delta have requirements of their own: these tests run by `make test-upserts` only."""
 
 from __future__ import annotations
 

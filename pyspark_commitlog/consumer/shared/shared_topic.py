@@ -36,7 +36,7 @@ ENTRY_BYTES = 4608
 #: Interval of full looks at an idle topic: its entry may be gone (the anchor rule).
 RECHECK_SECONDS = 1.0
 #: The same for paced looks; and the longest interval between two looks that miss nothing: storage without append keeps
-#: entries for at least 10 s (``file.delete.delay.ms``).
+#: entries for at least 10 s (`file.delete.delay.ms`).
 PACED_RECHECK_SECONDS, _SLOW_SECONDS = 60.0, 5.0
 #: Seconds that another root may take to learn an entry seen at a failed one.
 _MOVE_SECONDS = 5.0
@@ -54,14 +54,14 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Up to a frame of rows; None if none precede ``next_offset``."""
+    """Up to a frame of rows; None if none precede `next_offset`."""
 
     rows: Rows | None
     next_offset: int
 
 
 class FrameKey(NamedTuple):
-    """Cache key of rows; ``start`` may be in the gap before."""
+    """Cache key of rows; `start` may be in the gap before."""
 
     topic_id: str
     history: int
@@ -107,7 +107,7 @@ class SharedEntries(Entries):
         self._lock = Lock()
 
     def read(self, sequence: int, entry: Entry | None) -> Pending:
-        """Return an entry, from ``entry`` if given; raises as ``Journal.read``."""
+        """Return an entry, from `entry` if given; raises as `Journal.read`."""
         with self._lock:
             pending = self._pending.get(sequence)
             if pending is None:
@@ -130,7 +130,7 @@ class SharedEntries(Entries):
             return {**found, **missing}
 
     def inline(self, entry: Entry) -> bytes:
-        """Return an entry's inline bytes, cached; raises as ``Journal.inline``."""
+        """Return an entry's inline bytes, cached; raises as `Journal.inline`."""
         with self._lock:
             inline = self._inline.get(entry.write_id)
             if inline is None:
@@ -166,10 +166,10 @@ class SharedPartition:
         return self._id, self._history
 
     def fetch(self, view: View, start: int) -> Fetched:
-        """Return the next rows from ``start``, which is within the log.
+        """Return the next rows from `start`, which is within the log.
 
         Raises:
-            OffsetOutOfRangeError: retention overtook ``start``.
+            OffsetOutOfRangeError: retention overtook `start`.
             CorruptionError: the frame there is damaged.
             TopicChangedError: this incarnation is over.
         """
@@ -204,7 +204,7 @@ class SharedPartition:
 class SharedTopic:
     """Shared view and partitions of a topic.
 
-    ``version`` is the write id of the newest entry seen; empty before.
+    `version` is the write id of the newest entry seen; empty before.
     """
 
     def __init__(self, storage: Storage, name: str) -> None:
@@ -241,7 +241,7 @@ class SharedTopic:
         Args:
             certain: whether to conclude from the view that there is no more. False is for a caller that will look
                 again: at most one request if nothing changed, none before a paced look is due, and possibly no news for
-                ``RECHECK_SECONDS``, if the next entry is collected already (the anchor rule).
+                `RECHECK_SECONDS`, if the next entry is collected already (the anchor rule).
 
         Raises:
             UnknownTopicError: the topic does not exist.
@@ -286,7 +286,7 @@ class SharedTopic:
             self._checked = -math.inf
 
     def follow(self, events: Events) -> int | None:
-        """Report new entries to ``events``; see ``Storage.follow``."""
+        """Report new entries to `events`; see `Storage.follow`."""
         return self.storage.follow(events, journal(self.name))
 
     def _is_followed(self) -> bool:

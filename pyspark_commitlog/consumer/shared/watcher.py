@@ -1,7 +1,7 @@
 """Watcher thread that wakes a process' waiting consumers.
 
-Local disks report entries (``storage.events``), beyond the user's limit of watches the thread polls, elsewhere looks
-are paced requests (``storage.pace``). While one hangs, consumers of other roots look themselves. Costs:
+Local disks report entries (`storage.events`), beyond the user's limit of watches the thread polls, elsewhere looks
+are paced requests (`storage.pace`). While one hangs, consumers of other roots look themselves. Costs:
 docs/explanation/design/waking.md.
 """
 
@@ -33,9 +33,9 @@ HELD_UP_SECONDS = 1.0
 
 @dataclass(eq=False, slots=True)
 class Waiter:
-    """Waiting consumer; ``wake`` is called once, in another thread.
+    """Waiting consumer; `wake` is called once, in another thread.
 
-    ``seen``: versions that it knows.
+    `seen`: versions that it knows.
     """
 
     wake: Callable[[], None]
@@ -71,7 +71,7 @@ class Watcher:
         return monotonic() - since > HELD_UP_SECONDS and all(topic.storage.url != url for topic in topics)
 
     def add(self, waiter: Waiter) -> None:
-        """Wake ``waiter`` when a topic differs from its seen version."""
+        """Wake `waiter` when a topic differs from its seen version."""
         with self._lock:
             new = [topic for topic in waiter.seen if topic not in self._waiting and topic not in self._followed]
             for topic in waiter.seen:
@@ -237,7 +237,7 @@ class SharedRoot:
         return cls(storage, (storage.url, repr(sorted((storage_options or {}).items()))))
 
     def topic(self, name: str, storage: Storage | None = None) -> SharedTopic:
-        """Return a topic, existing or not, read at ``storage`` if given."""
+        """Return a topic, existing or not, read at `storage` if given."""
         process = _process
         with process.lock:
             topic = process.topics.get((self._key, name))
@@ -246,7 +246,7 @@ class SharedRoot:
             return topic
 
     def wait(self, seen: Mapping[SharedTopic, str], seconds: float) -> None:
-        """Wait up to ``seconds`` for a change, or until the watcher hangs."""
+        """Wait up to `seconds` for a change, or until the watcher hangs."""
         event = Event()
         waiter = Waiter(event.set, seen)
         watcher = _process.watcher
@@ -260,7 +260,7 @@ class SharedRoot:
             watcher.remove(waiter)
 
     async def await_news(self, seen: Mapping[SharedTopic, str], seconds: float) -> None:
-        """Wait as ``wait``, without blocking the event loop."""
+        """Wait as `wait`, without blocking the event loop."""
         loop, news, watcher = asyncio.get_running_loop(), asyncio.Event(), _process.watcher
 
         def wake() -> None:
@@ -276,7 +276,7 @@ class SharedRoot:
             forget()
 
     def watch(self, seen: Mapping[SharedTopic, str], wake: Callable[[], None]) -> Callable[[], None]:
-        """Call ``wake`` in another thread on changes; return the unsubscriber."""
+        """Call `wake` in another thread on changes; return the unsubscriber."""
         waiter = Waiter(wake, seen)
         watcher = _process.watcher
         watcher.add(waiter)

@@ -13,10 +13,10 @@ Places = frozenset[TopicPartition]
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A member's partitions and their changes (Kafka: ``ConsumerRebalanceListener``).
+    """A member's partitions and their changes (Kafka: `ConsumerRebalanceListener`).
 
-    ``revoked`` can be committed until the next ``poll``, unless ``lost``. A recreated topic is in ``revoked`` and
-    ``assigned``.
+    `revoked` can be committed until the next `poll`, unless `lost`. A recreated topic is in `revoked` and
+    `assigned`.
     """
 
     generation: int
@@ -32,7 +32,7 @@ class Membership(Protocol):
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """Partitions that ``poll`` has assigned."""
+        """Partitions that `poll` has assigned."""
 
     def poll(self) -> Assignment | None:
         """Return the assignment if it changed; cheap, for every consumer poll."""

@@ -1,7 +1,7 @@
 """Kafka's assignors as pure functions, with the same results.
 
-``range`` and ``roundrobin`` take members with a ``group_instance_id`` first, by it, then the others by id (Kafka:
-``AbstractPartitionAssignor.MemberInfo``); ``sticky`` goes by id alone, even if Kafka's result depends on a hash map's
+`range` and `roundrobin` take members with a `group_instance_id` first, by it, then the others by id (Kafka:
+`AbstractPartitionAssignor.MemberInfo`); `sticky` goes by id alone, even if Kafka's result depends on a hash map's
 order.
 """
 
@@ -30,7 +30,7 @@ class Subscriber:
 
 @dataclass(frozen=True, slots=True)
 class Assignor:
-    """A ``partition.assignment.strategy``; cooperative ones revoke only moved partitions."""
+    """A `partition.assignment.strategy`; cooperative ones revoke only moved partitions."""
 
     name: str
     assign: Callable[[Mapping[str, int], Mapping[str, Subscriber]], Assigned]
@@ -47,9 +47,9 @@ def _sorted(subscribers: Mapping[str, Subscriber]) -> list[str]:
 
 
 def range_assign(partitions: Mapping[str, int], subscribers: Mapping[str, Subscriber]) -> Assigned:
-    """Assign each topic in blocks, larger ones first (Kafka: ``RangeAssignor``).
+    """Assign each topic in blocks, larger ones first (Kafka: `RangeAssignor`).
 
-    ``partitions`` are counts by topic.
+    `partitions` are counts by topic.
     """
     order, assigned = _sorted(subscribers), Assigned({member: [] for member in subscribers})
     for topic in sorted(partitions):
@@ -66,7 +66,7 @@ def range_assign(partitions: Mapping[str, int], subscribers: Mapping[str, Subscr
 
 
 def round_robin_assign(partitions: Mapping[str, int], subscribers: Mapping[str, Subscriber]) -> Assigned:
-    """Assign all partitions in turn to subscribers (Kafka: ``RoundRobinAssignor``)."""
+    """Assign all partitions in turn to subscribers (Kafka: `RoundRobinAssignor`)."""
     assigned = Assigned({member: [] for member in subscribers})
     wanted = {topic for subscriber in subscribers.values() for topic in subscriber.topics}
     turns = cycle(_sorted(subscribers))
@@ -78,7 +78,7 @@ def round_robin_assign(partitions: Mapping[str, int], subscribers: Mapping[str, 
 
 
 def sticky_assign(partitions: Mapping[str, int], subscribers: Mapping[str, Subscriber]) -> Assigned:
-    """Balance, then keep assignments (Kafka: ``AbstractStickyAssignor``)."""
+    """Balance, then keep assignments (Kafka: `AbstractStickyAssignor`)."""
     topics = {member: subscribers[member].topics for member in sorted(subscribers)}
     owned = {member: list(subscribers[member].owned) for member in topics}
     return sticky(partitions, topics, owned)
@@ -110,7 +110,7 @@ def check_assignors(names: Sequence[str]) -> tuple[str, ...]:
 def chosen(wishes: Sequence[Sequence[str]]) -> str | None:
     """Return the members' vote among common assignors, or None.
 
-    Each votes for its first common one; the first member breaks ties (Kafka: ``GroupMetadata.selectProtocol`` leaves
+    Each votes for its first common one; the first member breaks ties (Kafka: `GroupMetadata.selectProtocol` leaves
     them open).
     """
     common = set.intersection(*(set(wish) for wish in wishes)) if wishes else set()

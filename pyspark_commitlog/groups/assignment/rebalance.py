@@ -1,6 +1,6 @@
 """State machine of a group's members, without a coordinator. Pure.
 
-See docs/explanation/design/group-membership.md; ``tests/model`` explores it.
+See docs/explanation/design/group-membership.md; `tests/model` explores it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ MAX_MEMBERS = 10_000
 class Observation:
     """Changes of members that a process observed since the newest entry.
 
-    ``gone`` has admission numbers of silent or leaving members, ``given_up`` generations that files have reached,
-    ``changed`` new profiles.
+    `gone` has admission numbers of silent or leaving members, `given_up` generations that files have reached,
+    `changed` new profiles.
     """
 
     joining: Mapping[str, Profile] = field(default_factory=dict)
@@ -32,14 +32,14 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Replacement of the rows; ``topics`` start a new generation."""
+    """Replacement of the rows; `topics` start a new generation."""
 
     rows: Mapping[str, Member]
     topics: Mapping[str, TopicIncarnation] | None = None
 
 
 def is_due(before: Members, observation: Observation, topics: Mapping[str, TopicIncarnation]) -> bool:
-    """Return whether ``rebalanced`` would change anything."""
+    """Return whether `rebalanced` would change anything."""
     return _step(before, observation, topics) is not None
 
 
@@ -47,7 +47,7 @@ def rebalanced(before: Members, observation: Observation, topics: Mapping[str, T
     """Return the members after an observation; the same object without changes.
 
     While partitions are being given up, only departures and returning static members count (Kafka:
-    ``PREPARING_REBALANCE``).
+    `PREPARING_REBALANCE`).
     """
     step = _step(before, observation, topics)
     if step is None:
@@ -90,7 +90,7 @@ def _take_over(
 ) -> bool:
     """Move rows of returning static members to new ids; return success.
 
-    A restarted process reads nothing: its ``revoking`` is given up (KIP-345).
+    A restarted process reads nothing: its `revoking` is given up (KIP-345).
     """
     before = set(rows)
     for member_id in sorted(joining.keys() - rows.keys()):
@@ -113,7 +113,7 @@ def _admitted(rows: Mapping[str, Member], joining: Mapping[str, Profile], number
     for member_id in sorted(joining.keys() - rows.keys()):
         profile = joining[member_id]
         if Members(rows={**rows, **admitted}).instance(profile.instance_id) is not None:
-            continue  # two joined at once: the other one takes the row over next (``_take_over``)
+            continue  # two joined at once: the other one takes the row over next (`_take_over`)
         if chosen([*wishes, profile.assignors]) is not None and len(wishes) < MAX_MEMBERS:
             wishes.append(profile.assignors)
             admitted[member_id] = Member(profile, next(numbers))
@@ -122,7 +122,7 @@ def _admitted(rows: Mapping[str, Member], joining: Mapping[str, Profile], number
 
 @dataclass(frozen=True, slots=True)
 class _Handover:
-    """Partitions to give up first (``leaving``), and final ones (``target``)."""
+    """Partitions to give up first (`leaving`), and final ones (`target`)."""
 
     leaving: Mapping[str, Places]
     target: Mapping[str, Places]

@@ -1,4 +1,4 @@
-"""Sticky assignment: balanced, with fewest moves (Kafka: ``AbstractStickyAssignor``). Pure.
+"""Sticky assignment: balanced, with fewest moves (Kafka: `AbstractStickyAssignor`). Pure.
 
 The result is Kafka's, without racks and older generations. If Kafka's depends on a hash map's order, it is that for
 this order:
@@ -27,7 +27,7 @@ def sticky(
 ) -> _Assigned:
     """Return member -> partitions.
 
-    ``topics`` has wanted topics, existing or not, by sorted members. Conflicting claims in ``owned`` are ignored.
+    `topics` has wanted topics, existing or not, by sorted members. Conflicting claims in `owned` are ignored.
     """
     wanted = set().union(*topics.values())
     there = {topic: count for topic, count in partitions.items() if topic in wanted and count > 0}
@@ -46,7 +46,7 @@ def _places(partitions: Mapping[str, int], topics: Iterable[str]) -> list[TopicP
 
 
 def _equal(places: list[TopicPartition], owned: _Assigned) -> _Assigned:
-    """Assign equal subscriptions (Kafka: ``ConstrainedAssignmentBuilder``).
+    """Assign equal subscriptions (Kafka: `ConstrainedAssignmentBuilder`).
 
     Members keep up to the quota, low numbers first, the first ones one more. Those below are filled in turns; then some
     get one more.
@@ -79,7 +79,7 @@ def _equal(places: list[TopicPartition], owned: _Assigned) -> _Assigned:
 
 
 def _general(partitions: Mapping[str, int], topics: Mapping[str, Set[str]], owned: _Assigned) -> _Assigned:
-    """Assign different subscriptions (Kafka: ``GeneralAssignmentBuilder``).
+    """Assign different subscriptions (Kafka: `GeneralAssignmentBuilder`).
 
     If every member kept all of its own, newly assigned partitions move first.
     """
@@ -134,9 +134,9 @@ class _Spread:
 
 
 def _level(places: Sequence[TopicPartition], spread: _Spread, before: _Owner) -> None:
-    """Move partitions to members with two less (Kafka: ``performReassignments``).
+    """Move partitions to members with two less (Kafka: `performReassignments`).
 
-    ``places`` is the order of attempts; ``before`` has the first owners.
+    `places` is the order of attempts; `before` has the first owners.
     """
     seen: set[tuple[str, ...]] = set()
     circles, moved = False, True
@@ -156,7 +156,7 @@ def _level(places: Sequence[TopicPartition], spread: _Spread, before: _Owner) ->
 def _partition_to_move(place: TopicPartition, to: str, spread: _Spread, before: _Owner) -> TopicPartition:
     """Return the partition to move: one of the topic coming back, preferably.
 
-    Else members would swap partitions (Kafka: ``PartitionMovements``). As in Kafka, it is sought at the first owner.
+    Else members would swap partitions (Kafka: `PartitionMovements`). As in Kafka, it is sought at the first owner.
     """
     if before[place] == to:
         return place

@@ -1,6 +1,6 @@
 """Heartbeats of a process' group members, by a few threads, while needed.
 
-Members stay while the application works, up to ``max_poll_interval_ms``; unreferenced ones fall silent. One thread
+Members stay while the application works, up to `max_poll_interval_ms`; unreferenced ones fall silent. One thread
 schedules, without I/O. Others call members, one per root; while its call hangs, a second one serves the root's other
 members.
 """
@@ -65,7 +65,7 @@ class Heartbeats:
         self._changed = Event()
 
     def add(self, member: GroupMember) -> None:
-        """Send a member's heartbeats until ``remove``, while others reference it."""
+        """Send a member's heartbeats until `remove`, while others reference it."""
         with self._lock:
             self._members.add(member)
         self._changed.set()

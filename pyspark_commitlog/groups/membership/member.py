@@ -1,7 +1,7 @@
 """One member of a group: heartbeats, rebalances, assignment.
 
 See docs/explanation/design/group-membership.md. Safety does not depend on this module: each commit is checked against
-the newest entry (``GroupLog.advance``).
+the newest entry (`GroupLog.advance`).
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _Place = tuple[TopicPartition, str]
 
 
 class GroupMember:
-    """A member of a group; see ``Membership``. Thread-safe.
+    """A member of a group; see `Membership`. Thread-safe.
 
     Args:
         handle: the group, used by this member alone.
-        topics: names; or ``pattern``: a regular expression for whole names.
+        topics: names; or `pattern`: a regular expression for whole names.
         group_instance_id: id of a static member, which keeps its partitions over a restart within its session.
         partition_assignment_strategy: assignors, the best first.
 
@@ -191,7 +191,7 @@ class GroupMember:
             return self._adopt()
 
     def heartbeat(self) -> None:
-        """Send a heartbeat and observe others; leave without polls for ``max_poll_interval_ms``.
+        """Send a heartbeat and observe others; leave without polls for `max_poll_interval_ms`.
 
         For another thread than the poller's, which returns while that is at work: a poll is a heartbeat. A commit is
         none, and may wait ten seconds, which a session should outlast.
@@ -219,7 +219,7 @@ class GroupMember:
         Raises:
             CommitFailedError: a partition or generation is not the member's: poll, and commit what is assigned then.
             FencedInstanceIdError: another process is this static member now.
-            OffsetOutOfRangeError, TopicChangedError, OutcomeUnknownError: see ``GroupLog.advance``.
+            OffsetOutOfRangeError, TopicChangedError, OutcomeUnknownError: see `GroupLog.advance`.
         """
         if not positions:
             return
@@ -242,7 +242,7 @@ class GroupMember:
     # --- protocol -------------------------------------------------------------------------------------------
 
     def _is_out(self) -> bool:
-        """Return whether it was removed, which ``poll`` has to report."""
+        """Return whether it was removed, which `poll` has to report."""
         return self._joined is not None and self._id not in self._members.rows
 
     def _go(self) -> None:

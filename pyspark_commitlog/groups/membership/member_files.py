@@ -121,7 +121,7 @@ class MemberFiles:
     def sign(self, member_id: str, *, closely: bool = False) -> str | None:
         """Return a member's sign of life, which changes with its file.
 
-        None without one. Valid files are read only now and then, or if ``closely``. An unreadable file is no sign, or
+        None without one. Valid files are read only now and then, or if `closely`. An unreadable file is no sign, or
         others would wait for ever.
         """
         known = self._read.get(member_id)
@@ -175,7 +175,7 @@ def topic_incarnations(
 ) -> dict[str, TopicIncarnation]:
     """Return the present incarnations of the topics that members want.
 
-    A damaged topic keeps its ``known`` incarnation, so that others proceed, and is passed to ``warn``.
+    A damaged topic keeps its `known` incarnation, so that others proceed, and is passed to `warn`.
     """
     incarnations: dict[str, TopicIncarnation] = {}
     for name in sorted({name for wanted in {profile.topics for profile in profiles} for name in wanted}):

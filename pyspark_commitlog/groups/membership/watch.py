@@ -21,7 +21,7 @@ class _Sight:
 class Watch:
     """Observations of one member.
 
-    ``start`` is its first position among the members, in [0, 1): different starts cover more together.
+    `start` is its first position among the members, in [0, 1): different starts cover more together.
     """
 
     def __init__(self, start: float = 0.0) -> None:
@@ -40,7 +40,7 @@ class Watch:
     def see(self, member: str, identity: str | None, now: float, session: float) -> bool:
         """Record a file; return whether its member was silent for a session.
 
-        A missing file (``identity`` None) is no sign of life: its deleter may have died. ``now`` is monotonic; seconds.
+        A missing file (`identity` None) is no sign of life: its deleter may have died. `now` is monotonic; seconds.
         """
         before = self._seen.get(member)
         if before is None or identity not in (None, before.identity):

@@ -13,7 +13,7 @@ from pyspark_commitlog.storage import Storage
 
 
 class GroupFiles(NoAppends):
-    """A group's ``replicas.unit.UnitFiles``, at one root; no entry is an append."""
+    """A group's `replicas.unit.UnitFiles`, at one root; no entry is an append."""
 
     def __init__(self, storage: Storage, name: str) -> None:
         self._name, self._defaults = name, RootDefaults(storage)

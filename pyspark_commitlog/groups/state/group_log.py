@@ -84,9 +84,9 @@ class Changed(NamedTuple, Generic[Result]):
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """Identity of a committing member (Kafka: ``ConsumerGroupMetadata``).
+    """Identity of a committing member (Kafka: `ConsumerGroupMetadata`).
 
-    ``joined`` is the number of its admission.
+    `joined` is the number of its admission.
     """
 
     member_id: str
@@ -153,7 +153,7 @@ class GroupLog:
         """Return the newest state of a topic, made durable first (rule R5).
 
         Raises:
-            UnknownTopicError, TopicChangedError: see ``TopicLog.newest``.
+            UnknownTopicError, TopicChangedError: see `TopicLog.newest`.
         """
         return self.topic(name).newest_durable(topic_id)[1]
 
@@ -224,7 +224,7 @@ class GroupLog:
             UsageError: a partition does not exist, or the state is too large.
             OffsetOutOfRangeError: negative, or beyond the high watermark.
             LogTruncationError: a topic was restored since the position was reached.
-            GroupResetError: a part was reset, and ``strict`` is set.
+            GroupResetError: a part was reset, and `strict` is set.
             CommitFailedError: the member's generation is over, or a partition not its own.
             FencedInstanceIdError: another process is the static member now.
             OutcomeUnknownError: commit again, which is idempotent.
@@ -297,7 +297,7 @@ class GroupLog:
         return generation if type(generation) is int and 0 <= generation < MAX_GENERATION else 0
 
     def forget(self) -> int:
-        """Forget the offsets of deleted topics, as Kafka's coordinator does (``maintain``).
+        """Forget the offsets of deleted topics, as Kafka's coordinator does (`maintain`).
 
         Returns:
             The number of topic ids.
@@ -371,14 +371,14 @@ class GroupLog:
         )
 
     def change(self, kind: str, change: Callable[[GroupState, Slot], GroupState]) -> GroupState:
-        """Put the result of ``change``, unless it is the newest state itself.
+        """Put the result of `change`, unless it is the newest state itself.
 
         Called on every attempt (rule R9).
         """
         return self.apply(kind, lambda state, slot: Changed(change(state, slot), None)).state
 
     def apply(self, kind: str, change: Callable[[GroupState, Slot], Changed[Result]]) -> Changed[Result]:
-        """Put the state that ``change`` returns; return it with the result."""
+        """Put the state that `change` returns; return it with the result."""
 
         def plan(base: Stored | None, slot: Slot) -> Draft[Changed[Result]] | Unchanged[Changed[Result]] | LandedDraft:
             before = self.state_of(base)
@@ -564,7 +564,7 @@ def _covers(topic: TopicState, at: Position, group: GroupState) -> bool:
 def oldest_needed(entries: Iterable[tuple[int, int | None]], now_ms: int, delay_ms: int) -> int:
     """Return the newest entry older than the delay; 0 if none: those before it may go (pure).
 
-    Entries from the future, of a clock that was ahead, are ignored. ``entries`` ascend, with storage times in ms (None
+    Entries from the future, of a clock that was ahead, are ignored. `entries` ascend, with storage times in ms (None
     if gone), and are consumed lazily.
     """
     oldest = 0

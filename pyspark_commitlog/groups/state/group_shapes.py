@@ -31,7 +31,7 @@ class Offsets(Shape):
 
 
 class State(Shape):
-    """``state`` of an entry of a group's journal."""
+    """`state` of an entry of a group's journal."""
 
     generation: Generation
     floor: Generation
@@ -107,7 +107,7 @@ def check_group_entry(body: Json, where: str) -> None:
 
 
 def check_members(members: Json, where: str) -> Json:
-    """Check and return a table of members; raises as ``check_group_entry``."""
+    """Check and return a table of members; raises as `check_group_entry`."""
     table = check(members, Table, where)
     for member_id, row in table.rows.items():
         if row.topics >= len(table.wishes):

@@ -1,6 +1,6 @@
 """State in a group's newest entry, and its transitions. Pure.
 
-Offsets are of the next record to read, as in Kafka (``OffsetAndMetadata``). ``since`` is the generation of a
+Offsets are of the next record to read, as in Kafka (`OffsetAndMetadata`). `since` is the generation of a
 partition's last reset: followers of earlier ones can't move it.
 """
 
@@ -21,7 +21,7 @@ NEVER = -1
 class Position:
     """An offset of a partition, of one incarnation of a topic.
 
-    ``lineage``: the entry at which it was reached, if known.
+    `lineage`: the entry at which it was reached, if known.
     """
 
     topic: str
@@ -35,8 +35,8 @@ class Position:
 class TopicOffsets:
     """A group's offsets of one topic id, indexed by partition.
 
-    ``time_ms`` and ``metadata`` are of the last commit or reset. ``mark``: the topic's newest entry then
-    (``Lineage.position``), whose history all offsets refer to.
+    `time_ms` and `metadata` are of the last commit or reset. `mark`: the topic's newest entry then
+    (`Lineage.position`), whose history all offsets refer to.
     """
 
     name: str
@@ -86,7 +86,7 @@ class GroupState:
         return bool(self.members.rows or self.names())
 
     def to_json(self) -> Json:
-        """Return the form for an entry, without the members (``GroupLog``)."""
+        """Return the form for an entry, without the members (`GroupLog`)."""
         return {
             "generation": self.generation,
             "floor": self.floor,
@@ -106,7 +106,7 @@ class GroupState:
         return {} if row is None else {p: offset for p, offset in enumerate(row.offsets) if offset != NEVER}
 
     def offset(self, topic_id: str, partition: int) -> int:
-        """Return a partition's offset; ``NEVER`` if none is committed."""
+        """Return a partition's offset; `NEVER` if none is committed."""
         row = self.topics.get(topic_id)
         return row.offsets[partition] if row is not None and partition < len(row.offsets) else NEVER
 
@@ -127,7 +127,7 @@ class GroupState:
 
 
 def fenced(state: GroupState, positions: Iterable[Position], generation: int) -> tuple[Position, ...]:
-    """Return the positions that a reset or deletion fences from ``generation``."""
+    """Return the positions that a reset or deletion fences from `generation`."""
     return tuple(at for at in positions if state.since(at.topic_id, at.partition) > generation)
 
 
@@ -148,7 +148,7 @@ def committed(state: GroupState, positions: Iterable[Position], time_ms: int, me
 def without_lost(state: GroupState, topic_id: str, ends: Sequence[int] | None) -> GroupState:
     """Return the state without commits to a lost history of a topic.
 
-    ``ends``: common prefix by partition; None, if unknown, drops all.
+    `ends`: common prefix by partition; None, if unknown, drops all.
     """
     row = state.topics[topic_id]
     known = () if ends is None else ends
@@ -179,7 +179,7 @@ def reset(state: GroupState, positions: Iterable[Position], time_ms: int, write_
 def without_topic(state: GroupState, name: str, live: Mapping[str, int], time_ms: int, write_id: str) -> GroupState:
     """Return the state after deleting a topic's offsets.
 
-    ``live``: topic id -> partitions of the present incarnation, to fence former queries.
+    `live`: topic id -> partitions of the present incarnation, to fence former queries.
     """
     generation = state.generation + 1
     topics = {topic_id: row for topic_id, row in state.topics.items() if row.name != name}

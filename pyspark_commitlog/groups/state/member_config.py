@@ -12,11 +12,11 @@ MAX_SESSION_MS = 1_800_000
 
 @dataclass(frozen=True, slots=True)
 class MemberConfig:
-    """Kafka's consumer configs of a member; ``initial_rebalance_delay_ms`` is the broker's.
+    """Kafka's consumer configs of a member; `initial_rebalance_delay_ms` is the broker's.
 
     Args:
         session_timeout_ms: a member is removed after this time without a heartbeat. 100 to 1,800,000 (Kafka:
-            ``group.max.session.timeout.ms``). Default: 45,000.
+            `group.max.session.timeout.ms`). Default: 45,000.
         heartbeat_interval_ms: below the session timeout. Default: 3,000.
         max_poll_interval_ms: a member leaves after this time without a poll. Default: 300,000.
         initial_rebalance_delay_ms: how long a joining member waits for others. Default: 200.

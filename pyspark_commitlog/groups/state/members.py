@@ -1,6 +1,6 @@
 """Members of a group in its newest entry, and their files. Pure.
 
-Of every partition at most one member has it: ``owned``, or ``revoking`` until given up. A commit counts from that
+Of every partition at most one member has it: `owned`, or `revoking` until given up. A commit counts from that
 member in the newest generation.
 """
 
@@ -23,7 +23,7 @@ Places = frozenset[TopicPartition]
 
 
 class Phase(Enum):
-    """The state of a group, by Kafka's names (``GroupState``)."""
+    """The state of a group, by Kafka's names (`GroupState`)."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -34,7 +34,7 @@ class Phase(Enum):
 class Profile:
     """Description and wishes of a member.
 
-    ``topics`` are given, or found by the member's ``pattern``, which nobody else evaluates. ``host`` is ``host/pid``.
+    `topics` are given, or found by the member's `pattern`, which nobody else evaluates. `host` is `host/pid`.
     """
 
     client_id: str
@@ -73,7 +73,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class MemberFile:
-    """A member's file: all revoked up to ``generation`` is given up."""
+    """A member's file: all revoked up to `generation` is given up."""
 
     profile: Profile
     generation: int
@@ -98,8 +98,8 @@ class MemberFile:
 class Member:
     """A member's row.
 
-    ``joined`` is the unique number of its admission, also of one id. ``revoking`` must be given up before reassignment;
-    ``revoked_in`` is the last generation that revoked.
+    `joined` is the unique number of its admission, also of one id. `revoking` must be given up before reassignment;
+    `revoked_in` is the last generation that revoked.
     """
 
     profile: Profile
@@ -124,7 +124,7 @@ class TopicIncarnation:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """All members of a group in one generation; ``admitted`` counts admissions ever."""
+    """All members of a group in one generation; `admitted` counts admissions ever."""
 
     generation: int = 0
     admitted: int = 0
@@ -139,7 +139,7 @@ class Members:
         return row is not None and incarnation is not None and incarnation.topic_id == topic_id and place in row.places
 
     def instance(self, instance_id: str | None) -> str | None:
-        """Return the member that has a ``group_instance_id``."""
+        """Return the member that has a `group_instance_id`."""
         if instance_id is None:
             return None
         return next((m for m, row in self.rows.items() if row.profile.instance_id == instance_id), None)

@@ -30,7 +30,7 @@ _TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class TopicReport:
-    """What ``verify`` looked at, and the faults it found: file, expectation, what is there.
+    """What `verify` looked at, and the faults it found: file, expectation, what is there.
 
     Attributes:
         unnamed: orphans, and damaged files of older entries; no faults.
@@ -54,7 +54,7 @@ class TopicReport:
 
 @dataclass(frozen=True, slots=True)
 class RootReport:
-    """What ``verify_root`` found: as in ``TopicReport``, of what belongs to no topic."""
+    """What `verify_root` found: as in `TopicReport`, of what belongs to no topic."""
 
     faults: tuple[str, ...]
     unnamed: tuple[str, ...]

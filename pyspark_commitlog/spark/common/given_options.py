@@ -14,7 +14,7 @@ from pyspark_commitlog.text import did_you_mean, similar_names
 
 log = logging.getLogger("pyspark_commitlog.spark")
 
-#: Suffixes of a duration, and their milliseconds (Spark: ``JavaUtils.timeStringAsMs``).
+#: Suffixes of a duration, and their milliseconds (Spark: `JavaUtils.timeStringAsMs`).
 _UNITS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1}
 _STORAGE = "storage."
 #: Prefix of topic configs among the options that create a topic.
@@ -39,12 +39,12 @@ UPDATE_ADVICE = (
 
 
 class GivenOptions:
-    """Options of a source or sink (``what``).
+    """Options of a source or sink (`what`).
 
-    ``passed`` are lower-case options of the query, ignored.
+    `passed` are lower-case options of the query, ignored.
 
     Raises:
-        OptionError: an option is not ``known``.
+        OptionError: an option is not `known`.
     """
 
     def __init__(
@@ -97,14 +97,14 @@ class GivenOptions:
         return OptionError(f"option {name!r} is missing: {advice}{'' if self._values else _IN_SQL}")
 
     def required(self, name: str, advice: str) -> str:
-        """Return a required option; ``advice`` ends the error."""
+        """Return a required option; `advice` ends the error."""
         value = self.text(name)
         if value is None:
             raise self.missing(name, advice)
         return value
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return an option that is ``true`` or ``false``."""
+        """Return an option that is `true` or `false`."""
         word = self.word(name)
         if word is None:
             return default
@@ -113,7 +113,7 @@ class GivenOptions:
         return word == "true"
 
     def number(self, name: str, minimum: int) -> int | None:
-        """Return a 64-bit integer of at least ``minimum``, or None."""
+        """Return a 64-bit integer of at least `minimum`, or None."""
         value = self.text(name)
         if value is None:
             return None
@@ -136,7 +136,7 @@ class GivenOptions:
         return None if value is None else instant_ms(name, value)
 
     def milliseconds(self, name: str) -> int | None:
-        """Return a duration such as ``15m`` in ms, the default unit."""
+        """Return a duration such as `15m` in ms, the default unit."""
         value = self.text(name)
         if value is None:
             return None

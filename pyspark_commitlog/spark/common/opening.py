@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 if TYPE_CHECKING:
     from pyspark_commitlog.root import Root
 
-#: Opens a root by path and ``storage.*`` options; pickled with its reader or writer.
+#: Opens a root by path and `storage.*` options; pickled with its reader or writer.
 OpenRoot: TypeAlias = "Callable[[str, Mapping[str, str]], Root]"
 
 
@@ -21,7 +21,7 @@ class RootOptions(Protocol):
 
     @property
     def storage(self) -> Mapping[str, str]:
-        """The ``storage.*`` options, without the prefix."""
+        """The `storage.*` options, without the prefix."""
 
     @property
     def principal(self) -> str | None:

@@ -16,7 +16,7 @@ PATIENCE_SECONDS = 30.0
 
 
 def tried_elsewhere(act: Callable[[], _T], elsewhere: Callable[[], bool], *, repeatable: bool = True) -> _T:
-    """Call ``act``, and again after a failure while another root is available.
+    """Call `act`, and again after a failure while another root is available.
 
     Args:
         act: opens a root that answers, at each call.

@@ -28,7 +28,7 @@ def enter_task() -> int:
 
     Sail gives none: its tasks, threads of one process, get consecutive numbers, to begin with different partitions.
 
-    Spark's daemon collects garbage between tasks of a reused worker (``pyspark.daemon``). Objects alive at the second
+    Spark's daemon collects garbage between tasks of a reused worker (`pyspark.daemon`). Objects alive at the second
     task are frozen, so collections skip them.
     """
     global _tasks
@@ -64,6 +64,6 @@ def memory_explained() -> Iterator[None]:
 
 
 def read_explained(rows: Iterator[_Rows]) -> Iterator[_Rows]:
-    """Yield a task's rows; raises as ``memory_explained``."""
+    """Yield a task's rows; raises as `memory_explained`."""
     with memory_explained():
         yield from rows

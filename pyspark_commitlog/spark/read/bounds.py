@@ -1,4 +1,4 @@
-"""End of a stream: a bounded backfill with ``trigger(availableNow=True)``."""
+"""End of a stream: a bounded backfill with `trigger(availableNow=True)`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyspark_commitlog.spark.read.topic_selection import TopicSelection
 class Bounds:
     """Offsets that a stream does not pass.
 
-    ``asked`` has offsets, or times: the end is before the first record not earlier. None, the latest, or a partition
+    `asked` has offsets, or times: the end is before the first record not earlier. None, the latest, or a partition
     left out: no bound.
     """
 
@@ -70,7 +70,7 @@ class Bounds:
             and place not in self._known
             and starts[place] < ends[place]
         ]
-        if due:  # not cut to ``ends``: records put since are to be read, too
+        if due:  # not cut to `ends`: records put since are to be read, too
             self._keep({name: by_time(self._topic(name), state, asked, due)})
 
     def _forget_former(self, name: str, topic_id: str) -> None:

@@ -1,6 +1,6 @@
 """Losses by unclean elections, as a query reports them (pure).
 
-A query lost the gap if it reads across it, or had passed it before the election (``log.lost_ranges``).
+A query lost the gap if it reads across it, or had passed it before the election (`log.lost_ranges`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def lost_ahead(spans: Iterable[tuple[TopicPartition, int, int]], states: Mapping
 def lost_before(begin: SourceOffset, states: Mapping[str, TopicState], restored: Restored) -> list[Loss]:
     """Return the losses of a query that had passed the records.
 
-    The lineages of ``begin`` tell which were reported; losses of ``restored`` topics are reported elsewhere.
+    The lineages of `begin` tell which were reported; losses of `restored` topics are reported elsewhere.
     """
     losing = _losing(states)
     if not losing:

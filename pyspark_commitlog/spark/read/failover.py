@@ -27,7 +27,7 @@ def read_on(
 ) -> Iterator[Rows]:
     """Yield the records of a range, after a failure from another root.
 
-    ``opened`` opens the topic at a root that answers.
+    `opened` opens the topic at a root that answers.
     """
     for left in reversed(range(_TRIES)):
         topic = opened(wanted)

@@ -42,7 +42,7 @@ MOST_RANGES = 32
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _US_PER_MS = 1000
-#: Result of ``Filters.times`` without a filter on times.
+#: Result of `Filters.times` without a filter on times.
 ANY_TIME = FLOOR // _US_PER_MS, (CEILING - 1) // _US_PER_MS
 
 
@@ -85,7 +85,7 @@ def complement(spans: Spans) -> Spans:
 
 
 def joined(spans: Spans, near: int = NEAR, most: int = MOST_RANGES) -> Spans:
-    """Join ranges closer than ``near``, and further until at most ``most`` remain."""
+    """Join ranges closer than `near`, and further until at most `most` remain."""
     gaps = sorted((after[0] - before[1] for before, after in pairwise(spans)), reverse=True)
     limit = max(near, gaps[most - 1] + 1 if len(gaps) >= most else 0)
     merged: list[tuple[int, int]] = []
@@ -103,7 +103,7 @@ def joined(spans: Spans, near: int = NEAR, most: int = MOST_RANGES) -> Spans:
 def matching(test: Filter, read: Callable[[Any], int]) -> tuple[Spans, Spans]:
     """Return the integers that may pass a test, and its negation's.
 
-    The column is never null; ``read`` maps a literal to an integer.
+    The column is never null; `read` maps a literal to an integer.
     """
     if isinstance(test, Not):
         passing, failing = matching(test.child, read)
@@ -153,7 +153,7 @@ def microseconds(value: Any) -> int:
 
 
 def rank_against(name: str) -> Callable[[Any], int]:
-    """Return a reader of texts: 0 before ``name``, 1 equal, 2 after."""
+    """Return a reader of texts: 0 before `name`, 1 equal, 2 after."""
 
     def read(value: Any) -> int:
         if not isinstance(value, str):
@@ -194,10 +194,10 @@ class Filters:
 
 
 class Taker:
-    """Replacement of ``pushFilters`` that leaves the filters to Spark as well.
+    """Replacement of `pushFilters` that leaves the filters to Spark as well.
 
-    If ``spark.sql.python.filterPushdown.enabled`` is off, which a reader can't see, Spark refuses a reader whose
-    ``pushFilters.__func__`` is not the inherited one.
+    If `spark.sql.python.filterPushdown.enabled` is off, which a reader can't see, Spark refuses a reader whose
+    `pushFilters.__func__` is not the inherited one.
     """
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
@@ -211,9 +211,9 @@ class Taker:
 
 
 class LimitTaker:
-    """Replacement of ``pushLimit`` (from PySpark 4.4) that records the row limit.
+    """Replacement of `pushLimit` (from PySpark 4.4) that records the row limit.
 
-    Spark applies the limit again, and pushes it only without a filter before it. ``__func__``: see ``Taker``.
+    Spark applies the limit again, and pushes it only without a filter before it. `__func__`: see `Taker`.
     """
 
     __func__ = staticmethod(getattr(DataSourceReader, "pushLimit", None))  # type: ignore[arg-type]

@@ -41,17 +41,17 @@ _NOT_THERE = (OffsetOutOfRangeError, UnknownTopicError, UsageError)
 
 @dataclass(frozen=True, slots=True)
 class GroupStart:
-    """Position of a group, for ``startingOffsets=group``."""
+    """Position of a group, for `startingOffsets=group`."""
 
     group: QueryGroup
     state: GroupState
 
     def of(self, topic: TopicLog, state: TopicState, taken: Collection[int], *, strict: bool) -> dict[int, int]:
-        """Return partition -> offset of ``taken`` partitions with a commit.
+        """Return partition -> offset of `taken` partitions with a commit.
 
         Raises:
-            OffsetOutOfRangeError: ``strict``, and the offset is outside of the log.
-            LogTruncationError: ``strict``, and a restore or unclean election lost records that the group had read.
+            OffsetOutOfRangeError: `strict`, and the offset is outside of the log.
+            LogTruncationError: `strict`, and a restore or unclean election lost records that the group had read.
         """
         restored = find_divergence(topic, self.state.lineage(state.topic_id), state)
         offsets = {p: o for p, o in self.state.offsets(state.topic_id).items() if p in taken}
@@ -119,7 +119,7 @@ class GroupProgress:
         A failed commit only warns, and is retried with the next.
 
         Raises:
-            TopicChangedError: ``strict`` (failOnDataLoss), and a topic was deleted or recreated.
+            TopicChangedError: `strict` (failOnDataLoss), and a topic was deleted or recreated.
         """
         mark = self.mark(reached.group)
         # offsets alone may be equal for a recreated or restored topic
@@ -150,7 +150,7 @@ class GroupProgress:
         return mark
 
     def _advance(self, positions: Sequence[Position], mark: GroupMark) -> tuple[Position, ...]:
-        """Commit; unless ``strict``, skip deleted topics. Return fenced positions."""
+        """Commit; unless `strict`, skip deleted topics. Return fenced positions."""
         try:
             return self._handle.advance(positions, mark.generation).fenced
         except (TopicChangedError, UnknownTopicError) as error:

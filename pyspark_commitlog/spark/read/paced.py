@@ -1,6 +1,6 @@
 """Pacing of a waiting query's looks, each of which is a request.
 
-Spark asks for the latest offset about a hundred times a second (``storage.pace``).
+Spark asks for the latest offset about a hundred times a second (`storage.pace`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class PacedLooks:
     ) -> dict[str, TopicState]:
         """Return the states, from a new look only if one is due.
 
-        ``known`` are topics that the query reads already; ``read`` is a full look.
+        `known` are topics that the query reads already; `read` is a full look.
         """
         now = monotonic()
         if known == self._known and self._pace.seconds_left(now) > 0:

@@ -1,7 +1,7 @@
 """Start, end and losses of a query's reads. Pure.
 
 A checkpoint may refer to records lost by retention, a recreated topic, or a root restored from an older copy. Each loss
-is reported with its offsets (Spark: ``failOnDataLoss``).
+is reported with its offsets (Spark: `failOnDataLoss`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark_commitlog.spark.read.topic_selection import TopicSelection
 class Loss:
     """Records that a query will not see: reason, advice, continuation.
 
-    ``gap`` (partition, start, end) identifies a loss that is reported once.
+    `gap` (partition, start, end) identifies a loss that is reported once.
     """
 
     what: str
@@ -90,12 +90,12 @@ def find_available_offsets(
     ended: Ended,
     restored: Restored = MappingProxyType({}),
 ) -> AvailableOffsets:
-    """Return the offsets that a query can read after ``begin``.
+    """Return the offsets that a query can read after `begin`.
 
     - A partition added since starts at 0, so that its loss by retention is noticed.
     - A new or recreated topic starts at its log start offset. If a pattern found it, records deleted before are a loss.
     - A deleted topic keeps its offsets: it may be recreated.
-    - A ``restored`` topic resumes where the histories diverge or, if unknown, where it was. A partition missing from
+    - A `restored` topic resumes where the histories diverge or, if unknown, where it was. A partition missing from
       the copy is left out, and starts at 0 when it is back.
     """
     states = {name: state for name, state in states.items() if selection.takes(name)}
@@ -125,7 +125,7 @@ def find_available_offsets(
 def up_to(
     target: Mapping[TopicPartition, int], begin: SourceOffset, ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Cut ends to the offsets at the start of the query (``Trigger.AvailableNow``).
+    """Cut ends to the offsets at the start of the query (`Trigger.AvailableNow`).
 
     Partitions that came later stay out of the offset until the next run.
     """
@@ -141,7 +141,7 @@ def batch_start(
 ) -> SourceOffset | None:
     """Return a batch's start if the end before does not tell it.
 
-    ``begin`` is that end, or, if ``is_first``, the start of the query.
+    `begin` is that end, or, if `is_first`, the start of the query.
     """
     new = {name for name, topic_id in reached.topic_ids.items() if begin.topic_ids.get(name) != topic_id}
     if not is_first and not new:
@@ -163,7 +163,7 @@ def ranges(
 ) -> list[OffsetRange]:
     """Return the readable offsets of a planned micro-batch, sorted by partition.
 
-    Topics were ``restored`` after ``begin`` was reached, or ``since`` the batch was planned.
+    Topics were `restored` after `begin` was reached, or `since` the batch was planned.
     """
     readable = []
     for place, planned in sorted(until.offsets.items()):
@@ -231,7 +231,7 @@ def _start(
     ended: Ended,
     restored: Divergence | None,
 ) -> int:
-    # as ``_bounds``, without a call for each partition of each poll
+    # as `_bounds`, without a call for each partition of each poll
     there, at = place.partition < len(state.log_end), place.partition
     low, high = (state.log_start[at], state.log_end[at]) if there else (0, 0)
     former = begin.topic_ids.get(place.topic)
@@ -255,7 +255,7 @@ def _start(
 
 
 def _tell_missed(starts: Mapping[TopicPartition, int], report: ReportLoss) -> None:
-    """Report deletions before a pattern found the topics (Spark: ``KafkaOffsetReader``)."""
+    """Report deletions before a pattern found the topics (Spark: `KafkaOffsetReader`)."""
     for place, low in starts.items():
         if low > 0:
             report(_deleted_records(place, 0, low, low))

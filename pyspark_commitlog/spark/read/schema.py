@@ -44,7 +44,7 @@ def chosen(options: SourceOptions) -> StructType:
     """Return a reader's columns if the job names no schema (pure).
 
     Raises:
-        OptionError: ``columns`` has an unknown or repeated name, or lacks requested headers.
+        OptionError: `columns` has an unknown or repeated name, or lacks requested headers.
     """
     if options.columns is None:
         return _COLUMNS if options.include_headers else StructType(_COLUMNS.fields[:-1])

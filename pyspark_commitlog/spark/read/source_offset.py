@@ -1,12 +1,12 @@
 """Offsets of a query in Spark's checkpoint. Pure.
 
-``{"flights": {"0": 42, "1": 40}, "__topic_ids": {"flights": "…"}}``, keys in a fixed order, because Spark compares JSON
-strings. The topic ids detect a recreated topic, ``"__lineages": {"flights": "…"}`` a restored one: the entries at which
+`{"flights": {"0": 42, "1": 40}, "__topic_ids": {"flights": "…"}}`, keys in a fixed order, because Spark compares JSON
+strings. The topic ids detect a recreated topic, `"__lineages": {"flights": "…"}` a restored one: the entries at which
 the offsets were reached, replaced only when an offset moves, or they would look like new records. A group adds
-``"__group": {"id": "…", "generation": 0, "share": "1/1"}``.
+`"__group": {"id": "…", "generation": 0, "share": "1/1"}`.
 
-The end of the first batch, and of one with a new topic, has the batch's start, too: ``"__start": {"flights": {"0": 0,
-"1": 0}, …}``. Spark keeps only ends, and asks for the initial offset again before it replays the first batch.
+The end of the first batch, and of one with a new topic, has the batch's start, too: `"__start": {"flights": {"0": 0,
+"1": 0}, …}`. Spark keeps only ends, and asks for the initial offset again before it replays the first batch.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _members(data: Any, key: Any, value: Any, where: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class GroupMark:
-    """Group that a query commits to, generation that it follows, share ``k/n``."""
+    """Group that a query commits to, generation that it follows, share `k/n`."""
 
     group: str
     generation: int
@@ -68,7 +68,7 @@ class GroupMark:
 
     @classmethod
     def from_json(cls, data: object, where: str) -> GroupMark:
-        """Parse the checkpoint's form; raises as ``SourceOffset.from_json``."""
+        """Parse the checkpoint's form; raises as `SourceOffset.from_json`."""
         mark = check(data, _GroupMarkShape, f"{where}: {GROUP_MARK}")
         return cls(mark.id, mark.generation, mark.share)
 
@@ -77,7 +77,7 @@ class GroupMark:
 class SourceOffset:
     """Next offset of each partition, with topic ids and lineage positions.
 
-    ``start`` is that of the batch ending here, if it is the first or has a new topic.
+    `start` is that of the batch ending here, if it is the first or has a new topic.
     """
 
     offsets: Mapping[TopicPartition, int]
@@ -87,7 +87,7 @@ class SourceOffset:
     start: SourceOffset | None = field(default=None, compare=False)
 
     def extends(self, begin: SourceOffset) -> bool:
-        """Return whether no offset differs from ``begin``, except of recreated topics."""
+        """Return whether no offset differs from `begin`, except of recreated topics."""
         return all(
             self.offsets.get(place, offset) == offset
             for place, offset in begin.offsets.items()
@@ -110,7 +110,7 @@ class SourceOffset:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], where: str = CHECKPOINT) -> SourceOffset:
-        """Parse the checkpoint's form; ``where`` names its file in errors.
+        """Parse the checkpoint's form; `where` names its file in errors.
 
         Raises:
             CorruptionError: another release or an editor wrote it.
@@ -165,5 +165,5 @@ def check_share(group: QueryGroup | None, known: GroupMark | None) -> None:
 
 
 def share_of(group: QueryGroup) -> str:
-    """Return a group's share as ``k/n``."""
+    """Return a group's share as `k/n`."""
     return "/".join(map(str, group.share))

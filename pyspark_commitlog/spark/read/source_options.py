@@ -43,7 +43,7 @@ _SOURCE = ("path", "subscribe", "subscribePattern", "assign", "startingOffsets",
 class Timestamps:
     """Start or end by timestamp (ms), for all partitions or for some.
 
-    ``strict``: a partition with only earlier records is an error; else it takes the latest offset.
+    `strict`: a partition with only earlier records is an error; else it takes the latest offset.
     """
 
     at: int | Mapping[str, Mapping[int, int]]
@@ -89,7 +89,7 @@ class SourceOptions:
     def check_incarnations(self, option: str, topic_ids: Mapping[str, str]) -> None:
         """Refuse a query's offsets of a former incarnation of a topic.
 
-        ``option`` gives the offsets; one without topic ids passes.
+        `option` gives the offsets; one without topic ids passes.
 
         Raises:
             OptionError: names topic and ids.
@@ -136,7 +136,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
     )
 
 
-#: Excluded by ``view=latest``, which reads all of a partition, in one task, before any filter.
+#: Excluded by `view=latest`, which reads all of a partition, in one task, before any filter.
 _NOT_OF_A_VIEW = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "minPartitions",
                   "maxRecordsPerPartition", "groupShare")  # fmt: skip
 
@@ -317,7 +317,7 @@ def _query_offset(given: GivenOptions, name: str) -> SourceOffset | None:
     try:
         parsed = parse_json(text)
     except ValueError:
-        return None  # refused by ``_by_partition``
+        return None  # refused by `_by_partition`
     if not isinstance(parsed, dict) or TOPIC_IDS not in parsed:
         return None
     try:

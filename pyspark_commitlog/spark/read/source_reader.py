@@ -104,7 +104,7 @@ class SourceReader:
     def _states(self, known: Mapping[str, str], *, all_there: bool = True) -> dict[str, TopicState]:
         """Return the newest states of subscribed or known topics, of any incarnation.
 
-        Without ``all_there`` none need exist: for reports, and plans checked later. A missing known topic is always a
+        Without `all_there` none need exist: for reports, and plans checked later. A missing known topic is always a
         loss to report.
         """
         return {name: newest.state for name, newest in self._newest_of(known, all_there=all_there).items()}
@@ -113,7 +113,7 @@ class SourceReader:
         """Return the newest entries, from another root if one fails.
 
         Raises:
-            RootNotAvailableError: the root is missing, though it held ``known`` topics.
+            RootNotAvailableError: the root is missing, though it held `known` topics.
         """
         try:
             return tried_elsewhere(lambda: self._look(known, all_there=all_there), self._let_go_of_roots)
@@ -297,12 +297,12 @@ def check_partitions(option: str, name: str, state: TopicState, partitions: Iter
 def by_offset(
     topic: TopicLog, state: TopicState, asked: Offsets | Timestamps | None, taken: Sequence[int]
 ) -> Offsets | None:
-    """Return start or end by offset; look up timestamps of ``taken`` partitions.
+    """Return start or end by offset; look up timestamps of `taken` partitions.
 
-    No offset exceeds the high watermark of ``state``: a record put since may match, but would be a loss.
+    No offset exceeds the high watermark of `state`: a record put since may match, but would be a loss.
 
     Raises:
-        OptionError: only earlier records, and the strategy is ``error``.
+        OptionError: only earlier records, and the strategy is `error`.
     """
     if not isinstance(asked, Timestamps):
         return asked
@@ -313,10 +313,10 @@ def by_offset(
 def by_time(topic: TopicLog, state: TopicState, asked: Timestamps, taken: Sequence[int]) -> dict[int, int]:
     """Return partition -> first offset not earlier, else LATEST.
 
-    The record may be above the high watermark of ``state``, if put since.
+    The record may be above the high watermark of `state`, if put since.
 
     Raises:
-        OptionError: only earlier records, and the strategy is ``error``.
+        OptionError: only earlier records, and the strategy is `error`.
     """
     from pyspark_commitlog.log.read.timestamps import find_time
 
@@ -324,7 +324,7 @@ def by_time(topic: TopicLog, state: TopicState, asked: Timestamps, taken: Sequen
     for partition, at in asked.of(topic.name, state.partitions).items():
         if partition not in taken and partition < state.partitions:
             continue
-        known = partition < state.partitions  # else refused by ``resolve``
+        known = partition < state.partitions  # else refused by `resolve`
         record = find_time(topic, state.topic_id, partition, at) if known else None
         if record is None and known and asked.strict:
             raise OptionError(
@@ -340,7 +340,7 @@ def resolve(
 ) -> list[int]:
     """Return an offset for every partition of a topic (pure).
 
-    Partitions without one get ``default``. Offsets outside the log are reported, and moved inside.
+    Partitions without one get `default`. Offsets outside the log are reported, and moved inside.
 
     Raises:
         OptionError: a partition does not exist.

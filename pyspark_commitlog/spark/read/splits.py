@@ -1,6 +1,6 @@
 """Split ranges of offsets into Spark partitions. Pure.
 
-Spark: ``KafkaOffsetRangeCalculator`` (minPartitions, maxRecordsPerPartition). Cuts prefer frame bounds: a frame that is
+Spark: `KafkaOffsetRangeCalculator` (minPartitions, maxRecordsPerPartition). Cuts prefer frame bounds: a frame that is
 cut is decoded twice.
 """
 
@@ -25,9 +25,9 @@ class Split:
     max_records: int | None = None
 
     def counts(self, sizes: Sequence[int]) -> list[int]:
-        """Return parts per range: by ``max_records``, then largest first.
+        """Return parts per range: by `max_records`, then largest first.
 
-        ``sizes`` are numbers of offsets, at least 1.
+        `sizes` are numbers of offsets, at least 1.
         """
         parts = [1 if self.max_records is None else -(-size // self.max_records) for size in sizes]
         missing = (self.min_partitions or 0) - sum(parts)
@@ -45,7 +45,7 @@ class Split:
 def split(ranges: Sequence[OffsetRange], how: Split, frames_of: Callable[[OffsetRange], FrameOf]) -> list[OffsetRange]:
     """Return the parts of nonempty ranges, in order.
 
-    ``frames_of`` returns the frame lookup of a range; called only for those that are cut.
+    `frames_of` returns the frame lookup of a range; called only for those that are cut.
     """
     parts: list[OffsetRange] = []
     for wanted, count in zip(ranges, how.counts([span.end - span.start for span in ranges]), strict=True):
@@ -61,7 +61,7 @@ def split(ranges: Sequence[OffsetRange], how: Split, frames_of: Callable[[Offset
 def longest_first(parts: Sequence[OffsetRange]) -> list[OffsetRange]:
     """Sort topic-partitions by their longest part, descending.
 
-    Parts of one stay adjacent, by offset: results follow Spark's partitions, so ``collect()`` keeps a partition's
+    Parts of one stay adjacent, by offset: results follow Spark's partitions, so `collect()` keeps a partition's
     order. Spark also starts tasks in that order, and a long one last would run alone.
     """
     longest: dict[tuple[str, int], int] = {}
@@ -73,9 +73,9 @@ def longest_first(parts: Sequence[OffsetRange]) -> list[OffsetRange]:
 
 
 def cuts(start: int, end: int, parts: int, max_records: int | None, frame_of: FrameOf) -> Iterator[int]:
-    """Yield the ``parts - 1`` offsets at which a range is cut.
+    """Yield the `parts - 1` offsets at which a range is cut.
 
-    A cut moves to its frame's nearer bound by at most half a part, leaving no part empty or above ``max_records``.
+    A cut moves to its frame's nearer bound by at most half a part, leaving no part empty or above `max_records`.
     """
     most = end - start if max_records is None else max_records
     for left in range(parts - 1, 0, -1):

@@ -111,13 +111,13 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         return group.commit(reached, set(topics)) if group else None
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit for Spark; ``latestOffset`` combines all of them."""
+        """Return the limit for Spark; `latestOffset` combines all of them."""
         return self._options.limits.for_spark()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the present end, at which the query ends.
 
-        A missing root is reported by ``latestOffset``, which knows whether there is a checkpoint.
+        A missing root is reported by `latestOffset`, which knows whether there is a checkpoint.
         """
         self._is_available_now = True
         with suppress(RootNotFoundError):
@@ -126,7 +126,7 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next micro-batch, within the limits.
 
-        All before ``start`` is processed: here the group learns it, also for a run's last batch.
+        All before `start` is processed: here the group learns it, also for a run's last batch.
         """
         begin = self._offset(start)
         check_share(self._options.group, begin.group)
@@ -233,7 +233,7 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         """Exit the process if the query ended.
 
         Spark closes the pipe, and its worker would print a traceback when it answers
-        (``python_streaming_source_runner``).
+        (`python_streaming_source_runner`).
         """
         if isinstance(sys.exception(), EOFError):
             os._exit(0)

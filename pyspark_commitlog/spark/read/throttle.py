@@ -30,7 +30,7 @@ class Throttle:
     ) -> dict[TopicPartition, int]:
         """Cut a micro-batch by every limit, to nothing if it is delayed.
 
-        ``may_wait`` applies minOffsetsPerTrigger.
+        `may_wait` applies minOffsetsPerTrigger.
         """
         limits, ends = self._limits, dict(ends)
         waiting = {place.topic for place, end in ends.items() if available.starts[place] < end}

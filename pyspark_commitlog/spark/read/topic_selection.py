@@ -27,12 +27,12 @@ class QueryGroup:
 
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
-    """Topics and partitions of a query (Spark: ``ConsumerStrategy``).
+    """Topics and partitions of a query (Spark: `ConsumerStrategy`).
 
     Attributes:
-        topics: named topics, sorted; empty with a ``pattern``.
+        topics: named topics, sorted; empty with a `pattern`.
         assigned: ascending partitions of each topic; None takes all, also later ones.
-        share: as in ``QueryGroup``.
+        share: as in `QueryGroup`.
     """
 
     topics: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class TopicSelection:
 
 
 def by_name(text: str) -> TopicSelection:
-    """Parse option ``subscribe``: topics, separated by commas.
+    """Parse option `subscribe`: topics, separated by commas.
 
     Raises:
         OptionError: there is no topic.
@@ -82,7 +82,7 @@ def by_name(text: str) -> TopicSelection:
 
 
 def by_pattern(text: str) -> TopicSelection:
-    """Parse option ``subscribePattern``: a regular expression for whole names.
+    """Parse option `subscribePattern`: a regular expression for whole names.
 
     Raises:
         OptionError: the expression is invalid.
@@ -99,7 +99,7 @@ def by_pattern(text: str) -> TopicSelection:
 
 
 def by_partition(text: str) -> TopicSelection:
-    """Parse option ``assign``: JSON, topic -> list of partitions.
+    """Parse option `assign`: JSON, topic -> list of partitions.
 
     Raises:
         OptionError: the value has another form, or is empty.

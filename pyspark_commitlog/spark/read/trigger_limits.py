@@ -1,4 +1,4 @@
-"""Limits and delay of micro-batches (Spark: ``CompositeReadLimit``). Pure."""
+"""Limits and delay of micro-batches (Spark: `CompositeReadLimit`). Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from pyspark_commitlog.model import TopicPartition
 
-#: Longest wait for ``minOffsetsPerTrigger``, ms.
+#: Longest wait for `minOffsetsPerTrigger`, ms.
 MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
 
 Places = Mapping[TopicPartition, int]
@@ -33,9 +33,9 @@ class TriggerLimits:
         return ReadAllAvailable() if self.min_offsets is None else ReadMinRows(self.min_offsets)
 
     def puts_off(self, starts: Places, ends: Places, waited_ms: float | None) -> bool:
-        """Return whether a micro-batch is delayed (Spark: ``KafkaMicroBatchStream.delayBatch``).
+        """Return whether a micro-batch is delayed (Spark: `KafkaMicroBatchStream.delayBatch`).
 
-        ``waited_ms`` is None before a run's first, which is never delayed.
+        `waited_ms` is None before a run's first, which is never delayed.
         """
         if self.min_offsets is None or waited_ms is None:
             return False
@@ -51,7 +51,7 @@ class StoredBytes:
 
 
 def cut_by_bytes(starts: Places, ends: Places, max_bytes: int, stored: StoredBytes) -> dict[TopicPartition, int]:
-    """Cut ends to about ``max_bytes``, shared by size, at least one record."""
+    """Cut ends to about `max_bytes`, shared by size, at least one record."""
     places = [place for place, end in ends.items() if starts[place] < end]
     sizes = {place: stored.between(place, starts[place], ends[place]) for place in places}
     shares = prorate({}, sizes, max_bytes)
@@ -70,10 +70,10 @@ def _total(starts: Places, ends: Places) -> int:
 def prorate(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int
 ) -> dict[TopicPartition, int]:
-    """Cut ends to ``limit`` records, shared in proportion to the backlog.
+    """Cut ends to `limit` records, shared in proportion to the backlog.
 
     Shares below 1 round up, so that no partition starves, even above the limit (Spark:
-    ``KafkaMicroBatchStream.rateLimit``). Others round down; the remainder goes to those cut most, so n limits of
+    `KafkaMicroBatchStream.rateLimit`). Others round down; the remainder goes to those cut most, so n limits of
     backlog take n triggers.
     """
     backlog = {place: max(0, end[place] - start.get(place, 0)) for place in end}

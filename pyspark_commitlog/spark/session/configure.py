@@ -1,4 +1,4 @@
-"""Settings that make Spark fast: ``configure_spark(SparkSession.builder)``.
+"""Settings that make Spark fast: `configure_spark(SparkSession.builder)`.
 
 All are safe for every job and leave the user's unchanged. Importing the module does not import pyspark.
 """
@@ -26,7 +26,7 @@ SETTINGS: Mapping[str, str] = {
 }
 #: Read when a JVM starts. Spark checks for nulls itself before it takes a value.
 JAVA_OPTIONS = "-Darrow.enable_null_check_for_get=false"
-#: Added by ``arrow_checks=False``: no check of bounds with every value.
+#: Added by `arrow_checks=False`: no check of bounds with every value.
 UNCHECKED = "-Darrow.enable_unsafe_memory_access=true"
 DRIVER_JAVA, EXECUTOR_JAVA = "spark.driver.defaultJavaOptions", "spark.executor.defaultJavaOptions"
 # For checkpoints on a local disk: Spark's default starts a process for each rename.
@@ -40,11 +40,11 @@ _OWN_PYTHON = ("spark.pyspark.python", "spark.pyspark.driver.python")
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Inputs of ``plan``.
+    """Inputs of `plan`.
 
     Attributes:
         given: the user's settings, from all sources.
-        quick_python: script that starts ``python`` sooner; None if unusable.
+        quick_python: script that starts `python` sooner; None if unusable.
         jvm_runs: Spark's JVM runs already (spark-submit): its options and environment stand.
         has_address: this machine's name has an address; Spark needs one.
     """
@@ -108,20 +108,20 @@ def _python(now: Situation) -> dict[str, str]:
 
 
 def configure_spark(builder: SparkSession.Builder, *, arrow_checks: bool = True) -> SparkSession.Builder:
-    """Add the settings that make this source fast; call it before ``getOrCreate``.
+    """Add the settings that make this source fast; call it before `getOrCreate`.
 
-    Your own settings stay: from the builder, ``spark-defaults.conf``, ``--conf`` or the environment. If Python and Java
-    run on one machine, Spark's Python processes become this interpreter (``PYSPARK_PYTHON``), started without compiling
-    PySpark. ``pyspark_commitlog.spark`` logs the settings made at INFO. An existing session keeps its settings; a
+    Your own settings stay: from the builder, `spark-defaults.conf`, `--conf` or the environment. If Python and Java
+    run on one machine, Spark's Python processes become this interpreter (`PYSPARK_PYTHON`), started without compiling
+    PySpark. `pyspark_commitlog.spark` logs the settings made at INFO. An existing session keeps its settings; a
     warning names those that it lacks.
 
     Args:
-        builder: the ``SparkSession.builder``, which is changed and returned.
+        builder: the `SparkSession.builder`, which is changed and returned.
         arrow_checks: False omits Arrow's bounds check of every value: reads are faster, but a fault in Spark or a
             Python function crashes Java instead of failing the query. Default: True.
 
     Raises:
-        UsageError: ``builder`` is no builder.
+        UsageError: `builder` is no builder.
     """
     options = getattr(builder, "_options", None)
     if not isinstance(options, dict):
@@ -188,7 +188,7 @@ def _of_files() -> dict[str, str]:
 
 
 def parsed(text: str) -> dict[str, str]:
-    """Parse a ``spark-defaults.conf``, a name and a value per line (pure)."""
+    """Parse a `spark-defaults.conf`, a name and a value per line (pure)."""
     settings = {}
     for line in text.splitlines():
         stripped = line.strip()
@@ -201,7 +201,7 @@ def parsed(text: str) -> dict[str, str]:
 def of_arguments(text: str) -> dict[str, str]:
     """Parse spark-submit's arguments to settings (pure).
 
-    ``--conf name=value`` is keyed by name, ``--other value`` by other.
+    `--conf name=value` is keyed by name, `--other value` by other.
     """
     import shlex
 
@@ -220,7 +220,7 @@ def of_arguments(text: str) -> dict[str, str]:
 
 
 def quick_python() -> str | None:
-    """Return the path of ``quick-python``; None if it can't be run."""
+    """Return the path of `quick-python`; None if it can't be run."""
     return process.executable(process.sibling_path(spark.__file__, "quick-python"))
 
 

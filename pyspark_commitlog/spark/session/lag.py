@@ -13,7 +13,7 @@ from pyspark_commitlog.spark.read.source_offset import TOPIC_IDS, SourceOffset
 _PROGRESS = "offsets of the query's progress"
 #: Characters of the id shown for a query without a name.
 _ID_SHOWN = 8
-#: Metrics of ``prometheus`` with their help texts.
+#: Metrics of `prometheus` with their help texts.
 _METRICS = {
     "commitlog_query_active": "1 while the query runs, 0 when it has ended: all else is of its last micro-batch.",
     "commitlog_query_input_rows_per_second": "Records per second that arrived before the last micro-batch.",
@@ -56,7 +56,7 @@ class QueryLag:
 
     Attributes:
         query: its name, else its id.
-        input_rate: records per second, as ``process_rate``.
+        input_rate: records per second, as `process_rate`.
         title: the name for display.
     """
 
@@ -113,7 +113,7 @@ class QueryLag:
 
 
 def lag_of(progress: Mapping[str, Any]) -> QueryLag | None:
-    """Return the lag in a ``StreamingQueryProgress``; None without a commit log."""
+    """Return the lag in a `StreamingQueryProgress`; None without a commit log."""
     sources = {number: source for number, source in enumerate(progress["sources"]) if _is_ours(source)}
     if not sources:
         return None
@@ -157,7 +157,7 @@ def _partitions(sources: Mapping[int, Mapping[str, Any]]) -> Iterable[PartitionL
 def prometheus(queries: Iterable[QueryLag], ended: Iterable[QueryLag] = ()) -> str:
     """Return the lag of queries in Prometheus' text format.
 
-    ``ended`` are queries that have ended, the newest last: a name is shown once, by the running query or else the
+    `ended` are queries that have ended, the newest last: a name is shown once, by the running query or else the
     newest.
     """
     running = list(queries)

@@ -1,4 +1,4 @@
-"""``CommitLogListener``: logs the lag of streaming queries after every micro-batch."""
+"""`CommitLogListener`: logs the lag of streaming queries after every micro-batch."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _UPDATE_REFUSED = "commitlog does not support Update mode"
 class CommitLogListener(StreamingQueryListener):
     """Listener that tracks the lag of streaming queries on commit logs.
 
-    ``spark.streams.addListener(CommitLogListener("/data/commitlog"))``. In a notebook, a cell that ends with the
-    listener shows a table; ``live()`` shows table and plot, and updates them.
+    `spark.streams.addListener(CommitLogListener("/data/commitlog"))`. In a notebook, a cell that ends with the
+    listener shows a table; `live()` shows table and plot, and updates them.
 
     Args:
         root: root of the topics, to look up bytes and time behind; None (default) omits them.
         storage_options: options for the root's URL, named as fsspec's.
-        principal: for access rules; None takes ``COMMITLOG_PRINCIPAL``.
-        tell: called with each ``QueryLag``; None logs a line at INFO.
+        principal: for access rules; None takes `COMMITLOG_PRINCIPAL`.
+        tell: called with each `QueryLag`; None logs a line at INFO.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class CommitLogListener(StreamingQueryListener):
         """Ignore an idle query; its last report holds."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """Keep the query's last report for ``prometheus``; drop its history.
+        """Keep the query's last report for `prometheus`; drop its history.
 
         Logs advice if Spark refused output mode update.
         """
@@ -90,7 +90,7 @@ class CommitLogListener(StreamingQueryListener):
             del self._ended[next(iter(self._ended))]
 
     def take(self, progress: dict[str, Any]) -> None:
-        """Record Spark's report of a micro-batch (``StreamingQueryProgress``, as JSON)."""
+        """Record Spark's report of a micro-batch (`StreamingQueryProgress`, as JSON)."""
         lag = lag_of(progress)
         if lag is None:
             return
@@ -118,7 +118,7 @@ class CommitLogListener(StreamingQueryListener):
     def prometheus(self) -> str:
         """Return the lags in Prometheus' text format.
 
-        Includes the last 100 queries that have ended: ``trigger(availableNow=True)`` ends by itself.
+        Includes the last 100 queries that have ended: `trigger(availableNow=True)` ends by itself.
         """
         return prometheus(self.lags(), tuple(self._ended.copy().values()))
 
@@ -126,7 +126,7 @@ class CommitLogListener(StreamingQueryListener):
         """Show a table and a plot, updated after every micro-batch.
 
         Raises:
-            UsageError: the ``notebook`` extra is not installed.
+            UsageError: the `notebook` extra is not installed.
         """
         self._live.append(Live(self._view()))
 

@@ -20,7 +20,7 @@ POINTS = 500
 def draw(history: Mapping[str, Sequence[QueryLag]]) -> Figure:
     """Plot records behind, and rates of reading (solid) and arrival (dotted).
 
-    ``history`` has each query's micro-batches, the oldest first.
+    `history` has each query's micro-batches, the oldest first.
 
     Raises:
         UsageError: matplotlib is not installed.
@@ -53,7 +53,7 @@ def draw(history: Mapping[str, Sequence[QueryLag]]) -> Figure:
 
 
 def svg(figure: Figure) -> str:
-    """Return a figure as an ``<svg>`` element."""
+    """Return a figure as an `<svg>` element."""
     text = StringIO()
     figure.savefig(text, format="svg")
     drawn = text.getvalue()

@@ -1,6 +1,6 @@
-"""Offsets in the checkpoint of a stopped query (``OffsetSeqLog``, version 1).
+"""Offsets in the checkpoint of a stopped query (`OffsetSeqLog`, version 1).
 
-Spark writes ``offsets/<batch>`` before a micro-batch and ``commits/<batch>`` after it. It replays a batch without
+Spark writes `offsets/<batch>` before a micro-batch and `commits/<batch>` after it. It replays a batch without
 commit, which must stay the same.
 """
 
@@ -49,7 +49,7 @@ class Checkpoint:
         """Return the offsets of this format's sources, by line number.
 
         Raises:
-            CorruptionError: see ``SourceOffset.from_json``.
+            CorruptionError: see `SourceOffset.from_json`.
         """
         offsets = {}
         for number, line in enumerate(self.lines[2:], 2):
@@ -70,7 +70,7 @@ class MovedOffset:
 
 
 def read_checkpoint(storage: Storage) -> Checkpoint:
-    """Read the newest micro-batch of the checkpoint at ``storage``.
+    """Read the newest micro-batch of the checkpoint at `storage`.
 
     Raises:
         NotFoundError: no query has planned a batch there.

@@ -1,6 +1,6 @@
 """Compaction as a Spark job, for partitions too large for one process.
 
-The driver plans and publishes (``log.maintain.compact``), on local disks under the settlers' lock. Executors need the
+The driver plans and publishes (`log.maintain.compact`), on local disks under the settlers' lock. Executors need the
 root under the same path or URL, and its credentials in their environment.
 """
 
@@ -28,22 +28,22 @@ from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.root import Root
 from pyspark_commitlog.storage import open_storage
 
-#: Offsets in one bitmap of ``bitmap_construct_agg``.
+#: Offsets in one bitmap of `bitmap_construct_agg`.
 _BITMAP_BITS = 32_768
-#: Bytes that one task rewrites, as a multiple of ``segment.bytes``.
+#: Bytes that one task rewrites, as a multiple of `segment.bytes`.
 _TASK_SEGMENTS = 4
 
 
 def compact(spark: SparkSession, root: str, topic: str, principal: str | None = None) -> list[Compacted]:
     """Compact the due partitions of a topic with Spark's executors.
 
-    Settle the topic before (``maintain``) if writers don't.
+    Settle the topic before (`maintain`) if writers don't.
 
     Args:
         spark: a session, not of Spark Connect.
         root: path of the root that all executors see.
-        topic: topic name; needs compact in ``cleanup.policy``.
-        principal: for access rules; None takes ``COMMITLOG_PRINCIPAL``.
+        topic: topic name; needs compact in `cleanup.policy`.
+        principal: for access rules; None takes `COMMITLOG_PRINCIPAL`.
 
     Raises:
         UnknownTopicError: no such topic.
@@ -94,7 +94,7 @@ def _keys(spark: SparkSession, principal: str | None, job: CompactionJob) -> Dat
 def _superseded(keys: DataFrame, first_dirty: int) -> tuple[Ints, int]:
     """Return superseded offsets, ascending, and the number of keyless ones.
 
-    They come to the driver as bitmaps (``log.maintain.keymap``).
+    They come to the driver as bitmaps (`log.maintain.keymap`).
     """
     last = sf.max(sf.when(sf.col("offset") >= first_dirty, sf.col("offset"))).over(Window.partitionBy("key"))
     keyless = sf.expr(f"key IS NULL AND offset >= {first_dirty}")
@@ -126,7 +126,7 @@ class _Task:
     latest_ms: int
 
     def run(self) -> Replacement:
-        """Rewrite the segments; without ``number``, name them for the newest settle entry.
+        """Rewrite the segments; without `number`, name them for the newest settle entry.
 
         Rule O1.
         """

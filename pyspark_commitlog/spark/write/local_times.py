@@ -1,4 +1,4 @@
-"""Conversion of ``timestamp_ntz`` by the session's time zone, as Spark's store assignment."""
+"""Conversion of `timestamp_ntz` by the session's time zone, as Spark's store assignment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def session_zone() -> str | None:
 
 
 def as_instants(batch: pa.RecordBatch, zone: str | None) -> pa.RecordBatch:
-    """Convert a ``timestamp`` column without time zone from wall time in ``zone``.
+    """Convert a `timestamp` column without time zone from wall time in `zone`.
 
     Raises:
         InvalidRecordError: the tasks or Arrow do not know the zone.

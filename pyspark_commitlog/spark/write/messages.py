@@ -18,7 +18,7 @@ from pyspark_commitlog.log.write.staging import Staged
 
 @dataclass(frozen=True)
 class StagedMessage(WriterCommitMessage):
-    """Staged records of one task, per topic; batch writes have no ``query_id``."""
+    """Staged records of one task, per topic; batch writes have no `query_id`."""
 
     staged: tuple[Staged, ...]
     query_id: str | None

@@ -1,7 +1,7 @@
 """The sink: tasks stage records, the driver commits one entry per topic.
 
 A streaming query writes exactly once per topic: query id and batch id are the commit's writer id. A batch write is at
-least once, unless ``txnAppId`` and ``txnVersion`` identify it.
+least once, unless `txnAppId` and `txnVersion` identify it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 def _with_nulls(schema: StructType) -> StructType:
-    """Return the schema with nulls in ``array()``: PySpark needs them for Arrow."""
+    """Return the schema with nulls in `array()`: PySpark needs them for Arrow."""
     void = ArrayType(NullType())
     kinds = ((field.name, field.dataType) for field in schema.fields)
     return StructType(
@@ -193,7 +193,7 @@ class CommitLogWriter(_Writing, DataSourceArrowWriter):
         self._commit(messages, writer)
 
     def abort(self, messages: list[StagedMessage | None]) -> None:  # type: ignore[override]
-        """Delete nothing; see ``_abort``."""
+        """Delete nothing; see `_abort`."""
         self._abort()
 
 
@@ -254,7 +254,7 @@ class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
         self._commit(messages, Transaction(f"{QUERY}{query_id}", batchId, self._options.skip_older))
 
     def abort(self, messages: list[StagedMessage | None], batchId: int) -> None:  # type: ignore[override]
-        """Delete nothing; see ``_abort``."""
+        """Delete nothing; see `_abort`."""
         self._abort()
 
     def _make_root(self) -> None:
