@@ -14,8 +14,7 @@ from __future__ import annotations
 import argparse
 
 from flights_ingest import create_topic, ingest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
+from pyspark.sql import DataFrame, SparkSession, functions as sf
 from pyspark.sql.streaming import StreamingQuery
 
 from pyspark_commitlog import configure_spark

@@ -12,8 +12,7 @@ import argparse
 import json
 from collections.abc import Callable, Mapping
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
+from pyspark.sql import DataFrame, SparkSession, functions as sf
 
 from pyspark_commitlog import configure_spark
 

@@ -22,9 +22,9 @@ from pyspark_commitlog.replicas.recovering import (
     damaged_settings,
     finish,
     look_at,
+    recover as recover_unit,
     surviving_roots,
 )
-from pyspark_commitlog.replicas.recovering import recover as recover_unit
 from pyspark_commitlog.replicas.replicating import replicate
 from pyspark_commitlog.replicas.roots import Roots
 from pyspark_commitlog.root import Root

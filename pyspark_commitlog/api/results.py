@@ -2,66 +2,43 @@
 
 from __future__ import annotations
 
-from pyspark_commitlog.access import Access, Operation, Rule
-from pyspark_commitlog.copying.comparison import Compared
-from pyspark_commitlog.copying.copy import Copied
-from pyspark_commitlog.copying.group_offsets import CopiedGroup, KeptOffset
-from pyspark_commitlog.copying.topic_copy import CopiedTopic
-from pyspark_commitlog.groups.consumer_groups import Groups
+from pyspark_commitlog.access import (
+    Access as Access,
+    Operation as Operation,
+    Rule as Rule,
+)
+from pyspark_commitlog.copying.comparison import Compared as Compared
+from pyspark_commitlog.copying.copy import Copied as Copied
+from pyspark_commitlog.copying.group_offsets import (
+    CopiedGroup as CopiedGroup,
+    KeptOffset as KeptOffset,
+)
+from pyspark_commitlog.copying.topic_copy import CopiedTopic as CopiedTopic
+from pyspark_commitlog.groups.consumer_groups import Groups as Groups
 from pyspark_commitlog.groups.descriptions import (
-    GroupDescription,
-    GroupPartition,
-    MaintainedGroup,
-    MemberDescription,
-    OffsetReset,
+    GroupDescription as GroupDescription,
+    GroupPartition as GroupPartition,
+    MaintainedGroup as MaintainedGroup,
+    MemberDescription as MemberDescription,
+    OffsetReset as OffsetReset,
 )
-from pyspark_commitlog.log.maintain.run import Maintained
-from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp
-from pyspark_commitlog.log.repair.verify import RootReport, TopicReport
-from pyspark_commitlog.log.repair.void import VoidedRange
+from pyspark_commitlog.log.maintain.run import Maintained as Maintained
+from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp as OffsetAndTimestamp
+from pyspark_commitlog.log.repair.verify import (
+    RootReport as RootReport,
+    TopicReport as TopicReport,
+)
+from pyspark_commitlog.log.repair.void import VoidedRange as VoidedRange
 from pyspark_commitlog.model import (
-    Backlog,
-    PartitionDescription,
-    Record,
-    Recovered,
-    Repaired,
-    ReplicaDescription,
-    Replicated,
-    ReplicationDescription,
-    RootDescription,
-    TopicDescription,
-    TopicPartition,
+    Backlog as Backlog,
+    PartitionDescription as PartitionDescription,
+    Record as Record,
+    Recovered as Recovered,
+    Repaired as Repaired,
+    ReplicaDescription as ReplicaDescription,
+    Replicated as Replicated,
+    ReplicationDescription as ReplicationDescription,
+    RootDescription as RootDescription,
+    TopicDescription as TopicDescription,
+    TopicPartition as TopicPartition,
 )
-
-__all__ = [
-    "Access",
-    "Backlog",
-    "Compared",
-    "Copied",
-    "CopiedGroup",
-    "CopiedTopic",
-    "GroupDescription",
-    "GroupPartition",
-    "Groups",
-    "KeptOffset",
-    "Maintained",
-    "MaintainedGroup",
-    "MemberDescription",
-    "OffsetAndTimestamp",
-    "OffsetReset",
-    "Operation",
-    "PartitionDescription",
-    "Record",
-    "Recovered",
-    "Repaired",
-    "ReplicaDescription",
-    "Replicated",
-    "ReplicationDescription",
-    "RootDescription",
-    "RootReport",
-    "Rule",
-    "TopicDescription",
-    "TopicPartition",
-    "TopicReport",
-    "VoidedRange",
-]

@@ -8,8 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pyspark_commitlog.format import columns
-from pyspark_commitlog.format import frame as codec
+from pyspark_commitlog.format import columns, frame as codec
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.frame import MAX_ROWS
 from pyspark_commitlog.log.encoding import empty_frame

@@ -19,9 +19,7 @@ from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.entry import check_seal, seal
 from pyspark_commitlog.format.lineage import Lineage, Verdict, compare
 from pyspark_commitlog.format.paths import TopicPaths, chunk_id, chunk_name
-from pyspark_commitlog.format.shape import Id, Marks, Shape, Whole
-from pyspark_commitlog.format.shape import check as check_shape
-from pyspark_commitlog.format.shape import decode as decode_json
+from pyspark_commitlog.format.shape import Id, Marks, Shape, Whole, check as check_shape, decode as decode_json
 from pyspark_commitlog.log.read.reader import read_range
 from pyspark_commitlog.log.shapes import Chunk
 from pyspark_commitlog.log.state import ChunkRef, Extent, TopicState, chunks_to_json, read_chunks

@@ -11,8 +11,10 @@ import sys
 from collections.abc import Callable, Sequence
 from itertools import compress
 from operator import add, itemgetter
-from struct import Struct
-from struct import error as StructError  # noqa: N812 its module calls it error
+from struct import (
+    Struct,
+    error as StructError,  # noqa: N812 its module calls it error
+)
 from typing import NamedTuple
 
 import pyarrow as pa

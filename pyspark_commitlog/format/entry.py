@@ -17,8 +17,7 @@ from msgspec import Meta
 
 from pyspark_commitlog.errors import CorruptionError, UnsupportedError
 from pyspark_commitlog.format.lineage import NO_LINEAGE, Lineage
-from pyspark_commitlog.format.shape import CrcText, Id, Marks, Shape, Text, Whole, check, damage
-from pyspark_commitlog.format.shape import decode as decode_json
+from pyspark_commitlog.format.shape import CrcText, Id, Marks, Shape, Text, Whole, check, damage, decode as decode_json
 
 #   {"formatVersion":3,"readFeatures":[],"writeFeatures":[],"journal":"topic","kind":"append","topicId":"…",
 #    "sequence":7,"writeId":"…","prev":"…","lineage":"…",…,"inline":{"length":812,"crc":"…"},

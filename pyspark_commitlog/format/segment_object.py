@@ -15,8 +15,7 @@ from msgspec import Meta
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.entry import Checked, to_json_bytes
-from pyspark_commitlog.format.shape import Crc, Row, Shape, Timestamp, Whole, damage
-from pyspark_commitlog.format.shape import decode as decode_json
+from pyspark_commitlog.format.shape import Crc, Row, Shape, Timestamp, Whole, damage, decode as decode_json
 
 #   <.log of a slice><.index><.timeindex> …      parts, slice after slice, ascending by partition
 #   {"slices":[{"partition":0,…,"parts":[["log",812,3735928559],["index",8,…],["timeindex",12,…]]},…]}

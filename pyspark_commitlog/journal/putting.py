@@ -17,8 +17,7 @@ from pyspark_commitlog.errors import (
     SyncFailedError,
     UsageError,
 )
-from pyspark_commitlog.format import entry as codec
-from pyspark_commitlog.format import paths
+from pyspark_commitlog.format import entry as codec, paths
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.journal.entries import Draft, Slot, Stored, slot_of

@@ -16,8 +16,7 @@ from pyspark_commitlog.errors import (
     CorruptionError,
     missing,
 )
-from pyspark_commitlog.format import entry as codec
-from pyspark_commitlog.format import paths
+from pyspark_commitlog.format import entry as codec, paths
 from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.journal.entries import Stored
 from pyspark_commitlog.storage import Clock, FileInfo, Storage, own_writes

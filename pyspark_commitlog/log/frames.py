@@ -11,8 +11,7 @@ import pyarrow as pa
 from awscrt.checksums import crc32c
 
 from pyspark_commitlog.errors import CorruptionError
-from pyspark_commitlog.format import columns
-from pyspark_commitlog.format import frame as codec
+from pyspark_commitlog.format import columns, frame as codec
 from pyspark_commitlog.format.frame import SPARSE, Frame, Payload
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.format.segment_object import INDEX, LOG, PARTS, TIMEINDEX

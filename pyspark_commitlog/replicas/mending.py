@@ -14,8 +14,7 @@ from functools import partial
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.replicas.fetching import EntryRange, Fetching, by_threads, damaged, donors_of, read_undamaged
-from pyspark_commitlog.replicas.learning import NowhereError, Replica, is_whole
-from pyspark_commitlog.replicas.learning import replace as replace_file
+from pyspark_commitlog.replicas.learning import NowhereError, Replica, is_whole, replace as replace_file
 from pyspark_commitlog.replicas.replica_journals import Places
 from pyspark_commitlog.replicas.unit import NeededFile
 from pyspark_commitlog.storage import Storage

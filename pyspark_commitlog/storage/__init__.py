@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import unquote
 
 from pyspark_commitlog.errors import StorageError, UnsupportedError, UsageError
-from pyspark_commitlog.format.paths import REPLICAS_JOURNAL
-from pyspark_commitlog.format.paths import ROOT_MARKER as _MARKER
+from pyspark_commitlog.format.paths import REPLICAS_JOURNAL, ROOT_MARKER as _MARKER
 from pyspark_commitlog.storage.base import (
     TEMPORARY,
     AppendFile,

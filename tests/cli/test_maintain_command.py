@@ -16,8 +16,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from pyspark_commitlog import CommitLog
-from pyspark_commitlog import commit_log as topics
+from pyspark_commitlog import CommitLog, commit_log as topics
 from pyspark_commitlog.api.commit_log import CommitLog as Log
 from pyspark_commitlog.api.verify_root import verify_root
 from pyspark_commitlog.cli import app as app_module
@@ -31,8 +30,7 @@ from pyspark_commitlog.groups.state.group_state import Position
 from pyspark_commitlog.log.maintain import run as maintenance
 from pyspark_commitlog.log.maintain.run import Maintained
 from pyspark_commitlog.log.maintain.settle import Settled
-from pyspark_commitlog.log.repair import strays
-from pyspark_commitlog.log.repair import verify as verifying
+from pyspark_commitlog.log.repair import strays, verify as verifying
 from pyspark_commitlog.log.repair.strays import Strays
 from pyspark_commitlog.log.repair.verify import RootReport, TopicReport
 from pyspark_commitlog.log.topic import TopicLog

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from tests.support.consumers import SMALL, at, by_partition, consumer, numbered, put
 from tests.support.world import World

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import CommitLog, Consumer
-from pyspark_commitlog.consumer.shared import shared_topic
-from pyspark_commitlog.consumer.shared import watcher as watcher_module
+from pyspark_commitlog.consumer.shared import shared_topic, watcher as watcher_module
 from pyspark_commitlog.consumer.shared.shared_topic import SharedTopic
 from pyspark_commitlog.consumer.shared.watcher import SharedRoot, Waiter, Watcher
 from pyspark_commitlog.errors import UnknownTopicError, UsageError

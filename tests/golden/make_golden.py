@@ -23,8 +23,7 @@ from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.entry import Checked, to_json_bytes
 from pyspark_commitlog.format.paths import manifest_name, segment_stem
 from pyspark_commitlog.journal import Draft, Slot, Stored
-from pyspark_commitlog.log import settle_state
-from pyspark_commitlog.log import tables as side_tables
+from pyspark_commitlog.log import settle_state, tables as side_tables
 from pyspark_commitlog.log.frames import segment_span, walk
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.segments.directory import SegmentDir

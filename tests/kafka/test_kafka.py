@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from tests.kafka import broker as kafka
-from tests.kafka import frames
+from tests.kafka import broker as kafka, frames
 from tests.kafka.clients import JavaClient, PythonClient
 from tests.kafka.dump import dump
 from tests.kafka.frames import Frame, Record

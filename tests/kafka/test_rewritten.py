@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka import broker as kafka
-from tests.kafka import frames, scenes
+from tests.kafka import broker as kafka, frames, scenes
 from tests.kafka.clients import JavaClient, PythonClient
 from tests.kafka.dump import Batch, dump
 from tests.kafka.frames import Frame

@@ -24,8 +24,7 @@ from tests.model.replica_rules import (
     new,
 )
 from tests.model.replica_steps import Step, counted, may_return, seen_learned
-from tests.model.replica_store import Acked, Store, World
-from tests.model.replica_store import begun as begun_data
+from tests.model.replica_store import Acked, Store, World, begun as begun_data
 
 
 def begun(world: World, isr: int) -> Store:

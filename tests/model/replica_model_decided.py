@@ -34,6 +34,7 @@ from tests.model.replica_deciding import (
     Deciding,
     Me,
     Rules,
+    begun as begun_alone,
     breaks,
     idle,
     judge_deciding,
@@ -41,7 +42,6 @@ from tests.model.replica_deciding import (
     operation,
     read_head,
 )
-from tests.model.replica_deciding import begun as begun_alone
 from tests.model.replica_model import AB, LARGE, WHOLE, WITHOUT, Whole, Without, bounds_of, most
 from tests.model.replica_moving import MOVING, WITHOUT_MOVES
 from tests.model.replica_replacing import FOLLOWING, LARGE_FOLLOWING, WITHOUT_FOLLOWS

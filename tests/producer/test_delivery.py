@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from concurrent.futures import Future
 from pathlib import Path
-from threading import Event
-from threading import enumerate as all_threads
+from threading import Event, enumerate as all_threads
 from typing import Any
 
 import numpy as np

@@ -7,8 +7,7 @@ from threading import Event, Thread
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyspark_commitlog.errors import BufferExhaustedError, InvalidRecordError, NotSentError
 from pyspark_commitlog.producer.batch_parts import joined, size_of, split_batch

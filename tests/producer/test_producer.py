@@ -10,8 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from threading import Thread
-from threading import enumerate as all_threads
+from threading import Thread, enumerate as all_threads
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 
 from pyspark_commitlog.format import columns, frame
 from pyspark_commitlog.format.columns import SCHEMA, SPARSE_SCHEMA

@@ -9,8 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from awscrt.checksums import crc32c
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyspark_commitlog.errors import CorruptionError, UnsupportedError
 from pyspark_commitlog.format import columns, entry, frame, varint

@@ -22,8 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.log import tables as side_tables

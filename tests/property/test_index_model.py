@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyspark_commitlog.format import index
 from pyspark_commitlog.format.index import IndexState, OffsetEntry, RollLimits, TimeEntry

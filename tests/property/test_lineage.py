@@ -6,8 +6,7 @@ import hashlib
 from base64 import b64encode
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pyspark_commitlog.format.lineage import NO_LINEAGE, REACH, Lineage, Verdict, common, compare, marked_sequences
 

@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from pyspark_commitlog.format.murmur2 import murmur2
 from pyspark_commitlog.log.write.partitioner import Partitioner, key_partitions

@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.format import frame as codec

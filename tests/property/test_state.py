@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyspark_commitlog.format.entry import Checked
 from pyspark_commitlog.format.index import IndexState

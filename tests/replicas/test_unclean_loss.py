@@ -28,8 +28,7 @@ from pyspark_commitlog.log.read.reader import PartitionReader, read_range, read_
 from pyspark_commitlog.log.state import LostOffsets, Void
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.model import OffsetRange, TopicPartition
-from pyspark_commitlog.spark.session.query_checkpoint import Checkpoint as QueryCheckpoint
-from pyspark_commitlog.spark.session.query_checkpoint import moved_checkpoint
+from pyspark_commitlog.spark.session.query_checkpoint import Checkpoint as QueryCheckpoint, moved_checkpoint
 from tests.spark.driver import Checkpoint, Driver
 from tests.support.records import batch_of, stage
 from tests.support.replicas import CONFIG, Replicated, commit_offset, elect, no_device, poll

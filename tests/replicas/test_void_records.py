@@ -30,8 +30,7 @@ from pyspark_commitlog.api.repair import drop_void_records
 from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.log.late_voids import is_misled, late_voids, with_voids_at
-from pyspark_commitlog.log.maintain import compact as compaction
-from pyspark_commitlog.log.maintain import mend
+from pyspark_commitlog.log.maintain import compact as compaction, mend
 from pyspark_commitlog.log.maintain.catch_up import TopicSegments
 from pyspark_commitlog.log.objects.salvage_objects import publish
 from pyspark_commitlog.log.settle_state import Active, SettledPartition

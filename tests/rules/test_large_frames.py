@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError
-from pyspark_commitlog.format import columns
-from pyspark_commitlog.format import frame as codec
+from pyspark_commitlog.format import columns, frame as codec
 from pyspark_commitlog.format.columns import SCHEMA, TIMESTAMP
 from pyspark_commitlog.format.frame import SPARSE, Frame
 from pyspark_commitlog.log.encoding import encode_frame

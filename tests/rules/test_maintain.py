@@ -12,8 +12,7 @@ import pytest
 
 from pyspark_commitlog import commit_log as topics
 from pyspark_commitlog.errors import CorruptionError, StorageError, StorageFullError
-from pyspark_commitlog.log.maintain import run as maintenance
-from pyspark_commitlog.log.maintain import settle as settling
+from pyspark_commitlog.log.maintain import run as maintenance, settle as settling
 from pyspark_commitlog.log.maintain.collect import collect
 from pyspark_commitlog.log.maintain.compact import CompactionJob, Replacement, compact, work_here
 from pyspark_commitlog.log.maintain.recover import recover

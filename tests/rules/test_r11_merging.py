@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError
-from pyspark_commitlog.format import columns
-from pyspark_commitlog.format import frame as codec
+from pyspark_commitlog.format import columns, frame as codec
 from pyspark_commitlog.format.frame import MAX_ROWS, SPARSE, Identity, Times
 from pyspark_commitlog.log.frames import Located, Span, check, walk
 from pyspark_commitlog.log.maintain.settle import Merger, settle

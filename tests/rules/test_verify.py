@@ -12,8 +12,7 @@ import pytest
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.frame import Times
-from pyspark_commitlog.log import encoding
-from pyspark_commitlog.log import tables as side_tables
+from pyspark_commitlog.log import encoding, tables as side_tables
 from pyspark_commitlog.log.encoding import frame_times
 from pyspark_commitlog.log.maintain.collect import collect
 from pyspark_commitlog.log.maintain.settle import settle

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 from chispa import assert_df_equality
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as sf
+from pyspark.sql import SparkSession, functions as sf
 
 from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.format.frame import Frame, open_payload, parse

@@ -12,8 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from chispa import assert_df_equality
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as sf
+from pyspark.sql import DataFrame, Row, SparkSession, functions as sf
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pyspark_commitlog import CommitLog, DefaultSource

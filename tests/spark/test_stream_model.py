@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from chispa import assert_df_equality
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
+from pyspark.sql import DataFrame, SparkSession, functions as sf
 
 from pyspark_commitlog import CommitLog
 from tests.spark.jobs import COLUMNS, ended, frame, stored_frame, stream, write

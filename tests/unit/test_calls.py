@@ -15,13 +15,10 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import ReplicaNotAvailableError
-from pyspark_commitlog.replicas import durable_files
-from pyspark_commitlog.replicas import push_lag as lag_module
-from pyspark_commitlog.replicas import roots as roots_module
+from pyspark_commitlog.replicas import durable_files, push_lag as lag_module, roots as roots_module
 from pyspark_commitlog.replicas.push_lag import Lag
 from pyspark_commitlog.replicas.roots import Address, Listed, Roots
-from pyspark_commitlog.storage import calls as module
-from pyspark_commitlog.storage import race
+from pyspark_commitlog.storage import calls as module, race
 from pyspark_commitlog.storage.calls import MOST_CALLS, MOST_LONG_CALLS, Calls
 from pyspark_commitlog.storage.limited import limited
 from pyspark_commitlog.storage.local import LocalStorage

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pyspark_commitlog.format.columns import HEADERS, SCHEMA, TIMESTAMP
 from pyspark_commitlog.log.write import checksum as module

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pyspark_commitlog.format.murmur2 import murmur2
 from pyspark_commitlog.log.maintain.keymap import Keys, KeySource, bucket_of, find_superseded

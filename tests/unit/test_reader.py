@@ -10,8 +10,7 @@ import pytest
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError
-from pyspark_commitlog.format import columns
-from pyspark_commitlog.format import frame as codec
+from pyspark_commitlog.format import columns, frame as codec
 from pyspark_commitlog.format.columns import SCHEMA, SPARSE_SCHEMA
 from pyspark_commitlog.format.frame import SPARSE, Identity, Times
 from pyspark_commitlog.log.frames import Located, Span, check

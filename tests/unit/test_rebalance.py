@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.groups.assignment import rebalance

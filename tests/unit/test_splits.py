@@ -5,8 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.spark.read.splits import FrameOf, Split, cuts, longest_first, split

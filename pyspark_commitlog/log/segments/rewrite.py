@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from pyspark_commitlog.config import LONG_MAX, TopicConfig
 from pyspark_commitlog.errors import CorruptionError
-from pyspark_commitlog.format import columns
-from pyspark_commitlog.format import frame as codec
+from pyspark_commitlog.format import columns, frame as codec
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.frame import MAX_ROWS, SPARSE, Frame, Identity, Payload
 from pyspark_commitlog.log.encoding import empty_frame, frame_times

@@ -9,8 +9,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from pyspark_commitlog.errors import CorruptionError
-from pyspark_commitlog.format import columns
-from pyspark_commitlog.format import frame as codec
+from pyspark_commitlog.format import columns, frame as codec
 from pyspark_commitlog.format.frame import DENSE, MAX_ROWS, Frame, Payload
 from pyspark_commitlog.log.encoding import empty_frame, encode_frame
 from pyspark_commitlog.log.frames import earliest_ms

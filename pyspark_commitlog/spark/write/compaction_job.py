@@ -13,14 +13,19 @@ from functools import partial, reduce
 from itertools import pairwise
 
 import numpy as np
-from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as sf
+from pyspark.sql import DataFrame, SparkSession, Window, functions as sf
 
 from pyspark_commitlog.access import Operation
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.paths import TopicPaths
-from pyspark_commitlog.log.maintain.compact import Compacted, CompactionJob, Replacement, groups_of, latest_before
-from pyspark_commitlog.log.maintain.compact import compact as compact_topic
+from pyspark_commitlog.log.maintain.compact import (
+    Compacted,
+    CompactionJob,
+    Replacement,
+    compact as compact_topic,
+    groups_of,
+    latest_before,
+)
 from pyspark_commitlog.log.segments.directory import SegmentDir
 from pyspark_commitlog.log.segments.rewrite import Rules, rewrite
 from pyspark_commitlog.log.settle_state import Sealed
