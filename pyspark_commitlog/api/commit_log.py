@@ -28,6 +28,7 @@ from pyspark_commitlog.replicas.root_creation import make_roots
 from pyspark_commitlog.root import Root
 from pyspark_commitlog.root_marker import make_replicated_root
 from pyspark_commitlog.storage import Storage, open_peer
+from pyspark_commitlog.text import counted
 
 if TYPE_CHECKING:
     from pyspark_commitlog.copying.comparison import Compared
@@ -226,7 +227,7 @@ class CommitLog:
             except (CommitLogError, OSError) as error:
                 failed.append(error)
         if failed:
-            raise ExceptionGroup(f"{len(failed)} topics could not be verified", failed)
+            raise ExceptionGroup(f"{counted(len(failed), 'topic')} could not be verified", failed)
         return replace(report, topics=tuple(reports))
 
     def copy_to(
