@@ -72,7 +72,7 @@ def test_a_consumer_of_the_group_goes_on_at_the_copy_once_it_is_switched(locals_
     with Consumer(source, "t", **{**DEFAULTS, "group_id": "g"}) as consumer:
         assert [record.value for record in drain(consumer)] == [b"a", b"b", b"c"]
         consumer.commit()
-    source.copy_to(there, ["t"], groups=True)
+    locals_.source.log().copy_to(there, ["t"], groups=True)
     append(locals_.there.handle(), batch_of([b"d"]))
     with Consumer(there, "t", **{**DEFAULTS, "group_id": "g"}) as consumer:
         assert [record.value for record in drain(consumer)] == [b"d"]

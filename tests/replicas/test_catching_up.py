@@ -104,7 +104,8 @@ def test_a_round_of_all_topics_copies_segments(fast_path: Path, by: str) -> None
                 time.sleep(0.1)
             service.terminate()
     else:
-        getattr(roots.log("a"), by)()
+        log = roots.log("a")
+        (log.maintain if by == "maintain" else log.replicas.sync)()
     assert roots.isr() == "abc"
     whole(roots, expected())
 

@@ -161,7 +161,7 @@ def test_what_fails_while_it_catches_up_is_logged_and_the_round_goes_on(
 
     roots.hooks["m"] = broken
     ends = _MaintainRound(Maintenance(roots.log("a").root), threading.Event(), as_json=True)
-    ends._log._lagging["t"] = {"c": 1}
+    ends._maintenance.replicas.set_lagging("t", {"c": 1})
     ends.catch_up()
     assert "injected" in capsys.readouterr().err
     assert ends.code == 1
