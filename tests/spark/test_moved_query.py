@@ -77,7 +77,7 @@ def test_a_batch_that_was_committed_at_the_source_is_not_written_again(
     put(spark, root, IN, ["a"])
     pipeline(spark, root, checkpoint, {})()
     forget_commit(checkpoint, 0)
-    root.copy_to(other)
+    log.copy_to(other)
     put(spark, other, IN, ["b"])
     pipeline(spark, other, checkpoint, {})()
     assert values(CommitLog(other), OUT) == [b"A", b"B"]
