@@ -142,11 +142,7 @@ class CommitLog:
         return Topic(self.root, name)
 
     def topic(self, name: str) -> Topic:
-        """Return a topic by its name; it is looked for when it is used.
-
-        Raises:
-            UsageError: a name that no topic can have.
-        """
+        """Return a topic by its name; it is looked for when it is used."""
         return Topic(self.root, name)
 
     def topics(self) -> list[str]:

@@ -14,7 +14,6 @@ from pyspark_commitlog.api.repair import repair, repair_before_void
 from pyspark_commitlog.api.replica_sync import set_replication_factor
 from pyspark_commitlog.config import check_config, check_names, partition_count
 from pyspark_commitlog.errors import UnknownTopicError, UsageError
-from pyspark_commitlog.format import paths
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.log.last_maintained import since_maintained_ms
 from pyspark_commitlog.log.maintain.retention import delete_records
@@ -53,7 +52,7 @@ class Topic:
     """
 
     def __init__(self, root: Root, name: str) -> None:
-        self._root, self._name = root, paths.check_topic_name(name)
+        self._root, self._name = root, name
 
     @property
     def name(self) -> str:

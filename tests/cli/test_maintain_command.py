@@ -16,7 +16,8 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from pyspark_commitlog import CommitLog, commit_log as topics
+from pyspark_commitlog import CommitLog
+from pyspark_commitlog.api import maintenance, topic as topics, verify_root as root_checks
 from pyspark_commitlog.api.commit_log import CommitLog as Log
 from pyspark_commitlog.api.verify_root import verify_root
 from pyspark_commitlog.cli import app as app_module
@@ -27,7 +28,7 @@ from pyspark_commitlog.groups.consumer_groups import Groups
 from pyspark_commitlog.groups.descriptions import MaintainedGroup
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import Position
-from pyspark_commitlog.log.maintain import run as maintenance
+from pyspark_commitlog.log.maintain import run as steps
 from pyspark_commitlog.log.maintain.run import Maintained
 from pyspark_commitlog.log.maintain.settle import Settled
 from pyspark_commitlog.log.repair import strays, verify as verifying
@@ -35,6 +36,7 @@ from pyspark_commitlog.log.repair.strays import Strays
 from pyspark_commitlog.log.repair.verify import RootReport, TopicReport
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Progress
+from pyspark_commitlog.root import Root
 from tests.support.commands import COMMAND, run
 from tests.support.records import append, batch_of
 
@@ -306,7 +308,7 @@ def test_whatever_fails_in_a_topic_the_others_are_maintained(
     root: str, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error of another library's, several of one topic; exit code 1, and each in a line of its own."""
-    real = maintenance.settle_on
+    real = steps.settle_on
 
     def fails(topic: TopicLog, topic_id: str, **how: float) -> Settled:
         if topic.name == "flights":
@@ -318,8 +320,8 @@ def test_whatever_fails_in_a_topic_the_others_are_maintained(
             raise StorageFullError("no space left")
         return 0
 
-    monkeypatch.setattr(maintenance, "settle_on", fails)
-    monkeypatch.setattr(maintenance, "sweep", full)
+    monkeypatch.setattr(steps, "settle_on", fails)
+    monkeypatch.setattr(steps, "sweep", full)
     code, out, told = in_process("maintain", root, "--once", monkeypatch=monkeypatch)
     assert code == 1
     assert out == "orders: settled 2 records\n"
@@ -346,10 +348,10 @@ def test_whatever_fails_in_a_topic_the_others_are_verified(
 def test_a_root_that_cannot_be_checked_does_not_stop_the_topics_checks(
     root: str, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(log: Log) -> RootReport:
+    def fails(root: Root) -> RootReport:
         raise KeyError("x")
 
-    monkeypatch.setattr(Log, "verify_root", fails)
+    monkeypatch.setattr(root_checks, "verify_root", fails)
     code, out, told = in_process("verify", root, monkeypatch=monkeypatch)
     assert code == 1
     assert [line.partition(":")[0] for line in out.splitlines()] == ["flights", "orders"]
@@ -444,7 +446,7 @@ def test_groups_that_cannot_be_listed_hide_no_topic_s_failure(
     monkeypatch.setattr(Groups, "every_name", unlisted)
     code, _, told = in_process("maintain", root, "--once", monkeypatch=monkeypatch)
     assert (code, told) == (1, "groups: error: OSError: [Errno 5] I/O error\n")
-    monkeypatch.setattr(topics, "maintain_topic", fails)
+    monkeypatch.setattr(maintenance, "maintain_topic", fails)
     with pytest.raises(ExceptionGroup) as failed:
         log.maintain()
     assert [type(each) for each in failed.value.exceptions] == [KeyError, KeyError, OSError]
@@ -455,10 +457,10 @@ def test_topics_that_cannot_be_listed_do_not_end_the_rounds(
 ) -> None:
     """The exit code says so; without --once the next round tries again."""
 
-    def unlisted(log: Log) -> list[str]:
+    def unlisted(root: Root) -> list[str]:
         raise ZeroDivisionError("x")
 
-    monkeypatch.setattr(Log, "every_name", unlisted)
+    monkeypatch.setattr(Root, "every_name", unlisted)
     code, _, told = in_process("maintain", root, "--once", monkeypatch=monkeypatch)
     assert (code, told) == (1, "error: ZeroDivisionError: x\n")
 

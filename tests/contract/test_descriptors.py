@@ -37,7 +37,7 @@ for name in ("write", "pwritev", "fsync", "ftruncate", "fstat", "read"):
 log = CommitLog(sys.argv[1])
 log.create_topic("t", 2, {"settle.entries": 1, "inline.max.bytes": 0})
 for number in range(10):
-    append(log.topic("t"), batch_of([b"%d" % number] * 50))
+    append(log.root.topic("t"), batch_of([b"%d" % number] * 50))
     os.closerange(0, 3)
 log.topic("t").maintain()
 os.closerange(0, 3)

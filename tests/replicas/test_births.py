@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog import CommitLog, Producer, metadata
+from pyspark_commitlog import CommitLog, Producer
+from pyspark_commitlog.api import replace_metadata
 from pyspark_commitlog.errors import ReplicaNotAvailableError, TopicExistsError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.replicas import births
@@ -192,7 +193,7 @@ def test_a_copy_of_a_root_that_is_to_replace_another_is_told(
     def killed(*given: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(metadata, "move", killed)
+    monkeypatch.setattr(replace_metadata, "move", killed)
     with pytest.raises(KeyboardInterrupt):
         roots.log().replicas.replace_metadata(str(roots.path / "m"), str(roots.path / "p"))
     shutil.copytree(roots.path / "p", roots.path / "copy")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog import replication
+from pyspark_commitlog.api import replica_sync
 from pyspark_commitlog.api.maintenance import Maintenance
 from pyspark_commitlog.cli.app import _MaintainRound
 from pyspark_commitlog.errors import StorageError
@@ -118,6 +118,6 @@ def test_the_command_moves_all_topics_of_a_lost_root_before_it_maintains_the_fir
 def test_maintain_asks_for_no_leader_while_all_roots_answer(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
     roots.create()
     asked = list[object]()
-    monkeypatch.setattr(replication, "of_each", lambda act, items: asked.append(items))
+    monkeypatch.setattr(replica_sync, "of_each", lambda act, items: asked.append(items))
     roots.log("b").maintain()
     assert asked == []

@@ -24,7 +24,8 @@ from uuid import UUID
 
 import pytest
 
-from pyspark_commitlog import CommitLog, Consumer, Producer, metadata
+from pyspark_commitlog import CommitLog, Consumer, Producer
+from pyspark_commitlog.api import replace_metadata
 from pyspark_commitlog.api.replicas import Replicas
 from pyspark_commitlog.errors import (
     CommitLogError,
@@ -248,7 +249,7 @@ def test_a_process_of_the_old_set_does_not_take_a_group_for_new(roots: Replicate
 def pending(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace, and be killed when it was decided and is listed, before a unit has moved."""
     with monkeypatch.context() as patched:
-        patched.setattr(metadata, "finish", lambda *_: None)
+        patched.setattr(replace_metadata, "finish", lambda *_: None)
         patched.setattr(Replicas, "describe", lambda _: ())  # looks at all topics, and moves them
         replace(roots)
     assert Roots.of(roots.storage("b")).listed().former

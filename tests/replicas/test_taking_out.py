@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog import replication
+from pyspark_commitlog.api import replicas
 from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.replicas.catching_up import SegmentCopier
@@ -126,7 +126,7 @@ def test_a_root_stays_where_another_run_took_out_the_one_in_its_place(
         remove_replica(order, c)
         return replicate(order, segments)
 
-    monkeypatch.setattr(replication, "replicate", beside)
+    monkeypatch.setattr(replicas, "replicate", beside)
     with pytest.raises((NotLeaderError, ReplicaNotAvailableError), match=r"run it again|was not taken out"):
         take_out(roots, "b", to=to)
     assert (holding(roots), roots.isr()) == ("ab", "ab")
@@ -195,7 +195,7 @@ def test_a_run_that_gives_up_leaves_what_another_one_goes_by(tmp_path: Path, mon
         remove_replica(order, c)
         return done
 
-    monkeypatch.setattr(replication, "replicate", beside)
+    monkeypatch.setattr(replicas, "replicate", beside)
     with pytest.raises(NotLeaderError, match="run it again"):
         take_out(roots, "b")
     assert (holding(roots), roots.isr()) == ("abd", "abd")
@@ -218,14 +218,14 @@ def test_a_group_gives_up_a_replica_on_a_root_that_is_not_listed_any_more(
 ) -> None:
     roots = living_on_two(tmp_path, "abc")
     commit_offset(roots, 1)
-    gone, remove_root = roots.id_of("b"), replication.remove_root
+    gone, remove_root = roots.id_of("b"), replicas.remove_root
 
     def beside(together: Roots, root: str) -> None:
         roots.log("c").replicas.sync()
         remove_root(together, root)
 
     with monkeypatch.context() as patch:
-        patch.setattr(replication, "remove_root", beside)
+        patch.setattr(replicas, "remove_root", beside)
         take_out(roots, "b")
     assert gone in of_group(roots), "the scene"
     roots.log("a").replicas.sync()

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_commitlog import commit_log as topics
+from pyspark_commitlog.api import maintenance
 from pyspark_commitlog.errors import CorruptionError, StorageError, StorageFullError
-from pyspark_commitlog.log.maintain import run as maintenance, settle as settling
+from pyspark_commitlog.log.maintain import run as steps, settle as settling
 from pyspark_commitlog.log.maintain.collect import collect
 from pyspark_commitlog.log.maintain.compact import CompactionJob, Replacement, compact, work_here
 from pyspark_commitlog.log.maintain.recover import recover
@@ -215,7 +215,7 @@ def test_whatever_fails_in_a_topic_the_others_are_maintained(
         failing_for("b", error)(topic)
         return real(topic, progress)
 
-    monkeypatch.setattr(topics, "maintain_topic", fails)
+    monkeypatch.setattr(maintenance, "maintain_topic", fails)
     with pytest.raises(ExceptionGroup, match="1 topics or groups could not be maintained") as told:
         world.log().maintain()
     assert told.value.exceptions == (error,)
@@ -231,7 +231,7 @@ def test_all_topics_that_fail_are_told(world: World, monkeypatch: pytest.MonkeyP
             raise found[topic.name]
         return 0
 
-    monkeypatch.setattr(maintenance, "sweep", sweep)
+    monkeypatch.setattr(steps, "sweep", sweep)
     with pytest.raises(ExceptionGroup) as told:
         world.log().maintain()
     assert told.value.exceptions == tuple(found.values())
@@ -243,9 +243,9 @@ def test_whatever_a_step_fails_with_the_steps_behind_it_run(world: World, monkey
     three(world)
     ran: list[str] = []
     first, second = pa.ArrowInvalid("offset overflow"), StorageError("no space (injected)")
-    monkeypatch.setattr(maintenance, "settle_on", failing_for("a", first))
-    monkeypatch.setattr(maintenance, "sweep", failing_for("a", second))
-    monkeypatch.setattr(maintenance, "remove_former", lambda topic, stored: ran.append(topic.name) or 0)
+    monkeypatch.setattr(steps, "settle_on", failing_for("a", first))
+    monkeypatch.setattr(steps, "sweep", failing_for("a", second))
+    monkeypatch.setattr(steps, "remove_former", lambda topic, stored: ran.append(topic.name) or 0)
     with pytest.raises(ExceptionGroup, match="topic 'a': 2 steps failed") as told:
         world.log().topic("a").maintain()
     assert told.value.exceptions == (first, second)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from pyspark.sql.functions import lit
 from pyspark.sql.types import StringType, StructType
 
 from pyspark_commitlog import CommitLog, CommitLogListener, DefaultSource
+from pyspark_commitlog.api import create_topic as creation
 from pyspark_commitlog.errors import TopicExistsError, UnknownTopicError
+from pyspark_commitlog.root import Root
 from pyspark_commitlog.spark.write.sink import StagedMessage
 from tests.spark.jobs import ended, ends, forget_commit, lines, put_lines, read, run, values, write
 
@@ -79,13 +82,13 @@ def test_of_two_writers_that_make_a_topic_at_once_both_write_to_the_one_that_was
     root: str, log: CommitLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together = threading.Barrier(2)
-    create = CommitLog.create_topic
+    create = creation.create_topic
 
-    def at_once(self: CommitLog, name: str, *rest: object) -> None:
+    def at_once(root: Root, name: str, partitions: int, config: Mapping[str, object]) -> None:
         together.wait(timeout=30)
-        create(self, name, *rest)  # type: ignore[arg-type]
+        create(root, name, partitions, config)
 
-    monkeypatch.setattr(CommitLog, "create_topic", at_once)
+    monkeypatch.setattr(creation, "create_topic", at_once)
     staged: list[StagedMessage] = []
     writers = [
         threading.Thread(target=lambda: staged.append(stage(root, TOPIC, {"value": "v"}, **CREATE))) for _ in "ab"

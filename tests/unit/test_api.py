@@ -40,9 +40,11 @@ def test_a_topic_is_looked_for_when_it_is_used(world: World) -> None:
         topic.read(0, 0)
 
 
-def test_a_name_that_no_topic_can_have_is_refused_at_once(world: World) -> None:
-    with pytest.raises(UsageError, match="a/b"):
-        world.log().topic("a/b")
+@pytest.mark.parametrize("use", ["describe", "maintain", "verify", "void", "delete", "repair"])
+def test_a_name_that_no_topic_can_have_is_refused_when_it_is_used(world: World, use: str) -> None:
+    filled(world, "t")
+    with pytest.raises(UsageError, match=r"a/b|stands alone"):
+        getattr(world.log().topic("a/b"), use)()
 
 
 def test_the_root_is_verified_with_each_topic(world: World) -> None:
