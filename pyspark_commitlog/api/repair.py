@@ -41,7 +41,7 @@ def repair_before_void(root: Root, name: str) -> None:
     root.check()
     if not root.is_replicated:
         return
-    with suppress(CorruptionError):  # then it is what is repaired
+    with suppress(CorruptionError):  # a damaged newest entry is itself repaired below
         head = TopicLog(root.storage, name).journal.head()
         if head is None or not head.entry.features:
             return
@@ -68,7 +68,7 @@ def _repair(storage: Storage, name: str, *, segments: bool = True) -> Repaired:
     try:
         files, mended = _repair_named(topic, places, others, away, segments=segments)
         done += files
-    except CorruptionError as error:  # what no root has, or what is this root's alone: of the rest all is done
+    except CorruptionError as error:  # no other root can supply it; all else was repaired
         done += MendedFiles(left=(str(error),) if str(error) not in done.left else ())
     return Repaired(name, storage.url, done.files, mended.ranges, (*done.left, *mended.left), tuple(away))
 
@@ -76,26 +76,26 @@ def _repair(storage: Storage, name: str, *, segments: bool = True) -> Repaired:
 def _repair_named(
     topic: TopicLog, places: Places, others: Sequence[Replica], away: list[str], *, segments: bool
 ) -> tuple[MendedFiles, MendedSegments]:
-    """Repair what the entries of a root name; add to `away` who may have what is left."""
+    """Repair what a root's entries name; add to `away` the roots that failed but may hold more."""
     head = topic.journal.head()
     if head is None:
         raise unknown_topic(topic.storage, topic.name)
     state = topic.state_of(head.entry)
-    if not _holds(places, head) or state.deleted:  # it only decides, or has no records
+    if not _holds(places, head) or state.deleted:  # this root holds none of its records, or it is deleted
         return mend_named(places, head.sequence), MendedSegments()
     settled = places.unit.files.settled
     done, mended = mend_named(places, settled(topic.storage, state.topic_id)), MendedSegments()
     holding = _holding(topic, head, others)
-    if done.lost:  # a chunk goes from where it is settled
+    if done.lost:  # another root has settled the chunk and deleted it
         mended, failures = _take_settled(topic, holding, lambda at: settled(at, state.topic_id) >= min(done.lost))
         away += failures
         if mended.ranges:
-            settle_on(topic, state.topic_id)  # of what is left some was settled before
+            settle_on(topic, state.topic_id)  # as a part was settled before
             again = mend_named(places, settled(topic.storage, state.topic_id))
             done = MendedFiles((*done.files, *again.files), again.left, again.lost)
     if segments:
         mended += mend_segments(topic, state.topic_id, holding)
-    settle_on(topic, state.topic_id)  # it finds that what it could not move is whole
+    settle_on(topic, state.topic_id)  # clears the marks of what was damaged and is whole now
     return done, mended
 
 
@@ -114,7 +114,9 @@ def _holding(topic: TopicLog, head: Stored, others: Sequence[Replica]) -> list[T
 def _take_settled(
     topic: TopicLog, holding: Sequence[TopicLog], has: Callable[[Storage], bool]
 ) -> tuple[MendedSegments, list[str]]:
-    """Have a root hold in segments what one has settled that `has` it, as far as it has learned that; or say why not.
+    """Copy the segments of the first root for which `has` is true; return the failures if there is none.
+
+    A root that has settled beyond what this one has learned is left out.
 
     The interleavings: this root settles meanwhile, or another process copies (the one that publishes later gives up);
     it is killed before it publishes (nothing names what was written). Its readers look again, as after any settling.

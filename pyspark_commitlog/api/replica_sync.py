@@ -48,7 +48,7 @@ class ReplicaSync:
         self._root = root
         #: Per topic: the roots that lagged at its last turn, and how many entries each lacks.
         self._lagging = dict[str, dict[str, int]]()
-        #: The topics that `catch_up` is at, and those of them whose segments it copies.
+        #: The topics being caught up now, and those of them whose segments are copied.
         self._catching, self._copying = set[str](), set[str]()
 
     def sync(self, name: str) -> Replicated:
@@ -71,8 +71,8 @@ class ReplicaSync:
         """Sync all topics, groups and settings, four at a time; raises as `Replicas.sync`.
 
         Args:
-            catch_up: repeat until no root lags, or others write as fast as it learns; False: one turn each, and the
-                caller calls `catch_up`.
+            catch_up: repeat until no root lags, or the lag of each stops shrinking; False: one turn each; the caller
+                calls `catch_up`.
         """
         self._root.check()
         self._root.check_replicated()
@@ -123,9 +123,9 @@ class ReplicaSync:
     def catch_up(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Catch up the roots that lagged at the last turn of their topics.
 
-        Four topics at a time and a minute per lagging root, repeated until none lags, or others write as fast as it
-        learns. A root that lacks entries which are collected everywhere gets segments first, without a time limit.
-        Failures are logged. Another thread may give topics turns meanwhile; it asks `sync_if_copying` first.
+        Four topics at a time and a minute per lagging root, repeated until none lags, or its lag stops shrinking, as
+        others write as fast. A root that lacks entries which are collected everywhere gets segments first, without a
+        time limit. Failures are logged. Another thread may give topics turns meanwhile, if it asks `sync_if_copying`.
 
         Args:
             stopped: is asked after each entry, and before each frame, whether to leave the rest.
@@ -159,14 +159,14 @@ class ReplicaSync:
             return False
         self.sync_first(name)
         topic = TopicLog(self._root.storage, name)
-        with suppress(CommitLogError, OSError):  # else writers are warned that nobody maintains it
+        with suppress(CommitLogError, OSError):  # without the note writers warn that nobody maintains it
             note_maintained(topic, topic.newest()[1].topic_id)
         return True
 
     def replace_leaders(self, names: Sequence[str]) -> None:
         """Elect another leader of each of these topics whose leader's root does not answer, four at a time.
 
-        Called before what takes long. If all roots answer, no topic is looked at. Failures are ignored: what is done
+        Call it before long operations. If all roots answer, no topic is looked at. Failures are ignored: what is done
         with the topic next reports them.
         """
         with suppress(CommitLogError, OSError):
@@ -221,7 +221,7 @@ def order_of(root: Root, name: str) -> Order:
 
 
 def group_names(root: Root) -> list[str]:
-    """Return the groups of which something is stored where they are decided."""
+    """Return the names of the groups that the metadata root stores, sorted."""
     names = (paths.parse_group(name) for name in (root.deciders or root.deciding).names(paths.GROUPS))
     return sorted(name for name in names if name is not None)
 

@@ -112,7 +112,7 @@ class Replicas:
             ReplicaNotAvailableError: the metadata root does not answer: nothing can be decided.
         """
         order = order_of(self._root, name)
-        TopicLog(self._root.storage, name).newest_at(order.places.newest(), None)  # raises where it is deleted
+        TopicLog(self._root.storage, name).newest_at(order.places.newest(), None)  # raises if it is deleted
         root = None if to is None else self._root_named(to)
         return hand_over(order, root, "it was asked for", unclean=unclean).leader
 
@@ -198,11 +198,11 @@ class Replicas:
         return self.describe()
 
     def add(self, roots: Sequence[str]) -> tuple[RootDescription, ...]:
-        """Have new roots belong together with this one, which may have stood alone: then it decides from now on.
+        """Add roots to this one, which may have stood alone: then it decides from now on.
 
         Its topics stay where they are until `set_replication_factor` gives them replicas; its consumer groups, access
         rules and defaults are copied at once. Readers and writers go on. What was cut off is finished when it is run
-        again, or by `replicate` or `maintain`.
+        again, or by `sync` or `maintain`.
 
         Args:
             roots: directories or URLs of empty places, each on a disk, machine or bucket of its own.
@@ -231,9 +231,9 @@ class Replicas:
         return self.describe()
 
     def remove(self, roots: Sequence[str], *, to: str | None = None) -> tuple[RootDescription, ...]:
-        """Take roots out: others get their replicas, as far as there are any, and lead in their place.
+        """Remove roots; others get their replicas and lead in their place.
 
-        A root that does not answer can be taken out, too. What it holds stays there.
+        A root that does not answer can be removed too. What it holds stays there.
 
         Args:
             roots: ids, directories or URLs.
@@ -262,7 +262,7 @@ class Replicas:
         return self.describe()
 
     def move(self, root: str, to: str) -> tuple[RootDescription, ...]:
-        """Have another root, or an empty place, take all replicas of a root, which is taken out; see those two."""
+        """Move all replicas of a root to another root, or to an empty place, and remove it; see `add` and `remove`."""
         self._root.check()
         self._root.check_replicated()
         self._root.local_access.check(Operation.ADMIN, ALL)
@@ -299,9 +299,9 @@ class Replicas:
     def _take_out(
         order: Order, segments: TopicSegments | None, root: str, by: str | None, leaving: Sequence[str]
     ) -> None:
-        """Have a unit have no replica on a root.
+        """Remove the replica of a topic or group from a root.
 
-        Where the root that gets one instead does not catch up, that is taken out again: else each run would add one.
+        A replacement that does not catch up is removed again: otherwise each run would add one.
         """
         newest = order.places.newest()
         before = state_of(newest.entry).replicas if newest.entry.features else ()

@@ -361,9 +361,12 @@ class Topic:
     ) -> tuple[VoidedRange, ...]:
         """Give up, for ever, records whose segment, chunk or journal entry is lost or damaged.
 
-        Readers skip their offsets, and the partition goes on. Readable records stay, unless `force` is set. Without
-        `ranges` all segments are read; settling waits meanwhile. Of a topic with replicas what other roots have is
-        fetched first (`repair`), unless `force` is set: what none has is given up at all of them.
+        Readers skip their offsets, and the partition goes on. Readable records stay, unless `force` is set. Of a
+        topic with replicas what other roots have is fetched first (`repair`), unless `force` is set: what none has is
+        given up at all of them.
+
+        Reads all that is unsettled, and the segments that overlap `ranges`: all without `ranges`, and all for the
+        repair. With append, settling waits until it ends; readers and commits go on, but a commit may wait 10 s.
 
         Args:
             ranges: partition -> (first offset, offset after the last); None for all that can't be read. A range must
