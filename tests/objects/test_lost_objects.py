@@ -6,7 +6,7 @@ import pytest
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.segment_object import TRAILER_BYTES
-from pyspark_commitlog.log import topic as handles
+from pyspark_commitlog.log import topic_tables as handles
 from pyspark_commitlog.log.maintain.compact import compact
 from pyspark_commitlog.log.maintain.retention import retain
 from pyspark_commitlog.log.maintain.settle import settle

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError, StorageError
-from pyspark_commitlog.log import topic as handles
+from pyspark_commitlog.log import topic_tables as handles
 from pyspark_commitlog.log.maintain.collect import collect
 from pyspark_commitlog.log.maintain.settle import settle, settle_on
 from pyspark_commitlog.log.objects.merge import merge

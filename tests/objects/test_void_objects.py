@@ -10,7 +10,7 @@ import pytest
 
 from pyspark_commitlog.errors import CommitLogError, ConflictError, CorruptionError, StorageError, UsageError
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log import topic as handles
+from pyspark_commitlog.log import topic_tables as handles
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.objects.merge import split
 from pyspark_commitlog.log.objects.pieces import replace_own

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog.format.segment_object import TRAILER_BYTES, decode_footer
-from pyspark_commitlog.log import topic as topics
+from pyspark_commitlog.log import topic_tables as topics
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.storage.os_errors import explained

@@ -37,7 +37,7 @@ from pyspark_commitlog.api.maintenance import Maintenance
 from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.errors import ReplicaNotAvailableError
 from pyspark_commitlog.format.index import IndexState
-from pyspark_commitlog.log import topic as handles
+from pyspark_commitlog.log import topic_tables as handles
 from pyspark_commitlog.log.maintain import catch_up as copying
 from pyspark_commitlog.log.maintain.catch_up import SettledTopic, TopicSegments
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState

@@ -24,7 +24,7 @@ from pyspark_commitlog.copying.topic_copy import stage_ahead
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, UnsupportedError
 from pyspark_commitlog.format.segment_object import TRAILER_BYTES, decode_footer, decode_trailer
 from pyspark_commitlog.groups.state.group_log import GroupLog
-from pyspark_commitlog.log import leaves, tables, topic as topics
+from pyspark_commitlog.log import leaves, tables, topic_tables as topics
 from pyspark_commitlog.log.write import writers
 from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
 from pyspark_commitlog.replicas.acceptor import Acceptor

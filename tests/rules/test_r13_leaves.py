@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.log import leaves as module, topic as topics
+from pyspark_commitlog.log import leaves as module, topic_tables as topics
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.topic import TopicLog
 from tests.support.objects import topic_id
