@@ -8,7 +8,6 @@ Voids of an operator or unclean election are skipped with a warning, those of a 
 from __future__ import annotations
 
 import logging
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -28,22 +27,20 @@ from pyspark_commitlog.log.divergence import find_divergence
 from pyspark_commitlog.log.frames import Located, Span, check, segment_span, walk
 from pyspark_commitlog.log.lost_ranges import elected_away, gaps
 from pyspark_commitlog.log.read.neighbours import neighbours_of
+from pyspark_commitlog.log.read.partition_entries import PartitionEntries
 from pyspark_commitlog.log.read.prefetcher import Prefetcher, RecordLocation
 from pyspark_commitlog.log.read.segment_indexes import part_of
 from pyspark_commitlog.log.read.unsettled import (
-    AT_ONCE,
     WAY_OUT,
     Entries,
-    Pending,
     Source,
-    lost_entry,
     overlaps,
     scan,
     span_of,
     void_at,
 )
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
-from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, TopicState, Void
+from pyspark_commitlog.log.state import TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.storage.caches import Reported
@@ -54,8 +51,6 @@ logger = logging.getLogger("pyspark_commitlog.log")
 #: Seconds to wait for an election that this root has not learned.
 _PATIENCE_SECONDS = 10.0
 _MAX_LOOKS = 20
-#: Unsettled entries cached by a reader; a search among 2**32 visits 32.
-_KNOWN = 64
 _LOOK_SECONDS = 0.005
 #: A slice of at most 1/2 of its frame's bytes is copied.
 _MOST_KEPT = 2
@@ -103,17 +98,6 @@ def read_view(topic: TopicLog, topic_id: str, *, durable: bool = False) -> View:
     return View(state, stored.entry, settle)
 
 
-@dataclass(frozen=True, slots=True)
-class _Unsettled:
-    """A reader's part of an unsettled entry; a lost one has `why`."""
-
-    head: Entry | None
-    log_end: int
-    extents: tuple[Extent, ...]
-    chunks: tuple[ChunkRef, ...]
-    why: str
-
-
 class PartitionReader:
     """Reader of ranges of one partition.
 
@@ -141,13 +125,10 @@ class PartitionReader:
         self._topic, self._id, self._partition = topic, topic_id, partition
         self._names = None if names is None else tuple(names)
         self._paths = topic.paths(topic_id)
-        self._known: dict[int, _Unsettled] = {}
-        self._genuine: set[int] = set()
-        self._last = 0  # number of the unsettled entry that was read last
-        self._many = 1  # entries to read at a time
         self._view = read_view(topic, topic_id) if view is None else view
         self._warned = Reported()
         self._stored = entries or Entries(topic)
+        self._entries = PartitionEntries(topic, topic_id, partition, self._stored)
         self._planned = Lineage.of_position(planned)
         self._check_history(self._planned)
 
@@ -230,7 +211,7 @@ class PartitionReader:
     def follow(self, view: View) -> None:
         """Switch to a newer view and forget unneeded entries."""
         self._view = view
-        self._known = {n: entry for n, entry in self._known.items() if n >= view.settle.oldest_unsettled}
+        self._entries.forget_below(view.settle.oldest_unsettled)
 
     def frame_at(self, offset: int) -> Located:
         """Return the frame of an offset, with only its header checked.
@@ -266,8 +247,7 @@ class PartitionReader:
         )
 
     def _look_again(self) -> None:
-        self._known.clear()
-        self._genuine.clear()
+        self._entries.forget()
         seen, self._view = self._view.topic.lineage, read_view(self._topic, self._id)
         self._check_history(seen)
 
@@ -304,23 +284,7 @@ class PartitionReader:
                 return RecordLocation(FileRange(span.path, span.start, span.until or span.end), min(end, stop))
         except (FileNotFoundError, CorruptionError):  # the reader meets it again
             return None
-        for entry in self._known.values():
-            at = bisect_right(entry.extents, offset, key=lambda e: e.base_offset) - 1
-            if at >= 0 and offset < entry.extents[at].end_offset:
-                return self._staged_at(entry, at, stop)
-        return None
-
-    def _staged_at(self, entry: _Unsettled, at: int, stop: int) -> RecordLocation:
-        first = last = entry.extents[at]
-        if first.chunk == INLINE:
-            return RecordLocation(None, first.end_offset)
-        for extent in entry.extents[at + 1 :]:
-            follows = extent.chunk == last.chunk and extent.position == last.position + last.length
-            if not follows or extent.base_offset >= stop:
-                break
-            last = extent
-        path = self._paths.chunk(entry.chunks[first.chunk].name)
-        return RecordLocation(FileRange(path, first.position, last.position + last.length), last.end_offset)
+        return self._entries.locate(offset, stop)
 
     def _resolve(self, offset: int, stop: int, prefetcher: Prefetcher) -> Span:
         """Return the span with `offset`, not necessarily in its first frame."""
@@ -407,22 +371,22 @@ class PartitionReader:
         return replace(whole, start=whole.start + hint.position, base_offset=None), hint.offset
 
     def _extent_span(self, offset: int) -> Span:
-        entry = self._entry_of(offset)
+        low = max(self._view.settle.oldest_unsettled, self._view.topic.created + 1)
+        entry = self._entries.holding(offset, low, self._view.newest)
         if entry.head is None:
             raise CorruptionError(
                 f"topic {self._topic.name!r} partition {self._partition} offset {offset}: {entry.why}. {WAY_OUT}"
             )
-        at = bisect_right(entry.extents, offset, key=lambda e: e.base_offset) - 1
-        if at < 0 or offset >= entry.extents[at].end_offset:
+        at = entry.find_extent(offset)
+        if at is None:
             raise FileNotFoundError(f"entry {entry.head.sequence} does not hold offset {offset}")
         extent = entry.extents[at]
-        source = Source(entry.head, extent, None if extent.chunk == INLINE else entry.chunks[extent.chunk])
+        source = Source(entry.head, extent, entry.chunk(extent))
         span = span_of(self._topic, self._id, source, self._stored, extent.end_offset)
         voids = self._view.topic.voids_of(self._partition)
         if voids and overlaps(voids, extent.base_offset, extent.end_offset):
             span = self._behind_damage(source, span, offset)
-        if entry.head.sequence not in self._genuine:
-            self._check_genuine(entry.head.sequence)
+        self._entries.assure_genuine(entry.head.sequence)
         return span
 
     def _behind_damage(self, source: Source, whole: Span, offset: int) -> Span:
@@ -433,74 +397,6 @@ class PartitionReader:
             if fragment.end > offset:
                 break
         return whole
-
-    def _check_genuine(self, sequence: int) -> None:
-        """Refuse a possible late put at a collected number (anchor rule)."""
-        _, settle = self._topic.settled(self._id)
-        if sequence < settle.oldest_unsettled:
-            raise FileNotFoundError(f"entry {sequence} was settled meanwhile")
-        self._genuine = {number for number in self._known if number >= settle.oldest_unsettled}
-
-    def _entry_of(self, offset: int) -> _Unsettled:
-        """Return the entry that appended `offset`: usually the next, else by bisection."""
-        low = max(self._view.settle.oldest_unsettled, self._view.topic.created + 1)
-        high = self._view.newest.sequence
-        last, self._last = self._last, self._last + 1
-        if low <= last < high and self._load(last).log_end <= offset:
-            self._load_more(last + 1, high)
-            low = last + 1
-            while offset >= self._load(low).log_end and low + 1 in self._known:
-                low += 1
-            if offset < self._load(low).log_end:
-                self._last = low
-                return self._load(low)
-        candidates = range(low, high + 1)
-        at = bisect_right(candidates, offset, key=lambda sequence: self._load(sequence).log_end)
-        if at == len(candidates):
-            raise FileNotFoundError(f"no entry from {low} to {high} holds offset {offset}")
-        self._last, self._many = candidates[at], 1
-        return self._load(self._last)
-
-    def _load_more(self, sequence: int, high: int) -> None:
-        if self._topic.storage.can_append or sequence in self._known or sequence >= high:
-            return
-        found = self._stored.read_many(range(sequence, min(sequence + self._many, high)))
-        self._many = min(self._many * 2, AT_ONCE)
-        for number, pending in found.items():
-            self._keep(number, pending)
-
-    def _load(self, sequence: int) -> _Unsettled:
-        if sequence not in self._known:
-            self._keep(sequence, self._pending(sequence))
-        return self._known[sequence]
-
-    def _keep(self, sequence: int, pending: Pending) -> None:
-        if len(self._known) >= _KNOWN:
-            del self._known[next(iter(self._known))]
-        self._genuine.discard(sequence)
-        self._known[sequence] = _Unsettled(
-            head=pending.entry,
-            log_end=pending.log_end[self._partition] if self._partition < len(pending.log_end) else 0,
-            extents=pending.extents.of_partition(self._partition),
-            chunks=pending.chunks,
-            why=pending.why,
-        )
-
-    def _pending(self, sequence: int) -> Pending:
-        """Return an entry; a lost one as described by its successors."""
-        newest, lost = self._view.newest, list[tuple[int, Exception]]()
-        for number in range(sequence, newest.sequence):
-            try:
-                pending = self._stored.read(number, None)
-                break
-            except (FileNotFoundError, CorruptionError) as error:
-                self._check_genuine(number)
-                lost.append((number, error))
-        else:
-            pending = self._stored.read(newest.sequence, newest)
-        for number, cause in reversed(lost):
-            pending = lost_entry(number, cause, pending)
-        return pending
 
     # --- rows --------------------------------------------------------------------------------------------
 
