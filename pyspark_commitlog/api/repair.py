@@ -9,9 +9,10 @@ from pyspark_commitlog.access import Operation
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.late_voids import late_voids
-from pyspark_commitlog.log.maintain.catch_up import SettledTopic, TopicSegments
+from pyspark_commitlog.log.maintain.catch_up import TopicSegments
 from pyspark_commitlog.log.maintain.mend import MendedSegments, mend_segments
 from pyspark_commitlog.log.maintain.settle import settle_on
+from pyspark_commitlog.log.maintain.settled_copy import SettledTopic
 from pyspark_commitlog.log.settle_state import SettleState
 from pyspark_commitlog.log.topic import TopicLog, unknown_topic
 from pyspark_commitlog.model import Repaired

@@ -11,7 +11,8 @@ from pyspark_commitlog.api.replace_metadata import finish_replacing
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError, UnknownTopicError, UsageError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.log.last_maintained import note_maintained
-from pyspark_commitlog.log.maintain.catch_up import SettledTopic, TopicSegments
+from pyspark_commitlog.log.maintain.catch_up import TopicSegments
+from pyspark_commitlog.log.maintain.settled_copy import SettledTopic
 from pyspark_commitlog.log.topic import TopicLog, unknown_topic
 from pyspark_commitlog.model import Replicated
 from pyspark_commitlog.replicas.entry_fields import NotReplicatedError, state_of

@@ -22,8 +22,8 @@ import pytest
 
 from pyspark_commitlog.api.maintenance import Maintenance
 from pyspark_commitlog.errors import ReplicaNotAvailableError
-from pyspark_commitlog.log.maintain import catch_up as copying
-from pyspark_commitlog.log.maintain.catch_up import TopicSegments
+from pyspark_commitlog.log.maintain import settled_copy as copying
+from pyspark_commitlog.log.maintain.catch_up import TopicSegments, reached
 from pyspark_commitlog.model import silent
 from pyspark_commitlog.replicas import rules
 from pyspark_commitlog.replicas.catching_up import catch_up, learn_or_catch_up
@@ -182,7 +182,7 @@ def test_what_is_settled_only_in_part_is_no_beginning(fast_path: Path) -> None:
     topic = roots.at("a")
     roots.write(b"later")
     settled = topic.settled(topic.newest()[1].topic_id)[1]
-    found = copying.reached(topic, settled)
+    found = reached(topic, settled)
     assert found is not None
     assert found.sequence < topic.newest()[0].sequence
     ends = topic.state_of(found.entry).log_end

@@ -38,8 +38,9 @@ from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.errors import ReplicaNotAvailableError
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.log import topic_tables as handles
-from pyspark_commitlog.log.maintain import catch_up as copying
-from pyspark_commitlog.log.maintain.catch_up import SettledTopic, TopicSegments
+from pyspark_commitlog.log.maintain import settled_copy as copying
+from pyspark_commitlog.log.maintain.catch_up import TopicSegments
+from pyspark_commitlog.log.maintain.settled_copy import SettledTopic
 from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.log.write.commit import commit
@@ -346,7 +347,7 @@ def test_a_log_start_that_rises_between_two_looks_is_no_damage(
     roots, looks = lagging(fast_path), count()
     _write(roots, 0, *(b"%d" % number for number in range(6)))
     there = TopicSegments("t").settled(roots.storage("a"))
-    copy = copying._Copy(roots.at("a"), roots.at("c"), there, 1, there.state, lambda: there, lambda _: None, bool)
+    copy = copying.SettledCopy(roots.at("a"), roots.at("c"), there, 1, there.state, lambda: there, lambda _: None, bool)
     newest, settled = copy.source.newest, copy.source.settled
 
     def removed() -> None:
@@ -375,7 +376,7 @@ def test_it_never_ends_earlier_than_it_was_to(fast_path: Path) -> None:
     roots, segments, held = lagging(fast_path), TopicSegments("t"), list[SettledTopic]()
     there = segments.settled(roots.storage("a"))
     earlier = replace(there, sequence=there.sequence - 1, write_id="earlier")
-    copy = copying._Copy(roots.at("a"), roots.at("c"), there, 1, there.state, lambda: earlier, held.append, bool)
+    copy = copying.SettledCopy(roots.at("a"), roots.at("c"), there, 1, there.state, lambda: earlier, held.append, bool)
     copy._move()
     assert copy.settled_through == (there.sequence, there.write_id)
     assert held == [copy.there]

@@ -27,10 +27,11 @@ from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.errors import CorruptionError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.frames import segment_span, walk
-from pyspark_commitlog.log.maintain import catch_up as copying
-from pyspark_commitlog.log.maintain.catch_up import SettledTopic, TopicSegments
+from pyspark_commitlog.log.maintain import settled_copy as copying
+from pyspark_commitlog.log.maintain.catch_up import TopicSegments
 from pyspark_commitlog.log.maintain.donors import attempts, lost_ranges
 from pyspark_commitlog.log.maintain.mend import mend_segments
+from pyspark_commitlog.log.maintain.settled_copy import SettledTopic
 from pyspark_commitlog.log.read.damage import Fragment
 from pyspark_commitlog.log.repair.salvage import segments_of
 from pyspark_commitlog.log.topic import TopicLog
@@ -304,7 +305,7 @@ def test_nothing_is_taken_beyond_what_is_learned(roots: Replicated, monkeypatch:
     zero(settled_elsewhere(roots), Random(1))
     topic = roots.at("b")
     before, head = topic.settled(topic.newest()[1].topic_id)[1], topic.journal.head()
-    frames, once = copying._Copy._frames, list[int]()
+    frames, once = copying.SettledCopy._frames, list[int]()
 
     def gone(self: Any, partition: int, *args: Any) -> Any:
         if not once:
@@ -316,7 +317,7 @@ def test_nothing_is_taken_beyond_what_is_learned(roots: Replicated, monkeypatch:
             raise copying._GoneError("compacted")
         return frames(self, partition, *args)
 
-    monkeypatch.setattr(copying._Copy, "_frames", gone)
+    monkeypatch.setattr(copying.SettledCopy, "_frames", gone)
     done = roots.log("b").topic("t").repair()
     assert once
     assert any("run `commitlog replicas sync`" in each for each in done.away)
