@@ -190,9 +190,8 @@ def _rows_back(state: TopicState, tables: _Tables, hw: int, above: Sequence[int]
 
     Rule 5. Rows above the high watermark, and their ranges, may be of appends that earlier elections voided.
     """
-    entries, living = tables.entries, frozenset(above).difference(voids)
-    lost = {n for n, entry in entries.items() if n > hw and entry.kind == _APPEND and n not in living}
-    kept = sorted(set(entries) - lost, reverse=True)
+    lost = _void_appends(tables.entries, hw, frozenset(above).difference(voids))
+    kept = sorted(set(tables.entries) - lost, reverse=True)
     there, snapshot = dict(state.writers.rows), tables.snapshot(state.topic_id, state.writers)
     for name in {name for number in voids for name in tables.written_by(number)}:
         rows = (tables.row(number, name) for number in kept)
@@ -204,6 +203,10 @@ def _rows_back(state: TopicState, tables: _Tables, hw: int, above: Sequence[int]
         else:
             there.pop(name, None)
     return replace(state.writers, rows=there)
+
+
+def _void_appends(entries: Mapping[int, Entry], hw: int, living: Collection[int]) -> set[int]:
+    return {n for n, entry in entries.items() if n > hw and entry.kind == _APPEND and n not in living}
 
 
 def _living_ranges(row: WriterRow, name: str, tables: _Tables, lost: Collection[int]) -> tuple[tuple[int, int], ...]:

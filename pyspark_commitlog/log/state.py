@@ -45,6 +45,10 @@ class Extent:
         """Return the offset after the last row."""
         return self.base_offset + self.rows
 
+    def chunk_in(self, chunks: Sequence[ChunkRef]) -> ChunkRef | None:
+        """Return its chunk of an entry's; None if it is inline."""
+        return None if self.chunk == INLINE else chunks[self.chunk]
+
     def to_json(self) -> list[int]:
         """Return the row of the extents table."""
         return [self.chunk, self.partition, self.position, self.length, self.rows, self.base_offset]

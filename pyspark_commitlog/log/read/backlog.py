@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.settle_state import SettleState
-from pyspark_commitlog.log.state import TopicState
+from pyspark_commitlog.log.state import Extent, TopicState
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import NOTHING_WAITS, Backlog
 
@@ -27,9 +29,13 @@ def backlog(topic: TopicLog, newest: Stored, state: TopicState, settled: SettleS
             extents = topic.extents(stored.entry)
         except (FileNotFoundError, CorruptionError):
             continue
-        ends = ((extent, settled.partition(extent.partition).end_offset) for extent in extents)
-        size += sum(extent.length for extent, end in ends if extent.end_offset > end)
+        size += _unsettled_bytes(extents, settled)
         since_ms = since_ms if read else stored.info.modified_ms
         read += 1
     age_ms = max(0, topic.storage.clock.now_ms() - since_ms) if since_ms >= 0 else 0
     return Backlog(entries, size * entries // max(1, read), age_ms)
+
+
+def _unsettled_bytes(extents: Sequence[Extent], settled: SettleState) -> int:
+    ends = ((extent, settled.partition(extent.partition).end_offset) for extent in extents)
+    return sum(extent.length for extent, end in ends if extent.end_offset > end)

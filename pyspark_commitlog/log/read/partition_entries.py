@@ -32,10 +32,6 @@ class PartitionEntry:
         at = bisect_right(self.extents, offset, key=lambda e: e.base_offset) - 1
         return at if at >= 0 and offset < self.extents[at].end_offset else None
 
-    def chunk(self, extent: Extent) -> ChunkRef | None:
-        """Return an extent's chunk; None if it is inline."""
-        return None if extent.chunk == INLINE else self.chunks[extent.chunk]
-
 
 class PartitionEntries:
     """Cache of unsettled entries, as read by one partition's reader."""

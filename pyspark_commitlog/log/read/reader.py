@@ -381,7 +381,7 @@ class PartitionReader:
         if at is None:
             raise FileNotFoundError(f"entry {entry.head.sequence} does not hold offset {offset}")
         extent = entry.extents[at]
-        source = Source(entry.head, extent, entry.chunk(extent))
+        source = Source(entry.head, extent, extent.chunk_in(entry.chunks))
         span = span_of(self._topic, self._id, source, self._stored, extent.end_offset)
         voids = self._view.topic.voids_of(self._partition)
         if voids and overlaps(voids, extent.base_offset, extent.end_offset):

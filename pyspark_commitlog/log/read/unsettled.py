@@ -24,7 +24,7 @@ from pyspark_commitlog.log.read.damage import Fragment, fragments_of
 from pyspark_commitlog.log.read.extents import NO_EXTENTS, EntryTables, ExtentTable, read_tables, shared_tables
 from pyspark_commitlog.log.read.neighbours import neighbours_of
 from pyspark_commitlog.log.settle_state import SettleState
-from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, TopicState, Void
+from pyspark_commitlog.log.state import ChunkRef, Extent, TopicState, Void
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.process import share_out
@@ -194,6 +194,10 @@ def read_pending(
             entries.append(pending)
         except (FileNotFoundError, CorruptionError) as error:
             entries.append((sequence, error))
+    return _with_lost(entries)
+
+
+def _with_lost(entries: Sequence[Pending | tuple[int, Exception]]) -> list[Pending]:
     found: list[Pending] = []
     for each in reversed(entries):
         found.append(each if isinstance(each, Pending) else lost_entry(*each, found[-1]))
@@ -245,8 +249,8 @@ def sources_of(pending: Sequence[Pending], settled: SettleState, partitions: int
             if extent.end_offset > ends[extent.partition]:
                 reach(extent.partition, extent.base_offset, entry.leader_epoch)
                 assert entry.entry is not None
-                chunk = None if extent.chunk == INLINE else entry.chunks[extent.chunk]
-                sources.setdefault(extent.partition, []).append(Source(entry.entry, extent, chunk, entry.leader_epoch))
+                source = Source(entry.entry, extent, extent.chunk_in(entry.chunks), entry.leader_epoch)
+                sources.setdefault(extent.partition, []).append(source)
                 ends[extent.partition] = extent.end_offset
     for partition, end in enumerate(pending[-1].log_end if pending else ()):
         reach(partition, end, pending[-1].leader_epoch)

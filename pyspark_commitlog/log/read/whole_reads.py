@@ -103,10 +103,14 @@ def plan_reads(sources: Iterable[Source], at_hand: Callable[[Entry], bool]) -> d
     taken, size = dict[str, ChunkRef | Entry](), 0
     for name, each in wanted.items():
         if isinstance(each, Entry):
-            length, whole = each.inline.length if each.inline is not None and not at_hand(each) else 0, True
+            length, whole = _inline_bytes(each, at_hand), True
         else:
             length, whole = each.length, shares[name] > 1 or each.length <= ALONE_BYTES
         if whole and size + length <= MOST_BYTES:
             taken[name] = each
             size += length
     return taken
+
+
+def _inline_bytes(entry: Entry, at_hand: Callable[[Entry], bool]) -> int:
+    return entry.inline.length if entry.inline is not None and not at_hand(entry) else 0

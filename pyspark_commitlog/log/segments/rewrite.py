@@ -232,10 +232,8 @@ class _Output:
         self._note(frame)
         between = gone[np.searchsorted(gone, frame.base_offset) : np.searchsorted(gone, frame.next_offset)]
         horizon = frame.delete_horizon_ms
-        expired = horizon is not None and self.rules.now_ms >= horizon
-        seen = horizon is not None or frame.last_offset < self.rules.cleaned
         copies = frame.length * _SMALL >= self.rules.frame_bytes and self._follows(frame)
-        if seen and copies and not len(between) and not expired and frame.base_offset >= self.rules.log_start:
+        if copies and not len(between) and self._stays(frame):
             self.copy(frame, earliest_ms(frame, payload))
             return
         batch, offsets = rows_of(frame, payload)
@@ -247,6 +245,16 @@ class _Output:
         elif horizon is None and copies and not batch.column("value").null_count:
             self.copy(frame, earliest_ms(frame, payload))
             return
+        self._hold_all(frame, batch, offsets)
+
+    def _stays(self, frame: Frame) -> bool:
+        """Return whether a frame stays as it is, if no later record supersedes any of its."""
+        horizon = frame.delete_horizon_ms
+        expired = horizon is not None and self.rules.now_ms >= horizon
+        seen = horizon is not None or frame.last_offset < self.rules.cleaned
+        return seen and not expired and frame.base_offset >= self.rules.log_start
+
+    def _hold_all(self, frame: Frame, batch: pa.RecordBatch, offsets: Ints) -> None:
         parts = list(self._parts(frame, batch, offsets))
         for rows in parts:
             self._hold(rows)

@@ -219,13 +219,11 @@ def commit(
 
     Raises:
         TopicChangedError: the incarnation is gone.
-        StagedExpiredError, StaleBatchError, WriterFencedError: see `check_floor` and `judge`.
-        UsageError: see `check_writer`.
+        StagedExpiredError, StaleBatchError, WriterFencedError, UsageError: see `check_floor`, `judge`, `check_writer`.
         InvalidRecordError: keyless records in a topic compacted by now.
         KafkaStorageError, NotEnoughReplicasError, NotLeaderError: nothing was committed.
-        NotEnoughReplicasAfterAppendError: as OutcomeUnknownError.
         CorruptionError: a chunk is missing or has another length.
-        OutcomeUnknownError: retry with the same writer.
+        OutcomeUnknownError, NotEnoughReplicasAfterAppendError: retry with the same writer.
     """
     staged = [task for task in staged if task.extents]
     if not staged:
