@@ -144,6 +144,9 @@ class _Merge:
                 return tail
         if not own or self._config.has_policy("compact"):  # compaction joins pieces too
             return None
+        return self._plan_own(most_bytes)
+
+    def _plan_own(self, most_bytes: int | None) -> OwnMerge | None:
         for partition in range(len(self._settled.partitions)):
             if partition in self._damaged:
                 continue

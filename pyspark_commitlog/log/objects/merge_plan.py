@@ -74,15 +74,7 @@ def plan_tail(
         segment_bytes: upper bound of a slice.
         damaged: names of unreadable objects.
     """
-    due: dict[int, tuple[int, int]] = {}
-    at = 0
-    for (tier, sound), run in groupby(tail, key=lambda shared: (shared.tier, shared.name not in damaged)):
-        count = len(list(run))
-        if sound and count >= FAN_IN:
-            due.setdefault(tier, (at, count))
-        at += count
-    for tier in sorted(due):
-        start, count = due[tier]
+    for _, (start, count) in sorted(_due_tiers(tail, damaged).items()):
         end = start + FAN_IN
         sizes, late = [log_bytes(shared) for shared in tail[start:end]], count >= LATE
         split = makes_own(sizes, segment_bytes)
@@ -92,6 +84,18 @@ def plan_tail(
                 continue
             late = late and sums.total() < FAN_IN * own_bytes(segment_bytes) * len(sums)  # no commit splits more either
         yield TailMerge(tuple(tail[0 if split else start : end]), split, late)
+
+
+def _due_tiers(tail: Sequence[Shared], damaged: Collection[object]) -> dict[int, tuple[int, int]]:
+    """Return the start and count of each tier's first run that has enough objects (pure)."""
+    due: dict[int, tuple[int, int]] = {}
+    at = 0
+    for (tier, sound), run in groupby(tail, key=lambda shared: (shared.tier, shared.name not in damaged)):
+        count = len(list(run))
+        if sound and count >= FAN_IN:
+            due.setdefault(tier, (at, count))
+        at += count
+    return due
 
 
 def is_tier_due(tail: Sequence[Shared]) -> bool:

@@ -123,9 +123,7 @@ def replace_each(
     """Like `replace_own`, for several (`old`, `new`)."""
     row = now.partition(partition)
     own = tuple(topic.own_segments(now, partition).every())
-    pieces: tuple[Sealed, ...] | None = own
-    for old, new in swaps:
-        pieces = None if pieces is None else replaced(pieces, old, new)
+    pieces = _replaced_each(own, swaps)
     if pieces is None:
         return None
     if cleaned is not None:
@@ -138,6 +136,15 @@ def replace_each(
         row, made = _write_manifest(manifests or Manifests(topic, now.topic_id), base, now, partition, row, pieces)
     fresh = [piece for _, new in swaps for piece in new]
     return Change(now.with_row(partition, row), (*made, *objects_of(fresh, own)), objects_of(own, pieces))
+
+
+def _replaced_each(
+    own: tuple[Sealed, ...], swaps: Sequence[tuple[Sequence[Sealed], Sequence[Sealed]]]
+) -> tuple[Sealed, ...] | None:
+    pieces: tuple[Sealed, ...] | None = own
+    for old, new in swaps:
+        pieces = None if pieces is None else replaced(pieces, old, new)
+    return pieces
 
 
 def tail_to_own(

@@ -52,8 +52,18 @@ def plan_let_go(
             emptied.add(partition)
         if taken:
             gone[partition], left = taken, left - taken - 1
+    below_tail = _plan_tail(tail, log_start, emptied, left)
+    return replace(
+        below_tail, own=gone, segments=sum(gone.values()) + below_tail.segments, more=more or below_tail.more
+    )
+
+
+def _plan_tail(
+    tail: Sequence[tuple[Shared, Footer | None]], log_start: Sequence[int], emptied: set[int], left: int
+) -> LetGo:
+    """Return the objects to release, at most `left`, after the own segments of partitions `emptied` by that (pure)."""
     objects: set[Shared] = set()
-    segments_gone = sum(gone.values())
+    segments, more = 0, False
     for shared, footer in tail:
         if footer is None:
             break
@@ -63,10 +73,10 @@ def plan_let_go(
                 more = True
                 break
             objects.add(shared)
-            left, segments_gone = left - 1, segments_gone + len(slices)
+            left, segments = left - 1, segments + len(slices)
         else:
             emptied -= slices.keys()
-    return LetGo(gone, frozenset(objects), segments_gone, more)
+    return LetGo({}, frozenset(objects), segments, more)
 
 
 def let_go(topic: TopicLog, topic_id: str) -> int:

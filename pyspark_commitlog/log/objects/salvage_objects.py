@@ -158,17 +158,25 @@ class Salvage:
         found: dict[int, list[Fragment]] = {}
         known = {} if known is None else known
         for partition, segment in self._segments():
-            wanted = None if ranges is None else ranges.get(partition, (0, 0))
+            wanted = _wanted(ranges, partition)
             if wanted is None or overlap(wanted, (segment.base_offset, segment.end_offset)):
-                if (partition, segment) not in known:
-                    every = segment_fragments(self._topic, self._state.topic_id, partition, segment, segment.end_offset)
-                    known[partition, segment] = [each for each in every if counts(each, wanted)]
-                found.setdefault(partition, []).extend(known[partition, segment])
-        for unit in self._units:
-            for partition, (start, end) in (unit.gaps or {}).items():
-                if ranges is None or overlap(ranges.get(partition, (0, 0)), (start, end)):
-                    found.setdefault(partition, []).append(Fragment(start, end, None, unit.why))
+                found.setdefault(partition, []).extend(self._look(partition, segment, wanted, known))
+        for partition, fragment in self._gap_fragments(ranges):
+            found.setdefault(partition, []).append(fragment)
         return {partition: sorted(some, key=lambda each: each.start) for partition, some in found.items() if some}
+
+    def _look(self, partition: int, segment: Sealed, wanted: Range | None, known: Looked) -> list[Fragment]:
+        if (partition, segment) not in known:
+            every = segment_fragments(self._topic, self._state.topic_id, partition, segment, segment.end_offset)
+            known[partition, segment] = [each for each in every if counts(each, wanted)]
+        return known[partition, segment]
+
+    def _gap_fragments(self, ranges: Mapping[int, Range] | None) -> Iterator[tuple[int, Fragment]]:
+        for unit in self._units:
+            for partition, gap in (unit.gaps or {}).items():
+                wanted = _wanted(ranges, partition)
+                if wanted is None or overlap(wanted, gap):
+                    yield partition, Fragment(*gap, None, unit.why)
 
     def is_named(self, now: SettleState, found: Mapping[int, Sequence[Fragment]]) -> bool:
         """Return whether a later settle state names all segments of these fragments."""
@@ -293,6 +301,10 @@ class Salvage:
         any(other is unit for other in units)  # up to that
         following = (piece for other in units for _, piece in other.slices if piece.partition == partition)
         return next((piece.max_timestamp for piece in following), NO_TIMESTAMP)
+
+
+def _wanted(ranges: Mapping[int, Range] | None, partition: int) -> Range | None:
+    return None if ranges is None else ranges.get(partition, (0, 0))
 
 
 def _is_hit(offsets: Range, lost: Sequence[Range]) -> bool:

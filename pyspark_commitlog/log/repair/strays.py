@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 from pyspark_commitlog.errors import CorruptionError, fault_of
@@ -258,33 +259,32 @@ class Strays:
                 self._name(paths.staged, name, self.under_way if may_be_named else self.unnamed)
 
     def _rest(self) -> None:
-        topic, storage = self.topic, self.topic.storage
-        paths = topic.paths(self.state.topic_id)
-        for directory, known in (
-            (names.topic(topic.name), {"journal", self.state.topic_id}),
-            (paths.side, self._sides),
-            (paths.manifests, self._manifests),
-        ):
-            for name in storage.names(directory):
-                if name not in known:
-                    self._name(directory, name)
-        for directory in (names.journal(topic.name), paths.settle):
-            for name in storage.names(directory):
-                if names.parse_entry(name) is None and (directory != paths.settle or name not in _NOTES):
-                    self._name(directory, name)
-        floor = self.settled.files_floor
-        for name in storage.names(paths.objects):
+        topic, paths = self.topic, self.topic.paths(self.state.topic_id)
+        self._name_others(names.topic(topic.name), {"journal", self.state.topic_id}.__contains__)
+        self._name_others(paths.side, self._sides.__contains__)
+        self._name_others(paths.manifests, self._manifests.__contains__)
+        self._name_others(names.journal(topic.name), lambda name: names.parse_entry(name) is not None)
+        self._name_others(paths.settle, lambda name: names.parse_entry(name) is not None or name in _NOTES)
+        self._unnamed_objects()
+        ours = {"settle", "staged", "side", "manifests", "objects", "copied", *map(str, range(self.state.partitions))}
+        self._name_others(paths.home, ours.__contains__)
+        for partition in range(self.state.partitions):
+            self._name_others(paths.partition(partition), partial(self._is_segment, partition))
+
+    def _unnamed_objects(self) -> None:
+        directory, floor = self.topic.paths(self.state.topic_id).objects, self.settled.files_floor
+        for name in self.topic.storage.names(directory):
             if name not in self._objects:
                 begun = names.parse_object(name)
-                self._name(paths.objects, name, self.unnamed if begun is None or begun < floor else self.under_way)
-        ours = {"settle", "staged", "side", "manifests", "objects", "copied", *map(str, range(self.state.partitions))}
-        for name in storage.names(paths.home):
-            if name not in ours:
-                self._name(paths.home, name)
-        for partition in range(self.state.partitions):
-            for name in storage.names(paths.partition(partition)):
-                if (partition, name.rpartition(".")[0]) not in self._segments or names.parse_segment(name) is None:
-                    self._name(paths.partition(partition), name)
+                self._name(directory, name, self.unnamed if begun is None or begun < floor else self.under_way)
+
+    def _is_segment(self, partition: int, name: str) -> bool:
+        return (partition, name.rpartition(".")[0]) in self._segments and names.parse_segment(name) is not None
+
+    def _name_others(self, directory: str, is_known: Callable[[str], bool]) -> None:
+        for name in self.topic.storage.names(directory):
+            if not is_known(name):
+                self._name(directory, name)
 
     def _name(self, directory: str, name: str, into: list[str] | None = None) -> None:
         (self.unnamed if into is None else into).append(f"{directory}/{name}")

@@ -14,7 +14,7 @@ from pyspark_commitlog.errors import CorruptionError, fault_of
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, decode_offset, decode_time
 from pyspark_commitlog.format.segment_object import INDEX, TIMEINDEX
-from pyspark_commitlog.log.frames import check_whole, crc_of, earliest_row_ms, segment_part, segment_span, walk
+from pyspark_commitlog.log.frames import Span, check_whole, crc_of, earliest_row_ms, segment_part, segment_span, walk
 from pyspark_commitlog.log.read.backlog import backlog
 from pyspark_commitlog.log.read.unsettled import Entries, Source, overlaps, unsettled_frames
 from pyspark_commitlog.log.repair.objects import NamedObject, object_faults
@@ -227,10 +227,7 @@ class _Checker:
             return
         span = segment_span(self._paths, partition, segment, unmapped=True)
         path = span.path
-        if isinstance(segment, Active) or segment.place is None:
-            size = self.topic.storage.info(path).size
-            fault = f"{path} has {size} bytes, {span.end} were published"
-            self._expect(size == span.end if isinstance(segment, Sealed) else size >= span.end, fault)
+        self._size(span, segment)
         self._crc(path, span.start, segment.length, segment.crc)
         frames: dict[int, tuple[int, int]] = {}
         offset, latest, least = segment.base_offset, -1, segment.min_timestamp
@@ -249,6 +246,12 @@ class _Checker:
         self.looked_at(segment.length)
         self._expect(offset == end_offset, f"{path} ends at offset {offset}, {end_offset} was published")
         self._indexes(partition, segment, frames)
+
+    def _size(self, span: Span, segment: Active | Sealed) -> None:
+        if isinstance(segment, Active) or segment.place is None:
+            size = self.topic.storage.info(span.path).size
+            fault = f"{span.path} has {size} bytes, {span.end} were published"
+            self._expect(size == span.end if isinstance(segment, Sealed) else size >= span.end, fault)
 
     def _replaced(self, partition: int, segment: Active | Sealed, end_offset: int) -> list[str]:
         here, self.faults = self.faults, []
@@ -334,8 +337,7 @@ class _Checker:
         for extent in extents:
             if extent.chunk in unread:  # mapping it may kill this process
                 continue
-            chunk = None if extent.chunk == INLINE else named[extent.chunk]
-            self._guard(self._extent, Source(entry, extent, chunk), entries)
+            self._guard(self._extent, Source(entry, extent, extent.chunk_in(named)), entries)
 
     def _is_void(self, extent: Extent) -> bool:
         return overlaps(self._state.voids_of(extent.partition), extent.base_offset, extent.end_offset)
