@@ -6,7 +6,7 @@ A file goes once a settle entry that does not need it is older than the delay (R
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -82,14 +82,18 @@ def collect(
     done = collect_entries(topic, state, doomed, dict([settled.through]))
     chunks = done.chunks + (_collect_ahead(topic, topic_id, settled, below) if thorough and settled.damaged else 0)
     gone, known = plan_entries(sequences, proof.sequence), {stored.sequence: stored for stored in retained}
-    for sequence in gone:
-        if sequence not in known or journal.stays(known[sequence], seen):
-            journal.delete(sequence)
+    _delete_settle_entries(journal, gone, known, seen)
     kept = [stored for stored in retained if stored.sequence not in set(gone)]
     if not journal.stays(kept[-1], seen):  # restored, or overtaken by others
         return Collected(chunks, done.entries, len(gone), done.tables)
     files = _collect_files(topic, topic_id, kept, thorough=thorough)
     return Collected(chunks, done.entries, len(gone), done.tables + files)
+
+
+def _delete_settle_entries(journal: Journal, gone: Sequence[int], known: Mapping[int, Stored], seen: Moment) -> None:
+    for sequence in gone:
+        if sequence not in known or journal.stays(known[sequence], seen):
+            journal.delete(sequence)
 
 
 def _collect_unlocked(
@@ -224,11 +228,7 @@ def _collect_files(topic: TopicLog, topic_id: str, settles: Sequence[Stored], *,
     except FileNotFoundError:  # another collector removed an entry and its manifest meanwhile
         return 0
     stale = _stale(topic.journal, sides, settles)
-    doomed = [
-        name
-        for name in storage.names(paths.manifests)
-        if (parsed := names.parse_manifest(name)) and parsed[1] <= settles[-1].sequence and name not in manifests
-    ]
+    doomed = _stale_manifests(storage.names(paths.manifests), manifests, settles[-1].sequence)
     return _delete(topic, paths.side, stale) + _delete(topic, paths.manifests, doomed)
 
 
@@ -243,6 +243,12 @@ def _manifest_files(topic: TopicLog, state: SettleState) -> Iterator[str]:
         if row.manifest is not None:
             yield row.manifest.name
             yield from (leaf.name for leaf in topic.leaves(state.topic_id, row.manifest))
+
+
+def _stale_manifests(there: Sequence[str], named: Collection[str], newest: int) -> list[str]:
+    """Return unnamed manifests of numbers that no attempt can reach (pure)."""
+    numbers = ((name, names.parse_manifest(name)) for name in there)
+    return [name for name, parsed in numbers if parsed and parsed[1] <= newest and name not in named]
 
 
 def _stale(journal: Journal, sides: Sequence[str], settles: Sequence[Stored]) -> list[str]:

@@ -7,6 +7,7 @@ backlog, entries met on the way down become anchors.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -140,18 +141,21 @@ class _Collector:
         if first not in self._numbers or top not in self._numbers:
             self._read(range(first, top + 1))
         begin, at_once = self.done.entries, not self._topic.storage.can_append
-        step = [number for number in self._gone[begin : begin + STEP] if number <= top]
+        step = self._gone[begin : min(begin + STEP, bisect_right(self._gone, top))]
         for batch in self._entry_batches(step, self._own_entries(first, top)):
             if self._is_over():
                 return False
             if at_once:
-                names = [chunk.name for _, chunks in batch for chunk in chunks or ()]
-                share_out(lambda name: self._topic.storage.delete(self._paths.chunk(name)), names, STEP)
+                self._delete_chunks(batch)
             for number, chunks in batch:
                 if self._is_over():
                     return False
                 self._delete_one(number, chunks, chunks_too=not at_once)
         return True
+
+    def _delete_chunks(self, batch: Sequence[tuple[int, Sequence[ChunkRef] | None]]) -> None:
+        names = [chunk.name for _, chunks in batch for chunk in chunks or ()]
+        share_out(lambda name: self._topic.storage.delete(self._paths.chunk(name)), names, STEP)
 
     def _is_over(self) -> bool:
         return self.done.entries >= self._least and self._enough()

@@ -111,9 +111,10 @@ def plan_groups(
     start, size = 0, 0
     for at, segment in enumerate(segments):
         joins = touched[at] or segment.length * 2 < segment_bytes
-        if not joins or size + segment.length > split_bytes:
-            groups.append(range(start, at))
-            start, size = at if joins else at + 1, 0
-        size += segment.length if joins else 0
+        if joins and size + segment.length <= split_bytes:
+            size += segment.length
+            continue
+        groups.append(range(start, at))
+        start, size = (at, segment.length) if joins else (at + 1, 0)
     groups.append(range(start, len(segments)))
     return [run for run in groups if len(run) > 1 or any(touched[i] for i in run)]

@@ -168,21 +168,8 @@ class _Mending:
 
     def _tries(self, partition: int, fragments: Sequence[Fragment]) -> Iterator[_Try]:
         """Yield attempts for a partition; record why donors are unfit."""
-        failures, there = self.failures.setdefault(partition, []), list[tuple[SettledPartition, Donor]]()
-        misled_all, own = True, self.settled.partition(partition)
-        for donor in self.donors:
-            try:
-                row = donor.row(partition)
-                donor.refuse_further(partition, self.state)
-            except (CommitLogError, OSError) as error:
-                failures.append(f"{donor.url}: {error}")
-                misled_all = False
-                continue
-            if is_misled(self.state, partition, row):
-                failures.append(f"{donor.url}: {MISLED}")
-                continue
-            misled_all = False
-            there.append((row, donor))
+        there, misled_all = self._fit_donors(partition)
+        own = self.settled.partition(partition)
         damage = lost_ranges(fragments, self.state.log_start[partition], 0)
         here = Donor(self.topic, self.state.topic_id, self.settled)
         if damage and own.compacted_below <= damage[0][0]:
@@ -203,6 +190,25 @@ class _Mending:
                 self.topic.name, partition, self.topic.storage.url, damage,
             )  # fmt: skip
             yield _Try(tuple(damage), FramesOfReplicas(self.topic, self.state, [here]))
+
+    def _fit_donors(self, partition: int) -> tuple[list[tuple[SettledPartition, Donor]], bool]:
+        """Return the donors that may have the records, with their rows, and whether all others are misled."""
+        failures, there = self.failures.setdefault(partition, []), list[tuple[SettledPartition, Donor]]()
+        misled_all = True
+        for donor in self.donors:
+            try:
+                row = donor.row(partition)
+                donor.refuse_further(partition, self.state)
+            except (CommitLogError, OSError) as error:
+                failures.append(f"{donor.url}: {error}")
+                misled_all = False
+                continue
+            if is_misled(self.state, partition, row):
+                failures.append(f"{donor.url}: {MISLED}")
+                continue
+            misled_all = False
+            there.append((row, donor))
+        return there, misled_all
 
     def _after(self, row: SettledPartition, by: _Try) -> SettledPartition:
         if self.state.is_replicated:

@@ -21,9 +21,10 @@ from pyspark_commitlog.log.maintain.collect import read_retained, settle_state
 from pyspark_commitlog.log.maintain.each_partition import look_now, look_once
 from pyspark_commitlog.log.objects.retain import let_go
 from pyspark_commitlog.log.segments.writer import write_manifest
-from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
+from pyspark_commitlog.log.settle_state import Active, Manifest, Sealed, SettledPartition, SettleState
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog, check_partition
+from pyspark_commitlog.storage import Storage
 
 #: Offset that stands for the high watermark (Kafka: `DeleteRecordsRequest.HIGH_WATERMARK`).
 HIGH_WATERMARK = -1
@@ -53,9 +54,7 @@ def plan_log_start(
     """
     if not config.has_policy("delete"):
         return log_start
-    left = [(s.end_offset, s.length, _latest(s, file_ms, now_ms)) for s in sealed if s.end_offset > log_start]
-    if row.active.length and row.end_offset > log_start:
-        left.append((row.end_offset, row.active.length, _latest(row.active, file_ms, now_ms)))
+    left = _segments_above(log_start, sealed, row, now_ms, file_ms)
     limit, age = config.number("retention.bytes"), config.number("retention.ms")
     excess = sum(length for _, length, _ in left) - limit
     while limit >= 0 and left and excess >= left[0][1]:
@@ -64,6 +63,16 @@ def plan_log_start(
     while age >= 0 and left and now_ms - left[0][2] > age:
         log_start, _, _ = left.pop(0)
     return log_start
+
+
+def _segments_above(
+    log_start: int, sealed: Sequence[Sealed], row: SettledPartition, now_ms: int, file_ms: Mapping[str, int]
+) -> list[tuple[int, int, int]]:
+    """Return end offset, length and latest time of each segment with records from `log_start` on (pure)."""
+    above = [(s.end_offset, s.length, _latest(s, file_ms, now_ms)) for s in sealed if s.end_offset > log_start]
+    if row.active.length and row.end_offset > log_start:
+        above.append((row.end_offset, row.active.length, _latest(row.active, file_ms, now_ms)))
+    return above
 
 
 def _latest(segment: Sealed | Active, file_ms: Mapping[str, int], otherwise_ms: int) -> int:
@@ -219,15 +228,19 @@ def _let_go(
         gone += dropped + below
         manifest = row.manifest
         if dropped:
-            paths = topic.paths(state.topic_id)
-            leaves = topic.leaves(state.topic_id, row.manifest)
-            number = base.sequence + 1
-            manifest = write_manifest(topic.storage, paths, partition, number, stay, leaves) if stay else None
+            manifest = _write_rest(topic, state.topic_id, partition, row, base.sequence + 1, stay)
         active = Active(IndexState(row.end_offset)) if below else row.active
         partitions[partition] = replace(row, active=active, manifest=manifest)
     if gone:
         topic.publish(base, replace(settled, partitions=tuple(partitions)))
     return gone
+
+
+def _write_rest(
+    topic: TopicLog, topic_id: str, partition: int, row: SettledPartition, number: int, stay: Sequence[Sealed]
+) -> Manifest | None:
+    leaves = topic.leaves(topic_id, row.manifest)
+    return write_manifest(topic.storage, topic.paths(topic_id), partition, number, stay, leaves) if stay else None
 
 
 def _keeps_files(
@@ -264,12 +277,10 @@ def collect_segments(topic: TopicLog, topic_id: str) -> int:
 
 
 def _collect_segments(topic: TopicLog, topic_id: str, *, idle: bool) -> int:
-    storage, paths = topic.storage, topic.paths(topic_id)
-    retained = read_retained(topic.settle_journal(topic_id))
-    states = [state for stored in retained if (state := settle_state(topic, stored)) is not None]
-    if not states or len(states) < len(retained):  # another collector is at work
+    paths, (states, newest_sequence) = topic.paths(topic_id), _retained_states(topic, topic_id)
+    if not states:
         return 0
-    removed, most, failures = 0, LONG_MAX if idle else retained[-1].sequence, list[Exception]()
+    removed, most, failures = 0, LONG_MAX if idle else newest_sequence, list[Exception]()
     for partition, newest in enumerate(states[-1].partitions):
         settled = [state for state in states if partition < len(state.partitions)]
         try:
@@ -279,16 +290,32 @@ def _collect_segments(topic: TopicLog, topic_id: str, *, idle: bool) -> int:
         except Exception as error:  # noqa: BLE001 raised below: no partition stops the others
             failures.append(error)
             continue
-        directory = paths.partition(partition)
-        for name in storage.names(directory):
-            parsed = parse_segment(name)
-            if parsed and _may_go(parsed[0], parsed[1], newest, most) and parsed[:2] not in named:
-                storage.delete(f"{directory}/{name}")
-                removed += 1
+        removed += _delete_unnamed(topic.storage, paths.partition(partition), named, newest, most)
     if failures:
         raise combine_errors(
             failures, f"topic {topic.name!r}: the segments of {len(failures)} partitions were not collected"
         )
+    return removed
+
+
+def _retained_states(topic: TopicLog, topic_id: str) -> tuple[list[SettleState], int]:
+    """Return the states of all retained settle entries, and the newest number; none if some can't be read."""
+    retained = read_retained(topic.settle_journal(topic_id))
+    states = [state for stored in retained if (state := settle_state(topic, stored)) is not None]
+    if not states or len(states) < len(retained):  # another collector is at work
+        return [], 0
+    return states, retained[-1].sequence
+
+
+def _delete_unnamed(
+    storage: Storage, directory: str, named: Collection[tuple[int, int]], newest: SettledPartition, most: int
+) -> int:
+    removed = 0
+    for name in storage.names(directory):
+        parsed = parse_segment(name)
+        if parsed and _may_go(parsed[0], parsed[1], newest, most) and parsed[:2] not in named:
+            storage.delete(f"{directory}/{name}")
+            removed += 1
     return removed
 
 

@@ -92,18 +92,22 @@ class SettledCopy:
 
     @property
     def state(self) -> TopicState:
+        """Return the topic's state as of the copied entry."""
         return self.there.state
 
     @property
     def settled(self) -> SettleState:
+        """Return the donor's settle state that is copied."""
         assert self.there.settled is not None, "the topic is not deleted"
         return self.there.settled
 
     @property
     def settled_through(self) -> tuple[int, str]:
+        """Return number and write id of the copied entry."""
         return self.there.sequence, self.there.write_id
 
     def publish(self) -> tuple[int, str]:
+        """Copy and publish under the settlers' lock; return the last copied entry."""
         base, before = self.into.settled(self.state.topic_id)
         if before.through[0] >= self.settled_through[0]:
             return before.through
@@ -126,11 +130,7 @@ class SettledCopy:
         _, before = self.into.settled(self.state.topic_id)
         if before.through[0] >= self.settled_through[0]:
             return before.through
-        for partition in range(self.state.partitions):
-            if before.partition(partition).end_offset > self.settled.partition(partition).end_offset:
-                where = f"topic {self.into.name!r} partition {partition} in {self.into.storage.url}"
-                there = self.source.storage.url
-                raise ReplicaNotAvailableError(f"{where} is settled further than in {there}: maintain that first")
+        self._refuse_further(before)
         done, number = self._copied(lambda _: True, self._newest_number), self._newest_number()
         rows = [self._row(partition, done[partition], number) for partition in range(self.state.partitions)]
         new = [piece for p in range(len(rows)) for piece in self._pieces(replace(before, partitions=tuple(rows)), p)]
@@ -138,9 +138,8 @@ class SettledCopy:
         names = [f"manifests/{row.manifest.name}" for row in rows if row.manifest is not None]
 
         def operation(_: Stored, now: SettleState) -> Change | None:
-            if (now.partitions, now.tail) != (before.partitions, before.tail) or now.through[0] >= self.settled_through[
-                0
-            ]:
+            is_as_before = (now.partitions, now.tail) == (before.partitions, before.tail)
+            if not is_as_before or now.through[0] >= self.settled_through[0]:
                 return None
             dropped = objects_of(old, ())[: MAX_DROPS // 2]  # the rest is the sweep's
             return Change(replace(self._after(now, rows), tail=()), (*names, *objects_of(new, old)), dropped)
@@ -150,6 +149,13 @@ class SettledCopy:
         if through[0] < self.settled_through[0]:
             raise self._overtaken()
         return through
+
+    def _refuse_further(self, before: SettleState) -> None:
+        for partition in range(self.state.partitions):
+            if before.partition(partition).end_offset > self.settled.partition(partition).end_offset:
+                where = f"topic {self.into.name!r} partition {partition} in {self.into.storage.url}"
+                there = self.source.storage.url
+                raise ReplicaNotAvailableError(f"{where} is settled further than in {there}: maintain that first")
 
     def _newest_number(self) -> int:
         return self.into.settled(self.state.topic_id)[0].sequence

@@ -172,9 +172,7 @@ class SettleRun:
         """
         kept = {known.partition: known for known in before.damaged if known.partition not in self._tried}
         if publish_damage:
-            damage = [(partition, error) for partition, error in self.failures if isinstance(error, CorruptionError)]
-            for partition, error in damage:
-                kept[partition] = Damage(partition, partitions[partition].end_offset, str(error)[:_WHY])
+            kept |= self._new_damage(partitions)
         partitions = [
             with_voids_at(self._state, self._stored.sequence, p, before.partition(p), row)
             for p, row in enumerate(partitions)
@@ -194,6 +192,13 @@ class SettleRun:
             damaged=damaged,
             ahead=ahead,
         )
+
+    def _new_damage(self, partitions: Sequence[SettledPartition]) -> dict[int, Damage]:
+        return {
+            partition: Damage(partition, partitions[partition].end_offset, str(error)[:_WHY])
+            for partition, error in self.failures
+            if isinstance(error, CorruptionError)
+        }
 
 
 def _reached(

@@ -188,6 +188,10 @@ def _judge_producer(row: WriterRow | None, batch: ProducerBatch, topic: str) -> 
         raise WriterFencedError(
             f"topic {topic!r}: producer {batch.writer_id} has epoch {batch.epoch}, epoch {row.epoch} has taken over"
         )
+    return _judge_sequence(row, batch, topic)
+
+
+def _judge_sequence(row: WriterRow, batch: ProducerBatch, topic: str) -> Decision:
     if any(first <= batch.first and batch.last <= last for first, last in row.ranges):
         return Decision.SKIP
     if batch.first != row.last + 1:
@@ -229,13 +233,18 @@ def plan_kept(rows: Mapping[str, WriterRow], forgotten: int, newest_ms: int, tra
     """
     passing = {name: row for name, row in rows.items() if _is_transient(name, row)}
     lasting = {name: row for name, row in rows.items() if name not in passing}
-    late = [name for name in _longest_silent(passing) if passing[name].at_ms < newest_ms - transient_ms]
-    fresh = {name: row for name, row in passing.items() if name not in set(late)}
-    late += _longest_silent(fresh)[: max(0, len(fresh) - TRANSIENT_IDS)]
+    late = _expired(passing, newest_ms - transient_ms)
     dropped = _longest_silent(lasting)[: max(0, len(lasting) - DURABLE_IDS)]
     gone = {*late, *dropped}
     forgotten = max([forgotten, *(passing[name].sequence for name in late)])
     return SnapshotRows({name: row for name, row in rows.items() if name not in gone}, forgotten, tuple(dropped))
+
+
+def _expired(passing: Mapping[str, WriterRow], before_ms: int) -> list[str]:
+    """Return the transient ids to forget: those of before a time, and the longest silent above the bound (pure)."""
+    late = [name for name in _longest_silent(passing) if passing[name].at_ms < before_ms]
+    fresh = {name: row for name, row in passing.items() if name not in set(late)}
+    return late + _longest_silent(fresh)[: max(0, len(fresh) - TRANSIENT_IDS)]
 
 
 def _is_transient(name: str, row: WriterRow) -> bool:
