@@ -8,6 +8,7 @@ from contextlib import suppress
 from pyspark_commitlog.config import check_interval_ms
 from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.log.defaults import RootDefaults
+from pyspark_commitlog.log.discarding import discard_on_error
 from pyspark_commitlog.log.topic import TopicLog
 
 logger = logging.getLogger("pyspark_commitlog.log")
@@ -20,11 +21,8 @@ def note_maintained(topic: TopicLog, topic_id: str) -> None:
     """Set the time to now; not durable, errors ignored."""
     with suppress(CommitLogError, OSError):
         output = topic.storage.create(topic.paths(topic_id).maintained)
-        try:
+        with discard_on_error(output):
             output.close(durable=False)
-        except BaseException:
-            output.discard()
-            raise
 
 
 def start_note(topic: TopicLog, topic_id: str) -> None:

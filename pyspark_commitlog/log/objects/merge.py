@@ -12,6 +12,7 @@ from itertools import takewhile
 
 from pyspark_commitlog.errors import as_reported, combine_errors
 from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.discarding import discard_on_error
 from pyspark_commitlog.log.frames import earliest_ms, segment_span
 from pyspark_commitlog.log.objects.merge_plan import OwnMerge, TailMerge, is_tier_due, plan_own, plan_tail
 from pyspark_commitlog.log.objects.pieces import Manifests, are_named, replace_own, tail_to_own
@@ -204,7 +205,7 @@ class _Merge:
     def _write_shared(self, plan: TailMerge) -> Written | None:
         sources = Sources(self._topic, self._state, plan.objects)
         writer = self._writer()
-        try:
+        with discard_on_error(writer):
             for partition, pieces in sources.partitions.items():
                 into = writer.slice(partition, pieces[0].base_offset)
                 for frame in self._frames(partition, pieces, sources):
@@ -215,9 +216,6 @@ class _Merge:
             if replaced_in_tail(self._topic.settled(self._state.topic_id)[1].tail, plan.objects, ()) is None:
                 raise _InVainError  # reread before the bytes are put (rule O13)
             return writer.finish(plan.tier)
-        except BaseException:
-            writer.discard()
-            raise
 
     def _frames(self, partition: int, pieces: Sequence[Sealed], sources: Sources) -> Iterator[Stamped]:
         frame_bytes = min(self._config.number("batch.size"), self._limits.segment_bytes)
@@ -264,16 +262,13 @@ class _Merge:
         made, size, frame = list[Sealed](), 0, next(frames, None)
         while frame is not None:
             writer = self._writer()
-            try:
+            with discard_on_error(writer):
                 into = writer.slice(partition, frame.base_offset)
                 while frame is not None and not into.full(frame):
                     into.append(frame)
                     frame = next(frames, None)
                 into.finish()
                 written = writer.finish(0)
-            except BaseException:
-                writer.discard()
-                raise
             assert written is not None
             made.append(written.sealed()[partition])
             size += written.shared.size_bytes

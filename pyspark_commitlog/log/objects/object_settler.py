@@ -12,6 +12,7 @@ from itertools import count
 from pyspark_commitlog.errors import CorruptionError, UnsupportedError, combine_errors
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.discarding import discard_on_error
 from pyspark_commitlog.log.read.unsettled import Hole, Pending, Source, unsettled_frames
 from pyspark_commitlog.log.read.whole_reads import WholeReads
 from pyspark_commitlog.log.segments.growing import Stamped
@@ -60,12 +61,9 @@ def _run(
     limits = SliceLimits.of(topic.config(state))
     writer = ObjectWriter(topic.storage, topic.paths(topic_id), base.sequence, limits)
     run = _ObjectRun(topic, stored, state, base, before, Budget(topic.storage.clock, budget_seconds), writer)
-    try:
+    with discard_on_error(writer):
         all_pending, others = (run.retried(), []) if retried else run.pending(retry=False)
         written = _finish(topic, topic_id, run, writer)
-    except BaseException:
-        writer.discard()
-        raise
     published = topic.change(topic_id, run.operation(written, all_pending, others))
     failures = tuple(error for _, error in run.failures)
     now = topic.settled(topic_id)[1]

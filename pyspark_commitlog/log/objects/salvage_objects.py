@@ -16,6 +16,7 @@ from pyspark_commitlog.errors import CorruptionError, UsageError
 from pyspark_commitlog.format.frame import NO_TIMESTAMP
 from pyspark_commitlog.format.segment_object import Slice
 from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.log.discarding import discard_on_error
 from pyspark_commitlog.log.frames import WINDOW_BYTES, unreadable_is_damage
 from pyspark_commitlog.log.objects.merge import replaced_in_tail
 from pyspark_commitlog.log.objects.pieces import Manifests, are_named, replace_each
@@ -231,7 +232,7 @@ class Salvage:
     def _shared(self, unit: RewriteUnit, lost: Mapping[int, Sequence[Range]]) -> Shared | None:
         limits = SliceLimits.of(self._topic.config(self._state))
         writer = ObjectWriter(self._topic.storage, self._paths, self._number, limits)
-        try:
+        with discard_on_error(writer):
             for position, piece in unit.slices:
                 self._slice(writer, unit, position, piece, lost)
             for partition, (start, end) in sorted((unit.gaps or {}).items()):
@@ -240,9 +241,6 @@ class Salvage:
                 left = self._remaining.of_gap(partition, *needed) if needed[0] < end else ()
                 self._fill(writer, unit, partition, (start, end), left, self._after_ms(unit, partition))
             written = writer.finish(max(shared.tier for shared in unit.objects))
-        except BaseException:
-            writer.discard()
-            raise
         return None if written is None else written.shared
 
     def _check_given_up(

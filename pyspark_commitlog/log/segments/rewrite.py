@@ -18,6 +18,7 @@ from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import columns, frame as codec
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.frame import MAX_ROWS, SPARSE, Frame, Identity, Payload
+from pyspark_commitlog.log.discarding import discard_on_error
 from pyspark_commitlog.log.encoding import empty_frame, frame_times
 from pyspark_commitlog.log.frames import check, earliest_ms, earliest_of, walk
 from pyspark_commitlog.log.segments.directory import SegmentDir
@@ -107,15 +108,12 @@ def rewrite(
         CorruptionError: a frame is damaged (rule R11); written files are unnamed.
     """
     output = _Output(directory, number, run[0].base_offset, run[-1].end_offset, rules, latest_ms)
-    try:
+    with discard_on_error(output):
         for segment, offsets in zip(run, gone, strict=True):
             span = directory.span(segment)
             for located in walk(directory.storage, span):
                 output.take(located.frame, check(located, span), offsets)
         return output.finish()
-    except BaseException:
-        output.discard()
-        raise
 
 
 def rewrite_frames(
@@ -135,13 +133,10 @@ def rewrite_frames(
     `lost_ms` that of their segment, which keeps its age if no frame remains.
     """
     output = _Output(directory, number, base_offset, end_offset, rules, latest_ms, lost_ms)
-    try:
+    with discard_on_error(output):
         for frame, least_ms in frames:
             output.copy(frame, least_ms)
         return output.finish()
-    except BaseException:
-        output.discard()
-        raise
 
 
 def fill_slice(

@@ -19,6 +19,7 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format.entry import MAX_INLINE_BYTES, Json
 from pyspark_commitlog.format.paths import chunk_name, parse_chunk
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
+from pyspark_commitlog.log.discarding import discard_on_error
 from pyspark_commitlog.log.encoding import restaged
 from pyspark_commitlog.log.read.unsettled import is_whole, needed_chunks, read_pending
 from pyspark_commitlog.log.settle_state import Damage
@@ -404,7 +405,7 @@ def _bounded_inline(topic: TopicLog, topic_id: str, staged: Sequence[Staged], *,
     create, position = topic.creates_chunks(state, acks_all=acks_all), 0
     output = create(topic.paths(topic_id).chunk(name))
     moved: list[Staged] = []
-    try:
+    with discard_on_error(output):
         for task in staged:
             extents: list[StagedExtent] = []
             for extent in task.extents if task.chunk is None else ():
@@ -414,7 +415,4 @@ def _bounded_inline(topic: TopicLog, topic_id: str, staged: Sequence[Staged], *,
                 position += len(data)
             moved.append(replace(task, extents=tuple(extents), inline=b"") if task.chunk is None else task)
         chunk = ChunkRef(name, *output.close())
-    except BaseException:
-        output.discard()
-        raise
     return [replace(task, chunk=task.chunk or chunk) for task in moved]
