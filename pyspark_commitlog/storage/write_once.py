@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 from pyspark_commitlog.errors import StorageError
 from pyspark_commitlog.storage.base import Storage
-from pyspark_commitlog.storage.object_clock import FRESH_SECONDS, StoreTime
+from pyspark_commitlog.storage.clock import FRESH_SECONDS, StoreTime
 
 #: Directory of short-lived files that reveal storage's time; older ones are a killed process's.
 CLOCK = "clock"

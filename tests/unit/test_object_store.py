@@ -34,7 +34,7 @@ from pyspark_commitlog.producer.delivery import is_retriable
 from pyspark_commitlog.spark.read.source_options import source_options
 from pyspark_commitlog.spark.write.sink_options import sink_options
 from pyspark_commitlog.storage import NotPutError, object_options, open_storage
-from pyspark_commitlog.storage.object_clock import StoreTime
+from pyspark_commitlog.storage.clock import StoreTime
 from pyspark_commitlog.storage.object_errors import explain, first_line
 from pyspark_commitlog.storage.object_options import client_options, parse_url
 from pyspark_commitlog.storage.object_store import ObjectStorage, identity
