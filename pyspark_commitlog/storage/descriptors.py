@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 
@@ -141,6 +142,32 @@ def check_kind(stat: os.stat_result, full: str) -> None:
     """
     if not S_ISREG(stat.st_mode) and not S_ISDIR(stat.st_mode):
         raise _refused(full, "no regular file")
+
+
+@contextmanager
+def closing(fd: int) -> Iterator[int]:
+    """Close a descriptor at the end of the block."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def mode_of(path: str, home: int) -> int:
+    """Return the mode of a name below an open directory; 0 if there is none."""
+    try:
+        return os.stat(path, dir_fd=home, follow_symlinks=False).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+
+
+def can_open_directory(directory: PurePath) -> bool:
+    """Return whether a directory is there, by opening it."""
+    try:
+        os.close(open_file(directory, os.O_RDONLY | os.O_DIRECTORY))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def _is_link(name: str, home: int) -> bool:

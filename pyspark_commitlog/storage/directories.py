@@ -8,15 +8,29 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from stat import S_ISDIR
 
-from pyspark_commitlog.errors import RootNotAvailableError, StorageDeniedError, StorageReadOnlyError, SyncFailedError
-from pyspark_commitlog.format.paths import ROOT_MARKER
+from pyspark_commitlog.errors import (
+    RootNotAvailableError,
+    StorageDeniedError,
+    StorageReadOnlyError,
+    SyncFailedError,
+    UsageError,
+)
+from pyspark_commitlog.format.paths import ACCESS_JOURNAL, CONFIG_JOURNAL, GROUPS, REPLICAS, ROOT_MARKER, TOPICS
 from pyspark_commitlog.storage.base import TEMPORARY
-from pyspark_commitlog.storage.descriptors import open_directory, open_file
-from pyspark_commitlog.storage.os_errors import FULL, READ_ONLY, make_writable
+from pyspark_commitlog.storage.descriptors import descend, mode_of, open_directory, open_file
+from pyspark_commitlog.storage.os_errors import FULL, READ_ONLY, explained, make_writable
+
+#: Capacity of the memory of synced directories; a forgotten one is synced again.
+_DURABLE = 512
+
+#: Top-level directories of a log.
+_OF_A_LOG = frozenset(path.partition("/")[0] for path in (TOPICS, GROUPS, REPLICAS, CONFIG_JOURNAL, ACCESS_JOURNAL))
 
 #: Directories whose last sync failed in this process, with their mtime (ns).
 _doubted: dict[str, int] = {}
@@ -140,3 +154,110 @@ def _fsync(fd: int) -> None:
     except OSError as error:
         if error.errno != errno.EINVAL or not os.fstatvfs(fd).f_flag & os.ST_RDONLY:
             raise
+
+
+class RootDirectories:
+    """Makes directories of a root durable, and none below an unmounted disk's mount point."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._durable: OrderedDict[str, None] = OrderedDict()
+
+    def make(self, directory: str, new_id: Callable[[], str], *, expected: bool) -> None:
+        """Make a directory and sync each new one into its parent.
+
+        Args:
+            directory: relative path; may be empty.
+            new_id: makes unique names.
+            expected: whether the root's marker was seen.
+
+        Raises:
+            FileNotFoundError: it would be part of a log whose disk is not mounted.
+        """
+        full = self._root / directory
+        if self._is_durable(full) and not (expected and full == self._root):  # a mount point exists
+            return
+        # The maker of an existing directory may have died before the fsync: sync those once, too.
+        chain = [full, *full.parents]
+        below = chain.index(self._root) + 1
+        while not chain[below].is_dir():
+            below += 1
+        with explained(self._root, f"make directory {directory}"), self._home() as home:
+            self._check_mounted(directory, home, expected)
+            for path in reversed(chain[:below]):
+                if self._is_durable(path):
+                    continue
+                self._make(path, home)
+                sync_names(*self._locate_parent(path), directory, new_id(), fresh=False)
+                if home is not None:
+                    self._check_same(home)
+                self._durable[str(path)] = None
+        while len(self._durable) > _DURABLE:
+            with suppress(KeyError):  # another thread removed it
+                self._durable.popitem(last=False)
+
+    @contextmanager
+    def _home(self) -> Iterator[int | None]:
+        """Open the root's directory; None if absent.
+
+        By path, a directory could be made below the mount point of an unmounted disk.
+        """
+        try:
+            home = open_directory(self._root, "", "to make directories in it")
+        except (FileNotFoundError, NotADirectoryError):
+            yield None
+            return
+        try:
+            yield home
+        finally:
+            os.close(home)
+
+    def _check_mounted(self, directory: str, home: int | None, expected: bool) -> None:
+        """Refuse a log's first directory without a marker: no disk is mounted.
+
+        The disk would hide it once back.
+        """
+        top = PurePosixPath(directory).parts[:1]
+        if not expected and (
+            not top or top[0] not in _OF_A_LOG or (home is not None and S_ISDIR(mode_of(top[0], home)))
+        ):
+            return
+        if home is None or not mode_of(ROOT_MARKER, home):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self._root / ROOT_MARKER))
+
+    def _check_same(self, home: int) -> None:
+        """Refuse to trust a sync if the root's directory has changed."""
+        if not os.path.samestat(os.fstat(home), os.stat(self._root)):
+            raise FileNotFoundError(errno.ENOENT, "its disk was unmounted meanwhile", str(self._root))
+
+    def _make(self, path: Path, home: int | None) -> None:
+        try:
+            if home is None:
+                path.mkdir(exist_ok=True)
+            elif self._root in path.parents:
+                self._make_below(path, home)
+        except FileExistsError:
+            raise UsageError(f"{path} is no directory: name one, or where to make one") from None
+
+    def _make_below(self, path: Path, home: int) -> None:
+        above = descend(home, *self._locate_parent(path))
+        try:
+            if not S_ISDIR(mode_of(path.name, above)):
+                with suppress(FileExistsError):  # another process was first
+                    os.mkdir(path.name, dir_fd=above)
+                os.close(descend(above, path.parent, path.name))
+        except NotADirectoryError:
+            raise FileExistsError from None
+        finally:
+            os.close(above)
+
+    def _locate_parent(self, path: Path) -> tuple[Path, str]:
+        if self._root in path.parent.parents:
+            return self._root, str(path.parent.relative_to(self._root))
+        return path.parent, ""
+
+    def _is_durable(self, directory: Path) -> bool:
+        with suppress(KeyError):
+            self._durable.move_to_end(str(directory))
+            return directory.is_dir()
+        return False

@@ -10,7 +10,6 @@ import random
 import re
 import shutil
 import uuid
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
@@ -20,22 +19,31 @@ from typing import TypeVar
 import pyarrow as pa
 
 from pyspark_commitlog.errors import RootNotAvailableError, StorageError, SyncFailedError, UnsupportedError, UsageError
-from pyspark_commitlog.format.paths import ACCESS_JOURNAL, CONFIG_JOURNAL, GROUPS, REPLICAS, ROOT_MARKER, TOPICS
 from pyspark_commitlog.storage.base import TEMPORARY, Clock, FileInfo, Holder, NotPutError, Storage, write_whole
 from pyspark_commitlog.storage.clock import SystemClock
 from pyspark_commitlog.storage.commit_queue import Turns, of_process
 from pyspark_commitlog.storage.descriptors import (
     PASSING,
+    can_open_directory,
     check_kind,
+    closing,
     descend,
+    mode_of,
     open_beneath,
     open_directory,
     open_file,
 )
-from pyspark_commitlog.storage.directories import directory_of_root, directory_path, sync_names, sync_open
+from pyspark_commitlog.storage.directories import (
+    RootDirectories,
+    directory_of_root,
+    directory_path,
+    sync_names,
+    sync_open,
+)
 from pyspark_commitlog.storage.events import Events
 from pyspark_commitlog.storage.local_files import LocalAppendFile, LocalOutputFile, write_again
 from pyspark_commitlog.storage.mapping import mapped
+from pyspark_commitlog.storage.mounts import LOCAL_TYPES, mount_source, mount_type
 from pyspark_commitlog.storage.os_errors import FULL, READ_ONLY, explain_not_put, explained
 from pyspark_commitlog.storage.os_locks import OsLock
 from pyspark_commitlog.storage.process import process_name
@@ -48,35 +56,8 @@ _NOTE_BYTES = 4096
 #: NFS's name for a deleted file that is still open.
 _DELETED_BUT_OPEN = re.compile(r"\.nfs[0-9a-f]{24}")
 
-#: Capacity of the memory of synced directories; a forgotten one is synced again.
-_DURABLE = 512
-
-#: Top-level directories of a log.
-_OF_A_LOG = frozenset(path.partition("/")[0] for path in (TOPICS, GROUPS, REPLICAS, CONFIG_JOURNAL, ACCESS_JOURNAL))
-
 #: Files whose last sync failed in this process: unwritten data counts as clean.
 _doubted_files: set[str] = set()
-
-# Local filesystems, on which locks and appends are safe. Others (nfs, 9p, fuse …) are not appended to.
-_LOCAL_TYPES = frozenset(
-    [
-        "ext2",
-        "ext3",
-        "ext4",
-        "xfs",
-        "btrfs",
-        "zfs",
-        "f2fs",
-        "jfs",
-        "reiserfs",
-        "bcachefs",
-        "tmpfs",
-        "ramfs",
-        "overlay",
-        "apfs",
-        "hfs",
-    ]
-)
 
 
 class LocalStorage(Storage):
@@ -92,7 +73,7 @@ class LocalStorage(Storage):
         self._stamps = clock is not None
         self._can_append: bool | None = None
         self._client: str | None = None
-        self._durable: OrderedDict[str, None] = OrderedDict()
+        self._directories = RootDirectories(self._root)
         self._turns: Turns | None = None
         self._expected = False
 
@@ -104,7 +85,7 @@ class LocalStorage(Storage):
     def can_append(self) -> bool:  # type: ignore[override]
         """Whether this mount is a local disk."""
         if self._can_append is None:
-            self._can_append = mount_type(self._root) in _LOCAL_TYPES
+            self._can_append = mount_type(self._root) in LOCAL_TYPES
         return self._can_append
 
     @property
@@ -114,7 +95,7 @@ class LocalStorage(Storage):
             kind, system = mount_type(self._root), os.uname()
             source = hashlib.sha256(mount_source(self._root).encode()).hexdigest()[:16]  # may contain a password
             mount = f"mount {kind}, source {source}, {system.sysname} {system.release}"
-            self._client = "" if kind in _LOCAL_TYPES else mount
+            self._client = "" if kind in LOCAL_TYPES else mount
         return self._client
 
     def place(self) -> object:
@@ -137,9 +118,6 @@ class LocalStorage(Storage):
         if path.startswith("/") or ".." in path.split("/"):
             raise UsageError(f"path {path!r} leaves the root {self._root}")
         return f"{self.url}/{path}" if path else self.url
-
-    def _full(self, path: str) -> Path:
-        return Path(self._name(path))
 
     # --- writing -----------------------------------------------------------------------------------------
 
@@ -179,7 +157,7 @@ class LocalStorage(Storage):
             if not self._expected:
                 raise
             with directory_of_root(self._root) as home:
-                if S_ISDIR(_mode_of(directory or ".", home)):
+                if S_ISDIR(mode_of(directory or ".", home)):
                     raise RootNotAvailableError.at(self.url) from None
             raise
 
@@ -252,108 +230,20 @@ class LocalStorage(Storage):
             return LocalAppendFile(self._root, path)
 
     def make_directory(self, directory: str) -> None:
-        """Make a directory and sync each new one into its parent.
-
-        Raises:
-            FileNotFoundError: it would be part of a log whose disk is not mounted.
-        """
-        full = self._full(directory)
-        if self._is_durable(full) and not (self._expected and full == self._root):  # a mount point exists
-            return
-        # The maker of an existing directory may have died before the fsync: sync those once, too.
-        chain = [full, *full.parents]
-        below = chain.index(self._root) + 1
-        while not chain[below].is_dir():
-            below += 1
-        with self._needing(""), explained(self._root, f"make directory {directory}"), self._home() as home:
-            self._check_mounted(directory, home)
-            for path in reversed(chain[:below]):
-                if self._is_durable(path):
-                    continue
-                self._make(path, home)
-                sync_names(*self._locate_parent(path), directory, self.new_id(), fresh=False)
-                if home is not None:
-                    self._check_same(home)
-                self._durable[str(path)] = None
-        while len(self._durable) > _DURABLE:
-            with suppress(KeyError):  # another thread removed it
-                self._durable.popitem(last=False)
-
-    @contextmanager
-    def _home(self) -> Iterator[int | None]:
-        """Open the root's directory; None if absent.
-
-        By path, a directory could be made below the mount point of an unmounted disk.
-        """
-        try:
-            home = open_directory(self._root, "", "to make directories in it")
-        except (FileNotFoundError, NotADirectoryError):
-            yield None
-            return
-        try:
-            yield home
-        finally:
-            os.close(home)
-
-    def _check_mounted(self, directory: str, home: int | None) -> None:
-        """Refuse a log's first directory without a marker: no disk is mounted.
-
-        The disk would hide it once back.
-        """
-        top = PurePosixPath(directory).parts[:1]
-        if not self._expected and (
-            not top or top[0] not in _OF_A_LOG or (home is not None and S_ISDIR(_mode_of(top[0], home)))
-        ):
-            return
-        if home is None or not _mode_of(ROOT_MARKER, home):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self._root / ROOT_MARKER))
-
-    def _check_same(self, home: int) -> None:
-        """Refuse to trust a sync if the root's directory has changed."""
-        if not os.path.samestat(os.fstat(home), os.stat(self._root)):
-            raise FileNotFoundError(errno.ENOENT, "its disk was unmounted meanwhile", str(self._root))
-
-    def _make(self, path: Path, home: int | None) -> None:
-        try:
-            if home is None:
-                path.mkdir(exist_ok=True)
-            elif self._root in path.parents:
-                self._make_below(path, home)
-        except FileExistsError:
-            raise UsageError(f"{path} is no directory: name one, or where to make one") from None
-
-    def _make_below(self, path: Path, home: int) -> None:
-        above = descend(home, *self._locate_parent(path))
-        try:
-            if not S_ISDIR(_mode_of(path.name, above)):
-                with suppress(FileExistsError):  # another process was first
-                    os.mkdir(path.name, dir_fd=above)
-                os.close(descend(above, path.parent, path.name))
-        except NotADirectoryError:
-            raise FileExistsError from None
-        finally:
-            os.close(above)
-
-    def _locate_parent(self, path: Path) -> tuple[Path, str]:
-        if self._root in path.parent.parents:
-            return self._root, str(path.parent.relative_to(self._root))
-        return path.parent, ""
-
-    def _is_durable(self, directory: Path) -> bool:
-        with suppress(KeyError):
-            self._durable.move_to_end(str(directory))
-            return directory.is_dir()
-        return False
+        """See `RootDirectories.make`."""
+        self._name(directory)
+        with self._needing(""):
+            self._directories.make(directory, self.new_id, expected=self._expected)
 
     def sync_file(self, path: str) -> None:
         """See `Storage`."""
         name, why = self._name(path), f"to sync {path}"
         if name in _doubted_files:
-            with explained(self._root, f"write {path}"), _closing(open_beneath(self.url, path, os.O_RDWR, why)) as fd:
+            with explained(self._root, f"write {path}"), closing(open_beneath(self.url, path, os.O_RDWR, why)) as fd:
                 write_again(fd)
         with explained(self._root, f"read {path}"):
             fd = self._looked(path, lambda _, home: open_beneath(self.url, path, os.O_RDONLY, why, home))
-        with _closing(fd):
+        with closing(fd):
             try:
                 os.fsync(fd)
             except OSError as error:
@@ -390,7 +280,7 @@ class LocalStorage(Storage):
             parent = open_directory(self.url, directory, why, PASSING)
         else:
             parent = descend(home, self.url, directory)
-        with _closing(parent):
+        with closing(parent):
             yield parent, name
 
     def delete_tree(self, directory: str) -> None:
@@ -428,7 +318,7 @@ class LocalStorage(Storage):
         host, _, pid = process_name().rpartition("/")
         note = {"host": host, "pid": int(pid), "since": self.clock.now_ms()}
         flags, why = os.O_WRONLY | os.O_CREAT | os.O_TRUNC, f"to lock {path}"
-        with suppress(OSError), _closing(open_beneath(self.url, f"{path}{HOLDER}", flags, why)) as fd:
+        with suppress(OSError), closing(open_beneath(self.url, f"{path}{HOLDER}", flags, why)) as fd:
             os.write(fd, f"{json.dumps(note)}\n".encode())  # tolerate a full disk
 
     def holder(self, path: str) -> Holder:
@@ -464,7 +354,7 @@ class LocalStorage(Storage):
             suppress(FileNotFoundError),
             self._needing(directory),
             explained(self._root, f"clean {directory}"),
-            _closing(open_directory(self.url, directory, "to clean it")) as home,
+            closing(open_directory(self.url, directory, "to clean it")) as home,
             os.scandir(home) as files,
         ):
             for file in files:
@@ -515,10 +405,10 @@ class LocalStorage(Storage):
     def _ask_for_names(self, path: str) -> None:
         """Open directories, which makes an NFS client revalidate their names."""
         above = PurePosixPath(self._name(path)).parents
-        if _is_opened(above[0]):
+        if can_open_directory(above[0]):
             return
         for directory in reversed(above[: len(PurePosixPath(path).parts)]):
-            if not _is_opened(directory):
+            if not can_open_directory(directory):
                 return
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
@@ -570,7 +460,7 @@ class LocalStorage(Storage):
         else:
             return True
         with explained(self._root, f"read {path}"), directory_of_root(self._root) as home:
-            return bool(_mode_of(path, home))
+            return bool(mode_of(path, home))
 
     def names(self, directory: str) -> list[str]:
         """See `Storage`."""
@@ -607,34 +497,11 @@ class LocalStorage(Storage):
         return random.random()
 
 
-@contextmanager
-def _closing(fd: int) -> Iterator[int]:
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
 def _has_no_links(error: OSError, home: int) -> bool:
     """Return whether a filesystem lacks hard links; some (FAT) report EPERM."""
     if error.errno in (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
         return True
     return error.errno == errno.EPERM and os.access(".", os.W_OK, dir_fd=home)
-
-
-def _mode_of(path: str, home: int) -> int:
-    try:
-        return os.stat(path, dir_fd=home, follow_symlinks=False).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return 0
-
-
-def _is_opened(directory: PurePosixPath) -> bool:
-    try:
-        os.close(open_file(directory, os.O_RDONLY | os.O_DIRECTORY))
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
 
 
 def _leave_what_is_open(act: object, path: str, info: tuple[object, BaseException, object]) -> None:
@@ -650,28 +517,3 @@ def _changed_ms(file: os.DirEntry[str]) -> int:
 
 def _file_info(stat: os.stat_result) -> FileInfo:
     return FileInfo(stat.st_size, stat.st_mtime_ns // 1_000_000, f"{stat.st_ino}-{stat.st_mtime_ns}")
-
-
-def mount_type(path: Path) -> str:
-    """Return the filesystem type of `path`; `apfs` if unknown (macOS)."""
-    return _mount(path)[0]
-
-
-def mount_source(path: Path) -> str:
-    """Return the mount's source, e.g. a server's export; empty if unknown."""
-    return _mount(path)[1]
-
-
-def _mount(path: Path) -> tuple[str, str]:
-    try:
-        lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    except FileNotFoundError:
-        return "apfs", ""
-    real = os.path.realpath(path)
-    best, kind, source = "", "unknown", ""
-    for line in lines:
-        left, _, right = line.partition(" - ")
-        point = left.split()[4].replace("\\040", " ")
-        if (real == point or real.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
-            best, (kind, source) = point, right.split(" ")[:2]
-    return kind, source

@@ -12,7 +12,8 @@ from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import CorruptionError, TopicChangedError
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.storage import local
+from pyspark_commitlog.storage import directories
+from pyspark_commitlog.storage.directories import RootDirectories
 from pyspark_commitlog.storage.local import LocalStorage
 from pyspark_commitlog.testing.faults import on_path
 from tests.support.appends import TellingStorage
@@ -191,22 +192,22 @@ def test_what_was_made_on_a_disk_that_went_is_not_taken_for_durable(
     root, away = tmp_path / "root", tmp_path / "away"
     CommitLog(str(root)).create_topic("t")
     shutil.rmtree(root / "topics")
-    make, storage = LocalStorage._make, LocalStorage(root)
+    make, storage = RootDirectories._make, LocalStorage(root)
 
-    def unmounted(storage: LocalStorage, path: Path, home: int | None) -> None:
-        make(storage, path, home)
+    def unmounted(directories: RootDirectories, path: Path, home: int | None) -> None:
+        make(directories, path, home)
         if path.name == "topics":
             root.rename(away)
             root.mkdir()
 
     with monkeypatch.context() as patched:
-        patched.setattr(LocalStorage, "_make", unmounted)
+        patched.setattr(RootDirectories, "_make", unmounted)
         with pytest.raises(FileNotFoundError, match="unmounted meanwhile"):
             storage.make_directory("topics/t")
     root.rmdir()
     away.rename(root)
     synced = list[Path]()
-    monkeypatch.setattr(local, "sync_names", lambda directory, *_, **__: synced.append(directory))
+    monkeypatch.setattr(directories, "sync_names", lambda directory, *_, **__: synced.append(directory))
     storage.make_directory("topics/t")
     assert root in synced
 
@@ -220,15 +221,15 @@ def test_a_disk_that_is_unmounted_while_a_directory_is_made_gets_none_below_its_
     CommitLog(str(root)).create_topic("t")
     if not has_topics:
         shutil.rmtree(root / "topics")
-    make = LocalStorage._make
+    make = RootDirectories._make
 
-    def unmounted(storage: LocalStorage, path: Path, home: int | None) -> None:
+    def unmounted(directories: RootDirectories, path: Path, home: int | None) -> None:
         if path.name == ("made" if has_topics else "topics"):
             root.rename(tmp_path / "away")
             root.mkdir()
-        make(storage, path, home)
+        make(directories, path, home)
 
-    monkeypatch.setattr(LocalStorage, "_make", unmounted)
+    monkeypatch.setattr(RootDirectories, "_make", unmounted)
     with pytest.raises(FileNotFoundError):
         LocalStorage(root).create("topics/t/made/staged/chunk")
     assert not list(root.iterdir())

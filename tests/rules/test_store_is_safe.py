@@ -16,7 +16,8 @@ from pyspark_commitlog.errors import CommitLogError, ConfigError, StorageError, 
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.replicas.roots import root_id
 from pyspark_commitlog.storage import FileInfo, race
-from pyspark_commitlog.storage.local import LocalStorage, mount_source, mount_type
+from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.mounts import mount_source, mount_type
 from pyspark_commitlog.storage.object_store import ObjectStorage
 from pyspark_commitlog.storage.race import DIRECTORY, ROUNDS, WRITERS, Round, fault_of
 from tests.support.records import append, batch_of
