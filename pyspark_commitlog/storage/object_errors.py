@@ -176,27 +176,20 @@ def explain(error: Exception, url: str, action: str, *, worked: bool = False) ->
 
     `worked`: this client has had a reply, so credentials exist or existed.
     """
-    from obstore import exceptions as theirs
-
-    where, reading = f"{url}: cannot {action}", action.startswith(("read ", "list "))
+    where = f"{url}: cannot {action}"
     if code_of(error) in ("NoSuchBucket", "ContainerNotFound"):
         return no_bucket(url, action)
-    refused = isinstance(error, theirs.PermissionDeniedError | theirs.UnauthenticatedError)
-    denied = StorageUnreadableError if reading else StorageReadOnlyError
+    denied = StorageUnreadableError if action.startswith(("read ", "list ")) else StorageReadOnlyError
     if advice := _address_advice(error):
         return denied(f"{where}: {advice}")
-    if lacks_credentials(error) and (worked or _fails_to_give(error)):
-        return (NotPutError if action.startswith("write ") else StorageError)(
-            f"{where}: the service of this machine that gives credentials fails: {first_line(error)}. Try again; where "
-            "the machine has no role, give credentials as storage options or in the environment "
-            "(docs/how-to/object-stores.md)"
-        )
     if lacks_credentials(error):
+        if worked or _fails_to_give(error):
+            return _credentials_service_fails(error, where, action)
         return denied(
             f"{where}: no credentials were given, and this machine has no role to get some by. Give them as storage "
             "options or in the environment (docs/how-to/object-stores.md)"
         )
-    if refused or status_of(error) in (401, 403) or code_of(error) in _EXPIRED_CODES:
+    if _is_refused(error):
         return denied(
             f"{where}: the store refuses it to these credentials: {first_line(error)}. Check the key, whether it has "
             "expired, and what it allows"
@@ -205,6 +198,20 @@ def explain(error: Exception, url: str, action: str, *, worked: bool = False) ->
         said = f"{first_line(error)}{connect_cause(error)}"
         return StorageError(f"{where}: no answer: {said}. Check the endpoint and the network, or the proxy")
     return StorageError(f"{where}: {first_line(error)}")
+
+
+def _credentials_service_fails(error: Exception, where: str, action: str) -> StorageError:
+    return (NotPutError if action.startswith("write ") else StorageError)(
+        f"{where}: the service of this machine that gives credentials fails: {first_line(error)}. Try again; where the "
+        "machine has no role, give credentials as storage options or in the environment (docs/how-to/object-stores.md)"
+    )
+
+
+def _is_refused(error: Exception) -> bool:
+    from obstore import exceptions as theirs
+
+    refused = isinstance(error, theirs.PermissionDeniedError | theirs.UnauthenticatedError)
+    return refused or status_of(error) in (401, 403) or code_of(error) in _EXPIRED_CODES
 
 
 def _address_advice(error: Exception) -> str:

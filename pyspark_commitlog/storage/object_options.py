@@ -112,20 +112,8 @@ def parse_url(url: str) -> Location:
 
 def client_options(kind: str, options: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the store's and HTTP client's configuration for fsspec's, or obstore's, options."""
-    flat = {name: value for name, value in options.items() if name not in _IGNORED}
-    for nested in ("client_kwargs", "config_kwargs"):
-        inner = _from_json(nested, flat.pop(nested, None))
-        if isinstance(inner, Mapping):
-            flat |= inner
-    for name, value in flat.items():
-        _check_text(name, value)
-    _translate_botocore(flat)
-    given = {name: flat.pop(name, None) for name in ("connect_timeout", "timeout", "read_timeout")}
-    longest = "read_timeout" if given["timeout"] is None else "timeout"
-    http: dict[str, Any] = {
-        "connect_timeout": _seconds("connect_timeout", given["connect_timeout"], _CONNECT_SECONDS),
-        "timeout": _seconds(longest, given[longest], _REQUEST_SECONDS),
-    }
+    flat = _flattened(options)
+    http = _timeouts(flat) | {"allow_http": True}
     style = _from_json("s3", flat.pop("s3", None))
     if isinstance(style, Mapping) and style.get("addressing_style") == "virtual":
         flat["virtual_hosted_style_request"] = True
@@ -134,7 +122,30 @@ def client_options(kind: str, options: Mapping[str, object]) -> tuple[dict[str, 
         _name_gcs_token(store)
     if kind == "azure":
         store |= _connection(store.pop("connection_string", None))
-    return store, http | {"allow_http": True}
+    return store, http
+
+
+def _flattened(options: Mapping[str, object]) -> dict[str, Any]:
+    """Return checked options in one mapping, botocore's translated."""
+    flat = {name: value for name, value in options.items() if name not in _IGNORED}
+    for nested in ("client_kwargs", "config_kwargs"):
+        inner = _from_json(nested, flat.pop(nested, None))
+        if isinstance(inner, Mapping):
+            flat |= inner
+    for name, value in flat.items():
+        _check_text(name, value)
+    _translate_botocore(flat)
+    return flat
+
+
+def _timeouts(flat: dict[str, Any]) -> dict[str, Any]:
+    """Take the timeouts out of the options; return the HTTP client's, with defaults."""
+    given = {name: flat.pop(name, None) for name in ("connect_timeout", "timeout", "read_timeout")}
+    longest = "read_timeout" if given["timeout"] is None else "timeout"
+    return {
+        "connect_timeout": _seconds("connect_timeout", given["connect_timeout"], _CONNECT_SECONDS),
+        "timeout": _seconds(longest, given[longest], _REQUEST_SECONDS),
+    }
 
 
 def _translate_botocore(flat: dict[str, Any]) -> None:

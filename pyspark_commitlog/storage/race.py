@@ -85,9 +85,8 @@ def race_once(storage: Storage, path: str) -> Round:
     except FileNotFoundError:
         failed = next((one for one in came if isinstance(one, BaseException)), None)
         raise failed or StorageError(f"{storage.url}: a put of {path} was answered, and nothing is there") from None
-    content = next((writer for writer in range(WRITERS) if data == _body(writer)), -1)
     taken = tuple(writer for writer, one in enumerate(came) if one == "taken")
-    return Round(taken, content)
+    return Round(taken, _writer_of(data))
 
 
 def race(storage: Storage, home: str) -> list[Round]:
@@ -152,6 +151,10 @@ def check_store(storage: Storage) -> None:
 
 def _body(writer: int) -> bytes:
     return b"%08d" % writer * (_BODY_BYTES // 8)
+
+
+def _writer_of(data: bytes) -> int:
+    return next((writer for writer in range(WRITERS) if data == _body(writer)), -1)
 
 
 def _begin_again() -> None:

@@ -222,8 +222,7 @@ class ReadAhead:
             self._most = min(self._most * 2, self._bound)
         if self._blocks:
             return
-        if not self._ranges:
-            self._ranges.extend(self._more())
+        self._has_ranges()
         for at, expected in enumerate(self._ranges):
             if _holds(expected, path, position):
                 for _ in range(at):
@@ -232,19 +231,26 @@ class ReadAhead:
                 return
 
     def _fill(self, path: str, position: int, needed: int, end: int) -> None:
-        if not self._blocks and not (self._ranges and _holds(self._ranges[0], path, position)):
+        if not self._blocks and not self._is_next(path, position):
             self._ranges.appendleft(FileRange(path, position, max(end, position + needed)))  # not announced
         while not self._blocks or (self._blocks[-1].end < position + needed and self._goes_on(path)):
             self._cut(LEAST_BYTES)
         while len(self._blocks) < _MOST_BLOCKS and self._held < self._allowed():
-            if not self._ranges:
-                self._ranges.extend(self._more())
-            if not self._ranges or not self._cut(0):
+            if not self._has_ranges() or not self._cut(0):
                 return
+
+    def _has_ranges(self) -> bool:
+        """Ask for the next ranges if none are left; return whether there are any."""
+        if not self._ranges:
+            self._ranges.extend(self._more())
+        return bool(self._ranges)
+
+    def _is_next(self, path: str, position: int) -> bool:
+        return bool(self._ranges) and _holds(self._ranges[0], path, position)
 
     def _goes_on(self, path: str) -> bool:
         last = self._blocks[-1]
-        return last.path == path and bool(self._ranges) and _holds(self._ranges[0], path, last.end)
+        return last.path == path and self._is_next(path, last.end)
 
     def _allowed(self) -> int:
         return min(self._shared.budget.share(), self._most)
