@@ -161,15 +161,6 @@ def mode_of(path: str, home: int) -> int:
         return 0
 
 
-def can_open_directory(directory: PurePath) -> bool:
-    """Return whether a directory is there, by opening it."""
-    try:
-        os.close(open_file(directory, os.O_RDONLY | os.O_DIRECTORY))
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
-
-
 def _is_link(name: str, home: int) -> bool:
     with suppress(OSError):
         return S_ISLNK(os.stat(name, dir_fd=home, follow_symlinks=False).st_mode)

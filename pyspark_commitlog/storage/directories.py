@@ -1,4 +1,4 @@
-"""Durable names in local directories, even after a failed fsync.
+"""Names in local directories: listed, made, and durable even after a failed fsync.
 
 A failed fsync is reported once, then its data counts as clean: the next fsync may succeed and write nothing. It proves
 nothing unless the directory changed in between (docs/explanation/design/failed-fsync.md).
@@ -154,6 +154,56 @@ def _fsync(fd: int) -> None:
     except OSError as error:
         if error.errno != errno.EINVAL or not os.fstatvfs(fd).f_flag & os.ST_RDONLY:
             raise
+
+
+def temporary_files(home: int, before_ms: int) -> Iterator[str]:
+    """Yield an open directory's temporary files that changed before a time."""
+    with os.scandir(home) as files:
+        for file in files:
+            if file.name.startswith(TEMPORARY) and file.stat(follow_symlinks=False).st_mtime_ns // 10**6 < before_ms:
+                yield file.name
+
+
+def skip_open_files(act: object, path: str, info: tuple[object, BaseException, object]) -> None:
+    """Skip files that NFS keeps while they are open, until next time."""
+    error = info[1]
+    if not isinstance(error, OSError) or error.errno not in (errno.EBUSY, errno.ENOTEMPTY):
+        raise error
+
+
+def listed_names(name: str, home: int | None, *, is_expected: bool) -> list[str]:
+    """Return a directory's names.
+
+    By path, an empty one counts as absent on an expected root.
+    """
+    if home is None:
+        names = os.listdir(name)
+        if is_expected and not names:
+            raise FileNotFoundError(errno.ENOENT, "it is empty", name)
+        return names
+    fd = open_file(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=home)
+    try:
+        return os.listdir(fd)
+    finally:
+        os.close(fd)
+
+
+def ask_for_names(root: str, path: str) -> None:
+    """Open directories, which makes an NFS client revalidate their names."""
+    above = PurePosixPath(directory_path(root, path)).parents
+    if _can_open(above[0]):
+        return
+    for directory in reversed(above[: len(PurePosixPath(path).parts)]):
+        if not _can_open(directory):
+            return
+
+
+def _can_open(directory: PurePosixPath) -> bool:
+    try:
+        os.close(open_file(directory, os.O_RDONLY | os.O_DIRECTORY))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 class RootDirectories:

@@ -12,19 +12,19 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path, PurePosixPath
 from stat import S_ISDIR
 from typing import TypeVar
 
 import pyarrow as pa
 
-from pyspark_commitlog.errors import RootNotAvailableError, StorageError, SyncFailedError, UnsupportedError, UsageError
+from pyspark_commitlog.errors import RootNotAvailableError, StorageError, SyncFailedError, UsageError
 from pyspark_commitlog.storage.base import TEMPORARY, Clock, FileInfo, Holder, NotPutError, Storage, write_whole
 from pyspark_commitlog.storage.clock import SystemClock
 from pyspark_commitlog.storage.commit_queue import Turns, of_process
 from pyspark_commitlog.storage.descriptors import (
     PASSING,
-    can_open_directory,
     check_kind,
     closing,
     descend,
@@ -35,16 +35,26 @@ from pyspark_commitlog.storage.descriptors import (
 )
 from pyspark_commitlog.storage.directories import (
     RootDirectories,
+    ask_for_names,
     directory_of_root,
     directory_path,
+    listed_names,
+    skip_open_files,
     sync_names,
     sync_open,
+    temporary_files,
 )
 from pyspark_commitlog.storage.events import Events
-from pyspark_commitlog.storage.local_files import LocalAppendFile, LocalOutputFile, write_again
+from pyspark_commitlog.storage.local_files import (
+    LocalAppendFile,
+    LocalOutputFile,
+    link_temporary,
+    write_again,
+    write_temporary,
+)
 from pyspark_commitlog.storage.mapping import mapped
 from pyspark_commitlog.storage.mounts import LOCAL_TYPES, mount_source, mount_type
-from pyspark_commitlog.storage.os_errors import FULL, READ_ONLY, explain_not_put, explained
+from pyspark_commitlog.storage.os_errors import explain_not_put, explained
 from pyspark_commitlog.storage.os_locks import OsLock
 from pyspark_commitlog.storage.process import process_name
 
@@ -129,8 +139,8 @@ class LocalStorage(Storage):
             home = open_directory(self.url, directory, f"to write {path}")
         try:
             with self._not_put(path):
-                temporary = self._write_temporary(home, data)
-            self._link(temporary, name, home, path)
+                temporary = write_temporary(home, self.new_id(), data, self._stamp)
+            link_temporary(home, temporary, name, self._root, path)
             sync_open(home, directory_path(self.url, directory), path)
         finally:
             os.close(home)
@@ -171,40 +181,6 @@ class LocalStorage(Storage):
             raise
         except OSError as error:
             raise explain_not_put(error, self._root, path) from error
-
-    def _link(self, temporary: str, name: str, home: int, path: str) -> None:
-        try:
-            os.link(temporary, name, src_dir_fd=home, dst_dir_fd=home, follow_symlinks=False)
-        except OSError as error:
-            if _has_no_links(error, home):
-                raise UnsupportedError(
-                    f"cannot write {path} under {self._root}: the filesystem has no hard links ({error.strerror}), on "
-                    "which every commit rests: use a local disk, NFS, or a bucket as s3://…, "
-                    "gs://… or az://…"
-                ) from error
-            if error.errno in FULL | READ_ONLY:
-                raise explain_not_put(error, self._root, path) from error
-            raise
-        finally:
-            with suppress(OSError):
-                os.unlink(temporary, dir_fd=home)
-
-    def _write_temporary(self, home: int, data: bytes) -> str:
-        temporary = f"{TEMPORARY}{self.new_id()}"
-        fd = open_file(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, dir_fd=home)
-        try:
-            left = memoryview(data)
-            while left:
-                left = left[os.write(fd, left) :]
-            os.fsync(fd)
-            self._stamp(temporary, home)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(temporary, dir_fd=home)
-            raise
-        finally:
-            os.close(fd)
-        return temporary
 
     def _stamp(self, name: str, home: int) -> None:
         if self._stamps:
@@ -285,7 +261,7 @@ class LocalStorage(Storage):
 
     def delete_tree(self, directory: str) -> None:
         """See `Storage`."""
-        onerror = None if self.can_append else _leave_what_is_open
+        onerror = None if self.can_append else skip_open_files
         full = self._name(directory)
         with suppress(FileNotFoundError), self._needing(directory), explained(self._root, f"delete {directory}"):
             if not directory:
@@ -355,12 +331,10 @@ class LocalStorage(Storage):
             self._needing(directory),
             explained(self._root, f"clean {directory}"),
             closing(open_directory(self.url, directory, "to clean it")) as home,
-            os.scandir(home) as files,
         ):
-            for file in files:
-                if file.name.startswith(TEMPORARY) and _changed_ms(file) < before_ms:
-                    os.unlink(file.name, dir_fd=home)
-                    removed += 1
+            for name in temporary_files(home, before_ms):
+                os.unlink(name, dir_fd=home)
+                removed += 1
         return removed
 
     def follow(self, events: Events, directory: str) -> int | None:
@@ -383,7 +357,7 @@ class LocalStorage(Storage):
             if self.can_append and not self._expected:
                 raise
         if not self.can_append:
-            self._ask_for_names(path)
+            ask_for_names(self.url, path)
         if not self._expected:
             return look(self._name(path), None)
         with directory_of_root(self._root) as home:
@@ -401,15 +375,6 @@ class LocalStorage(Storage):
 
         with explained(self._root, f"read {path}"):
             return self._looked(path, look)
-
-    def _ask_for_names(self, path: str) -> None:
-        """Open directories, which makes an NFS client revalidate their names."""
-        above = PurePosixPath(self._name(path)).parents
-        if can_open_directory(above[0]):
-            return
-        for directory in reversed(above[: len(PurePosixPath(path).parts)]):
-            if not can_open_directory(directory):
-                return
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         """See `Storage`."""
@@ -466,27 +431,11 @@ class LocalStorage(Storage):
         """See `Storage`."""
         try:
             with explained(self._root, f"list {directory}"):
-                names = self._looked(directory, self._listed)
+                names = self._looked(directory, partial(listed_names, is_expected=self._expected))
         except FileNotFoundError:
             return []
         shown = (name for name in names if not name.startswith(TEMPORARY))
         return sorted(shown if self.can_append else (name for name in shown if not _DELETED_BUT_OPEN.fullmatch(name)))
-
-    def _listed(self, name: str, home: int | None) -> list[str]:
-        """Return a directory's names.
-
-        By path, an empty one counts as absent on an expected root.
-        """
-        if home is None:
-            names = os.listdir(name)
-            if self._expected and not names:
-                raise FileNotFoundError(errno.ENOENT, "it is empty", name)
-            return names
-        fd = open_file(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=home)
-        try:
-            return os.listdir(fd)
-        finally:
-            os.close(fd)
 
     def new_id(self) -> str:
         """Return a fresh uuid."""
@@ -495,24 +444,6 @@ class LocalStorage(Storage):
     def jitter(self) -> float:
         """Return a random number in [0, 1)."""
         return random.random()
-
-
-def _has_no_links(error: OSError, home: int) -> bool:
-    """Return whether a filesystem lacks hard links; some (FAT) report EPERM."""
-    if error.errno in (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
-        return True
-    return error.errno == errno.EPERM and os.access(".", os.W_OK, dir_fd=home)
-
-
-def _leave_what_is_open(act: object, path: str, info: tuple[object, BaseException, object]) -> None:
-    """Skip files that NFS keeps while they are open, until next time."""
-    error = info[1]
-    if not isinstance(error, OSError) or error.errno not in (errno.EBUSY, errno.ENOTEMPTY):
-        raise error
-
-
-def _changed_ms(file: os.DirEntry[str]) -> int:
-    return file.stat(follow_symlinks=False).st_mtime_ns // 1_000_000
 
 
 def _file_info(stat: os.stat_result) -> FileInfo:

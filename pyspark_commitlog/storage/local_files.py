@@ -1,4 +1,4 @@
-"""Local output files (temporary until whole) and append files."""
+"""Local output files (temporary until whole), entries put by a link, and append files."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from weakref import WeakSet
 import pyarrow as pa
 from awscrt.checksums import crc32c
 
-from pyspark_commitlog.errors import StorageDeniedError, SyncFailedError
+from pyspark_commitlog.errors import StorageDeniedError, SyncFailedError, UnsupportedError
 from pyspark_commitlog.storage.base import TEMPORARY
-from pyspark_commitlog.storage.descriptors import PASSING, open_beneath, open_directory
+from pyspark_commitlog.storage.descriptors import PASSING, open_beneath, open_directory, open_file
 from pyspark_commitlog.storage.directories import changing
 from pyspark_commitlog.storage.limits import limits
-from pyspark_commitlog.storage.os_errors import explained
+from pyspark_commitlog.storage.os_errors import FULL, READ_ONLY, explain_not_put, explained
 
 _NOT_HERE = {errno.EOPNOTSUPP, errno.EINVAL}
 #: Pieces and bytes per system call. The page cache takes larger calls in larger blocks; a virtual machine returns free
@@ -222,3 +222,56 @@ def write_again(fd: int) -> None:
     while piece:
         position = _write_at(fd, position, [piece])
         piece = os.pread(fd, _WRITE_BACK_BYTES, position)
+
+
+def write_temporary(home: int, unique: str, data: bytes, stamp: Callable[[str, int], None]) -> str:
+    """Write and sync a temporary file in an open directory; return its name."""
+    temporary = f"{TEMPORARY}{unique}"
+    fd = open_file(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, dir_fd=home)
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(fd, left) :]
+        os.fsync(fd)
+        stamp(temporary, home)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=home)
+        raise
+    finally:
+        os.close(fd)
+    return temporary
+
+
+def link_temporary(home: int, temporary: str, name: str, root: Path, path: str) -> None:
+    """Give a temporary file its name unless that is taken, and drop the temporary one.
+
+    `root`, `path`: for errors.
+
+    Raises:
+        FileExistsError: the name is taken.
+        UnsupportedError: the filesystem has no hard links.
+        StorageFullError, StorageDeniedError: certainly not put.
+    """
+    try:
+        os.link(temporary, name, src_dir_fd=home, dst_dir_fd=home, follow_symlinks=False)
+    except OSError as error:
+        if _has_no_links(error, home):
+            raise UnsupportedError(
+                f"cannot write {path} under {root}: the filesystem has no hard links ({error.strerror}), on "
+                "which every commit rests: use a local disk, NFS, or a bucket as s3://…, "
+                "gs://… or az://…"
+            ) from error
+        if error.errno in FULL | READ_ONLY:
+            raise explain_not_put(error, root, path) from error
+        raise
+    finally:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=home)
+
+
+def _has_no_links(error: OSError, home: int) -> bool:
+    """Return whether a filesystem lacks hard links; some (FAT) report EPERM."""
+    if error.errno in (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
+        return True
+    return error.errno == errno.EPERM and os.access(".", os.W_OK, dir_fd=home)
