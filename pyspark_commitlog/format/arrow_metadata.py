@@ -219,13 +219,9 @@ def _plain(size: int, length: int) -> int:
 def _check(measured: _Measured, shape: SchemaShape) -> None:
     """Refuse more rows than buffers hold; even null ones take an offset."""
     numbers, layout, sizes = measured.numbers, measured.layout, measured.sizes
-    values, nulls, lengths = numbers[layout.values], numbers[layout.nulls], numbers[layout.lengths]
+    values, nulls, rows = numbers[layout.values], numbers[layout.nulls], numbers[layout.rows]
     if layout.codec is not None:
-        if any(0 < length < _WORD for length in lengths):
-            raise ValueError(f"a compressed buffer has less than {_WORD} bytes")
-        left = iter(sizes)
-        sizes = [next(left) if length else 0 for length in lengths]
-    rows = numbers[layout.rows]
+        sizes = _of_every_buffer(sizes, numbers[layout.lengths])
     if values[0] != rows or shape.alike(values) != values:
         raise ValueError(f"of {rows} rows its columns, or the fields of a struct, are not equally long: {values}")
     for node, buffer, width, more in shape.needs:
@@ -234,6 +230,14 @@ def _check(measured: _Measured, shape: SchemaShape) -> None:
     for count, null, bitmap in zip(values, nulls, shape.bitmaps, strict=True):
         if null and not null <= count <= 8 * sizes[bitmap]:
             raise ValueError(f"{null} of {count} values are null in a bitmap of {sizes[bitmap]} bytes")
+
+
+def _of_every_buffer(sizes: Sequence[int], lengths: Sequence[int]) -> list[int]:
+    """Return decoded sizes of all buffers, those of length 0 too, which `sizes` leaves out."""
+    if any(0 < length < _WORD for length in lengths):
+        raise ValueError(f"a compressed buffer has less than {_WORD} bytes")
+    left = iter(sizes)
+    return [next(left) if length else 0 for length in lengths]
 
 
 # --- the flatbuffer ---------------------------------------------------------------------------------------
@@ -268,20 +272,14 @@ def _learn(metadata: bytes, shape: SchemaShape) -> _Layout:
 def _layout(metadata: bytes, runs: Sequence[tuple[int, int]], codec: int | None) -> _Layout:
     """Return the layout of (position, count) runs: body length, rows, nodes, buffers.
 
-    Body length or rows at position 0 are absent. The mask includes constant bits of numbers: sign, high bits, low bits
-    of places.
+    Body length or rows at position 0 are absent.
     """
     names, end, count, first = "<", 0, 0, {0: -1}
-    mask = (1 << 8 * len(metadata)) - 1
     for at, many in sorted(run for run in runs if run[0]):
         if not end <= at <= len(metadata) - many * _WORD:
             raise ValueError("its numbers lie over each other, or are not all there")
         names += f"{at - end}x{many}q"
         end, first[at], count = at + many * _WORD, count, count + many
-        for number in range(at, end, _WORD):
-            mask ^= _MOST_NUMBER << 8 * number
-    for place in range(runs[3][0], runs[3][0] + runs[3][1] * _WORD, 2 * _WORD):
-        mask ^= (_WORD - 1) << 8 * place
     unpack = Struct(names).unpack_from
     body, rows, nodes, buffers = (first[at] for at, _ in runs)
     end_of_nodes, end = nodes + runs[2][1], buffers + runs[3][1]
@@ -289,11 +287,24 @@ def _layout(metadata: bytes, runs: Sequence[tuple[int, int]], codec: int | None)
     numbers = unpack(metadata)
     if not 0 <= min(numbers) <= max(numbers) <= _MOST_NUMBER or any(place % _WORD for place in numbers[places]):
         raise ValueError(f"a number is negative, larger than any of a frame, or no place for a buffer: {numbers}")
+    mask = _mask(len(metadata), runs)
     return _Layout(
         mask, int.from_bytes(metadata, "little") & mask,
         unpack if body >= 0 <= rows else lambda metadata: (*unpack(metadata), 0), body, rows,
         slice(nodes, end_of_nodes, 2), slice(nodes + 1, end_of_nodes, 2), places, slice(buffers + 1, end, 2), codec,
     )  # fmt: skip
+
+
+def _mask(length: int, runs: Sequence[tuple[int, int]]) -> int:
+    """Return the mask of constant bits; of numbers: sign, high bits, low bits of places."""
+    mask = (1 << 8 * length) - 1
+    for at, many in (run for run in runs if run[0]):
+        for number in range(at, at + many * _WORD, _WORD):
+            mask ^= _MOST_NUMBER << 8 * number
+    places, many = runs[3]
+    for place in range(places, places + many * _WORD, 2 * _WORD):
+        mask ^= (_WORD - 1) << 8 * place
+    return mask
 
 
 def _fields(metadata: bytes, at: int) -> Numbers:

@@ -21,6 +21,7 @@ TIME_ENTRY_BYTES = _TIME.size
 _WARM_BYTES = 8192
 _OFFSETS = np.dtype([("offset", ">i4"), ("position", ">i4")])
 _TIMES = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
+_Column = np.ndarray[tuple[int], np.dtype[np.signedinteger]]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -203,12 +204,11 @@ def offset_index_fault(data: bytes, published: Published) -> str:
     if fault:
         return fault
     entries = np.frombuffer(data, _OFFSETS)
-    offsets, positions = entries["offset"], entries["position"]
+    positions = entries["position"]
+    fault = _column_fault(entries["offset"], positions, 1, published)
+    if fault:
+        return fault
     last = int(positions[-1]) if len(entries) else 0
-    if not (_rises(offsets) and _rises(positions)):
-        return "its entries do not rise"
-    if len(entries) and not (offsets[0] > 0 and published.base_offset + int(offsets[-1]) < published.end_offset):
-        return f"an offset lies outside {published.base_offset + 1} to {published.end_offset - 1}"
     if len(entries) and not (positions[0] > 0 and last < published.log_bytes):
         return f"a position lies outside the {published.log_bytes} bytes of the log"
     if published.last_position not in (None, last):
@@ -222,12 +222,11 @@ def time_index_fault(data: bytes, published: Published) -> str:
     if fault:
         return fault
     entries = np.frombuffer(data, _TIMES)
-    stamps, offsets = entries["timestamp"], entries["offset"]
+    stamps = entries["timestamp"]
+    fault = _column_fault(entries["offset"], stamps, 0, published)
+    if fault:
+        return fault
     last = int(stamps[-1]) if len(entries) else -1
-    if not (_rises(stamps) and _rises(offsets)):
-        return "its entries do not rise"
-    if len(entries) and not (offsets[0] >= 0 and published.base_offset + int(offsets[-1]) < published.end_offset):
-        return f"an offset lies outside {published.base_offset} to {published.end_offset - 1}"
     if last != published.last_timestamp:
         return f"its last timestamp is {last}, expected {published.last_timestamp}"
     return ""
@@ -239,7 +238,16 @@ def _length_fault(length: int, expected: int, entry_bytes: int) -> str:
     return f"{expected} bytes are no whole entries" if expected % entry_bytes else ""
 
 
-def _rises(column: np.ndarray[tuple[int], np.dtype[np.signedinteger]]) -> bool:
+def _column_fault(offsets: _Column, other: _Column, least: int, published: Published) -> str:
+    """Return the fault of an index's columns; `least` is its lowest relative offset."""
+    if not (_rises(offsets) and _rises(other)):
+        return "its entries do not rise"
+    if len(offsets) and not (offsets[0] >= least and published.base_offset + int(offsets[-1]) < published.end_offset):
+        return f"an offset lies outside {published.base_offset + least} to {published.end_offset - 1}"
+    return ""
+
+
+def _rises(column: _Column) -> bool:
     return bool(np.all(column[1:] > column[:-1]))
 
 
