@@ -12,14 +12,12 @@ from typing import TypeVar
 from pyspark_commitlog.access import Access, Operation
 from pyspark_commitlog.config import ALL
 from pyspark_commitlog.errors import (
-    CommitLogError,
     CorruptionError,
     StorageUnreadableError,
     UnknownGroupError,
     UnknownTopicError,
     UsageError,
     fault_of,
-    missing,
 )
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.groups.descriptions import (
@@ -35,6 +33,7 @@ from pyspark_commitlog.groups.membership.member_files import MemberFiles
 from pyspark_commitlog.groups.reset_target import Offsets, Target, Way, new_offset, target_of, whole_offsets
 from pyspark_commitlog.groups.state.group_log import Changed, GroupLog
 from pyspark_commitlog.groups.state.group_state import GroupState, Position, reset, without_topic
+from pyspark_commitlog.groups.verification import faults_of, strays_of
 from pyspark_commitlog.journal import Slot
 from pyspark_commitlog.log.read.timestamps import find_time
 from pyspark_commitlog.log.state import TopicState
@@ -254,15 +253,13 @@ class Groups:
             after = reset(state, [position for position, _ in moved], now, slot.write_id) if moved else state
             return Changed(after, moved)
 
-        # first: raise errors before waiting for sessions
-        moved = tuple(_planned(handle, handle.newest(), topics, target, ids))
+        moved = tuple(_planned(handle, handle.newest(), topics, target, ids))  # raises before waiting for sessions
         self._check({at.topic for at, _ in moved})
         if not dry_run:
             remove_silent(handle)
             moved = handle.apply("reset", change).result
-        return tuple(
-            sorted((OffsetReset(at.topic, at.partition, before, at.offset) for at, before in moved), key=_place)
-        )
+        resets = (OffsetReset(at.topic, at.partition, before, at.offset) for at, before in moved)
+        return tuple(sorted(resets, key=_place))
 
     def delete(self, group: str) -> None:
         """Delete a group with all its offsets and fence its queries.
@@ -339,7 +336,7 @@ class Groups:
         def faults(name: str) -> Sequence[str]:
             found: list[str] = []
             try:
-                found += _faults(self.open(name))
+                found += faults_of(self.open(name))
             except Exception as error:  # noqa: BLE001 a fault: no group stops the others
                 found.append(fault_of(error, f"group {name}"))
             return found
@@ -360,29 +357,10 @@ class Groups:
         return tuple(chain.from_iterable(self._of_each(unnamed, self._storage.names(paths.GROUPS))))
 
     def _unnamed_of(self, directory: str) -> Sequence[str]:
-        home, name = f"{paths.GROUPS}/{directory}", paths.parse_group(directory)
+        name = paths.parse_group(directory)
         if name is None or not self.open(name).journal.sequences():  # a deleted group keeps entries, which fence
-            return [home]
-        ours = {"journal", "side", "members"}
-        there = (file for file in self._storage.names(home) if not paths.is_acceptor(file))
-        unnamed = [f"{home}/{file}" for file in there if file not in ours]
-        journal, sides = paths.group_journal(name), paths.group_side(name)
-        named = _sides(self.open(name))
-        unnamed += [f"{journal}/{file}" for file in self._storage.names(journal) if paths.parse_entry(file) is None]
-        unnamed += [f"{sides}/{file}" for file in self._storage.names(sides) if file not in named]
-        members = paths.group_members(name)
-        unnamed += [f"{members}/{file}" for file in self._storage.names(members) if paths.parse_member(file) is None]
-        return unnamed
-
-
-def _sides(handle: GroupLog) -> set[str]:
-    named = set()
-    for sequence in handle.journal.sequences():
-        with suppress(CommitLogError, FileNotFoundError):
-            members = handle.journal.read(sequence).entry.body["state"].get("members")
-            if isinstance(members, dict) and "file" in members:
-                named.add(members["file"])
-    return named
+            return [f"{paths.GROUPS}/{directory}"]
+        return strays_of(self.open(name))
 
 
 def _place(row: OffsetReset) -> tuple[str, int]:
@@ -446,20 +424,3 @@ def _chosen(handle: GroupLog, state: GroupState, topics: Chosen, target: Target)
     if not live_names:
         raise UsageError(f"group {handle.name!r} has no offsets of a topic that is there: name the topics")
     return dict.fromkeys(live_names)
-
-
-def _faults(handle: GroupLog) -> Iterable[str]:
-    """Yield faults, but don't check succession: a sleeper may have put below."""
-    for sequence in handle.journal.sequences():
-        try:
-            handle.state_of(handle.journal.read(sequence))
-        except FileNotFoundError as error:
-            if sequence in handle.journal.sequences():  # else it was collected meanwhile
-                yield str(missing(error))
-        except CommitLogError as error:
-            yield str(error)
-    files = MemberFiles.of(handle)
-    for member_id in files.members():
-        if files.read(member_id) is None and member_id in files.members():  # else it left meanwhile
-            member = f"{paths.group_members(handle.name)}/{paths.member_name(member_id)}"
-            yield f"{member} is no member's file: the member counts as gone until it writes it again"

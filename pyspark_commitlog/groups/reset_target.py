@@ -62,12 +62,8 @@ def target_of(
     chosen = [name for name, value in given.items() if value is not None]
     if len(chosen) != 1:
         raise UsageError(f"give exactly one of {', '.join(given)}; given: {', '.join(chosen) or 'none'}")
-    if isinstance(to, Mapping):
-        return Target(Way.EACH, each=whole_offsets(to))
     if to is not None:
-        if to not in ("earliest", "latest", "current"):
-            raise UsageError(f"to={to!r}: use earliest, latest, current, or topic -> partition -> offset")
-        return Target(Way(to))
+        return _named_target(to)
     if offset is not None:
         return Target(Way.OFFSET, whole_number("offset", offset))
     if shift is not None:
@@ -75,6 +71,14 @@ def target_of(
     if duration is not None:
         return Target(Way.TIMESTAMP, now_ms - duration_ms(duration))
     return Target(Way.TIMESTAMP, _ms(timestamp))
+
+
+def _named_target(to: str | Offsets) -> Target:
+    if isinstance(to, Mapping):
+        return Target(Way.EACH, each=whole_offsets(to))
+    if to not in ("earliest", "latest", "current"):
+        raise UsageError(f"to={to!r}: use earliest, latest, current, or topic -> partition -> offset")
+    return Target(Way(to))
 
 
 def whole_offsets(offsets: Offsets) -> dict[str, dict[int, int]]:

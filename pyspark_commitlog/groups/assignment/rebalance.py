@@ -64,17 +64,25 @@ def _admitted_to(before: Members, rows: Mapping[str, Member]) -> int:
 def _step(before: Members, observation: Observation, topics: Mapping[str, TopicIncarnation]) -> _Step | None:
     rows = {m: row for m, row in before.rows.items() if observation.gone.get(m) != row.joined}
     departed = len(rows) < len(before.rows)
-    asked = {m: row.profile for m, row in rows.items()}
+    asked = _profiles(rows)
     numbers = count(before.admitted + 1)
     returned = _take_over(rows, asked, observation.joining, numbers)
     changed = _Step(rows) if departed or returned else None
-    if any(not _is_given_up(m, row, observation.given_up) for m, row in rows.items()):
+    if _is_giving_up(rows, observation.given_up):
         return changed
-    rows = {m: replace(row, profile=observation.changed.get(m, row.profile)) for m, row in rows.items()}
+    rows = _revised(rows, observation.changed)
     rows |= _admitted(rows, observation.joining, numbers)
-    wanted = wanted_topics((row.profile for row in rows.values()), topics)
+    wanted = wanted_topics(_profiles(rows).values(), topics)
     due = departed or wanted != before.topics or before.phase is Phase.PREPARING_REBALANCE
     return _Step(rows, wanted) if due or _wishes_differ(rows, asked) else changed
+
+
+def _profiles(rows: Mapping[str, Member]) -> dict[str, Profile]:
+    return {m: row.profile for m, row in rows.items()}
+
+
+def _revised(rows: Mapping[str, Member], changed: Mapping[str, Profile]) -> dict[str, Member]:
+    return {m: replace(row, profile=changed.get(m, row.profile)) for m, row in rows.items()}
 
 
 def _wishes_differ(rows: Mapping[str, Member], asked: Mapping[str, Profile]) -> bool:
@@ -102,8 +110,8 @@ def _take_over(
     return rows.keys() != before
 
 
-def _is_given_up(member_id: str, row: Member, given_up: Mapping[str, int]) -> bool:
-    return not row.revoking or given_up.get(member_id, 0) >= row.revoked_in
+def _is_giving_up(rows: Mapping[str, Member], given_up: Mapping[str, int]) -> bool:
+    return any(row.revoking and given_up.get(m, 0) < row.revoked_in for m, row in rows.items())
 
 
 def _admitted(rows: Mapping[str, Member], joining: Mapping[str, Profile], numbers: Iterator[int]) -> dict[str, Member]:

@@ -31,14 +31,21 @@ def sticky(
     """
     wanted = set().union(*topics.values())
     there = {topic: count for topic, count in partitions.items() if topic in wanted and count > 0}
-    claims = Counter(place for places in owned.values() for place in places)
-    before = {
-        member: [place for place in owned[member] if claims[place] == 1 and place.partition < there.get(place.topic, 0)]
-        for member in topics
-    }
+    before = _undisputed(owned, topics, there)
     if all(wish == wanted for wish in topics.values()):
         return _equal(_places(there, sorted(there)), before)
     return _general(there, topics, before)
+
+
+def _undisputed(
+    owned: Mapping[str, Sequence[TopicPartition]], members: Iterable[str], there: Mapping[str, int]
+) -> _Assigned:
+    """Return the existing partitions that each member owns alone."""
+    claims = Counter(place for places in owned.values() for place in places)
+    return {
+        member: [place for place in owned[member] if claims[place] == 1 and place.partition < there.get(place.topic, 0)]
+        for member in members
+    }
 
 
 def _places(partitions: Mapping[str, int], topics: Iterable[str]) -> list[TopicPartition]:
@@ -54,19 +61,9 @@ def _equal(places: list[TopicPartition], owned: _Assigned) -> _Assigned:
     if not owned:
         return {}
     low, over = divmod(len(places), len(owned))
-    assigned: _Assigned = {}
-    below: list[str] = []
-    at_low: list[str] = []
-    for member, places_before in owned.items():
-        keep = sorted(places_before, key=lambda place: (place.partition, place.topic))
-        if len(keep) > low and over:
-            assigned[member], over = keep[: low + 1], over - 1
-        else:
-            assigned[member] = keep[:low]
-            (below if len(keep) < low else at_low).append(member)
+    assigned, below, ready = _kept_by_quota(owned, low, over)
     taken = {place for of_one in assigned.values() for place in of_one}
     free = deque(place for place in places if place not in taken)
-    ready = at_low
     while below:
         still: list[str] = []
         for member in below:
@@ -78,6 +75,21 @@ def _equal(places: list[TopicPartition], owned: _Assigned) -> _Assigned:
     return assigned
 
 
+def _kept_by_quota(owned: _Assigned, low: int, over: int) -> tuple[_Assigned, list[str], list[str]]:
+    """Return what members keep, and those below and at the quota of `low`; `over` keep one more."""
+    assigned: _Assigned = {}
+    below: list[str] = []
+    at_low: list[str] = []
+    for member, places in owned.items():
+        keep = sorted(places, key=lambda place: (place.partition, place.topic))
+        if len(keep) > low and over:
+            assigned[member], over = keep[: low + 1], over - 1
+        else:
+            assigned[member] = keep[:low]
+            (below if len(keep) < low else at_low).append(member)
+    return assigned, below, at_low
+
+
 def _general(partitions: Mapping[str, int], topics: Mapping[str, Set[str]], owned: _Assigned) -> _Assigned:
     """Assign different subscriptions (Kafka: `GeneralAssignmentBuilder`).
 
@@ -85,7 +97,7 @@ def _general(partitions: Mapping[str, int], topics: Mapping[str, Set[str]], owne
     """
     wanting = {topic: sum(topic in of_one for of_one in topics.values()) for topic in partitions}
     places = _places(partitions, sorted(partitions, key=lambda topic: (wanting[topic], topic)))
-    kept = {place: member for member, of_one in owned.items() for place in of_one if place.topic in topics[member]}
+    kept = _wanted_owners(owned, topics)
     new = [place for place in places if place not in kept]
     spread = _Spread(topics, kept)
     for place in new:
@@ -99,6 +111,10 @@ def _general(partitions: Mapping[str, int], topics: Mapping[str, Set[str]], owne
     for place in places:
         assigned[spread.owner[place]].append(place)
     return assigned
+
+
+def _wanted_owners(owned: _Assigned, topics: Mapping[str, Set[str]]) -> _Owner:
+    return {place: member for member, of_one in owned.items() for place in of_one if place.topic in topics[member]}
 
 
 class _Spread:

@@ -120,8 +120,7 @@ class Heartbeats:
             if not root.waiting:
                 under_way = [call.member for call in root.calls]
                 root.waiting.extend(ref(member) for member in of_root if member not in under_way)
-        for url in [url for url, root in self._roots.items() if not root.waiting and not root.calls]:
-            del self._roots[url]
+        self._roots = {url: root for url, root in self._roots.items() if root.waiting or root.calls}
 
     @staticmethod
     def _is_news(call: _HeartbeatCall, now: float) -> bool:

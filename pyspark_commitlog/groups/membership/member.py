@@ -259,13 +259,12 @@ class GroupMember:
 
         A poll raises permanent ones, or it would wait for ever.
         """
-        now, beat = self._clock.monotonic(), self._config.heartbeat_interval_ms / 1000
-        waiting = self._joined is None or self._due is not None or self._members.phase is Phase.PREPARING_REBALANCE
+        now = self._clock.monotonic()
         try:
             if self._beaten is None:
                 self._match()
             self._beat(now)
-            if self._looked is None or now - self._looked >= (beat / _QUICK if waiting else beat):
+            if self._is_time_to_look(now):
                 self._looked = now
                 self._members = self._handle.newest().members
                 if self._joined is None and self._id in self._members.rows:
@@ -278,6 +277,11 @@ class GroupMember:
                 self._looked = None
                 raise
             self._warn(f"group {self._handle.name!r}: a heartbeat of member {self._id} failed: {error}")
+
+    def _is_time_to_look(self, now: float) -> bool:
+        beat = self._config.heartbeat_interval_ms / 1000
+        waiting = self._joined is None or self._due is not None or self._members.phase is Phase.PREPARING_REBALANCE
+        return self._looked is None or now - self._looked >= (beat / _QUICK if waiting else beat)
 
     def _beat(self, now: float) -> None:
         if self._beaten is None or now - self._beaten >= self._config.heartbeat_interval_ms / 1000:
@@ -301,17 +305,25 @@ class GroupMember:
             self._due = None
             return
         if self._due is None:
-            patience = self._config.initial_rebalance_delay_ms / 1000 if observation.joining else 0.0
-            first = min(self._members.rows or observation.joining)
-            jitter = self._config.heartbeat_interval_ms / 1000 * self._handle.storage.jitter()
-            self._due = now + patience + (0.0 if first == self._id else jitter)
+            self._due = self._due_time(observation, now)
         self._due_on = self._members
         if now >= self._due:
             self._due = None
-            returning = (self._members.instance(profile.instance_id) for profile in observation.joining.values())
-            for member_id in (*observation.gone, *(former for former in returning if former is not None)):
-                self._files.delete(member_id)  # first: a dead member must not be admitted again
+            self._delete_files(observation)  # first: a dead member must not be admitted again
             self._put("rebalance", observation)
+
+    def _due_time(self, observation: Observation, now: float) -> float:
+        """Return when this member rebalances, unless another does."""
+        patience = self._config.initial_rebalance_delay_ms / 1000 if observation.joining else 0.0
+        first = min(self._members.rows or observation.joining)
+        jitter = self._config.heartbeat_interval_ms / 1000 * self._handle.storage.jitter()
+        return now + patience + (0.0 if first == self._id else jitter)
+
+    def _delete_files(self, observation: Observation) -> None:
+        """Delete the files of gone members, and of former ids of returning static ones."""
+        returning = (self._members.instance(profile.instance_id) for profile in observation.joining.values())
+        for member_id in (*observation.gone, *(former for former in returning if former is not None)):
+            self._files.delete(member_id)
 
     def _is_due(self, observation: Observation) -> bool:
         situation = self._members, observation, self._topics(self._members, observation)
