@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.errors import StagedExpiredError
-from pyspark_commitlog.groups.state.group_log import oldest_needed
+from pyspark_commitlog.groups.state.group_entries import oldest_needed
 from pyspark_commitlog.log.read.reader import PartitionReader
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction

@@ -29,10 +29,11 @@ from pyspark_commitlog.groups.assignment.rebalance import MAX_MEMBERS, Observati
 from pyspark_commitlog.groups.membership.member_files import MemberFiles, topic_incarnations
 from pyspark_commitlog.groups.membership.observer import Observer
 from pyspark_commitlog.groups.membership.topic_pattern import TopicPattern
-from pyspark_commitlog.groups.state.group_log import GroupLog, Tenure
+from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import GroupState, Position
 from pyspark_commitlog.groups.state.member_config import MemberConfig
 from pyspark_commitlog.groups.state.members import NEVER_IN, MemberFile, Members, Phase, Profile, TopicIncarnation
+from pyspark_commitlog.groups.state.tenure import Tenure
 from pyspark_commitlog.journal import Slot
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.storage import process_name

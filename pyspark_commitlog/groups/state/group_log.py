@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Generic, NamedTuple, NoReturn
+from typing import Generic, NamedTuple
 from zlib import crc32
 
-from pyspark_commitlog.anchor import KEPT_ENTRIES, stays_ms
-from pyspark_commitlog.config import DAY_MS, TopicConfig
+from pyspark_commitlog.anchor import stays_ms
+from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import (
-    CommitFailedError,
     CommitLogError,
-    FencedInstanceIdError,
     GroupResetError,
     NonEmptyGroupError,
-    OffsetOutOfRangeError,
-    TopicChangedError,
-    UnknownTopicError,
     UsageError,
     missing,
 )
@@ -28,6 +22,7 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json, to_json_bytes
 from pyspark_commitlog.format.shape import checked_json
 from pyspark_commitlog.groups.state.gone_topics import gone_for_good
+from pyspark_commitlog.groups.state.group_entries import GroupEntries
 from pyspark_commitlog.groups.state.group_files import GroupFiles
 from pyspark_commitlog.groups.state.group_shapes import check_group_entry, check_members
 from pyspark_commitlog.groups.state.group_state import (
@@ -40,14 +35,15 @@ from pyspark_commitlog.groups.state.group_state import (
     without_lost,
 )
 from pyspark_commitlog.groups.state.members import Members
+from pyspark_commitlog.groups.state.position_check import PositionCheck
+from pyspark_commitlog.groups.state.tenure import Tenure, check_tenure
 from pyspark_commitlog.journal import Draft, LandedDraft, Slot, Stored, Unchanged
 from pyspark_commitlog.journal.entries import Appended, Plan, Result
 from pyspark_commitlog.log.defaults import RootDefaults
-from pyspark_commitlog.log.divergence import check_parted, find_divergence
+from pyspark_commitlog.log.divergence import find_divergence
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.tables import place_tables
-from pyspark_commitlog.log.topic import HANDLE_BYTES, TopicLog, check_partition
-from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.log.topic import HANDLE_BYTES, TopicLog
 from pyspark_commitlog.replicas.decided_journal import DecidedJournal
 from pyspark_commitlog.replicas.journal import ReplicatedJournal
 from pyspark_commitlog.replicas.metadata_roots import Deciders
@@ -63,8 +59,6 @@ MAX_METADATA_BYTES = 4096
 #: Bound of generations: larger ones count no resets.
 MAX_GENERATION = 2**53
 _COLLECT_EVERY = 16
-#: Maximum age in seconds of topic states that check commits, if a look is a request.
-_RECENT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +74,6 @@ class Changed(NamedTuple, Generic[Result]):
 
     state: GroupState
     result: Result
-
-
-@dataclass(frozen=True, slots=True)
-class Tenure:
-    """Identity of a committing member (Kafka: `ConsumerGroupMetadata`).
-
-    `joined` is the number of its admission.
-    """
-
-    member_id: str
-    joined: int | None
-    generation: int
-    instance_id: str | None = None
 
 
 def _side_file(directory: str, topic_id: str, file: str) -> str:
@@ -126,6 +107,7 @@ class GroupLog:
         self._side = partial(_side_file, self._sides)  # no method: with it the journal would refer back to its handle
         unit = Unit(self.directory, "group", self._side, GroupFiles(storage, name), whole=True)
         self.journal = (DecidedJournal if deciders else ReplicatedJournal)(storage, unit, check_group_entry)
+        self._entries = GroupEntries(storage, self.journal, name)
         self._topics: Shelf[str, TopicLog] = Shelf()
         self._members: tuple[Json, Members] | None = None
         self._allowed: set[str] = set()
@@ -241,12 +223,14 @@ class GroupLog:
 
         def change(state: GroupState, slot: Slot) -> Changed[tuple[Position, ...]]:
             if member is not None:
-                self._check_tenure(state.members, member, positions)
+                check_tenure(self.name, state.members, member, positions)
             refused = fenced(state, positions, generation if member is None else state.generation)
             if refused and strict:
                 raise self._reset_since(refused, generation, state)
             out = set(refused)
-            counted, states = self._checked([at for at in positions if at not in out], state)
+            counted, states = PositionCheck(self.name, self.topic).checked(
+                [at for at in positions if at not in out], state
+            )
             for name in dict.fromkeys(at.topic for at in counted):
                 state = self.of_history(state, name, states[name])
             return Changed(committed(state, counted, self.storage.clock.now_ms(), metadata), refused)
@@ -286,7 +270,7 @@ class GroupLog:
 
         self.journal.supersede(make)
         self._members = None
-        self._collect_sides()
+        self._entries.collect_sides()
 
     def _generation_at(self, sequence: int) -> int:
         try:
@@ -341,34 +325,6 @@ class GroupLog:
                 f"{row.profile.host}: stop them, then do it again. One that was killed is removed once its session of "
                 f"{row.profile.session_timeout_ms} ms is over"
             )
-
-    def _check_tenure(self, members: Members, member: Tenure, positions: Iterable[Position]) -> None:
-        row = members.rows.get(member.member_id)
-        if row is None or (row.joined, members.generation) != (member.joined, member.generation):
-            self._refuse_tenure(members, member)
-        for at in positions:
-            place = TopicPartition(at.topic, at.partition)
-            if not members.has(member.member_id, place, at.topic_id):
-                raise CommitFailedError(
-                    f"group {self.name!r}: {at.topic} partition {at.partition} is not assigned to member "
-                    f"{member.member_id} in generation {members.generation}: nothing was committed"
-                )
-
-    def _refuse_tenure(self, members: Members, member: Tenure) -> NoReturn:
-        other = members.instance(member.instance_id)
-        if other not in (None, member.member_id):
-            raise FencedInstanceIdError(
-                f"group {self.name!r}: another process, member {other}, has joined with group_instance_id "
-                f"{member.instance_id!r}: nothing was committed. Give each process an id of its own, and start this "
-                "one again"
-            )
-        row = members.rows.get(member.member_id)
-        now = "still a member" if row is not None and row.joined == member.joined else "not a member any more"
-        raise CommitFailedError(
-            f"group {self.name!r} is in generation {members.generation}, member {member.member_id} commits in "
-            f"generation {member.generation} and is {now}: nothing was committed. Poll, and commit what is assigned "
-            "then; if that comes often, poll more often, or raise max_poll_interval_ms or session_timeout_ms"
-        )
 
     def change(self, kind: str, change: Callable[[GroupState, Slot], GroupState]) -> GroupState:
         """Put the result of `change`, unless it is the newest state itself.
@@ -427,53 +383,6 @@ class GroupLog:
         log.warning("group %r: topic %r: what was committed is cut back: %s", self.name, name, difference.reason)
         return without_lost(state, topic.topic_id, difference.ends)
 
-    def _covering(self, at: Position, state: GroupState) -> TopicState:
-        """Return a topic's state to check a position, cached if looks cost.
-
-        A cached one may miss a deletion or restore of the last minute. The position's incarnation and history are
-        judged when it is used.
-        """
-        topic = self.topic(at.topic)
-        try:
-            stored, remembered = topic.newest_at(topic.journal.recent(_RECENT_SECONDS), at.topic_id)
-        except (TopicChangedError, UnknownTopicError):
-            return self.topic_state(at.topic, at.topic_id)
-        if not _covers(remembered, at, state):
-            return self.topic_state(at.topic, at.topic_id)
-        topic.journal.sync_exposed(stored)
-        return remembered
-
-    def _checked(
-        self, positions: Iterable[Position], state: GroupState
-    ) -> tuple[list[Position], dict[str, TopicState]]:
-        """Return valid positions, and the states of their topics.
-
-        A topic with offsets of another incarnation is read again, also within one commit: the deleted one would remove
-        the other's offsets.
-        """
-        states: dict[str, TopicState] = {}
-        incarnations = Counter(row.name for row in state.topics.values())
-        checked = []
-        for at in positions:
-            if at.topic not in states:
-                has_other = incarnations[at.topic] > (at.topic_id in state.topics)
-                states[at.topic] = self.topic_state(at.topic, at.topic_id) if has_other else self._covering(at, state)
-            elif states[at.topic].topic_id != at.topic_id:
-                for each in (at.topic_id, states[at.topic].topic_id):  # one of them is deleted, which raises
-                    self.topic_state(at.topic, each)
-            elif not _covers(states[at.topic], at, state):
-                states[at.topic] = self.topic_state(at.topic, at.topic_id)
-            check_partition(at.topic, states[at.topic], at.partition)
-            high = states[at.topic].log_end[at.partition]
-            if not 0 <= at.offset <= high:
-                raise OffsetOutOfRangeError(
-                    f"group {self.name!r}: {at.topic} partition {at.partition}: offset {at.offset} can't be committed, "
-                    f"the high watermark is {high}; nothing was committed"
-                )
-            check_parted(self.topic(at.topic), at.lineage, states[at.topic], [(at.partition, at.offset)])
-            checked.append(at)
-        return [replace(at, lineage=states[at.topic].lineage) for at in checked], states
-
     def _reset_since(self, refused: Sequence[Position], generation: int, state: GroupState) -> GroupResetError:
         at = refused[0]
         return GroupResetError(
@@ -503,76 +412,12 @@ class GroupLog:
         With several metadata roots, at each that answers.
         """
         if self.deciders is None:
-            return self._collect_here(delay_ms, self.journal.learned_in_sync)
+            return self._entries.collect(delay_ms, self.journal.learned_in_sync)
         learned = self.journal.learned_in_sync()
         gone = 0
         for storage in self.deciders.reachable_roots():
             try:
-                gone += GroupLog(storage, self.name)._collect_here(delay_ms, lambda: learned)
+                gone += GroupLog(storage, self.name)._entries.collect(delay_ms, lambda: learned)
             except (CommitLogError, OSError) as error:
                 log.warning("group %r: old entries at %s go when it answers: %s", self.name, storage.url, error)
         return gone
-
-    def _collect_here(self, delay_ms: int, in_sync: Callable[[], int | None]) -> int:
-        sequences, now = self.journal.sequences(), self.storage.now_ms()
-        if self.storage.can_append:
-            proof = oldest_needed(((sequence, self._stored_ms(sequence)) for sequence in sequences[1:]), now, delay_ms)
-        else:
-            proof = self.journal.older_than(now - delay_ms)
-        gone = [sequence for sequence in sequences[:-KEPT_ENTRIES] if sequence < proof]
-        if gone and (learned := in_sync()) is not None:
-            gone = [sequence for sequence in gone if sequence <= learned]
-        for sequence in gone:
-            self.journal.delete(sequence)
-        self._collect_sides()
-        for directory in (self.directory, paths.group_members(self.name)):
-            self.storage.remove_abandoned(directory, now - DAY_MS)
-        return len(gone)
-
-    def _stored_ms(self, sequence: int) -> int | None:
-        try:
-            return self.storage.info(f"{self.directory}/{paths.entry_name(sequence)}").modified_ms
-        except FileNotFoundError:
-            return None
-
-    def _collect_sides(self) -> None:
-        """Delete side files older than the oldest entry's."""
-        made = {name: paths.parse_side(name) for name in self.storage.names(self._sides)}
-        sequences = self.journal.sequences() if made else []
-        if not sequences:  # none was put yet: files may be of one that is about to be
-            return
-        try:
-            oldest = self.journal.read(sequences[0])
-        except FileNotFoundError:  # collected concurrently
-            return
-        named = paths.parse_side(oldest.entry.body["state"].get("members", {}).get("file", ""))
-        for name, sequence in made.items():
-            if sequence is not None and sequence < (named or oldest.sequence):
-                self.storage.delete(f"{self._sides}/{name}")
-
-
-def _covers(topic: TopicState, at: Position, group: GroupState) -> bool:
-    """Return whether a cached topic state suffices for a position (pure).
-
-    It must have the offset, and be no older than the position and the group's last commit, or it looks diverged.
-    """
-    seen = [lineage.sequence for lineage in (at.lineage, group.lineage(at.topic_id)) if lineage is not None]
-    is_old = max(seen, default=0) > topic.lineage.sequence
-    return not is_old and at.partition < topic.partitions and at.offset <= topic.log_end[at.partition]
-
-
-def oldest_needed(entries: Iterable[tuple[int, int | None]], now_ms: int, delay_ms: int) -> int:
-    """Return the newest entry older than the delay; 0 if none: those before it may go (pure).
-
-    Entries from the future, of a clock that was ahead, are ignored. `entries` ascend, with storage times in ms (None
-    if gone), and are consumed lazily.
-    """
-    oldest = 0
-    for sequence, at_ms in entries:
-        if at_ms is None:
-            continue
-        if at_ms + delay_ms <= now_ms:
-            oldest = sequence
-        elif at_ms <= now_ms:  # those after it are younger still
-            break
-    return oldest
