@@ -21,7 +21,8 @@ from pyspark_commitlog.format import entry as codec, paths
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.journal.entries import Draft, Slot, Stored, slot_of
-from pyspark_commitlog.journal.reading import LONGEST_LINE_BYTES, JournalReader
+from pyspark_commitlog.journal.entry_reader import LONGEST_LINE_BYTES
+from pyspark_commitlog.journal.reading import JournalReader
 from pyspark_commitlog.storage import FileInfo, NotPutError, own_writes
 
 _AMBIGUOUS_TRIES = 5
