@@ -29,6 +29,7 @@ from pyspark_commitlog.cli.produce import produce
 from pyspark_commitlog.cli.replicas import replicas
 from pyspark_commitlog.cli.shared import (
     AsJson,
+    EachAlone,
     Root,
     Topic,
     Topics,
@@ -48,10 +49,8 @@ from pyspark_commitlog.cli.storage_options import storage_at, use_storage_option
 from pyspark_commitlog.cli.topics import topics
 from pyspark_commitlog.config import check_interval_ms
 from pyspark_commitlog.errors import (
-    CommitLogError,
     NotFoundError,
     StorageDeniedError,
-    UnknownTopicError,
     UnsupportedError,
     UsageError,
     fault_of,
@@ -62,7 +61,7 @@ from pyspark_commitlog.text import counted
 if TYPE_CHECKING:
     from pyspark_commitlog.api.commit_log import CommitLog
     from pyspark_commitlog.api.maintenance import Maintenance
-    from pyspark_commitlog.api.results import Maintained
+    from pyspark_commitlog.api.results import Maintained, TopicReport
 
 
 class _Commands(TyperGroup):
@@ -282,19 +281,21 @@ def verify(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
     """Check every stored byte of all topics, and of groups, against what the entries say; exit code 1 names a fault."""
     with opened(root) as log:
         there = log.root.every_name()  # without a root there is nothing to look at
-        code = 1 if _root_faults(log, as_json=as_json) else 0
+        each = EachAlone(named=bool(topic))
+        if _root_faults(log, as_json=as_json):
+            each.found_faults()
         for name, show in _progress(topic or there):
-            try:
-                report = log.topic(name).verify(progress=show)
-            except BrokenPipeError:
-                raise
-            except Exception as error:  # noqa: BLE001 reported: no topic stops the others
-                if topic or not isinstance(error, UnknownTopicError):  # else it was deleted
-                    code = max(code, complain_of(error, "" if isinstance(error, CommitLogError) else name))
+            report = each.ask(partial(_verify_topic, log, show), name)
+            if report is None:
                 continue
-            code = max(code, 1 if report.faults else 0)
+            if report.faults:
+                each.found_faults()
             print_lines([json.dumps(asdict(report))] if as_json else fault_lines(report))
-        raise typer.Exit(code)
+        raise typer.Exit(each.code)
+
+
+def _verify_topic(log: CommitLog, show: Progress, name: str) -> TopicReport:
+    return log.topic(name).verify(progress=show)
 
 
 def _root_faults(log: CommitLog, *, as_json: bool) -> bool:

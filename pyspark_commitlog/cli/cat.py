@@ -44,6 +44,39 @@ _WRITE_BYTES = 2**20
 _PLACE = ("topic", "partition", "offset")
 
 
+Offset = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-o",
+        "--offset",
+        help="beginning (default), end, stored, an offset, -N: the last N of each partition, "
+        "s@TIME: from the first record that is not earlier, e@TIME: up to it, of what is there now. "
+        "s@ and e@ go together. TIME: ms since 1970, UTC as 2026-01-31T12:00, or -1h, today, yesterday.",
+    ),
+]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "-f",
+        "--format",
+        help="%s value, %S its bytes (-1: null), %R the same as big-endian int32, %k key, %K its bytes, %t topic, "
+        r"%p partition, %o offset, %T timestamp in ms, %h headers, %%; \n \r \t \\ \xHH.",
+    ),
+]
+Group = Annotated[
+    str | None,
+    typer.Option(
+        "-G",
+        "--group",
+        help="Go on where this group is, and commit to it what was written.",
+        autocompletion=complete_group,
+    ),
+]
+
+#: Writes the records of a batch as bytes.
+_Render = Callable[["pa.RecordBatch"], bytes | memoryview]
+
+
 @dataclass(frozen=True, slots=True)
 class _Request:
     """Topics, partitions, span and number of records to print, and their format."""
@@ -55,76 +88,43 @@ class _Request:
     count: int | None
     group: str | None
     columns: tuple[str, ...]
-    render: Callable[[pa.RecordBatch], bytes | memoryview]
+    render: _Render
 
     @property
     def is_bounded(self) -> bool:
         return self.to_end or self.span.until is not None
 
+    @property
+    def reset(self) -> str:
+        return "latest" if self.group is not None and self.span.name == "end" else "earliest"
+
 
 def cat(
     root: Root,
     topic: Annotated[list[str], typer.Argument(help="Topics.", autocompletion=complete_topic)],
-    offset: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-o",
-            "--offset",
-            help="beginning (default), end, stored, an offset, -N: the last N of each partition, "
-            "s@TIME: from the first record that is not earlier, e@TIME: up to it, of what is there now. "
-            "s@ and e@ go together. TIME: ms since 1970, UTC as 2026-01-31T12:00, or -1h, today, yesterday.",
-        ),
-    ] = None,
+    offset: Offset = None,
     partitions: Annotated[str | None, typer.Option("-p", "--partition", help="Only these: 0,2.")] = None,
     count: Annotated[int | None, typer.Option("-c", "--count", help="End after so many records.", min=1)] = None,
     to_end: Annotated[
         bool,
         typer.Option("-e", "--exit", help="End at what is the end now (-G: when nothing is left); else follow."),
     ] = False,
-    form: Annotated[
-        str | None,
-        typer.Option(
-            "-f",
-            "--format",
-            help="%s value, %S its bytes (-1: null), %R the same as big-endian int32, %k key, %K its bytes, %t topic, "
-            r"%p partition, %o offset, %T timestamp in ms, %h headers, %%; \n \r \t \\ \xHH.",
-        ),
-    ] = None,
+    form: Format = None,
     delimiter: Annotated[str, typer.Option("-D", "--delimiter", help="After each record; escapes as in -f.")] = r"\n",
     key_separator: Annotated[
         str | None, typer.Option("-K", "--key-separator", help="Write the key, this, and the value.")
     ] = None,
     null: Annotated[bool, typer.Option("-Z", "--null-value", help="Write NULL for a null; else nothing.")] = False,
     as_json: Annotated[bool, typer.Option("-J", "--json", help="A JSON object per record, as kcat's.")] = False,
-    group: Annotated[
-        str | None,
-        typer.Option(
-            "-G",
-            "--group",
-            help="Go on where this group is, and commit to it what was written.",
-            autocompletion=complete_group,
-        ),
-    ] = None,
+    group: Group = None,
 ) -> None:
     """Write the records of topics to the standard output, as kcat does; and go on as they come, without -e.
 
     A value is written as its bytes are, and a newline after it. A closed pipe, SIGINT and SIGTERM end it with exit
     code 0.
     """
-    from pyspark_commitlog.cli.render import JSON_COLUMNS, columns_of, parse_format, render, render_json
-
     with opened(root):
-        if as_json and (form is not None or key_separator is not None):
-            raise UsageError("give one of -J, -f and -K")
-        if form is not None and key_separator is not None:
-            raise UsageError("give one of -J, -f and -K: a format has %k for the key")
-        parts = parse_format(form or ("%s" if key_separator is None else "%k"))
-        if key_separator is not None:
-            parts += [unescape(key_separator, "-K"), "s"]
-        if form is None:
-            parts.append(unescape(delimiter, "-D"))
-        empty = b"NULL" if null else b""
-        columns = set(JSON_COLUMNS) if as_json else columns_of(parts) | set(_PLACE)
+        columns, render = _output_form(form, delimiter, key_separator, null=null, as_json=as_json)
         request = _Request(
             topics=topic,
             partitions=parse_partitions(partitions),
@@ -133,7 +133,7 @@ def cat(
             count=count,
             group=group,
             columns=tuple(sorted(columns)),
-            render=render_json if as_json else lambda batch: render(batch, parts, empty),
+            render=render,
         )
         _check_group(request)
         try:
@@ -141,6 +141,30 @@ def cat(
                 _run(root, request)
         except (SignalledError, BrokenPipeError):
             pass
+
+
+def _output_form(
+    form: str | None, delimiter: str, key_separator: str | None, *, null: bool, as_json: bool
+) -> tuple[set[str], _Render]:
+    """Return the columns that the output needs, and what renders it.
+
+    Raises:
+        UsageError: the flags contradict each other, or one can't be parsed.
+    """
+    from pyspark_commitlog.cli.render import JSON_COLUMNS, columns_of, parse_format, render, render_json
+
+    if as_json + (form is not None) + (key_separator is not None) > 1:
+        advice = "" if as_json else ": a format has %k for the key"
+        raise UsageError(f"give one of -J, -f and -K{advice}")
+    parts = parse_format(form or ("%s" if key_separator is None else "%k"))
+    if key_separator is not None:
+        parts += [unescape(key_separator, "-K"), "s"]
+    if form is None:
+        parts.append(unescape(delimiter, "-D"))
+    if as_json:
+        return set(JSON_COLUMNS), render_json
+    empty = b"NULL" if null else b""
+    return columns_of(parts) | set(_PLACE), lambda batch: render(batch, parts, empty)
 
 
 def _check_group(request: _Request) -> None:
@@ -155,11 +179,10 @@ def _run(root: str, request: _Request) -> None:
     from pyspark_commitlog.consumer import Consumer
 
     output = _Stdout()
-    reset = "latest" if request.group is not None and request.span.name == "end" else "earliest"
     with Consumer(
         root,
         group_id=request.group,
-        auto_offset_reset=reset,
+        auto_offset_reset=request.reset,
         enable_auto_commit=True,  # before partitions are given up, and at the end; by no time
         auto_commit_interval_ms=LONG_MAX,
         principal=principal(),
@@ -201,11 +224,7 @@ def _begin(consumer: Consumer, request: _Request) -> dict[TopicPartition, int]:
     from pyspark_commitlog.consumer.partition_state import out_of_range
 
     span = request.span
-    places = [
-        TopicPartition(name, number)
-        for name in dict.fromkeys(request.topics)
-        for number in sorted(consumer.partitions_for_topic(name) if request.partitions is None else request.partitions)
-    ]
+    places = _places(consumer, request)
     lows, highs = consumer.beginning_offsets(places), consumer.end_offsets(places)
     if request.partitions is None and not request.is_bounded:
         consumer.subscribe(request.topics)  # partitions that are added are read, too
@@ -222,6 +241,14 @@ def _begin(consumer: Consumer, request: _Request) -> dict[TopicPartition, int]:
     until = _at(consumer, places, span.until)
     ends = {place: highs[place] if end is None else end for place, end in until.items()}
     return ends if request.is_bounded else {}
+
+
+def _places(consumer: Consumer, request: _Request) -> list[TopicPartition]:
+    return [
+        TopicPartition(name, number)
+        for name in dict.fromkeys(request.topics)
+        for number in sorted(consumer.partitions_for_topic(name) if request.partitions is None else request.partitions)
+    ]
 
 
 def _at(consumer: Consumer, places: Sequence[TopicPartition], time: int | None) -> dict[TopicPartition, int | None]:

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_commitlog.cli.groups import chosen_partitions, refuse, target_fault
+from pyspark_commitlog.cli.groups import (
+    Execute,
+    ShiftBy,
+    SomeTopics,
+    ToDatetime,
+    ToEarliest,
+    ToLatest,
+    ToOffset,
+    chosen_partitions,
+    named_target,
+    refuse,
+    target_fault,
+)
 from pyspark_commitlog.cli.shared import AsJson, Root, ended_by_errors, instant_of, opened, print_lines
 from pyspark_commitlog.cli.storage_options import storage_at
 from pyspark_commitlog.text import table
@@ -50,20 +62,13 @@ def _state(checkpoint: Checkpoint) -> str:
 def set_offsets(
     root: Root,
     directory: Directory,
-    topic: Annotated[
-        list[str] | None, typer.Option("--topic", help="A topic, or some partitions: flights:0,2. Several times.")
-    ] = None,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The log start offsets.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="The high watermarks.")] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", help="This offset.")] = None,
-    to_datetime: Annotated[
-        str | None,
-        typer.Option(
-            "--to-datetime", help="The first record that is not earlier: 2026-01-31T12:00:00, in UTC, -1h, yesterday."
-        ),
-    ] = None,
-    shift_by: Annotated[int | None, typer.Option("--shift-by", help="So many on; back if negative.")] = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it; otherwise only print what would change.")] = False,
+    topic: SomeTopics = None,
+    to_earliest: ToEarliest = False,
+    to_latest: ToLatest = False,
+    to_offset: ToOffset = None,
+    to_datetime: ToDatetime = None,
+    shift_by: ShiftBy = None,
+    execute: Execute = False,
     as_json: AsJson = False,
 ) -> None:
     """Move where a stopped query goes on, all its topics or some. Nothing is changed without --execute.
@@ -82,9 +87,8 @@ def set_offsets(
             "--shift-by": shift_by,
         }
         refuse(target_fault(targets))
-        way = "earliest" if to_earliest else "latest" if to_latest else None
         at = None if to_datetime is None else instant_of("--to-datetime", to_datetime)
-        target = target_of(way, to_offset, at, shift_by, None, 0)
+        target = target_of(named_target(targets), to_offset, at, shift_by, None, 0)
         storage = storage_at(directory)
         before = read_checkpoint(storage)
         changed, moved = moved_checkpoint(log.root, before, chosen_partitions(topic), target)

@@ -30,11 +30,29 @@ from pyspark_commitlog.errors import CommitLogError, UsageError
 
 if TYPE_CHECKING:
     from pyspark_commitlog.api.commit_log import CommitLog
+    from pyspark_commitlog.groups.descriptions import GroupDescription, OffsetReset
 
 groups = typer.Typer(help="Show consumer groups, and move or delete their offsets.", no_args_is_help=True)
 
 Group = Annotated[str | None, typer.Argument(help="The group.", autocompletion=complete_group)]
 AllGroups = Annotated[bool, typer.Option("--all-groups", help="All groups of the root.")]
+SomeTopics = Annotated[
+    list[str] | None, typer.Option("--topic", help="A topic, or some partitions: flights:0,2. Several times.")
+]
+ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="The log start offsets.")]
+ToLatest = Annotated[bool, typer.Option("--to-latest", help="The high watermarks.")]
+ToOffset = Annotated[int | None, typer.Option("--to-offset", help="This offset.")]
+ToDatetime = Annotated[
+    str | None,
+    typer.Option(
+        "--to-datetime", help="The first record that is not earlier: 2026-01-31T12:00:00, in UTC, -1h, yesterday."
+    ),
+]
+ShiftBy = Annotated[int | None, typer.Option("--shift-by", help="So many on; back if negative.")]
+FromFile = Annotated[
+    str | None, typer.Option("--from-file", help="CSV lines: topic,partition,offset; with --all-groups group,topic,…")
+]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it; otherwise only print what would change.")]
 
 
 @groups.command("list")
@@ -65,11 +83,7 @@ def describe(
         if group and all_groups:
             raise UsageError("give groups or --all-groups")
         each = EachAlone(named=bool(group))
-        asked = [each.ask(log.groups.describe, name) for name in group or log.groups.list()]
-        descriptions = [description for description in asked if description is not None]
-        for fault in (fault for description in descriptions for fault in description.faults):
-            complain(f"FAULT {fault}")
-            each.found_faults()
+        descriptions = _describe_each(log, group or log.groups.list(), each)
         lines = member_lines if members else state_lines if state else described_lines
         print_lines(
             (json.dumps(asdict(description)) for description in descriptions) if as_json else lines(descriptions)
@@ -77,32 +91,32 @@ def describe(
         raise typer.Exit(each.code)
 
 
+def _describe_each(log: CommitLog, names: Sequence[str], each: EachAlone) -> list[GroupDescription]:
+    """Describe groups, and complain of what is wrong with them."""
+    asked = [each.ask(log.groups.describe, name) for name in names]
+    descriptions = [description for description in asked if description is not None]
+    for fault in (fault for description in descriptions for fault in description.faults):
+        complain(f"FAULT {fault}")
+        each.found_faults()
+    return descriptions
+
+
 @groups.command()
 def reset(
     root: Root,
     group: Group = None,
     all_groups: AllGroups = False,
-    topic: Annotated[
-        list[str] | None, typer.Option("--topic", help="A topic, or some partitions: flights:0,2. Several times.")
-    ] = None,
+    topic: SomeTopics = None,
     all_topics: Annotated[bool, typer.Option("--all-topics", help="All topics of the group.")] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The log start offsets.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="The high watermarks.")] = False,
+    to_earliest: ToEarliest = False,
+    to_latest: ToLatest = False,
     to_current: Annotated[bool, typer.Option("--to-current", help="What is committed.")] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", help="This offset.")] = None,
-    to_datetime: Annotated[
-        str | None,
-        typer.Option(
-            "--to-datetime", help="The first record that is not earlier: 2026-01-31T12:00:00, in UTC, -1h, yesterday."
-        ),
-    ] = None,
+    to_offset: ToOffset = None,
+    to_datetime: ToDatetime = None,
     by_duration: Annotated[str | None, typer.Option("--by-duration", help="So long ago: PT1H, P1DT12H.")] = None,
-    shift_by: Annotated[int | None, typer.Option("--shift-by", help="So many on; back if negative.")] = None,
-    from_file: Annotated[
-        str | None,
-        typer.Option("--from-file", help="CSV lines: topic,partition,offset; with --all-groups group,topic,…"),
-    ] = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it; otherwise only print what would change.")] = False,
+    shift_by: ShiftBy = None,
+    from_file: FromFile = None,
+    execute: Execute = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would change: the default.")] = False,
     export: Annotated[bool, typer.Option("--export", help="Print CSV lines for --from-file.")] = False,
     as_json: AsJson = False,
@@ -122,15 +136,14 @@ def reset(
             "--shift-by": shift_by,
             "--from-file": from_file,
         }
-        scopes = (topic is not None) + all_topics + (from_file is not None)
         refuse(
             _group_fault(group, all_groups),
-            "" if scopes == 1 else "give one of --topic, --all-topics and --from-file",
+            _scope_fault(topic, all_topics, from_file),
             "give one of --execute and --dry-run" if execute and dry_run else "",
             target_fault(targets),
         )
         names = _select_groups(log, group, all_groups)
-        to = "earliest" if to_earliest else "latest" if to_latest else "current" if to_current else None
+        to = named_target(targets)
         filed = None if from_file is None else parse_offsets(_text(from_file), from_file, group)
         partitions = _partitions(topic)
         timestamp = None if to_datetime is None else instant_of("--to-datetime", to_datetime)
@@ -146,14 +159,20 @@ def reset(
                 shift=shift_by,
                 dry_run=not execute,
             )
-            if as_json:
-                print_lines(json.dumps({"group": name, **asdict(row)}) for row in moved)
-            elif export:
-                print_lines(exported_lines(moved, name if all_groups else None))
-            else:
-                print_lines(moved_lines(name, moved, execute=execute))
+            _print_moved(name, moved, execute=execute, export=export, as_json=as_json, all_groups=all_groups)
 
         _apply_to_groups(names if filed is None else filed, move, all_groups=all_groups)
+
+
+def _print_moved(
+    name: str, moved: Sequence[OffsetReset], *, execute: bool, export: bool, as_json: bool, all_groups: bool
+) -> None:
+    if as_json:
+        print_lines(json.dumps({"group": name, **asdict(row)}) for row in moved)
+    elif export:
+        print_lines(exported_lines(moved, name if all_groups else None))
+    else:
+        print_lines(moved_lines(name, moved, execute=execute))
 
 
 def refuse(*faults: str) -> None:
@@ -164,6 +183,11 @@ def refuse(*faults: str) -> None:
 
 def _group_fault(group: str | None, all_groups: bool) -> str:
     return "give a group or --all-groups" if (group is None) != all_groups else ""
+
+
+def _scope_fault(topic: list[str] | None, all_topics: bool, from_file: str | None) -> str:
+    scopes = (topic is not None) + all_topics + (from_file is not None)
+    return "" if scopes == 1 else "give one of --topic, --all-topics and --from-file"
 
 
 def _select_groups(log: CommitLog, group: str | None, all_groups: bool) -> Sequence[str]:
@@ -196,6 +220,11 @@ def target_fault(given: Mapping[str, object]) -> str:
     """
     flags = [flag for flag, value in given.items() if value is not None and value is not False]
     return "" if len(flags) == 1 else f"give exactly one of {', '.join(given)}; given: {', '.join(flags) or 'none'}"
+
+
+def named_target(given: Mapping[str, object]) -> str | None:
+    """Return `earliest`, `latest` or `current`, if its flag is given (pure)."""
+    return next((name for name in ("earliest", "latest", "current") if given.get(f"--to-{name}")), None)
 
 
 def _partitions(topics: list[str] | None) -> dict[str, list[int]] | list[str] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,7 +148,7 @@ def _row(line: bytes, form: LineFormat) -> _Row:
     return _Row(value, key, form.headers, form.partition)
 
 
-def _json_row(line: bytes, form: LineFormat) -> _Row:
+def _json_record(line: bytes) -> Mapping[str, Any]:
     try:
         record = parse_json(line)
     except RepeatedKeyError:
@@ -162,6 +162,11 @@ def _json_row(line: bytes, form: LineFormat) -> _Row:
         raise InvalidRecordError(
             f"unknown {', '.join(unknown)}: a record has key, value, headers, timestamp, partition"
         )
+    return record
+
+
+def _json_row(line: bytes, form: LineFormat) -> _Row:
+    record = _json_record(line)
     name = "payload" if "payload" in record or "payload_base64" in record else "value"
     if name not in record and f"{name}_base64" not in record:
         raise InvalidRecordError("there is no value; null is one")
@@ -221,17 +226,29 @@ def _timestamp(given: object) -> int | None:
     return instant
 
 
+def _header_cell(row: _Row) -> list[dict[str, str | bytes | None]] | None:
+    return [{"key": name, "value": value} for name, value in row.headers] or None
+
+
+def _timestamp_cell(row: _Row) -> int | None:
+    return None if row.timestamp_ms is None else row.timestamp_ms * _US_PER_MS
+
+
+#: Columns that a producer takes: type, and cell of a row.
+_COLUMNS: Mapping[str, tuple[pa.DataType, Callable[[_Row], object]]] = {
+    "value": (pa.binary(), lambda row: row.value),
+    "key": (pa.binary(), lambda row: row.key),
+    "headers": (HEADERS, _header_cell),
+    "partition": (pa.int64(), lambda row: row.partition),
+    "timestamp": (TIMESTAMP, _timestamp_cell),
+}
+
+
 def _batch(rows: Sequence[_Row]) -> pa.RecordBatch:
     """Return the columns that a producer takes; those that no record has are left out."""
-    columns = {"value": pa.array([row.value for row in rows], pa.binary())}
-    if any(row.key is not None for row in rows):
-        columns["key"] = pa.array([row.key for row in rows], pa.binary())
-    if any(row.headers for row in rows):
-        headers = [[{"key": name, "value": value} for name, value in row.headers] or None for row in rows]
-        columns["headers"] = pa.array(headers, HEADERS)
-    if any(row.partition is not None for row in rows):
-        columns["partition"] = pa.array([row.partition for row in rows], pa.int64())
-    if any(row.timestamp_ms is not None for row in rows):
-        times = [None if row.timestamp_ms is None else row.timestamp_ms * _US_PER_MS for row in rows]
-        columns["timestamp"] = pa.array(times, pa.int64()).cast(TIMESTAMP)
+    columns = {}
+    for name, (kind, cell_of) in _COLUMNS.items():
+        cells = [cell_of(row) for row in rows]
+        if name == "value" or any(cell is not None for cell in cells):
+            columns[name] = pa.array(cells, kind)
     return pa.RecordBatch.from_pydict(columns)

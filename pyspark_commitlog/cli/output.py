@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def maintained_lines(done: Maintained) -> Iterator[str]:
     """Yield a line per thing that was done; none where there was nothing to do."""
-    name, gone = done.topic, done.collected
+    name = done.topic
     if done.busy is not None:
         held = f" ({done.busy_ms // 1000:,} s ago)" if done.busy.since_ms >= 0 else ""
         yield f"{name}: not all was done: the lock of the settlers is held by {done.busy}{held}"
@@ -39,6 +39,11 @@ def maintained_lines(done: Maintained) -> Iterator[str]:
         yield f"{name}: {merges} of segment objects wrote {done.merged.size_bytes:,} bytes"
     if done.rebuilt_indexes:
         yield f"{name}: rebuilt the indexes of {counted(done.rebuilt_indexes, 'segment')}"
+    yield from _removed_lines(done)
+
+
+def _removed_lines(done: Maintained) -> Iterator[str]:
+    name, gone = done.topic, done.collected
     if gone.segments:
         yield f"{name}: removed {counted(gone.segments, 'segment file')}"
     if done.swept_chunks:
@@ -75,24 +80,24 @@ def root_lines(roots: Sequence[RootDescription]) -> Iterator[str]:
 def recovered_lines(found: Sequence[Recovered], *, execute: bool) -> Iterator[str]:
     """Yield what `replicas recover` finds of each topic and group, or has done."""
     for each in found:
-        ends = ", ".join(f"{root} has entry {number}" for root, number in each.ends.items())
-        if each.fault is not None:
-            yield f"{each.topic}: NOT RECOVERED: {each.fault}" + (f" ({ends})" if ends else "")
-            continue
-        if each.done:
-            yield f"{each.topic}: recovered already: {ends}"
-        else:
-            yield f"{each.topic}: {'took' if execute else 'would take'} root {each.root}: {ends}"
-        if each.root is not None and not each.in_sync:
-            yield f"{each.topic}: root {each.root} was NOT in sync: what was acknowledged by others may be lost"
-        for partition, start, end in each.gone:
-            verb = "are" if execute else "would be"
-            yield f"{each.topic}: partition {partition}: offsets {start} to {end - 1} {verb} lost"
-        for root, why in each.failed.items():
-            yield f"{each.topic}: root {root} has not learned it yet: {why}"
+        yield from _recovered_lines_of(each, *(("took", "are") if execute else ("would take", "would be")))
     yield "Lost besides: what only the roots that are given up had learned."
     if not execute:
         yield "Nothing was changed: --execute does it. The roots that are given up must stay switched off."
+
+
+def _recovered_lines_of(one: Recovered, took: str, are: str) -> Iterator[str]:
+    ends = ", ".join(f"{root} has entry {number}" for root, number in one.ends.items())
+    if one.fault is not None:
+        yield f"{one.topic}: NOT RECOVERED: {one.fault}" + (f" ({ends})" if ends else "")
+        return
+    yield f"{one.topic}: recovered already: {ends}" if one.done else f"{one.topic}: {took} root {one.root}: {ends}"
+    if one.root is not None and not one.in_sync:
+        yield f"{one.topic}: root {one.root} was NOT in sync: what was acknowledged by others may be lost"
+    for partition, start, end in one.gone:
+        yield f"{one.topic}: partition {partition}: offsets {start} to {end - 1} {are} lost"
+    for root, why in one.failed.items():
+        yield f"{one.topic}: root {root} has not learned it yet: {why}"
 
 
 def repaired_lines(done: Repaired) -> Iterator[str]:

@@ -50,6 +50,16 @@ _BATCH_BYTES = 8 * 2**20
 _Batches: TypeAlias = "Iterator[tuple[pa.RecordBatch, str]]"
 
 
+LinesAreJson = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help='Lines are objects: {"key":, "value":, "headers":, "timestamp":, "partition":}; bytes as '
+        '"value_base64". What cat -J writes will do.',
+    ),
+]
+
+
 def produce(
     root: Root,
     topic: Topic,
@@ -61,21 +71,12 @@ def produce(
     ] = r"\n",
     null: Annotated[bool, typer.Option("-Z", "--null-value", help="Empty keys and values are null.")] = False,
     partition: Annotated[
-        int | None,
-        typer.Option("-p", "--partition", help="Where all go; else by key.", min=0, max=MAX_PARTITION),
+        int | None, typer.Option("-p", "--partition", help="Where all go; else by key.", min=0, max=MAX_PARTITION)
     ] = None,
     header: Annotated[list[str] | None, typer.Option("-H", "--header", help="name=value. Several times.")] = None,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help='Lines are objects: {"key":, "value":, "headers":, "timestamp":, "partition":}; bytes as '
-            '"value_base64". What cat -J writes will do.',
-        ),
-    ] = False,
+    as_json: LinesAreJson = False,
     file: Annotated[
-        list[str] | None,
-        typer.Option("--file", help="A Parquet file, columns as for the Spark sink. Several times."),
+        list[str] | None, typer.Option("--file", help="A Parquet file, columns as for the Spark sink. Several times.")
     ] = None,
     acks: Annotated[str, typer.Option(help="all, 1, or 0.")] = "all",
     compression: Annotated[str | None, typer.Option(help="none, lz4, zstd; else the topic's.")] = None,
@@ -83,8 +84,7 @@ def produce(
         str | None, typer.Option(help="Run again with the same input, only what did not land is sent.")
     ] = None,
     print_offsets: Annotated[
-        bool,
-        typer.Option("--offsets", help="Print on stdout, as JSON, where records went: from start to before end."),
+        bool, typer.Option("--offsets", help="Print on stdout, as JSON, where records went: from start to before end.")
     ] = False,
 ) -> None:
     """Send each line of the standard input as a record; a newline, or -D, ends it, and all other bytes count.
@@ -95,22 +95,12 @@ def produce(
     from pyspark_commitlog.producer.client import Producer
 
     with opened(root) as log:
-        form = LineFormat(
-            None if key_separator is None else unescape(key_separator, "-K"),
-            null,
-            partition,
-            parse_headers(header or ()),
-            as_json,
-        )
+        separator = None if key_separator is None else unescape(key_separator, "-K")
+        form = LineFormat(separator, null, partition, parse_headers(header or ()), as_json)
         if key_separator == "" or (as_json and (null or key_separator is not None)):
             raise UsageError("-K takes one byte or more, and neither -K nor -Z goes with --json")
         end = unescape(delimiter, "-D")
-        if not end:
-            raise UsageError("-D takes one byte or more")
-        if file and (form, end) != (LineFormat(None, False, None, (), False), b"\n"):
-            raise UsageError("--file goes without -K, -D, -Z, -p, -H and --json: the columns say all that")
-        if not file and sys.stdin is None:
-            raise UsageError("the standard input is closed")
+        _check_input(form, end, file)
         stop = _Signals()
         logging.getLogger("pyspark_commitlog.producer").addFilter(_is_news)
         with Producer(
@@ -128,7 +118,20 @@ def produce(
     complain(sender.summary())
     if error is not None:
         complain(f"error: {error_text(error)}")
-    raise typer.Exit(1 if error is not None else stop.exit_code)
+        raise typer.Exit(1)
+    raise typer.Exit(stop.exit_code)
+
+
+def _check_input(form: LineFormat, end: bytes, file: Sequence[str] | None) -> None:
+    """Refuse an empty end of lines, flags of lines beside files, and lines of a closed standard input."""
+    from pyspark_commitlog.cli.lines import LineFormat
+
+    if not end:
+        raise UsageError("-D takes one byte or more")
+    if file and (form, end) != (LineFormat(None, False, None, (), False), b"\n"):
+        raise UsageError("--file goes without -K, -D, -Z, -p, -H and --json: the columns say all that")
+    if not file and sys.stdin is None:
+        raise UsageError("the standard input is closed")
 
 
 def _is_news(record: logging.LogRecord) -> bool:

@@ -25,6 +25,7 @@ from pyspark_commitlog.text import counted, topic_lines
 
 if TYPE_CHECKING:
     from pyspark_commitlog.api.commit_log import CommitLog
+    from pyspark_commitlog.model import ReplicationDescription
 
 topics = typer.Typer(help="Make, show, alter and delete topics.", no_args_is_help=True)
 
@@ -100,10 +101,7 @@ def describe(
             description = each.ask(lambda topic: log.topic(topic).describe(), name)
             if description is None:
                 continue
-            replication = description.replication
-            if under_replicated and (replication is None or not replication.is_under_replicated):
-                continue
-            if unavailable and (replication is None or not replication.is_unavailable):
+            if not _is_shown(description.replication, under_replicated=under_replicated, unavailable=unavailable):
                 continue
             if description.damaged:
                 each.found_faults()
@@ -111,6 +109,14 @@ def describe(
                 [json.dumps(asdict(description))] if as_json else topic_lines(description, all_configs=all_configs)
             )
         raise typer.Exit(each.code)
+
+
+def _is_shown(replication: ReplicationDescription | None, *, under_replicated: bool, unavailable: bool) -> bool:
+    if replication is None:
+        return not (under_replicated or unavailable)
+    return not (
+        (under_replicated and not replication.is_under_replicated) or (unavailable and not replication.is_unavailable)
+    )
 
 
 @topics.command()
