@@ -32,21 +32,25 @@ def make_root(root: Root, *, unsafe: bool = False, replicated: bool = False) -> 
         storage.make_directory("")
         if not unsafe:
             root.check_store()
-        marker: Json = {
-            "format": "commitlog",
-            "formatVersion": FORMAT_VERSION,
-            "rootId": storage.new_id(),
-            "readFeatures": [REPLICAS] if replicated else [],
-            "writeFeatures": [REPLICAS] if replicated else [],
-            **({UNSAFE_SINGLE_WRITER: True} if unsafe else {}),
-            **({REPLICAS: True} if replicated else {}),
-        }
-        _put_marker(storage, seal(marker))
+        _put_marker(storage, seal(_marker(storage.new_id(), unsafe=unsafe, replicated=replicated)))
     root.check()
     if unsafe and not root.is_unsafe:
         raise UsageError(f"{UNSAFE_SINGLE_WRITER} is for a root that is made, and {storage.url} is there already")
     if replicated and not root.is_replicated:
         raise UsageError(f"{storage.url} is a root already that stands alone: name an empty place")
+
+
+def _marker(root_id: str, *, unsafe: bool, replicated: bool) -> Json:
+    features = [REPLICAS] if replicated else []
+    return {
+        "format": "commitlog",
+        "formatVersion": FORMAT_VERSION,
+        "rootId": root_id,
+        "readFeatures": features,
+        "writeFeatures": features,
+        **({UNSAFE_SINGLE_WRITER: True} if unsafe else {}),
+        **({REPLICAS: True} if replicated else {}),
+    }
 
 
 def make_replicated_root(storage: Storage) -> None:

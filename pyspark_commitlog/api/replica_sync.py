@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -77,6 +77,20 @@ class ReplicaSync:
         """
         self._root.check()
         self._root.check_replicated()
+        failed = self._sync_settings()
+        found = dict[str, Ended]()
+        while True:
+            found, groups = self._one_round(found, catch_up=catch_up)
+            if not catch_up or not any(_is_late(each) for each in found.values()):
+                break
+        done = [_replicated(name, each) for name, each in found.items() if isinstance(each, Outcome)]
+        failed += _failures(found.values(), _NOT_REPLICATED) + _failures(groups, NotReplicatedError)
+        if failed:
+            raise ExceptionGroup(f"{len(failed)} topics or groups could not be replicated", failed)
+        return tuple(done)
+
+    def _sync_settings(self) -> list[Exception]:
+        """Copy the settings to all roots, and finish the replacement of a metadata root; return what failed."""
         failed = list[Exception]()
         for settings in JOURNALS:
             try:
@@ -89,17 +103,7 @@ class ReplicaSync:
             finish_replacing(self._root)
         except (CommitLogError, OSError) as error:
             failed.append(error)
-        found = dict[str, Ended]()
-        while True:
-            found, groups = self._one_round(found, catch_up=catch_up)
-            if not catch_up or not any(_is_late(each) for each in found.values()):
-                break
-        done = [_replicated(name, each) for name, each in found.items() if isinstance(each, Outcome)]
-        failed += [e for e in found.values() if isinstance(e, Exception) and not isinstance(e, _NOT_REPLICATED)]
-        failed += [each for each in groups if isinstance(each, Exception) and not isinstance(each, NotReplicatedError)]
-        if failed:
-            raise ExceptionGroup(f"{len(failed)} topics or groups could not be replicated", failed)
-        return tuple(done)
+        return failed
 
     def _one_round(
         self, before: Mapping[str, Ended], *, catch_up: bool
@@ -255,6 +259,10 @@ class _Noted(TopicSegments):
         """Note it: what is settled from now on is copied."""
         self._noted.add(self._name)
         return super().settled(donor)
+
+
+def _failures(ended: Iterable[object], passed: type[Exception] | tuple[type[Exception], ...]) -> list[Exception]:
+    return [each for each in ended if isinstance(each, Exception) and not isinstance(each, passed)]
 
 
 def _is_late(found: Ended | None) -> bool:

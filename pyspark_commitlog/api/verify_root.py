@@ -8,8 +8,21 @@ from pyspark_commitlog.groups.consumer_groups import Groups
 from pyspark_commitlog.log.defaults import RootDefaults
 from pyspark_commitlog.log.repair.verify import RootReport
 from pyspark_commitlog.root import Root
+from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.race import DIRECTORY as PROBES
 from pyspark_commitlog.storage.write_once import CLOCK
+
+_JOURNALS = (paths.CONFIG_JOURNAL, paths.ACCESS_JOURNAL)
+#: Names in a root's directory.
+_KNOWN = {
+    paths.ROOT_MARKER,
+    paths.TOPICS,
+    paths.GROUPS,
+    paths.REPLICAS,
+    PROBES,
+    CLOCK,
+    *(path.partition("/")[0] for path in _JOURNALS),
+}
 
 
 def verify_root(root: Root) -> RootReport:
@@ -23,22 +36,18 @@ def verify_root(root: Root) -> RootReport:
     except (CorruptionError, UnsupportedError) as error:
         return RootReport((str(error),), ())
     storage = root.storage
-    journals = (paths.CONFIG_JOURNAL, paths.ACCESS_JOURNAL)
     faults = [*RootDefaults(storage).faults(), *root.local_access.faults()]
     groups = Groups(storage, root.local_access)
-    known = {
-        paths.ROOT_MARKER,
-        paths.TOPICS,
-        paths.GROUPS,
-        paths.REPLICAS,
-        PROBES,
-        CLOCK,
-        *(path.partition("/")[0] for path in journals),
-    }
-    unnamed = [name for name in storage.names("") if name not in known]
-    for path in journals:
+    unnamed = _unnamed(storage)
+    return RootReport((*faults, *groups.verify()), (*unnamed, *groups.unnamed()))
+
+
+def _unnamed(storage: Storage) -> list[str]:
+    """Return the files of a root, and of its settings, that have no meaning."""
+    unnamed = [name for name in storage.names("") if name not in _KNOWN]
+    for path in _JOURNALS:
         home, journal = path.split("/")
         there = (name for name in storage.names(home) if not paths.is_acceptor(name))
         unnamed += [f"{home}/{name}" for name in there if name != journal]
         unnamed += [f"{path}/{name}" for name in storage.names(path) if paths.parse_entry(name) is None]
-    return RootReport((*faults, *groups.verify()), (*unnamed, *groups.unnamed()))
+    return unnamed

@@ -297,13 +297,17 @@ class ConsumerCoordinator:
         offsets = {key: whole_number("offset", offset) for key, offset in offsets.items()}
         assigned = self._subscriptions.assigned
         read = {key: assigned[key] for key in check_places(offsets) if key in assigned}
-        ids = {key: state.topic_id for key, state in read.items() if state.topic_id is not None}
-        states = self._metadata.states(
-            [key for key in offsets if key not in ids]
-        )  # partitions that were read keep that topic id
-        ids |= {key: state.topic_id for key, state in states.items()}
+        ids = self._topic_ids_of(offsets, read)
         seen = {key: state.lineage for key, state in read.items()}
         return [Position(p.topic, ids[p], p.partition, offset, seen.get(p)) for p, offset in offsets.items()]
+
+    def _topic_ids_of(
+        self, partitions: Collection[TopicPartition], read: Mapping[TopicPartition, PartitionState]
+    ) -> dict[TopicPartition, str]:
+        """Return the topic id under which each partition was read, else the present one."""
+        ids = {key: state.topic_id for key, state in read.items() if state.topic_id is not None}
+        states = self._metadata.states([key for key in partitions if key not in ids])
+        return ids | {key: state.topic_id for key, state in states.items()}
 
     def committed(self, partition: TopicPartition) -> int | None:
         """Return the group's committed offset of a partition; None without one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -49,23 +50,19 @@ class Fetcher:
             CorruptionError: a frame is damaged, and there are no other rows. The position stays.
         """
         result = PollResult(last=self._last)
-        active = in_turn([key for key in self._subscriptions.assigned if self._is_due(key, views)], self._last)
+        active = deque(in_turn([key for key in self._subscriptions.assigned if self._is_due(key, views)], self._last))
         rest = self._buffer.rest
         if rest is not None and rest.place in active and self._suits(rest, views[rest.place.topic], names):
             self._hand_out(result, rest.place, views[rest.place.topic], names, rest.rows, rest.next_offset, max_records)
             max_records -= result.pieces[0].rows.count
             max_bytes -= _size(rest.rows)
         while active and max_records > 0 and max_bytes > 0:
-            again = []
-            for key in active:
-                if max_records <= 0 or max_bytes <= 0:
-                    break
-                rows = self._next(result, key, views[key.topic], names, max_records)
-                if rows is not None:
-                    again.append(key)
-                    max_records -= rows.count
-                    max_bytes -= _size(rows)
-            active = again
+            key = active.popleft()
+            rows = self._next(result, key, views[key.topic], names, max_records)
+            if rows is not None:
+                active.append(key)
+                max_records -= rows.count
+                max_bytes -= _size(rows)
         return result
 
     def apply(self, result: PollResult) -> None:

@@ -73,15 +73,7 @@ class OffsetFetcher:
             LogTruncationError: as these, after a restore or a loss by an unclean election.
             UsageError: a partition does not exist.
         """
-        views: dict[str, View] = {}
-        for name in sorted(self._subscriptions.names()):
-            try:
-                views[name] = (known or {}).get(name) or self._metadata.look(name, certain=certain)
-                self._metadata.damaged.pop(name, None)
-            except UnknownTopicError as error:
-                self._report_deleted(name, error)
-            except CorruptionError as error:  # the others proceed; the caller may report it
-                self._metadata.damaged[name] = error
+        views = self._look_at_each(known or {}, certain=certain)
         moving = [
             (key, state)
             for key, state in self._subscriptions.assigned.items()
@@ -96,6 +88,18 @@ class OffsetFetcher:
             if key.topic in views:
                 self._bring_inside(key, state, views[key.topic])
         self._metadata.bound_others()
+        return views
+
+    def _look_at_each(self, known: Mapping[str, View], *, certain: bool) -> dict[str, View]:
+        views: dict[str, View] = {}
+        for name in sorted(self._subscriptions.names()):
+            try:
+                views[name] = known.get(name) or self._metadata.look(name, certain=certain)
+                self._metadata.damaged.pop(name, None)
+            except UnknownTopicError as error:
+                self._report_deleted(name, error)
+            except CorruptionError as error:  # the others proceed; the caller may report it
+                self._metadata.damaged[name] = error
         return views
 
     # --- deleted and restored topics ---------------------------------------------------------------------
@@ -134,17 +138,29 @@ class OffsetFetcher:
             seen = key.topic, state.lineage
             if seen not in judged:
                 judged[seen] = self._metadata.topic(key.topic).find_divergence(state.lineage, view)
-            parted, state.lost = judged[seen], False
-            if parted is not None and state.position is not None:
-                self._buffer.forget([key])
-                if parted.loses(key.partition, state.position):
-                    self._truncate(key, state, view, parted, refused)
-            elif state.position is not None:
-                self._tell_passed(key, state, view, refused)
+            state.lost = False
+            if state.position is not None:
+                self._validate(key, state, view, judged[seen], refused)
             if not state.lost:
                 state.lineage = view.topic.lineage
         if refused:  # after all are marked: the application may seek in all
             raise refused[0]
+
+    def _validate(
+        self,
+        key: TopicPartition,
+        state: PartitionState,
+        view: View,
+        parted: Divergence | None,
+        refused: list[LogTruncationError],
+    ) -> None:
+        assert state.position is not None
+        if parted is None:
+            self._tell_passed(key, state, view, refused)
+            return
+        self._buffer.forget([key])
+        if parted.loses(key.partition, state.position):
+            self._truncate(key, state, view, parted, refused)
 
     def _truncate(
         self,

@@ -108,11 +108,11 @@ class ConsumerMetadata:
                 if before := self._subscriptions.count(name):
                     counts[name] = before
             except UnknownTopicError:
-                before = self._subscriptions.count(name)
-                if before and subscription.pattern is None:  # deleted: it may be recreated
-                    counts[name] = before
-                elif subscription.pattern is None:
+                if subscription.pattern is not None:
+                    continue
+                if not (before := self._subscriptions.count(name)):
                     raise
+                counts[name] = before  # deleted: it may be recreated
         if self._subscriptions.begun is None:
             self._subscriptions.begun = dict.fromkeys(self.damaged, MAX_PARTITIONS) | counts
         return counts

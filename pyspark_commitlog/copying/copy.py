@@ -68,7 +68,7 @@ def copy_what_can_be(
     """
     if source.url == destination.url:
         raise UsageError(f"{source.url} can't be copied to itself: name two roots")
-    names = _every_topic(source) if topics is None else list(dict.fromkeys(topics))
+    names = _names(source, topics)
     handles = {name: source.topic(name) for name in names}
     make_root(destination)
     _check_two(source, destination)
@@ -111,13 +111,17 @@ def compare_topics(
     progress: Progress = silent,
 ) -> tuple[Compared, ...]:
     """Compare copied topics at both ends; see `CommitLog.compare_with`."""
-    names = _every_topic(source) if topics is None else list(dict.fromkeys(topics))
+    names = _names(source, topics)
     return tuple(
         compare_topic(
             source.topic(name), destination.topic(name), _titled(progress, f"{name} ({number} of {len(names)})")
         )
         for number, name in enumerate(names, 1)
     )
+
+
+def _names(source: Root, topics: Sequence[str] | None) -> list[str]:
+    return _every_topic(source) if topics is None else list(dict.fromkeys(topics))
 
 
 def _every_topic(source: Root) -> list[str]:

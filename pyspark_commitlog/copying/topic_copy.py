@@ -264,31 +264,32 @@ class _CopyRound:
     def _planned(
         self, head: DestinationHead | None, slot: Slot, start: Sequence[int], pieces: Sequence[Piece]
     ) -> Draft[_PutOutcome] | Unchanged[_PutOutcome]:
-        source = self._source.state
-        if head is not None and not head.state.deleted and head.stored.sequence > source.lineage.sequence:
+        source, living = self._source.state, _living(head)
+        if living is not None and living.stored.sequence > source.lineage.sequence:
             return Unchanged(_PutOutcome.AGAIN)  # another look at the source shows whose entry that is
         try:
             check_destination(head, source, self._from.name, self._to.storage.url)
         except LogTruncationError:  # another copy looked later, or the source was restored: look again
             return Unchanged(_PutOutcome.AGAIN)
-        if head is not None and head.stored.sequence == source.lineage.sequence and not head.state.deleted:
+        if living is not None and living.stored.sequence == source.lineage.sequence:
             return Unchanged(_PutOutcome.DONE)
         if starts(self._begun, head, source) != tuple(start) or slot.sequence > source.lineage.sequence:
             return Unchanged(_PutOutcome.AGAIN)
         if slot.sequence == source.lineage.sequence:
             return self._final_draft(head, slot, pieces)
-        if head is None or head.state.deleted:
+        if living is None:
             state, lineage = begun_state(head, source, start[: len(self._begun)], self._source.config, slot)
             return _draft(state, slot, lineage=lineage, leap=source.lineage.sequence)
-        state, lineage = on_the_way(head, source, slot)
+        state, lineage = on_the_way(living, source, slot)
         return _draft(state, slot, lineage=lineage)
 
     def _final_draft(self, head: DestinationHead | None, slot: Slot, pieces: Sequence[Piece]) -> Draft[_PutOutcome]:
         source = self._source
         writers, sides = _place_writers(source.writers, slot)
         state = copied_state(head, source.state, self._begun, writers, source.config, slot)
-        if head is not None and not head.state.deleted:
-            state = with_mark(state, head.stored.sequence, head.stored.info.modified_ms, _MARK_MS)
+        living = _living(head)
+        if living is not None:
+            state = with_mark(state, living.stored.sequence, living.stored.info.modified_ms, _MARK_MS)
         chunks, extents = numbered(pieces)
         partitions = {extent.partition for extent in extents}
         check_damaged(self._to.damaged(source.state.topic_id), partitions, self._to.name)
@@ -298,6 +299,10 @@ class _CopyRound:
         body = {"state": state.to_json(), **tables.body}
         sides = {**sides, **tables.sides}
         return Draft("copy", state.topic_id, body, sides=sides, lineage=source.state.lineage, result=_PutOutcome.DONE)
+
+
+def _living(head: DestinationHead | None) -> DestinationHead | None:
+    return None if head is None or head.state.deleted else head
 
 
 def _draft(state: TopicState, slot: Slot, *, lineage: Lineage, leap: int | None = None) -> Draft[_PutOutcome]:

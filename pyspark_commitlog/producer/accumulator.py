@@ -360,7 +360,7 @@ class RecordAccumulator:
         """
         if self._paused:
             return self._overdue_paused(now - _PATIENCE_SECONDS)
-        began, callbacks = self._delivery.trying, list[Callable[[], None]]()
+        began = self._delivery.trying
         calling_back = self._delivery.calling_back
         if calling_back is not None:
             return self._overdue_called_back(calling_back, now)
@@ -368,6 +368,11 @@ class RecordAccumulator:
             return self._overdue_waiting(now - _PATIENCE_SECONDS)
         if began is None or now - began < self._request_timeout:
             return []
+        return self._overdue_under_way(began, now) + self._after_failure() + self._overdue_waiting(now)
+
+    def _overdue_under_way(self, began: float, now: float) -> list[Callable[[], None]]:
+        """Warn of a storage call that hangs, and give up the records that it keeps past their deadline."""
+        callbacks = list[Callable[[], None]]()
         if self._silent != began:
             self._silent = began
             callbacks.append(partial(log.warning, _SILENT, self._topic, self._request_timeout * 1000))
@@ -376,7 +381,7 @@ class RecordAccumulator:
             callbacks.append(
                 partial(self._fail_dropped, items, self._delivery.give_up(sum(item.rows for item in items)))
             )
-        return callbacks + self._after_failure() + self._overdue_waiting(now)
+        return callbacks
 
     def _overdue_paused(self, now: float) -> list[Callable[[], None]]:
         late = [item for item in self._under_way if not self._is_early(item, now)]

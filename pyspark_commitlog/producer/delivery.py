@@ -197,13 +197,7 @@ class Delivery:
             except (InvalidRecordError, StagedExpiredError):  # the topic was altered since they were staged
                 bundle.staged = None
             except (CommitLogError, OSError) as error:
-                if isinstance(error, KafkaStorageError) and self._leave_out(bundle, error.partitions):
-                    continue
-                bundle.doubt = bundle.doubt or isinstance(error, OutcomeUnknownError)
-                if bundle.doubt and bundle.staged:
-                    bundle.tried = bundle.placed
-                over = clock.monotonic() >= bundle.deadline or abandoned()
-                if isinstance(error, StorageFullError) and not over and self._divide(bundle, error):
+                if self._is_reduced(bundle, error, abandoned):
                     continue
                 if not self._is_tried_again(bundle, error, abandoned()):
                     self._fail(bundle, error, abandoned())
@@ -220,6 +214,16 @@ class Delivery:
             else:
                 bundle = self._following(bundle, abandoned())
         return None
+
+    def _is_reduced(self, bundle: _Bundle, error: Exception, abandoned: Callable[[], bool]) -> bool:
+        """Leave out damaged partitions, or divide on a full disk; return whether that is tried at once."""
+        if isinstance(error, KafkaStorageError) and self._leave_out(bundle, error.partitions):
+            return True
+        bundle.doubt = bundle.doubt or isinstance(error, OutcomeUnknownError)
+        if bundle.doubt and bundle.staged:
+            bundle.tried = bundle.placed
+        over = self._topic.storage.clock.monotonic() >= bundle.deadline or abandoned()
+        return isinstance(error, StorageFullError) and not over and self._divide(bundle, error)
 
     def _is_tried_again(self, bundle: _Bundle, error: Exception, closed: bool) -> bool:
         """Return whether a failed bundle is retried; fail overdue items."""

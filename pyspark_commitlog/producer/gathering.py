@@ -87,12 +87,7 @@ class Gathering:
                 f"topic {topic!r}: a record has {size} bytes: no topic takes more than {MAX_COLUMN_BYTES}"
             )
         at = self._storage.clock.now_ms() * _MS_US if timestamp is None else as_microseconds(timestamp)
-        number = partition if partition is None or type(partition) is int else as_whole(partition)
-        if partition is not None and number is None:
-            raise InvalidRecordError(f"a record's partition is {partition!r}: it takes a whole number or None")
-        if number is not None and abs(number) > MAX_PARTITION:
-            raise InvalidRecordError(f"topic {topic!r}: partition {number} does not exist: no topic has so many")
-        return value, key, pairs, at, number, size
+        return value, key, pairs, at, _partition_number(topic, partition), size
 
     def _give(
         self, accumulator: RecordAccumulator, record: Record, sequence: int | None, *, wait: bool = True
@@ -224,3 +219,12 @@ class Gathering:
                 f"this Producer belongs to process {self._process}, and this one was forked from it: make a Producer "
                 "here. Nothing was sent"
             )
+
+
+def _partition_number(topic: str, partition: int | None) -> int | None:
+    number = partition if partition is None or type(partition) is int else as_whole(partition)
+    if partition is not None and number is None:
+        raise InvalidRecordError(f"a record's partition is {partition!r}: it takes a whole number or None")
+    if number is not None and abs(number) > MAX_PARTITION:
+        raise InvalidRecordError(f"topic {topic!r}: partition {number} does not exist: no topic has so many")
+    return number

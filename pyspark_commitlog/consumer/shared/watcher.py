@@ -158,15 +158,23 @@ class Watcher:
             waiting, followed = list(self._waiting), dict(self._followed)
         if events is None:
             return waiting, any(not topic.is_paced for topic in waiting)
-        notified = [topic for topic, number in followed.items() if number in changed]
+        notified = {topic: number for topic, number in followed.items() if number in changed}
         new = [topic for topic in waiting if everything or not events.follows(followed.get(topic))]
+        numbers = self._follow(events, new, notified, everything=everything)
+        blind = any(number is None and not topic.is_paced for topic, number in numbers.items())
+        return list({*new, *notified}), blind
+
+    def _follow(
+        self, events: Events, new: Iterable[SharedTopic], notified: Mapping[SharedTopic, int], *, everything: bool
+    ) -> dict[SharedTopic, int | None]:
+        """Follow topics; return their numbers among the events, None without. Forget those that ended."""
         numbers = {}
         for topic in new:
             self._under_way = topic.storage.url, monotonic()
             numbers[topic] = topic.follow(events)
         with self._lock:
-            for topic in notified:
-                if not events.follows(followed[topic]):
+            for topic, former in notified.items():
+                if not events.follows(former):
                     self._followed.pop(topic, None)
             for topic, number in numbers.items():
                 if number is None:
@@ -175,8 +183,7 @@ class Watcher:
                     self._followed[topic] = number
             if everything:
                 events.keep(set(self._followed.values()))
-        blind = any(number is None and not topic.is_paced for topic, number in numbers.items())
-        return list({*new, *notified}), blind
+        return numbers
 
     def _look(self, topics: Iterable[SharedTopic]) -> bool:
         woken: list[Waiter] = []

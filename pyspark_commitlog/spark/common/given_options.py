@@ -61,12 +61,14 @@ class GivenOptions:
 
     def _check(self, known: tuple[str, ...], what: str, passed: tuple[str, ...]) -> None:
         taken = {*(name.lower() for name in known), *passed}
-        others = [name for name in self._values if name not in taken and not self._has_prefix(name)]
-        of_kafka = [name for name in others if _is_of_kafka(name)]
-        for name in others:
-            if name not in of_kafka and not self._is_of_table(name):
+        ignored = []
+        for name in self._values:
+            if name in taken or self._has_prefix(name):
+                continue
+            if _is_of_kafka(name):
+                ignored.append(self._names[name])
+            elif not self._is_of_table(name):
                 raise self._unknown(name, known, what)
-        ignored = [self._names[name] for name in of_kafka]
         if ignored:
             log.warning("options for Kafka clients do nothing here: %s", ", ".join(sorted(ignored)))
 

@@ -120,8 +120,7 @@ def matching(test: Filter, read: Callable[[Any], int]) -> tuple[Spans, Spans]:
 
 def _compared(test: Filter, read: Callable[[Any], int]) -> tuple[Spans, Spans]:
     if isinstance(test, In):
-        passing = united((at, at + 1) for at in (read(value) for value in test.value if value is not None))
-        return passing, NONE if None in test.value else complement(passing)
+        return _listed(test, read)
     if isinstance(test, EqualNullSafe) and test.value is None:
         return NONE, ALL
     if not isinstance(test, EqualTo | EqualNullSafe | LessThan | LessThanOrEqual | GreaterThan | GreaterThanOrEqual):
@@ -136,6 +135,11 @@ def _compared(test: Filter, read: Callable[[Any], int]) -> tuple[Spans, Spans]:
     else:
         passing = united([(at + isinstance(test, GreaterThan), CEILING)])
     return passing, complement(passing)
+
+
+def _listed(test: In, read: Callable[[Any], int]) -> tuple[Spans, Spans]:
+    passing = united((at, at + 1) for at in (read(value) for value in test.value if value is not None))
+    return passing, NONE if None in test.value else complement(passing)
 
 
 def number(value: Any) -> int:

@@ -24,7 +24,7 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import GroupState, Position
-from pyspark_commitlog.log.divergence import describe_loss, find_divergence, truncated
+from pyspark_commitlog.log.divergence import Divergence, describe_loss, find_divergence, truncated
 from pyspark_commitlog.log.lost_ranges import losses_since
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
@@ -60,23 +60,30 @@ class GroupStart:
             if restored is not None and restored.loses(partition, offset):
                 if strict:
                     raise truncated(topic.name, partition, offset, restored)
-                end = restored.end(partition)
-                offsets[partition] = max(low, min(offset if end is None else end, high))
-                log.warning(
-                    "group %r: %s; failOnDataLoss is false: it goes on at offset %d",
-                    self.group.name, describe_loss(topic.name, partition, offset, restored), offsets[partition],
-                )  # fmt: skip
+                offsets[partition] = self._resume_offset(topic.name, partition, offset, restored, low, high)
                 continue
             if restored is None:
                 self._tell_passed(topic, state, partition, offset, strict=strict)
             if strict and not low <= offset <= high:
-                gone = f": {low - offset} records were deleted before the group read them" if offset < low else ""
-                raise OffsetOutOfRangeError(
-                    f"group {self.group.name!r} is at offset {offset} of {topic.name} partition {partition}, which has "
-                    f"offsets {low} to {high}{gone}. Reset it, for example to earliest "
-                    "(commitlog groups reset ROOT GROUP)"
-                )
+                raise self._out_of_range(topic.name, partition, offset, low, high)
         return offsets
+
+    def _out_of_range(self, topic: str, partition: int, offset: int, low: int, high: int) -> OffsetOutOfRangeError:
+        gone = f": {low - offset} records were deleted before the group read them" if offset < low else ""
+        return OffsetOutOfRangeError(
+            f"group {self.group.name!r} is at offset {offset} of {topic} partition {partition}, which has "
+            f"offsets {low} to {high}{gone}. Reset it, for example to earliest (commitlog groups reset ROOT GROUP)"
+        )
+
+    def _resume_offset(self, topic: str, partition: int, offset: int, restored: Divergence, low: int, high: int) -> int:
+        """Return the offset from which a restored partition is read; warn of it."""
+        end = restored.end(partition)
+        resumed = max(low, min(offset if end is None else end, high))
+        log.warning(
+            "group %r: %s; failOnDataLoss is false: it goes on at offset %d",
+            self.group.name, describe_loss(topic, partition, offset, restored), resumed,
+        )  # fmt: skip
+        return resumed
 
     def _tell_passed(self, topic: TopicLog, state: TopicState, partition: int, offset: int, *, strict: bool) -> None:
         for gap in losses_since(state, partition, offset, self.state.lineage(state.topic_id)):

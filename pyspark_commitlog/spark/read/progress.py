@@ -106,19 +106,15 @@ def find_available_offsets(
     }
     ids = topic_ids(states)
     if selection.pattern is not None:  # a topic that is named may be older than the query
-        _tell_missed({place: start for place, start in starts.items() if place.topic not in begin.topic_ids}, report)
+        _tell_missed(begin, starts, report)
     for place, offset in sorted(begin.offsets.items()):
-        former = begin.topic_ids[place.topic]
         if place.topic not in states and selection.takes(place.topic):
+            former = begin.topic_ids[place.topic]
             report(_deleted(place, _describe_unread(place, offset, former, over)))
             starts[place] = ends[place] = offset
             ids[place.topic] = former
-        elif place not in ends and ids.get(place.topic, former) != former:
-            report(_made_again(place, _describe_unread(place, offset, former, over), None))
-        elif place not in ends and place.topic in states and _lacks(states[place.topic], selection, place):
-            _start(begin, place, states[place.topic], report, over, restored.get(place.topic))
         elif place not in ends:
-            report(_dropped(place, offset, selection))
+            _tell_absent(begin, place, states.get(place.topic), selection, report, over, restored.get(place.topic))
     return AvailableOffsets(starts, ends, ids)
 
 
@@ -170,18 +166,15 @@ def ranges(
         state, meant = states.get(place.topic), until.topic_ids[place.topic]
         reached = begin.offsets.get(place, 0) if begin.topic_ids.get(place.topic) == meant else None
         if state is None or state.topic_id != meant:
-            if (reached or 0) < planned:
-                report(_loss_of_planned_offsets(place, reached or 0, planned, meant))
+            _tell_unread(place, reached or 0, planned, meant, report)
             continue
         low, high = _bounds(state, place.partition)
         gone = since.get(place.topic)
         stop = _planned_end(place, planned, low, high, gone, report)
-        start = low if reached is None else reached
-        parted = restored.get(place.topic) if reached is not None else None
-        if parted is not None and parted.loses(place.partition, start):
-            if gone is None:
-                report(_truncated(place, start, parted, low, high))
-            start = _resume_offset(place, start, parted, low, high)
+        start = low
+        if reached is not None:
+            parted = restored.get(place.topic)
+            start = reached if parted is None else _reached_start(place, reached, low, high, parted, gone, report)
         if start < min(low, stop):
             report(_deleted_records(place, start, min(low, stop), low))
         if max(start, low) < stop:
@@ -189,6 +182,23 @@ def ranges(
                 OffsetRange(place.topic, meant, place.partition, max(start, low), stop, state.lineage.position)
             )
     return readable
+
+
+def _reached_start(
+    place: TopicPartition,
+    reached: int,
+    low: int,
+    high: int,
+    parted: Divergence,
+    gone: Divergence | None,
+    report: ReportLoss,
+) -> int:
+    """Return a planned batch's start in the present history; report a restore unless its end does."""
+    if not parted.loses(place.partition, reached):
+        return reached
+    if gone is None:
+        report(_truncated(place, reached, parted, low, high))
+    return _resume_offset(place, reached, parted, low, high)
 
 
 def _planned_end(
@@ -254,10 +264,29 @@ def _start(
     return start
 
 
-def _tell_missed(starts: Mapping[TopicPartition, int], report: ReportLoss) -> None:
+def _tell_absent(
+    begin: SourceOffset,
+    place: TopicPartition,
+    state: TopicState | None,
+    selection: TopicSelection,
+    report: ReportLoss,
+    ended: Ended,
+    restored: Divergence | None,
+) -> None:
+    """Report a partition of the checkpoint that is not read any more."""
+    offset, former = begin.offsets[place], begin.topic_ids[place.topic]
+    if state is not None and state.topic_id != former:
+        report(_made_again(place, _describe_unread(place, offset, former, ended), None))
+    elif state is not None and _lacks(state, selection, place):
+        _start(begin, place, state, report, ended, restored)
+    else:
+        report(_dropped(place, offset, selection))
+
+
+def _tell_missed(begin: SourceOffset, starts: Mapping[TopicPartition, int], report: ReportLoss) -> None:
     """Report deletions before a pattern found the topics (Spark: `KafkaOffsetReader`)."""
     for place, low in starts.items():
-        if low > 0:
+        if low > 0 and place.topic not in begin.topic_ids:
             report(_deleted_records(place, 0, low, low))
 
 
@@ -328,6 +357,11 @@ def _deleted(place: TopicPartition, description: str) -> Loss:
         "it goes on when a topic is made under the name",
         topic_changed=True,
     )
+
+
+def _tell_unread(place: TopicPartition, start: int, stop: int, former: str, report: ReportLoss) -> None:
+    if start < stop:
+        report(_loss_of_planned_offsets(place, start, stop, former))
 
 
 def _loss_of_planned_offsets(place: TopicPartition, start: int, stop: int, former: str) -> Loss:

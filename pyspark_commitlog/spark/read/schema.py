@@ -50,10 +50,9 @@ def chosen(options: SourceOptions) -> StructType:
         return _COLUMNS if options.include_headers else StructType(_COLUMNS.fields[:-1])
     known = {field.name.lower(): field for field in _COLUMNS.fields}
     asked = [name.lower() for name in options.columns]
-    for name in asked:
-        if name not in known or asked.count(name) > 1:
-            names = ", ".join(_COLUMNS.fieldNames())
-            raise OptionError(f"option 'columns'={', '.join(options.columns)!r}: name some of {names}, each once")
+    if not set(asked) <= known.keys() or len(set(asked)) < len(asked):
+        names = ", ".join(_COLUMNS.fieldNames())
+        raise OptionError(f"option 'columns'={', '.join(options.columns)!r}: name some of {names}, each once")
     if options.include_headers and "headers" not in asked:
         raise OptionError("options 'columns' and 'includeHeaders'='true' exclude each other unless it names headers")
     return StructType([known[name] for name in asked])

@@ -283,6 +283,13 @@ def _by_partition(
         raise OptionError(f"option {name!r}={text!r}: {error}") from None
     except (ValueError, AttributeError, TypeError):
         raise OptionError(f"option {name!r}={text!r}: use {use}") from None
+    _check_selected(name, parsed, selection, minimum)
+    return parsed
+
+
+def _check_selected(
+    name: str, parsed: Mapping[str, Mapping[int, int]], selection: TopicSelection, minimum: int
+) -> None:
     for topic, numbers in parsed.items():
         if not selection.takes(topic):
             raise OptionError(f"option {name!r} names topic {topic!r}, subscribed are {selection.in_words}")
@@ -292,7 +299,6 @@ def _by_partition(
             if partition < 0 or offset < minimum:
                 what = "offset" if minimum == EARLIEST else "timestamp"
                 raise OptionError(f"option {name!r}: {topic} partition {partition} {what} {offset} is not possible")
-    return parsed
 
 
 def _numbers(topic: str, numbers: Mapping[str, object], number_of: Callable[[object], int]) -> dict[int, int]:

@@ -24,6 +24,7 @@ from pyspark_commitlog.spark.read.bounds import Bounds
 from pyspark_commitlog.spark.read.election_losses import lost_ahead, lost_before, report_each
 from pyspark_commitlog.spark.read.paced import PacedLooks
 from pyspark_commitlog.spark.read.progress import (
+    AvailableOffsets,
     batch_start,
     find_available_offsets,
     high_watermarks,
@@ -138,12 +139,7 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
             before = lost_before(begin, states, restored)
             report_each(before, report)
             mark = self._follow(begin)
-        ends, ids = dict(to_read.ends), to_read.topic_ids
-        if self._target is None and self._is_available_now:  # the root came back since
-            self._target = high_watermarks(states, selection)
-        if self._target is not None:
-            ends = up_to(self._target, begin, ends)
-            ids = {name: ids[name] for name in {place.topic for place in ends}}
+        ends, ids = self._up_to_target(begin, to_read, states)
         self._options.check_incarnations("endingOffsets", topic_ids(states))
         ends = self._bounds.cut(to_read.starts, ends, states)
         if not isinstance(limit, ReadAllAvailable):  # which a trigger that runs once asks for
@@ -155,10 +151,19 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         if reached == begin and not restored and not first and not before:  # else it has to record what was reported
             self._answered = start, begin
             return start
-        there = {name: state for name, state in states.items() if ids.get(name) == state.topic_id}
-        gone = {name: lineage for name, lineage in begin.lineages.items() if ids.get(name) == begin.topic_ids.get(name)}
-        reached = replace(reached, group=mark, lineages={**gone, **lineages(there)})  # it may be restored
+        reached = replace(reached, group=mark, lineages=_lineages_of(ids, begin, states))
         return self._answer(replace(reached, start=batch_start(begin, reached, to_read.starts, is_first=first)))
+
+    def _up_to_target(
+        self, begin: SourceOffset, to_read: AvailableOffsets, states: Mapping[str, TopicState]
+    ) -> tuple[dict[TopicPartition, int], Mapping[str, str]]:
+        """Return the ends and topic ids that the query reads, with `Trigger.AvailableNow` up to its end."""
+        if self._target is None and self._is_available_now:  # the root came back since
+            self._target = high_watermarks(states, self._options.selection)
+        if self._target is None:
+            return dict(to_read.ends), to_read.topic_ids
+        ends = up_to(self._target, begin, to_read.ends)
+        return ends, {name: to_read.topic_ids[name] for name in {place.topic for place in ends}}
 
     def _is_new(self, start: dict[str, Any]) -> bool:
         return start == self._initial and not self._has_planned
@@ -237,3 +242,10 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         """
         if isinstance(sys.exception(), EOFError):
             os._exit(0)
+
+
+def _lineages_of(ids: Mapping[str, str], begin: SourceOffset, states: Mapping[str, TopicState]) -> dict[str, str]:
+    """Return the lineage of each topic id that is there, and the last one of a deleted topic, which may be restored."""
+    there = {name: state for name, state in states.items() if ids.get(name) == state.topic_id}
+    gone = {name: lineage for name, lineage in begin.lineages.items() if ids.get(name) == begin.topic_ids.get(name)}
+    return {**gone, **lineages(there)}

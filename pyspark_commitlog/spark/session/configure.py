@@ -61,6 +61,11 @@ class Situation:
         """Return whether driver and workers are this machine."""
         return self.given.get("spark.master", "local[*]").startswith("local")
 
+    @property
+    def has_hadoop(self) -> bool:
+        """Return whether paths without a scheme may be of Hadoop's file system."""
+        return any(name in self.environment for name in _HADOOP) or any(name in self.given for name in _DEFAULT_FS)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -82,8 +87,7 @@ def plan(now: Situation, *, arrow_checks: bool = True) -> Plan:
     wanted = {**SETTINGS, EXECUTOR_JAVA: options}
     if not now.jvm_runs:
         wanted[DRIVER_JAVA] = options
-    elsewhere = any(name in now.environment for name in _HADOOP) or any(name in now.given for name in _DEFAULT_FS)
-    if now.is_local and not elsewhere:
+    if now.is_local and not now.has_hadoop:
         wanted[CHECKPOINTS] = LOCAL_CHECKPOINTS
     kept = tuple(name for name in wanted if name in now.given)
     settings = {name: value for name, value in wanted.items() if name not in now.given}

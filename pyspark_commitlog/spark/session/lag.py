@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -164,26 +164,31 @@ def prometheus(queries: Iterable[QueryLag], ended: Iterable[QueryLag] = ()) -> s
     newest = {query.query: (query, 0) for query in ended} | {query.query: (query, 1) for query in running}
     rows: dict[str, list[str]] = {name: [] for name in _METRICS}
     for query, active in newest.values():
-        own = f'query="{_escaped(query.query)}"'
-        rows["commitlog_query_active"].append(f"{{{own}}} {active}")
-        rows["commitlog_query_input_rows_per_second"].append(f"{{{own}}} {query.input_rate}")
-        rows["commitlog_query_processed_rows_per_second"].append(f"{{{own}}} {query.process_rate}")
-        for partition in query.partitions:
-            of = f'source="{partition.source}",topic="{partition.topic}",partition="{partition.partition}"'
-            labels = f"{{{own},{of}}}"
-            rows["commitlog_query_offset"].append(f"{labels} {partition.offset}")
-            rows["commitlog_query_lag"].append(f"{labels} {partition.lag}")
-            if partition.behind_bytes is not None:
-                rows["commitlog_query_behind_bytes"].append(f"{labels} {partition.behind_bytes}")
-            if partition.behind_ms is not None:
-                rows["commitlog_query_behind_seconds"].append(f"{labels} {partition.behind_ms / 1000}")
-    lines = [
-        line
+        for name, sample in _samples(query, active):
+            rows[name].append(sample)
+    return "".join(
+        f"{line}\n"
         for name, samples in rows.items()
         if samples
         for line in (f"# HELP {name} {_METRICS[name]}", f"# TYPE {name} gauge", *(name + row for row in samples))
-    ]
-    return "\n".join(lines) + "\n" if lines else ""
+    )
+
+
+def _samples(query: QueryLag, active: int) -> Iterator[tuple[str, str]]:
+    """Yield metrics, each with its labels and value."""
+    own = f'query="{_escaped(query.query)}"'
+    yield "commitlog_query_active", f"{{{own}}} {active}"
+    yield "commitlog_query_input_rows_per_second", f"{{{own}}} {query.input_rate}"
+    yield "commitlog_query_processed_rows_per_second", f"{{{own}}} {query.process_rate}"
+    for partition in query.partitions:
+        of = f'source="{partition.source}",topic="{partition.topic}",partition="{partition.partition}"'
+        labels = f"{{{own},{of}}}"
+        yield "commitlog_query_offset", f"{labels} {partition.offset}"
+        yield "commitlog_query_lag", f"{labels} {partition.lag}"
+        if partition.behind_bytes is not None:
+            yield "commitlog_query_behind_bytes", f"{labels} {partition.behind_bytes}"
+        if partition.behind_ms is not None:
+            yield "commitlog_query_behind_seconds", f"{labels} {partition.behind_ms / 1000}"
 
 
 def _escaped(text: str) -> str:

@@ -118,19 +118,14 @@ def moved_checkpoint(
             "exactly once. Start the query once more and stop it after a batch, then set its offsets"
         )
     sources = checkpoint.sources
-    read = {place.topic for source in sources.values() for place in source.offsets}
-    wanted = dict.fromkeys(sorted(read)) if topics is None else dict(topics)
-    if missing := sorted(set(wanted) - read):
-        raise UsageError(f"this checkpoint is of {', '.join(sorted(read)) or 'no topic'}, not of {', '.join(missing)}")
+    wanted = _wanted_topics(topics, sources)
     lines, moved = list(checkpoint.lines), list[MovedOffset]()
     read_here = {name: _reading(log, name, sources) for name in wanted}
     for name, partitions in wanted.items():
         _check_read(name, partitions or (), [sources[number] for number in read_here[name]])
     for number, source in sources.items():
-        here = {
-            name: _select_partitions(wanted[name], name, source) for name in sorted(wanted) if number in read_here[name]
-        }
-        chosen = {name: partitions for name, partitions in here.items() if partitions != []}
+        here = {name: wanted[name] for name in sorted(wanted) if number in read_here[name]}
+        chosen = _select_partitions(here, source)
         if chosen:  # else it stays as it is
             after, rows = _moved_source(log, source, chosen, target)
             lines[number] = json.dumps(after.to_json())
@@ -138,8 +133,27 @@ def moved_checkpoint(
     return replace(checkpoint, lines=tuple(lines)), tuple(moved)
 
 
-def _select_partitions(partitions: Sequence[int] | None, name: str, source: SourceOffset) -> list[int] | None:
-    return None if partitions is None else [each for each in partitions if TopicPartition(name, each) in source.offsets]
+def _wanted_topics(
+    topics: Mapping[str, Sequence[int] | None] | None, sources: Mapping[int, SourceOffset]
+) -> dict[str, Sequence[int] | None]:
+    read = {place.topic for source in sources.values() for place in source.offsets}
+    wanted = dict.fromkeys(sorted(read)) if topics is None else dict(topics)
+    if missing := sorted(set(wanted) - read):
+        raise UsageError(f"this checkpoint is of {', '.join(sorted(read)) or 'no topic'}, not of {', '.join(missing)}")
+    return wanted
+
+
+def _select_partitions(
+    wanted: Mapping[str, Sequence[int] | None], source: SourceOffset
+) -> dict[str, Sequence[int] | None]:
+    """Return topic -> those of its partitions that a source reads, None for all; topics without any are left out."""
+    chosen = dict[str, Sequence[int] | None]()
+    for name, partitions in wanted.items():
+        if partitions is None:
+            chosen[name] = None
+        elif read := [each for each in partitions if TopicPartition(name, each) in source.offsets]:
+            chosen[name] = read
+    return chosen
 
 
 def _moved_source(
@@ -208,19 +222,30 @@ def _moved(
         )
     seen = Lineage.of_position(source.lineages.get(name, ""))
     gone = find_divergence(topic, seen, state) if same else None
-    if gone is not None and partitions is not None:
+    if partitions is None:
+        partitions = _partitions_there(name, source, state)
+    elif gone is not None:
         _check_left(name, partitions, source, gone)
-    if gone is None and partitions is not None:
+    else:
         _check_reported(name, partitions, source, state, seen)
-    read = sorted(place.partition for place in source.offsets if place.topic == name)
     after = {}
-    for partition in [each for each in read if each < state.partitions] if partitions is None else partitions:
+    for partition in partitions:
         place = TopicPartition(name, partition)
-        current = source.offsets.get(place) if same else None
-        if gone is not None and current is not None and gone.loses(partition, current):
-            current = gone.end(partition)
+        current = _current_offset(place, source, gone) if same else None
         after[place] = moved_to(topic, state, partition, target, current)
     return after, state.topic_id, state.lineage.position
+
+
+def _partitions_there(name: str, source: SourceOffset, state: TopicState) -> list[int]:
+    read = (place.partition for place in source.offsets if place.topic == name)
+    return sorted(partition for partition in read if partition < state.partitions)
+
+
+def _current_offset(place: TopicPartition, source: SourceOffset, gone: Divergence | None) -> int | None:
+    current = source.offsets.get(place)
+    if gone is not None and current is not None and gone.loses(place.partition, current):
+        return gone.end(place.partition)
+    return current
 
 
 def _check_left(name: str, partitions: Sequence[int], source: SourceOffset, gone: Divergence) -> None:
