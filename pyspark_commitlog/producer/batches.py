@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import InvalidRecordError, UsageError
-from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP, TOGETHER_BYTES, bounded
+from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP, TOGETHER_BYTES, Ints, bounded, instants
 from pyspark_commitlog.log.write.records import check_columns
 from pyspark_commitlog.log.write.staging import RowPlacement
 from pyspark_commitlog.model import as_whole
@@ -396,3 +396,12 @@ def separate_damaged(
             if mask.any():
                 into.append(item.select(rows[mask].tolist(), np.concatenate(chosen)[mask].tolist()))
     return kept, refused
+
+
+def acknowledge_run(run: RecordRun, start: int, placed: RowPlacement, offsets: Ints) -> None:
+    """Complete the futures of placed records with their offsets."""
+    stamps = instants(placed.timestamps) // _US_PER_MS
+    futures = run.futures[start : start + len(offsets)]
+    places = zip(futures, placed.partitions.tolist(), offsets.tolist(), stamps.tolist(), strict=True)
+    for future, partition, offset, timestamp in places:
+        future.set_result(RecordMetadata(run.topic, partition, offset, timestamp))

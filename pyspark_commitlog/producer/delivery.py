@@ -33,7 +33,7 @@ from pyspark_commitlog.errors import (
     StorageFullError,
     WriterFencedError,
 )
-from pyspark_commitlog.format.columns import Ints, instants
+from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.settling.settle_load import weight
 from pyspark_commitlog.log.state import TopicState
@@ -48,8 +48,8 @@ from pyspark_commitlog.producer.batches import (
     ArrowBatch,
     BatchMetadata,
     Item,
-    RecordMetadata,
     RecordRun,
+    acknowledge_run,
     cut_out,
     divided,
     halves,
@@ -64,7 +64,6 @@ from pyspark_commitlog.text import counted
 
 log = logging.getLogger("pyspark_commitlog.producer")
 
-_US_PER_MS = 1000
 # Kafka: retry.backoff.ms, retry.backoff.max.ms, and 20 % of jitter.
 _BACKOFF_SECONDS = 0.1
 _MAX_BACKOFF_SECONDS = 1.0
@@ -708,7 +707,7 @@ def _acknowledge(bundle: _Bundle, ranges: Mapping[int, tuple[int, int]]) -> None
     for item, start, placed in bundle.placed:
         if isinstance(item, RecordRun):
             offsets = offsets_of(placed.partitions, following)
-            _acknowledge_run(item, start, placed, offsets if ranges else np.full_like(offsets, UNKNOWN))
+            acknowledge_run(item, start, placed, offsets if ranges else np.full_like(offsets, UNKNOWN))
         elif ranges:
             counts = np.bincount(placed.partitions, minlength=len(following))
             span = spans.setdefault(id(item), {})
@@ -719,11 +718,3 @@ def _acknowledge(bundle: _Bundle, ranges: Mapping[int, tuple[int, int]]) -> None
     for item in bundle.items:
         if isinstance(item, ArrowBatch):
             item.future.set_result(BatchMetadata(item.topic, item.rows, spans.get(id(item), {})))
-
-
-def _acknowledge_run(run: RecordRun, start: int, placed: RowPlacement, offsets: Ints) -> None:
-    stamps = instants(placed.timestamps) // _US_PER_MS
-    futures = run.futures[start : start + len(offsets)]
-    places = zip(futures, placed.partitions.tolist(), offsets.tolist(), stamps.tolist(), strict=True)
-    for future, partition, offset, timestamp in places:
-        future.set_result(RecordMetadata(run.topic, partition, offset, timestamp))
