@@ -1,4 +1,4 @@
-"""Spark's micro-batch loop and streaming writes without Spark: plans and pickles as it does, one task after the other.
+"""Spark's reads and writes without Spark, batch and streaming: plans and pickles as it does, one task after the other.
 
 `test_driver.py` holds it to what Spark does, call by call.
 """
@@ -10,11 +10,14 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from pyspark_commitlog import DefaultSource
@@ -29,7 +32,7 @@ class Checkpoint:
 
 
 class Driver:
-    """One run of a streaming query with `trigger(availableNow=True)` over a source.
+    """One run of a streaming query over a source.
 
     Args:
         source: the data source, with its options.
@@ -43,13 +46,19 @@ class Driver:
         self._source, self._schema = source, source.schema()
         self._reader = source.streamReader(self._schema)
         self._in_tasks: DataSourceStreamReader | None = None
+        self._limit: ReadLimit | None = None
         self._checkpoint, self._sink = checkpoint, sink
 
     def run(self) -> None:
-        """Run until everything that was there at the start is read."""
+        """Run with `trigger(availableNow=True)`: until everything that was there at the start is read."""
         self._reader.prepareForTriggerAvailableNow()
-        limit = self._reader.getDefaultReadLimit()
-        planned = self._checkpoint.planned
+        self.process_all_available()
+
+    def process_all_available(self) -> None:
+        """Run as a query without that trigger does, until there is nothing more; call it again for what comes later."""
+        if self._limit is None:
+            self._limit = self._reader.getDefaultReadLimit()
+        limit, planned = self._limit, self._checkpoint.planned
         if len(planned) > self._checkpoint.over:  # planned, but not finished: play it again
             self._batch()
         while True:
@@ -82,6 +91,43 @@ class Driver:
         return json.dumps(offset)
 
 
+def source(root: str | Path, kind: type[DefaultSource] = DefaultSource, **options: object) -> DefaultSource:
+    """Return a data source with its options as Spark passes them: text, under lower-case names."""
+    given = CaseInsensitiveDict()
+    for name, value in {"path": root, **options}.items():
+        given[name] = str(value)
+    return kind(given)
+
+
+def read_batch(of: DefaultSource, schema: StructType | None = None) -> list[list[pa.RecordBatch]]:
+    """Return the record batches of each task of a batch read.
+
+    Args:
+        of: the data source, with its options.
+        schema: the user's, else the source's.
+    """
+    schema = of.schema() if schema is None else schema
+    reader = sent_over(of).reader(schema)
+    in_tasks = pickle.dumps(reader)  # before it plans
+    planned = reader.partitions() or [InputPartition(None)]
+    return [list(pickle.loads(in_tasks).read(sent_over(partition))) for partition in planned]
+
+
+def write_batch(of: DefaultSource, tasks: Sequence[Sequence[pa.RecordBatch]], *, overwrite: bool = False) -> None:
+    """Write a batch, whose columns are those of the first task's first rows."""
+    writer = of.writer(from_arrow_schema(tasks[0][0].schema), overwrite)
+    messages: list[Any] = [None] * len(tasks)
+    at_the_end = sent_over(writer)
+    try:
+        for number, rows in enumerate(tasks):
+            with in_task(number, {}):
+                messages[number] = sent_over(sent_over(writer).write(iter(rows)))
+        at_the_end.commit(messages)
+    except Exception:
+        sent_over(writer).abort(messages)
+        raise
+
+
 class SinkDriver:
     """The streaming writes of one query.
 
@@ -100,7 +146,7 @@ class SinkDriver:
         messages: list[Any] = [None] * len(tasks)
         try:
             for number, rows in enumerate(tasks):
-                with in_task(self._query, batch, number):
+                with in_task(number, {"sql.streaming.queryId": self._query, "streaming.sql.batchId": str(batch)}):
                     messages[number] = sent_over(sent_over(writer).write(iter(rows)))
             self._writer().commit(messages, batch)
         except Exception:
@@ -112,11 +158,11 @@ class SinkDriver:
 
 
 @contextmanager
-def in_task(query: str, batch: int, number: int) -> Iterator[None]:
-    """Be in a task of a streaming query, as Spark's Python worker makes it known."""
+def in_task(number: int, properties: dict[str, str]) -> Iterator[None]:
+    """Be in a task, as Spark's Python worker makes it known: its number, and the job's local properties."""
     context = TaskContext._getOrCreate()
     context._partitionId = number
-    context._localProperties = {"sql.streaming.queryId": query, "streaming.sql.batchId": str(batch)}
+    context._localProperties = properties
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""`commitlog` with a note of every call that reaches its streaming reader and writer, in a file beside the root.
+"""`commitlog` with a note of every call that reaches its readers and writers, in a file beside the root.
 
 But for `stop`: Spark kills the reader's process when a query ends, and mostly before it comes to that.
 """
@@ -19,10 +19,11 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from pyspark_commitlog import DefaultSource
+from pyspark_commitlog.spark.read.batch import CommitLogReader
 from pyspark_commitlog.spark.read.source_options import SourceOptions, source_options
 from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
 from pyspark_commitlog.spark.write.messages import StagedMessage
-from pyspark_commitlog.spark.write.sink import CommitLogStreamWriter
+from pyspark_commitlog.spark.write.sink import CommitLogStreamWriter, CommitLogWriter
 from pyspark_commitlog.spark.write.sink_options import SinkOptions
 
 FORMAT = "commitlog-recorded"
@@ -37,14 +38,24 @@ class RecordedSource(DefaultSource):
         """Return the format's name."""
         return FORMAT
 
+    def reader(self, schema: StructType) -> RecordedBatchReader:
+        """Return the reader that takes notes."""
+        note(self.options["path"], "reader", *sorted(self.options), *schema.names)
+        return RecordedBatchReader(self.open_log, source_options(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> RecordedBatchWriter:
+        """Return the writer that takes notes."""
+        note(self.options["path"], "writer", *sorted(self.options), *schema.names, overwrite)
+        return RecordedBatchWriter(self.open_log, self.options, schema, overwrite)
+
     def streamReader(self, schema: StructType) -> RecordedReader:
         """Return the reader that takes notes."""
-        note(self.options["path"], "streamReader")
+        note(self.options["path"], "streamReader", *sorted(self.options))
         return RecordedReader(self.open_log, source_options(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> RecordedWriter:
         """Return the writer that takes notes."""
-        note(self.options["path"], "streamWriter")
+        note(self.options["path"], "streamWriter", overwrite)
         return RecordedWriter(self.open_log, self.options, schema, overwrite)
 
 
@@ -129,6 +140,42 @@ class RecordedWriter(Noting, CommitLogStreamWriter):
         super().abort(messages, batchId)
 
 
+class RecordedBatchReader(Noting, CommitLogReader):
+    """Notes each call; what it answers is the reader's own."""
+
+    def partitions(self) -> list[InputPartition]:
+        """Note and answer."""
+        self._note("partitions")
+        return super().partitions()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Note and answer."""
+        of = partition.value
+        self._note("read", *(() if of is None else (of.topic, of.partition, of.start, of.end)))
+        return super().read(partition)
+
+
+class RecordedBatchWriter(Noting, CommitLogWriter):
+    """Notes each call, its task and how many messages it has; what it does is the writer's own."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
+        """Note and act."""
+        context = TaskContext.get()
+        assert context is not None
+        self._note("write", context.partitionId(), context.getLocalProperty("sql.streaming.queryId"))
+        return super().write(iterator)
+
+    def commit(self, messages: list[StagedMessage | None]) -> None:  # type: ignore[override]
+        """Note and act."""
+        self._note("commit", len(messages))
+        super().commit(messages)
+
+    def abort(self, messages: list[StagedMessage | None]) -> None:  # type: ignore[override]
+        """Note and act."""
+        self._note("abort", len(messages))
+        super().abort(messages)
+
+
 class CrashError(Exception):
     """A sink gives up."""
 
@@ -155,6 +202,17 @@ def calls(root: str) -> list[list[Any]]:
     found = [json.loads(line) for line in notes(root).read_text().splitlines()] if notes(root).exists() else []
     grouped = itertools.groupby(found, lambda call: call[0] if call[0] in ("read", "write") else None)
     return [call for name, same in grouped for call in (sorted(same) if name else same)]
+
+
+def without_idle_looks(found: list[list[Any]]) -> list[list[Any]]:
+    """Return the calls without the pairs of a running query that finds nothing new; it makes them until it is stopped."""
+    kept: list[list[Any]] = []
+    for call in found:
+        if call[0] == "reportLatestOffset" and kept and kept[-1][0] == "latestOffset" and kept[-1][1] == kept[-1][3]:
+            kept.pop()
+        else:
+            kept.append(call)
+    return kept
 
 
 def limit_of(limit: ReadLimit) -> int | str:

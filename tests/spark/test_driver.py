@@ -8,15 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from pyspark_commitlog import CommitLog, DefaultSource
-from pyspark_commitlog.errors import InvalidRecordError, TopicChangedError
-from tests.spark.driver import Checkpoint, Driver, SinkDriver
+from pyspark_commitlog import CommitLog
+from pyspark_commitlog.errors import InvalidRecordError, TopicChangedError, UsageError
+from tests.spark.driver import Checkpoint, Driver, SinkDriver, read_batch, source, write_batch
 from tests.spark.jobs import ended, ends, stream
-from tests.spark.recorded import FORMAT, CrashError, RecordedSource, calls, fails_next, notes
+from tests.spark.recorded import FORMAT, CrashError, RecordedSource, calls, fails_next, notes, without_idle_looks
 from tests.support.records import append, batch_of, read_topic
 
 TOPIC = "orders"
@@ -28,9 +28,9 @@ def put(log: CommitLog, values: list[str], partition: int) -> None:
     append(log.root.topic(TOPIC), batch_of([value.encode() for value in values], partition=[partition] * len(values)))
 
 
-def options(root: str) -> dict[str, str]:
+def options() -> dict[str, str]:
     """Return the options of the query."""
-    return {"path": root, "subscribe": TOPIC, "startingOffsets": "earliest", "maxOffsetsPerTrigger": f"{LIMIT}"}
+    return {"subscribe": TOPIC, "startingOffsets": "earliest", "maxOffsetsPerTrigger": f"{LIMIT}"}
 
 
 class InDriver:
@@ -48,11 +48,23 @@ class InDriver:
                 raise CrashError
             self.batches.append((batch, sorted(value for b in rows for value in b.column("value").to_pylist())))
 
-        driver = Driver(RecordedSource(options(self._root)), self._checkpoint, sink)
+        driver = Driver(source(self._root, RecordedSource, **options()), self._checkpoint, sink)
         try:
             driver.run()
         except CrashError:
             assert crash_in is not None
+
+    def run_through(self, *between: Callable[[], object]) -> None:
+        """Run without an end, and do something each time that all is read."""
+
+        def sink(batch: int, rows: list[pa.RecordBatch]) -> None:
+            self.batches.append((batch, sorted(value for b in rows for value in b.column("value").to_pylist())))
+
+        driver = Driver(source(self._root, RecordedSource, **options()), self._checkpoint, sink)
+        driver.process_all_available()
+        for act in between:
+            act()
+            driver.process_all_available()
 
 
 class InSpark:
@@ -72,7 +84,7 @@ class InSpark:
             self.batches.append((batch, found))
 
         self._spark.dataSource.register(RecordedSource)
-        df = self._spark.readStream.format(FORMAT).options(**options(self._root)).load()
+        df = self._spark.readStream.format(FORMAT).options(**options()).load(self._root)
         writer = df.writeStream.foreachBatch(sink).option("checkpointLocation", f"{self._root}-checkpoint")
         try:
             ended(writer.trigger(availableNow=True).start())
@@ -80,10 +92,28 @@ class InSpark:
             if "CrashError" not in str(error):
                 raise
 
+    def run_through(self, *between: Callable[[], object]) -> None:
+        """Run without an end, and do something each time that all is read."""
 
+        def sink(df: DataFrame, batch: int) -> None:
+            self.batches.append((batch, sorted(bytes(row.value) for row in df.collect())))
+
+        self._spark.dataSource.register(RecordedSource)
+        df = self._spark.readStream.format(FORMAT).options(**options()).load(self._root)
+        query = df.writeStream.foreachBatch(sink).option("checkpointLocation", f"{self._root}-checkpoint").start()
+        try:
+            query.processAllAvailable()
+            for act in between:
+                act()
+                query.processAllAvailable()
+        finally:
+            query.stop()
+
+
+STARTED = ["streamReader", "maxoffsetspertrigger", "path", "startingoffsets", "subscribe"]
 EXPECTED: list[list[Any]] = [
     # a new query, whose sink gives up in its second batch
-    ["streamReader"],
+    STARTED,
     ["prepareForTriggerAvailableNow"],
     ["getDefaultReadLimit", LIMIT],
     ["initialOffset", {TOPIC: [0, 0]}],
@@ -91,7 +121,7 @@ EXPECTED: list[list[Any]] = [
     ["reportLatestOffset", {TOPIC: [5, 5]}],
     ["initialOffset", {TOPIC: [0, 0]}],
     ["partitions", {TOPIC: [0, 0]}, {TOPIC: [3, 3]}],
-    ["streamReader"],
+    STARTED,
     ["read", TOPIC, 0, 0, 3],
     ["read", TOPIC, 1, 0, 3],
     ["latestOffset", {TOPIC: [3, 3]}, LIMIT, {TOPIC: [5, 5]}],
@@ -101,30 +131,30 @@ EXPECTED: list[list[Any]] = [
     ["read", TOPIC, 0, 3, 5],
     ["read", TOPIC, 1, 3, 5],
     # started again: that batch is played again; then nothing is new
-    ["streamReader"],
+    STARTED,
     ["prepareForTriggerAvailableNow"],
     ["getDefaultReadLimit", LIMIT],
     ["partitions", {TOPIC: [3, 3]}, {TOPIC: [5, 5]}],
-    ["streamReader"],
+    STARTED,
     ["read", TOPIC, 0, 3, 5],
     ["read", TOPIC, 1, 3, 5],
     ["latestOffset", {TOPIC: [5, 5]}, LIMIT, {TOPIC: [5, 5]}],
     ["reportLatestOffset", {TOPIC: [5, 5]}],
     # nothing new
-    ["streamReader"],
+    STARTED,
     ["prepareForTriggerAvailableNow"],
     ["getDefaultReadLimit", LIMIT],
     ["latestOffset", {TOPIC: [5, 5]}, LIMIT, {TOPIC: [5, 5]}],
     ["reportLatestOffset", {TOPIC: [5, 5]}],
     # a record more, in one partition
-    ["streamReader"],
+    STARTED,
     ["prepareForTriggerAvailableNow"],
     ["getDefaultReadLimit", LIMIT],
     ["latestOffset", {TOPIC: [5, 5]}, LIMIT, {TOPIC: [6, 5]}],
     ["reportLatestOffset", {TOPIC: [6, 5]}],
     ["commit", {TOPIC: [5, 5]}],
     ["partitions", {TOPIC: [5, 5]}, {TOPIC: [6, 5]}],
-    ["streamReader"],
+    STARTED,
     ["read", TOPIC, 0, 5, 6],
     ["latestOffset", {TOPIC: [6, 5]}, LIMIT, {TOPIC: [6, 5]}],
     ["reportLatestOffset", {TOPIC: [6, 5]}],
@@ -157,6 +187,160 @@ def test_the_same_calls_are_made_in_the_driver_and_in_spark(
     notes(root).unlink()
 
 
+RUNNING: list[list[Any]] = [
+    STARTED,
+    ["getDefaultReadLimit", LIMIT],
+    ["initialOffset", {TOPIC: [0, 0]}],
+    ["latestOffset", {TOPIC: [0, 0]}, LIMIT, {TOPIC: [2, 0]}],
+    ["reportLatestOffset", {TOPIC: [2, 0]}],
+    ["initialOffset", {TOPIC: [0, 0]}],
+    ["partitions", {TOPIC: [0, 0]}, {TOPIC: [2, 0]}],
+    STARTED,
+    ["read", TOPIC, 0, 0, 2],
+    # more than a batch takes
+    ["latestOffset", {TOPIC: [2, 0]}, LIMIT, {TOPIC: [2, 6]}],
+    ["reportLatestOffset", {TOPIC: [2, 8]}],
+    ["commit", {TOPIC: [2, 0]}],
+    ["partitions", {TOPIC: [2, 0]}, {TOPIC: [2, 6]}],
+    ["read", TOPIC, 1, 0, 6],
+    ["latestOffset", {TOPIC: [2, 6]}, LIMIT, {TOPIC: [2, 8]}],
+    ["reportLatestOffset", {TOPIC: [2, 8]}],
+    ["commit", {TOPIC: [2, 6]}],
+    ["partitions", {TOPIC: [2, 6]}, {TOPIC: [2, 8]}],
+    ["read", TOPIC, 1, 6, 8],
+    # a partition more
+    ["latestOffset", {TOPIC: [2, 8]}, LIMIT, {TOPIC: [2, 8, 1]}],
+    ["reportLatestOffset", {TOPIC: [2, 8, 1]}],
+    ["commit", {TOPIC: [2, 8]}],
+    ["partitions", {TOPIC: [2, 8]}, {TOPIC: [2, 8, 1]}],
+    ["read", TOPIC, 2, 0, 1],
+]
+
+
+def test_a_query_without_an_end_makes_the_same_calls_in_the_driver_and_in_spark(
+    root: str, log: CommitLog, query: InDriver | InSpark
+) -> None:
+    """But for how often it looks while there is nothing new."""
+    log.create_topic(TOPIC, partitions=2)
+    put(log, ["a", "b"], 0)
+
+    def grow() -> None:
+        log.topic(TOPIC).add_partitions(3)
+        put(log, ["first"], 2)
+
+    query.run_through(lambda: put(log, [f"{n}" for n in range(8)], 1), grow)
+    assert without_idle_looks(calls(root)) == RUNNING
+    assert [values for _, values in query.batches] == [
+        [b"a", b"b"], [b"0", b"1", b"2", b"3", b"4", b"5"], [b"6", b"7"], [b"first"],
+    ]  # fmt: skip
+
+
+# --- batch reads and writes -------------------------------------------------------------------------------
+
+
+class BatchInDriver:
+    """Batch reads and writes in the driver without Spark."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def read(self, columns: list[str] | None = None, **options: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a read, in the order of its tasks."""
+        schema = None if columns is None else StructType([FIELDS[name] for name in columns])
+        tasks = read_batch(source(self._root, RecordedSource, subscribe=TOPIC, **options), schema)
+        return [tuple(row.values()) for task in tasks for rows in task for row in rows.to_pylist()]
+
+    def write(self, tasks: list[list[tuple[str, int]]], *, overwrite: bool = False, **options: str) -> str | None:
+        """Write values to partitions; tell the error."""
+        rows = [
+            [
+                pa.record_batch(
+                    {"value": pa.array([v for v, _ in task]), "partition": pa.array([p for _, p in task], "int32")}
+                )
+            ]
+            for task in tasks
+        ]
+        try:
+            write_batch(source(self._root, RecordedSource, topic=TOPIC, **options), rows, overwrite=overwrite)
+        except UsageError as error:
+            return type(error).__name__
+        return None
+
+
+class BatchInSpark:
+    """Batch reads and writes in Spark."""
+
+    def __init__(self, root: str, spark: SparkSession) -> None:
+        self._root, self._spark = root, spark
+        spark.dataSource.register(RecordedSource)
+
+    def read(self, columns: list[str] | None = None, **options: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a read, in the order of its tasks."""
+        reader = self._spark.read.format(FORMAT).options(subscribe=TOPIC, **options)
+        if columns is not None:
+            reader = reader.schema(StructType([FIELDS[name] for name in columns]))
+        return [tuple(row) for row in reader.load(self._root).collect()]
+
+    def write(self, tasks: list[list[tuple[str, int]]], *, overwrite: bool = False, **options: str) -> str | None:
+        """Write values to partitions; tell the error."""
+        rows = self._spark.sparkContext.parallelize(tasks, len(tasks)).flatMap(lambda task: task)
+        writer = self._spark.createDataFrame(rows, "value string, partition int").write.format(FORMAT)
+        try:
+            writer.mode("overwrite" if overwrite else "append").options(topic=TOPIC, **options).save(self._root)
+        except PySparkException as error:
+            return next(name for name in ("InvalidRecordError", "UsageError") if name in str(error))
+        return None
+
+
+FIELDS = {"value": StructField("value", BinaryType()), "offset": StructField("offset", LongType())}
+BATCH: list[list[Any]] = [
+    # two tasks
+    ["writer", "path", "topic", "value", "partition", False],
+    ["write", 0, None],
+    ["write", 1, None],
+    ["commit", 2],
+    # one of two tasks fails
+    ["writer", "path", "topic", "value", "partition", False],
+    ["write", 0, None],
+    ["write", 1, None],
+    ["abort", 2],
+    # what is refused before there is a task
+    ["writer", "path", "topic", "value", "partition", True],
+    # columns by an option in other letters; columns of a user; nothing to read
+    ["reader", "columns", "path", "startingoffsets", "subscribe", "offset", "value"],
+    ["partitions"],
+    ["read", TOPIC, 0, 1, 2],
+    ["read", TOPIC, 1, 0, 3],
+    ["reader", "path", "subscribe", "value"],
+    ["partitions"],
+    ["read", TOPIC, 0, 0, 2],
+    ["read", TOPIC, 1, 0, 3],
+    ["reader", "endingoffsets", "path", "subscribe", "value"],
+    ["partitions"],
+    ["read"],
+]
+
+
+@pytest.fixture(params=["driver", "spark"])
+def batch(request: pytest.FixtureRequest, root: str) -> BatchInDriver | BatchInSpark:
+    """Return batch reads and writes, in both worlds."""
+    return BatchInDriver(root) if request.param == "driver" else BatchInSpark(root, request.getfixturevalue("spark"))
+
+
+def test_batches_make_the_same_calls_in_the_driver_and_in_spark(
+    root: str, log: CommitLog, batch: BatchInDriver | BatchInSpark
+) -> None:
+    log.create_topic(TOPIC, partitions=2)
+    assert batch.write([[("a", 0), ("b", 0), ("c", 1)], [("d", 1), ("e", 1)]]) is None
+    assert batch.write([[("f", 0)], [("g", 2)]]) == "InvalidRecordError"  # there is no partition 2
+    assert batch.write([[("h", 0)]], overwrite=True) == "UsageError"
+    some = batch.read(startingOffsets=f'{{"{TOPIC}": {{"0": 1}}}}', COLUMNS="offset,value")
+    assert some == [(0, b"c"), (1, b"d"), (2, b"e"), (1, b"b")]
+    assert batch.read(["value"]) == [(b"c",), (b"d",), (b"e",), (b"a",), (b"b",)]
+    assert batch.read(["value"], endingOffsets=f'{{"{TOPIC}": {{"0": 0, "1": 0}}}}') == []
+    assert calls(root) == BATCH
+
+
 # --- the sink ---------------------------------------------------------------------------------------------
 
 INCOMING = "incoming"
@@ -169,8 +353,8 @@ class CopyInDriver:
     """A query that copies a topic, in the driver without Spark; `run` tells which error stopped it."""
 
     def __init__(self, root: str) -> None:
-        self._source = DefaultSource({"path": root, **COPIED})
-        sink = RecordedSource({"path": root, "topic": TOPIC})
+        self._source = source(root, **COPIED)
+        sink = source(root, RecordedSource, topic=TOPIC)
         self._sink, self._checkpoint = SinkDriver(sink, self._source.schema(), "query"), Checkpoint()
 
     def run(self) -> str | None:
@@ -206,30 +390,30 @@ class CopyInSpark:
 
 SINK_EXPECTED: list[list[Any]] = [
     # two tasks
-    ["streamWriter"],
+    ["streamWriter", False],
     ["write", 0],
     ["write", 1],
-    ["streamWriter"],
+    ["streamWriter", False],
     ["commit", 0, 2],
     # a commit that landed but failed, and its batch again
-    ["streamWriter"],
+    ["streamWriter", False],
     ["write", 0],
-    ["streamWriter"],
+    ["streamWriter", False],
     ["commit", 1, 1],
-    ["streamWriter"],
+    ["streamWriter", False],
     ["abort", 1, 1],
-    ["streamWriter"],
+    ["streamWriter", False],
     ["write", 0],
-    ["streamWriter"],
+    ["streamWriter", False],
     ["commit", 1, 1],
     # a task that fails, and its batch again
-    ["streamWriter"],
+    ["streamWriter", False],
     ["write", 0],
-    ["streamWriter"],
+    ["streamWriter", False],
     ["abort", 2, 1],
-    ["streamWriter"],
+    ["streamWriter", False],
     ["write", 0],
-    ["streamWriter"],
+    ["streamWriter", False],
     ["commit", 2, 1],
 ]
 
@@ -318,7 +502,8 @@ def test_a_planned_batch_of_a_topic_that_was_made_again_is_refused(root: str, lo
 def test_a_report_while_a_topic_is_made_again_is_no_error(root: str, log: CommitLog) -> None:
     """Between deletion and creation there is none: what the query reads next tells it, not what it reports."""
     log.create_topic(TOPIC)
-    reader = RecordedSource(options(root)).streamReader(RecordedSource(options(root)).schema())
+    found = source(root, **options())
+    reader = found.streamReader(found.schema())
     log.topic(TOPIC).delete()
     assert reader.reportLatestOffset() == {"__topic_ids": {}}
 
@@ -327,7 +512,7 @@ def test_small_micro_batches_without_keys_go_round_the_partitions(root: str, log
     """Each is one task of a few rows: they all went to partition 0 (Kafka's producer goes on from batch to batch)."""
     log.create_topic(TOPIC, partitions=4)
     schema = StructType([StructField("value", BinaryType())])
-    sink = SinkDriver(DefaultSource({"path": root, "topic": TOPIC}), schema, "query")
+    sink = SinkDriver(source(root, topic=TOPIC), schema, "query")
     for batch in range(8):
         sink.write(batch, [[pa.record_batch({"value": pa.array([b"a", b"b"])})]])
     assert ends(log, TOPIC) == [4, 4, 4, 4]
