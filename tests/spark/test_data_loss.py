@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from pyspark_commitlog import CommitLog, DefaultSource
+from tests.spark import driven
 from tests.spark.driver import Checkpoint, Driver
 from tests.spark.jobs import Seen, put, read, stream, values
 from tests.support.records import append, batch_of
@@ -28,21 +29,20 @@ def seen(tmp_path: Path) -> Seen:
     return Seen(tmp_path / "checkpoint")
 
 
-def lossy(spark: SparkSession, root: str, **options: str) -> DataFrame:
-    """Return a stream that may lose records."""
-    return stream(spark, root, TOPIC, failOnDataLoss="false", **options)
+def lossy(root: str, **options: str) -> DefaultSource:
+    """Return the source of a stream that may lose records."""
+    return driven.stream(root, TOPIC, failOnDataLoss="false", **options)
 
 
-def test_a_restarted_query_passes_over_what_retention_took(
-    spark: SparkSession, root: str, log: CommitLog, seen: Seen
-) -> None:
+def test_a_restarted_query_passes_over_what_retention_took(root: str, log: CommitLog) -> None:
+    seen = driven.Seen()
     log.create_topic(TOPIC, partitions=2)
-    put(spark, root, TOPIC, ["a", "b"], 0)
-    assert seen.run(lossy(spark, root)) == [["a", "b"]]
-    put(spark, root, TOPIC, ["c", "d", "e", "f"], 0)
+    driven.put(log, TOPIC, ["a", "b"], 0)
+    assert seen.run(lossy(root)) == [["a", "b"]]
+    driven.put(log, TOPIC, ["c", "d", "e", "f"], 0)
     log.topic(TOPIC).delete_records({0: 5})
-    assert seen.run(lossy(spark, root)) == [["f"]]
-    assert seen.run(lossy(spark, root)) == []
+    assert seen.run(lossy(root)) == [["f"]]
+    assert seen.run(lossy(root)) == []
 
 
 def test_a_running_query_goes_over_to_a_topic_that_was_made_again(
@@ -50,7 +50,7 @@ def test_a_running_query_goes_over_to_a_topic_that_was_made_again(
 ) -> None:
     log.create_topic(TOPIC, partitions=2)
     put(spark, root, TOPIC, ["a"], 1)
-    query = seen.start(lossy(spark, root), now=False)
+    query = seen.start(stream(spark, root, TOPIC, failOnDataLoss="false"), now=False)
     try:
         query.processAllAvailable()
         log.topic(TOPIC).delete()
@@ -65,47 +65,44 @@ def test_a_running_query_goes_over_to_a_topic_that_was_made_again(
     assert seen.all() == ["a", "b", "c", "d"]
 
 
-def test_a_restarted_query_waits_for_a_deleted_topic_and_reads_the_one_made_again(
-    spark: SparkSession, root: str, log: CommitLog, seen: Seen
-) -> None:
+def test_a_restarted_query_waits_for_a_deleted_topic_and_reads_the_one_made_again(root: str, log: CommitLog) -> None:
+    seen = driven.Seen()
     log.create_topic(TOPIC)
-    put(spark, root, TOPIC, ["a", "b"])
-    assert seen.run(lossy(spark, root)) == [["a", "b"]]
+    driven.put(log, TOPIC, ["a", "b"])
+    assert seen.run(lossy(root)) == [["a", "b"]]
     log.topic(TOPIC).delete()
-    assert seen.run(lossy(spark, root)) == []
+    assert seen.run(lossy(root)) == []
     log.create_topic(TOPIC)
-    put(spark, root, TOPIC, ["c"])
-    assert seen.run(lossy(spark, root)) == [["c"]]
-    assert seen.run(lossy(spark, root)) == []
+    driven.put(log, TOPIC, ["c"])
+    assert seen.run(lossy(root)) == [["c"]]
+    assert seen.run(lossy(root)) == []
 
 
-def test_a_checkpoint_ahead_of_the_log_goes_on_at_the_high_watermark(
-    spark: SparkSession, root: str, log: CommitLog, seen: Seen
-) -> None:
+def test_a_checkpoint_ahead_of_the_log_goes_on_at_the_high_watermark(root: str, log: CommitLog) -> None:
+    seen = driven.Seen()
     log.create_topic(TOPIC)
-    put(spark, root, TOPIC, ["a"])
+    driven.put(log, TOPIC, ["a"])
     shutil.copytree(root, f"{root}-copy")
-    put(spark, root, TOPIC, ["b", "c"])
-    assert seen.run(lossy(spark, root)) == [["a", "b", "c"]]
+    driven.put(log, TOPIC, ["b", "c"])
+    assert seen.run(lossy(root)) == [["a", "b", "c"]]
     shutil.rmtree(root)
     shutil.move(f"{root}-copy", root)
-    assert [batch for batch in seen.run(lossy(spark, root)) if batch] == []
-    put(spark, root, TOPIC, ["new b"])
-    assert seen.run(lossy(spark, root)) == [["new b"]]
+    assert [batch for batch in seen.run(lossy(root)) if batch] == []
+    driven.put(log, TOPIC, ["new b"])
+    assert seen.run(lossy(root)) == [["new b"]]
 
 
-def test_a_new_query_and_a_batch_start_at_the_nearest_offset_that_is_there(
-    spark: SparkSession, root: str, log: CommitLog, seen: Seen
-) -> None:
+def test_a_new_query_and_a_batch_start_at_the_nearest_offset_that_is_there(root: str, log: CommitLog) -> None:
+    seen = driven.Seen()
     log.create_topic(TOPIC, partitions=2)
     for partition in (0, 1):
-        put(spark, root, TOPIC, [f"{partition}.{i}" for i in range(4)], partition)
+        driven.put(log, TOPIC, [f"{partition}.{i}" for i in range(4)], partition)
     log.topic(TOPIC).delete_records({0: 2})
     starting = '{"orders": {"0": 0, "1": 9}}'
-    assert seen.run(lossy(spark, root, startingOffsets=starting)) == [["0.2", "0.3"]]
+    assert seen.run(lossy(root, startingOffsets=starting)) == [["0.2", "0.3"]]
     ending = '{"orders": {"0": 3, "1": 9}}'
     options = {"startingOffsets": '{"orders": {"0": 0, "1": 2}}', "endingOffsets": ending, "failOnDataLoss": "false"}
-    assert values(read(spark, root, TOPIC, **options)) == ["0.2", "1.2", "1.3"]
+    assert driven.values(driven.read(root, TOPIC, **options)) == ["0.2", "1.2", "1.3"]
 
 
 def test_a_batch_whose_plan_retention_overtook_gives_what_is_left(

@@ -11,10 +11,13 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_commitlog import CommitLog
+from pyspark_commitlog.errors import OffsetOutOfRangeError, TopicChangedError
 from pyspark_commitlog.groups.reset_target import Target, Way
 from pyspark_commitlog.spark.session.query_checkpoint import moved_checkpoint, read_checkpoint, write_checkpoint
 from pyspark_commitlog.storage import open_storage
-from tests.spark.jobs import Seen, ended, last_offsets, put, stream, told_offsets, values
+from tests.spark import driven
+from tests.spark.driver import source
+from tests.spark.jobs import Seen, ended, put, stream, told_offsets
 
 TOPIC = "orders"
 
@@ -25,13 +28,12 @@ def seen(tmp_path: Path) -> Seen:
     return Seen(tmp_path / "checkpoint")
 
 
-def test_earliest_reads_what_was_there_before_the_query(
-    spark: SparkSession, root: str, log: CommitLog, seen: Seen
-) -> None:
+def test_earliest_reads_what_was_there_before_the_query(root: str, log: CommitLog) -> None:
+    seen = driven.Seen()
     log.create_topic(TOPIC, partitions=2)
-    put(spark, root, TOPIC, ["a"], 0)
-    put(spark, root, TOPIC, ["b"], 1)
-    assert seen.run(stream(spark, root, TOPIC)) == [["a", "b"]]
+    driven.put(log, TOPIC, ["a"], 0)
+    driven.put(log, TOPIC, ["b"], 1)
+    assert seen.run(driven.stream(root, TOPIC)) == [["a", "b"]]
 
 
 def test_a_checkpoint_of_spark_s_can_be_moved_back(
@@ -52,41 +54,36 @@ def test_a_checkpoint_of_spark_s_can_be_moved_back(
 
 @pytest.mark.parametrize("options", [{}, {"startingOffsets": "latest"}])
 def test_latest_reads_only_what_comes_after_the_start_and_is_the_default(
-    spark: SparkSession, root: str, log: CommitLog, seen: Seen, options: dict[str, str]
+    root: str, log: CommitLog, options: dict[str, str]
 ) -> None:
+    seen = driven.Seen()
     log.create_topic(TOPIC, partitions=2)
-    put(spark, root, TOPIC, ["before"], 0)
-    df = spark.readStream.format("commitlog").option("subscribe", TOPIC).options(**options).load(root)
-    query = seen.start(df, now=False)
-    try:
-        query.processAllAvailable()
-        put(spark, root, TOPIC, ["after"], 0)
-        put(spark, root, TOPIC, ["after too"], 1)
-        query.processAllAvailable()
-    finally:
-        query.stop()
+    driven.put(log, TOPIC, ["before"], 0)
+    query = seen.start(source(root, subscribe=TOPIC, **options))
+    query.process_all_available()
+    driven.put(log, TOPIC, ["after"], 0)
+    driven.put(log, TOPIC, ["after too"], 1)
+    query.process_all_available()
     assert seen.all() == ["after", "after too"]
 
 
-def test_json_names_where_partitions_start_and_left_out_ones_start_at_earliest(
-    spark: SparkSession, root: str, log: CommitLog, seen: Seen
-) -> None:
+def test_json_names_where_partitions_start_and_left_out_ones_start_at_earliest(root: str, log: CommitLog) -> None:
+    seen = driven.Seen()
     log.create_topic(TOPIC, partitions=3)
     for partition in range(3):
-        put(spark, root, TOPIC, [f"{partition}.{i}" for i in range(3)], partition)
+        driven.put(log, TOPIC, [f"{partition}.{i}" for i in range(3)], partition)
     starting = json.dumps({TOPIC: {"0": 2, "1": -1}})
-    assert seen.run(stream(spark, root, TOPIC, startingOffsets=starting)) == [["0.2", "2.0", "2.1", "2.2"]]
+    assert seen.run(driven.stream(root, TOPIC, startingOffsets=starting)) == [["0.2", "2.0", "2.1", "2.2"]]
 
 
-def test_a_limit_is_shared_by_backlog_and_starves_no_partition(
-    spark: SparkSession, root: str, log: CommitLog, seen: Seen
-) -> None:
+def test_a_limit_is_shared_by_backlog_and_starves_no_partition(root: str, log: CommitLog) -> None:
+    seen = driven.Seen()
     log.create_topic(TOPIC, partitions=3)
-    put(spark, root, TOPIC, [f"busy {i:03}" for i in range(300)], 0)
-    put(spark, root, TOPIC, [f"calm {i:03}" for i in range(100)], 1)
-    put(spark, root, TOPIC, ["rare"], 2)
+    driven.put(log, TOPIC, [f"busy {i:03}" for i in range(300)], 0)
+    driven.put(log, TOPIC, [f"calm {i:03}" for i in range(100)], 1)
+    driven.put(log, TOPIC, ["rare"], 2)
 
-    batches = seen.run(stream(spark, root, TOPIC, maxOffsetsPerTrigger=40))
+    batches = seen.run(driven.stream(root, TOPIC, maxOffsetsPerTrigger=40))
 
     shares = [sum(value.startswith("busy") for value in batches[0]), sum(v.startswith("calm") for v in batches[0])]
     assert shares == [29, 10]  # 40 × 300/401 = 29.93 and 40 × 100/401 = 9.98: the record left goes to who was cut most
@@ -108,29 +105,27 @@ def test_a_query_that_retention_overtook_is_told_what_it_missed(
     assert seen.all() == ["a", "b"]
 
 
-def test_retention_in_a_partition_that_was_added_meanwhile_is_told_too(
-    spark: SparkSession, root: str, log: CommitLog, seen: Seen
-) -> None:
+def test_retention_in_a_partition_that_was_added_meanwhile_is_told_too(root: str, log: CommitLog) -> None:
+    seen = driven.Seen()
     log.create_topic(TOPIC)
-    put(spark, root, TOPIC, ["a"], 0)
-    assert seen.run(stream(spark, root, TOPIC)) == [["a"]]
+    driven.put(log, TOPIC, ["a"], 0)
+    assert seen.run(driven.stream(root, TOPIC)) == [["a"]]
     log.topic(TOPIC).add_partitions(2)
-    put(spark, root, TOPIC, ["b", "c", "d"], 1)
+    driven.put(log, TOPIC, ["b", "c", "d"], 1)
     log.topic(TOPIC).delete_records({1: 2})
-    with pytest.raises(StreamingQueryException, match=r"orders partition 1: offsets 0 to 1, 2 of them, were deleted"):
-        seen.run(stream(spark, root, TOPIC))
+    with pytest.raises(OffsetOutOfRangeError, match=r"orders partition 1: offsets 0 to 1, 2 of them, were deleted"):
+        seen.run(driven.stream(root, TOPIC))
 
 
-def test_a_query_goes_on_where_it_stopped_whatever_startingoffsets_says(
-    spark: SparkSession, root: str, log: CommitLog, seen: Seen
-) -> None:
+def test_a_query_goes_on_where_it_stopped_whatever_startingoffsets_says(root: str, log: CommitLog) -> None:
+    seen = driven.Seen()
     log.create_topic(TOPIC, partitions=2)
-    put(spark, root, TOPIC, ["a", "b"], 0)
-    assert seen.run(stream(spark, root, TOPIC)) == [["a", "b"]]
-    assert seen.run(stream(spark, root, TOPIC)) == []
-    put(spark, root, TOPIC, ["c"], 0)
-    put(spark, root, TOPIC, ["d"], 1)
-    assert seen.run(stream(spark, root, TOPIC, startingOffsets="latest")) == [["c", "d"]]
+    driven.put(log, TOPIC, ["a", "b"], 0)
+    assert seen.run(driven.stream(root, TOPIC)) == [["a", "b"]]
+    assert seen.run(driven.stream(root, TOPIC)) == []
+    driven.put(log, TOPIC, ["c"], 0)
+    driven.put(log, TOPIC, ["d"], 1)
+    assert seen.run(driven.stream(root, TOPIC, startingOffsets="latest")) == [["c", "d"]]
 
 
 def test_available_now_ends_at_what_was_there_at_the_start(
@@ -152,53 +147,43 @@ def test_available_now_ends_at_what_was_there_at_the_start(
     assert counts == [4, 2, 2]
 
 
-def test_partitions_added_while_a_query_runs_are_read_from_their_start(
-    spark: SparkSession, root: str, log: CommitLog, seen: Seen
-) -> None:
+def test_partitions_added_while_a_query_runs_are_read_from_their_start(root: str, log: CommitLog) -> None:
+    seen = driven.Seen()
     log.create_topic(TOPIC, partitions=1)
-    query = seen.start(stream(spark, root, TOPIC, startingOffsets="latest"), now=False)
-    try:
-        query.processAllAvailable()
-        log.topic(TOPIC).add_partitions(3)
-        put(spark, root, TOPIC, ["first of 2"], 2)
-        query.processAllAvailable()
-    finally:
-        query.stop()
+    query = seen.start(driven.stream(root, TOPIC, startingOffsets="latest"))
+    query.process_all_available()
+    log.topic(TOPIC).add_partitions(3)
+    driven.put(log, TOPIC, ["first of 2"], 2)
+    query.process_all_available()
     assert seen.all() == ["first of 2"]
 
     log.topic(TOPIC).add_partitions(4)  # and while it does not run
-    put(spark, root, TOPIC, ["first of 3"], 3)
-    assert seen.run(stream(spark, root, TOPIC, startingOffsets="latest")) == [["first of 3"]]
+    driven.put(log, TOPIC, ["first of 3"], 3)
+    assert seen.run(driven.stream(root, TOPIC, startingOffsets="latest")) == [["first of 3"]]
 
 
-def test_partitions_added_during_available_now_wait_for_the_next_run(
-    spark: SparkSession, root: str, log: CommitLog, tmp_path: Path
-) -> None:
+def test_partitions_added_during_available_now_wait_for_the_next_run(root: str, log: CommitLog) -> None:
     log.create_topic(TOPIC, partitions=1)
-    put(spark, root, TOPIC, ["a", "b"], 0)
-    batches: list[list[str]] = []
+    driven.put(log, TOPIC, ["a", "b"], 0)
+    seen = driven.Seen()
 
-    def take(df: DataFrame, batch: int) -> None:
-        batches.append(values(df))
-        if len(batches) == 1:
+    def add(batch: int) -> None:
+        if batch == 0:
             log.topic(TOPIC).add_partitions(2)
-            put(spark, root, TOPIC, ["c"], 1)
+            driven.put(log, TOPIC, ["c"], 1)
 
-    writer = stream(spark, root, TOPIC, maxOffsetsPerTrigger=1).writeStream.foreachBatch(take)
-    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
-    ended(writer.start())
-    assert batches == [["a"], ["b"]]
-    ended(writer.start())
-    assert batches == [["a"], ["b"], ["c"]]
+    for expected in ([["a"], ["b"]], [["c"]]):
+        assert seen.run(driven.stream(root, TOPIC, maxOffsetsPerTrigger=1), add) == expected
 
 
-def test_two_topics_are_read_by_one_query(spark: SparkSession, root: str, log: CommitLog, seen: Seen) -> None:
+def test_two_topics_are_read_by_one_query(root: str, log: CommitLog) -> None:
+    seen = driven.Seen()
     log.create_topic("a")
     log.create_topic("b", partitions=2)
-    put(spark, root, "a", ["1"])
-    put(spark, root, "b", ["2"], 1)
-    assert seen.run(stream(spark, root, "b,a")) == [["1", "2"]]
-    offset = last_offsets(seen.checkpoint)
+    driven.put(log, "a", ["1"])
+    driven.put(log, "b", ["2"], 1)
+    assert seen.run(driven.stream(root, "b,a")) == [["1", "2"]]
+    offset = seen.offsets()
     assert list(offset) == ["a", "b", "__topic_ids", "__lineages", "__start"]
     assert (told_offsets(offset, "a"), told_offsets(offset, "b")) == ([1], [0, 1])
     assert offset["__topic_ids"] == {name: log.topic(name).describe().topic_id for name in ("a", "b")}
@@ -257,59 +242,59 @@ def test_a_running_query_refuses_a_topic_that_was_made_again(
     assert seen.all() == ["a"]
 
 
-def test_a_restarted_query_refuses_a_topic_that_was_made_again(
-    spark: SparkSession, root: str, log: CommitLog, seen: Seen
-) -> None:
+def test_a_restarted_query_refuses_a_topic_that_was_made_again(root: str, log: CommitLog) -> None:
+    seen = driven.Seen()
     log.create_topic(TOPIC, partitions=2)
-    put(spark, root, TOPIC, ["a"])
-    seen.run(stream(spark, root, TOPIC))
-    put(spark, root, TOPIC, ["b", "c"], 0)
-    put(spark, root, TOPIC, ["d"], 1)
+    driven.put(log, TOPIC, ["a"])
+    seen.run(driven.stream(root, TOPIC))
+    driven.put(log, TOPIC, ["b", "c"], 0)
+    driven.put(log, TOPIC, ["d"], 1)
     former = log.topic(TOPIC).describe().topic_id
     recreate(log, partitions=2)
-    put(spark, root, TOPIC, ["e"])
+    driven.put(log, TOPIC, ["e"])
     told = (
         f"{TOPIC} partition 0: the topic was deleted and made again: offsets 1 to 2 of the topic with id {former} were "
         f"not read; {TOPIC} partition 1: the topic was deleted and made again: offsets 0 to 0 of the topic with id"
     )
-    with pytest.raises(StreamingQueryException, match=told):
-        seen.run(stream(spark, root, TOPIC))
+    with pytest.raises(TopicChangedError, match=told):
+        seen.run(driven.stream(root, TOPIC))
     assert seen.all() == ["a"]
 
 
-def test_a_query_whose_topic_is_deleted_says_so(spark: SparkSession, root: str, log: CommitLog, seen: Seen) -> None:
+def test_a_query_whose_topic_is_deleted_says_so(root: str, log: CommitLog) -> None:
+    seen = driven.Seen()
     log.create_topic(TOPIC)
-    put(spark, root, TOPIC, ["a"])
-    seen.run(stream(spark, root, TOPIC))
+    driven.put(log, TOPIC, ["a"])
+    seen.run(driven.stream(root, TOPIC))
     log.topic(TOPIC).delete()
-    with pytest.raises(StreamingQueryException, match=f"{TOPIC} partition 0: the topic was deleted: all that"):
-        seen.run(stream(spark, root, TOPIC))
+    with pytest.raises(TopicChangedError, match=f"{TOPIC} partition 0: the topic was deleted: all that"):
+        seen.run(driven.stream(root, TOPIC))
 
 
-def test_what_retention_took_of_all_partitions_is_one_error(
-    spark: SparkSession, root: str, log: CommitLog, seen: Seen
-) -> None:
+def test_what_retention_took_of_all_partitions_is_one_error(root: str, log: CommitLog) -> None:
+    seen = driven.Seen()
     log.create_topic(TOPIC, partitions=2)
-    put(spark, root, TOPIC, ["a"], 0)
-    seen.run(stream(spark, root, TOPIC))
-    put(spark, root, TOPIC, ["b", "c"], 0)
-    put(spark, root, TOPIC, ["d", "e"], 1)
+    driven.put(log, TOPIC, ["a"], 0)
+    seen.run(driven.stream(root, TOPIC))
+    driven.put(log, TOPIC, ["b", "c"], 0)
+    driven.put(log, TOPIC, ["d", "e"], 1)
     log.topic(TOPIC).delete_records({0: 2, 1: 2})
     told = r"partition 0: offsets 1 to 1, 1 of them, were deleted .*; orders partition 1: offsets 0 to 1, 2 of them, "
-    with pytest.raises(StreamingQueryException, match=told):
-        seen.run(stream(spark, root, TOPIC))
+    with pytest.raises(OffsetOutOfRangeError, match=told):
+        seen.run(driven.stream(root, TOPIC))
     assert seen.all() == ["a"]
 
 
-def test_a_checkpoint_ahead_of_the_log_is_refused(spark: SparkSession, root: str, log: CommitLog, seen: Seen) -> None:
+def test_a_checkpoint_ahead_of_the_log_is_refused(root: str, log: CommitLog) -> None:
     """The root was restored from an older copy: going on would skip what is written next."""
+    seen = driven.Seen()
     log.create_topic(TOPIC)
-    put(spark, root, TOPIC, ["a"])
+    driven.put(log, TOPIC, ["a"])
     shutil.copytree(root, f"{root}-copy")
-    put(spark, root, TOPIC, ["b", "c"])
-    seen.run(stream(spark, root, TOPIC))
+    driven.put(log, TOPIC, ["b", "c"])
+    seen.run(driven.stream(root, TOPIC))
     shutil.rmtree(root)
     shutil.move(f"{root}-copy", root)
     told = "the checkpoint is at offset 3, and the topic was restored .* up to offset 1; the high watermark is 1"
-    with pytest.raises(StreamingQueryException, match=told):
-        seen.run(stream(spark, root, TOPIC))
+    with pytest.raises(OffsetOutOfRangeError, match=told):
+        seen.run(driven.stream(root, TOPIC))
