@@ -19,7 +19,7 @@ def put(log: CommitLog, topic: str, values_: Sequence[str], partition: int | Non
     append(log.root.topic(topic), batch_of([value.encode() for value in values_], **columns))
 
 
-def write(root: str, topic: str | None, *tasks: Sequence[dict[str, Any]] | pa.RecordBatch, **options: Any) -> None:
+def write(root: str, topic: str | None, /, *tasks: Sequence[dict[str, Any]] | pa.RecordBatch, **options: Any) -> None:
     """Append what each task has, rows or a batch, to a topic, or to those that its topic column names."""
     named = {"topic": topic, **options} if topic else options
     write_batch(source(root, **named), [[_batch(task)] for task in tasks])
@@ -29,7 +29,7 @@ def _batch(task: Sequence[dict[str, Any]] | pa.RecordBatch) -> pa.RecordBatch:
     return task if isinstance(task, pa.RecordBatch) else pa.RecordBatch.from_pylist(list(task))
 
 
-def read(root: str, topic: str | None, **options: Any) -> list[list[pa.RecordBatch]]:
+def read(root: str, topic: str | None, /, **options: Any) -> list[list[pa.RecordBatch]]:
     """Return the record batches of each task of a batch read, of a topic or of those that the options name."""
     named = {"subscribe": topic, **options} if topic else options
     return read_batch(source(root, **named))
@@ -45,7 +45,7 @@ def values(tasks: Iterable[Iterable[pa.RecordBatch]]) -> list[str]:
     return [value.decode() for (value,) in rows(tasks, "value")]
 
 
-def stream(root: str, topic: str | None, **options: Any) -> DefaultSource:
+def stream(root: str, topic: str | None, /, **options: Any) -> DefaultSource:
     """Return the source of a streaming read, by default from the earliest offset."""
     named = {"subscribe": topic} if topic else {}
     return source(root, **{"startingOffsets": "earliest", **named, **options})

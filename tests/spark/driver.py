@@ -91,7 +91,7 @@ class Driver:
         return json.dumps(offset)
 
 
-def source(root: str | Path, kind: type[DefaultSource] = DefaultSource, **options: object) -> DefaultSource:
+def source(root: str | Path, kind: type[DefaultSource] = DefaultSource, /, **options: object) -> DefaultSource:
     """Return a data source with its options as Spark passes them: text, under lower-case names."""
     given = CaseInsensitiveDict()
     for name, value in {"path": root, **options}.items():

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 from chispa import assert_df_equality
-from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_commitlog import CommitLog
+from pyspark_commitlog.errors import OffsetOutOfRangeError, OptionError, TopicChangedError, UnknownTopicError
+from tests.spark import driven
 from tests.spark.jobs import Seen, ended, last_offsets, put
+from tests.support.records import append, batch_of
 
 
 @pytest.fixture
@@ -26,6 +28,11 @@ def batch(spark: SparkSession, root: str, **options: str) -> DataFrame:
     return found.select("topic", "partition", "offset").orderBy("topic", "partition", "offset")
 
 
+def batched(root: str, **options: str) -> list[tuple[str, int, int]]:
+    """Return topic, partition and offset of a batch read in the driver without Spark."""
+    return driven.rows(driven.read(root, None, **options), "topic", "partition", "offset")
+
+
 def streamed(spark: SparkSession, root: str, **options: str) -> DataFrame:
     """Return a streaming read."""
     return spark.readStream.format("commitlog").options(**{"startingOffsets": "earliest", **options}).load(root)
@@ -37,12 +44,12 @@ def expected(spark: SparkSession, *rows: tuple[str, int, int]) -> DataFrame:
 
 
 @pytest.fixture
-def topics(spark: SparkSession, root: str, log: CommitLog) -> CommitLog:
+def topics(log: CommitLog) -> CommitLog:
     """Make three topics with two partitions; each has a record in partition 0, and two in partition 1."""
     for name in ("eu-orders", "eu-returns", "us-orders"):
         log.create_topic(name, partitions=2)
-        put(spark, root, name, [f"{name}.0"], 0)
-        put(spark, root, name, [f"{name}.1", f"{name}.2"], 1)
+        driven.put(log, name, [f"{name}.0"], 0)
+        driven.put(log, name, [f"{name}.1", f"{name}.2"], 1)
     return log
 
 
@@ -55,24 +62,21 @@ def test_a_batch_reads_the_topics_whose_whole_name_matches(spark: SparkSession, 
     assert batch(spark, root, subscribePattern="orders").count() == 0
 
 
-def test_a_batch_reads_the_assigned_partitions_only(spark: SparkSession, root: str, topics: CommitLog) -> None:
+def test_a_batch_reads_the_assigned_partitions_only(root: str, topics: CommitLog) -> None:
     assign = json.dumps({"us-orders": [1], "eu-orders": [0]})
-    wanted = expected(spark, ("eu-orders", 0, 0), ("us-orders", 1, 0), ("us-orders", 1, 1))
-    assert_df_equality(batch(spark, root, assign=assign), wanted, ignore_nullable=True)
+    wanted = [("eu-orders", 0, 0), ("us-orders", 1, 0), ("us-orders", 1, 1)]
+    assert batched(root, assign=assign) == wanted
     later = json.dumps({"us-orders": {"1": 1}})
-    wanted = expected(spark, ("eu-orders", 0, 0), ("us-orders", 1, 1))
-    assert_df_equality(batch(spark, root, assign=assign, startingOffsets=later), wanted, ignore_nullable=True)
+    wanted = [("eu-orders", 0, 0), ("us-orders", 1, 1)]
+    assert batched(root, assign=assign, startingOffsets=later) == wanted
 
 
-def test_a_timestamp_is_looked_up_in_assigned_partitions_only(spark: SparkSession, root: str, log: CommitLog) -> None:
+def test_a_timestamp_is_looked_up_in_assigned_partitions_only(root: str, log: CommitLog) -> None:
     """The other partition has no record that late, which would be an error."""
     log.create_topic("orders", partitions=2, config={"retention.ms": -1})
-    rows = spark.sql(
-        "SELECT id AS partition, CAST(id AS STRING) AS value, TIMESTAMP_SECONDS(1000 * id) AS timestamp FROM VALUES 0, 1 AS t(id)"
-    )
-    rows.write.format("commitlog").mode("append").option("topic", "orders").save(root)
-    found = batch(spark, root, assign='{"orders": [1]}', startingTimestamp="500000")
-    assert_df_equality(found, expected(spark, ("orders", 1, 0)), ignore_nullable=True)
+    append(log.root.topic("orders"), batch_of([b"0", b"1"], partition=[0, 1], timestamp=[0, 1_000_000_000]))
+    found = batched(root, assign='{"orders": [1]}', startingTimestamp="500000")
+    assert found == [("orders", 1, 0)]
 
 
 @pytest.mark.parametrize(
@@ -91,81 +95,65 @@ def test_a_timestamp_is_looked_up_in_assigned_partitions_only(spark: SparkSessio
         ({"subscribe": "eu-orders", "assign": '{"eu-orders": [0]}'}, "exclude each other"),
     ],
 )
-def test_what_is_not_there_is_told(
-    spark: SparkSession, root: str, topics: CommitLog, options: dict[str, str], told: str
-) -> None:
-    with pytest.raises(PySparkException, match=told):
-        batch(spark, root, **options).collect()
+def test_what_is_not_there_is_told(root: str, topics: CommitLog, options: dict[str, str], told: str) -> None:
+    with pytest.raises((OptionError, UnknownTopicError), match=told):
+        batched(root, **options)
 
 
-def test_a_running_query_reads_topics_that_come_to_match_from_their_start(
-    spark: SparkSession, root: str, log: CommitLog, seen: Seen
-) -> None:
+def test_a_running_query_reads_topics_that_come_to_match_from_their_start(root: str, log: CommitLog) -> None:
+    seen = driven.Seen()
     log.create_topic("orders-1")
-    query = seen.start(streamed(spark, root, subscribePattern="orders-.*", startingOffsets="latest"), now=False)
-    try:
-        query.processAllAvailable()
-        for name in ("orders-2", "others"):
-            log.create_topic(name)
-            put(spark, root, name, [name])
-        query.processAllAvailable()
-    finally:
-        query.stop()
+    query = seen.start(driven.stream(root, None, subscribePattern="orders-.*", startingOffsets="latest"))
+    query.process_all_available()
+    for name in ("orders-2", "others"):
+        log.create_topic(name)
+        driven.put(log, name, [name])
+    query.process_all_available()
     assert seen.all() == ["orders-2"]
     log.create_topic("orders-3")
-    put(spark, root, "orders-3", ["while it was away"])
-    assert seen.run(streamed(spark, root, subscribePattern="orders-.*")) == [["while it was away"]]
-    assert set(last_offsets(seen.checkpoint)["__topic_ids"]) == {"orders-1", "orders-2", "orders-3"}
+    driven.put(log, "orders-3", ["while it was away"])
+    assert seen.run(driven.stream(root, None, subscribePattern="orders-.*")) == [["while it was away"]]
+    assert set(seen.offsets()["__topic_ids"]) == {"orders-1", "orders-2", "orders-3"}
 
 
-def test_topics_that_come_during_available_now_wait_for_the_next_run(
-    spark: SparkSession, root: str, log: CommitLog, seen: Seen
-) -> None:
+def test_topics_that_come_during_available_now_wait_for_the_next_run(root: str, log: CommitLog) -> None:
+    seen = driven.Seen()
     log.create_topic("orders-1")
-    put(spark, root, "orders-1", ["a", "b"])
+    driven.put(log, "orders-1", ["a", "b"])
 
-    def late(df: DataFrame, batch: int) -> None:
+    def late(batch: int) -> None:
         if batch == 0:
             log.create_topic("orders-2")
-            put(spark, root, "orders-2", ["c"])
-        seen._take(df, batch)
+            driven.put(log, "orders-2", ["c"])
 
-    df = streamed(spark, root, subscribePattern="orders-.*", maxOffsetsPerTrigger="1")
-    writer = df.writeStream.option("checkpointLocation", str(seen.checkpoint)).foreachBatch(late)
-    for _ in range(2):
-        writer.trigger(availableNow=True).start().awaitTermination(60)
-        seen.batches.append([])
-    assert seen.batches == [["a"], ["b"], [], ["c"], []]
+    for wanted in ([["a"], ["b"]], [["c"]]):
+        options = {"subscribePattern": "orders-.*", "maxOffsetsPerTrigger": "1"}
+        assert seen.run(driven.stream(root, None, **options), late) == wanted
 
 
-def test_a_query_keeps_to_its_assigned_partitions(
-    spark: SparkSession, root: str, topics: CommitLog, seen: Seen
-) -> None:
+def test_a_query_keeps_to_its_assigned_partitions(root: str, topics: CommitLog) -> None:
+    seen = driven.Seen()
     assign = json.dumps({"eu-orders": [1]})
-    assert seen.run(streamed(spark, root, assign=assign)) == [["eu-orders.1", "eu-orders.2"]]
-    put(spark, root, "eu-orders", ["not mine"], 0)
-    put(spark, root, "eu-orders", ["mine"], 1)
-    assert seen.run(streamed(spark, root, assign=assign)) == [["mine"]]
-    assert last_offsets(seen.checkpoint)["eu-orders"] == {"1": 3}
+    assert seen.run(driven.stream(root, None, assign=assign)) == [["eu-orders.1", "eu-orders.2"]]
+    driven.put(topics, "eu-orders", ["not mine"], 0)
+    driven.put(topics, "eu-orders", ["mine"], 1)
+    assert seen.run(driven.stream(root, None, assign=assign)) == [["mine"]]
+    assert seen.offsets()["eu-orders"] == {"1": 3}
 
 
-def test_a_query_that_matched_a_deleted_topic_says_so(
-    spark: SparkSession, root: str, topics: CommitLog, seen: Seen
-) -> None:
-    seen.run(streamed(spark, root, subscribePattern=".*-orders"))
+def test_a_query_that_matched_a_deleted_topic_says_so(root: str, topics: CommitLog) -> None:
+    seen = driven.Seen()
+    seen.run(driven.stream(root, None, subscribePattern=".*-orders"))
     topics.topic("us-orders").delete()
-    with pytest.raises(StreamingQueryException, match="us-orders partition 0: the topic was deleted: all that"):
-        seen.run(streamed(spark, root, subscribePattern=".*-orders"))
+    with pytest.raises(TopicChangedError, match="us-orders partition 0: the topic was deleted: all that"):
+        seen.run(driven.stream(root, None, subscribePattern=".*-orders"))
 
 
-def test_a_query_that_is_to_read_fewer_topics_is_told(
-    spark: SparkSession, root: str, topics: CommitLog, seen: Seen
-) -> None:
-    seen.run(streamed(spark, root, subscribe="eu-orders,us-orders"))
-    with pytest.raises(
-        StreamingQueryException, match="us-orders partition 0: the checkpoint is at offset 1, and the qu"
-    ):
-        seen.run(streamed(spark, root, subscribe="eu-orders"))
+def test_a_query_that_is_to_read_fewer_topics_is_told(root: str, topics: CommitLog) -> None:
+    seen = driven.Seen()
+    seen.run(driven.stream(root, None, subscribe="eu-orders,us-orders"))
+    with pytest.raises(OffsetOutOfRangeError, match="us-orders partition 0: the checkpoint is at offset 1, and the qu"):
+        seen.run(driven.stream(root, None, subscribe="eu-orders"))
 
 
 # --- offsets of a query as options ------------------------------------------------------------------------
@@ -184,6 +172,17 @@ def offsets(spark: SparkSession, root: str, topics: CommitLog, seen: Seen) -> li
     return [json.dumps(first), second if isinstance(second, str) else json.dumps(second)]
 
 
+@pytest.fixture
+def driven_offsets(root: str, topics: CommitLog) -> list[str]:
+    """Return what the checkpoint of a query in the driver without Spark has after each of two batches."""
+    seen = driven.Seen()
+    seen.run(driven.stream(root, "eu-orders,us-orders"))
+    driven.put(topics, "eu-orders", ["late"], 0)
+    seen.run(driven.stream(root, "eu-orders,us-orders"))
+    driven.put(topics, "eu-orders", ["later"], 0)
+    return seen.checkpoint.planned
+
+
 def test_a_batch_reads_between_offsets_of_a_query(spark: SparkSession, root: str, offsets: list[str]) -> None:
     first, second = offsets
     found = batch(spark, root, subscribe="eu-orders,us-orders", startingOffsets=first, endingOffsets=second)
@@ -192,25 +191,23 @@ def test_a_batch_reads_between_offsets_of_a_query(spark: SparkSession, root: str
     assert_df_equality(found, expected(spark, ("eu-orders", 0, 2)), ignore_nullable=True)
 
 
-def test_a_stream_runs_between_offsets_of_a_query(
-    spark: SparkSession, root: str, offsets: list[str], tmp_path: Path
-) -> None:
-    first, second = offsets
-    other = Seen(tmp_path / "other")
-    other.run(streamed(spark, root, subscribe="eu-orders,us-orders", startingOffsets=first, endingOffsets=second))
+def test_a_stream_runs_between_offsets_of_a_query(root: str, driven_offsets: list[str]) -> None:
+    first, second = driven_offsets
+    other = driven.Seen()
+    other.run(driven.stream(root, None, subscribe="eu-orders,us-orders", startingOffsets=first, endingOffsets=second))
     assert other.all() == ["late"]
 
 
 @pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
 def test_offsets_of_a_former_incarnation_are_refused(
-    spark: SparkSession, root: str, topics: CommitLog, offsets: list[str], tmp_path: Path, option: str
+    root: str, topics: CommitLog, driven_offsets: list[str], option: str
 ) -> None:
     topics.topic("us-orders").delete()
     topics.create_topic("us-orders", partitions=2)
-    put(spark, root, "us-orders", ["new", "new", "new"], 1)
+    driven.put(topics, "us-orders", ["new", "new", "new"], 1)
     told = f"'{option}': its offsets are of topic 'us-orders' with id .* deleted and made again"
-    options = {"subscribe": "eu-orders,us-orders", option: offsets[0]}
-    with pytest.raises(PySparkException, match=told):
-        batch(spark, root, **options).collect()
-    with pytest.raises(StreamingQueryException, match=told):
-        Seen(tmp_path / "other").run(streamed(spark, root, **options))
+    options = {"subscribe": "eu-orders,us-orders", option: driven_offsets[0]}
+    with pytest.raises(OptionError, match=told):
+        batched(root, **options)
+    with pytest.raises(OptionError, match=told):
+        driven.Seen().run(driven.stream(root, None, **options))
