@@ -9,16 +9,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import lit
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_commitlog import CommitLog, CommitLogListener, DefaultSource
 from pyspark_commitlog.api import create_topic as creation
-from pyspark_commitlog.errors import TopicExistsError, UnknownTopicError
+from pyspark_commitlog.errors import CommitLogError, RootNotAvailableError, TopicExistsError, UnknownTopicError
 from pyspark_commitlog.root import Root
 from pyspark_commitlog.spark.write.sink import StagedMessage
+from tests.spark import driven
+from tests.spark.driver import SinkDriver, source
 from tests.spark.jobs import ended, ends, forget_commit, lines, put_lines, read, run, values, write
 
 TOPIC = "orders"
@@ -70,12 +71,12 @@ def test_a_stream_makes_its_topic_before_there_is_a_record(
     assert ends(log, "early") == [0]
 
 
-def test_tasks_make_the_topics_that_their_topic_column_names(spark: SparkSession, root: str, log: CommitLog) -> None:
-    """Several tasks find at once that the same topics are missing."""
-    df = spark.range(0, 300, 1, 3).selectExpr("concat('t', id % 4) AS topic", "CAST(id AS STRING) AS value")
-    write(df, root, **CREATE)
+def test_tasks_make_the_topics_that_their_topic_column_names(root: str) -> None:
+    """The later tasks find the topics that the first one made."""
+    numbers = [{"topic": f"t{n % 4}", "value": f"{n}"} for n in range(300)]
+    driven.write(root, None, numbers[:100], numbers[100:200], numbers[200:], **CREATE)
     for topic in range(4):
-        assert values(read(spark, root, f"t{topic}")) == sorted(f"{i}" for i in range(topic, 300, 4))
+        assert driven.values(driven.read(root, f"t{topic}")) == sorted(f"{i}" for i in range(topic, 300, 4))
 
 
 def test_of_two_writers_that_make_a_topic_at_once_both_write_to_the_one_that_was_made_first(
@@ -104,30 +105,30 @@ def test_of_two_writers_that_make_a_topic_at_once_both_write_to_the_one_that_was
 @pytest.mark.parametrize("first", [["a"], []], ids=["with records", "without"])
 @pytest.mark.parametrize("topic", [TOPIC, None], ids=["option", "column"])
 def test_a_stream_makes_the_root_in_its_first_batch_alone(
-    spark: SparkSession, root: str, incoming: Path, tmp_path: Path, topic: str | None, first: list[str]
+    root: str, tmp_path: Path, topic: str | None, first: list[str]
 ) -> None:
     """A later batch that finds none has to do with a disk that is not mounted: an empty directory is left there."""
+    named = {"topic": topic} if topic else {}
+    schema = StructType([StructField(name, StringType()) for name in (["value"] if topic else ["value", "topic"])])
+    sink = SinkDriver(source(root, **CREATE, **named), schema, "query")
 
-    def run_once() -> None:
-        df = lines(spark, incoming).where("value <> ''")
-        df = df if topic else df.withColumn("topic", lit(TOPIC))
-        run(df, root, topic, tmp_path / "checkpoint", **CREATE)
+    def batch(number: int, values: list[str]) -> None:
+        rows = [{"value": value} | ({} if topic else {"topic": TOPIC}) for value in values]
+        sink.write(number, [[pa.RecordBatch.from_pylist(rows)] if rows else []])
 
-    put_lines(incoming, "0", first or [""])
-    run_once()
+    batch(0, first)
     disk, aside = Path(root), tmp_path / "aside"
     disk.rename(aside)
     disk.mkdir()
-    put_lines(incoming, "1", ["b"])
     with pytest.raises(
-        StreamingQueryException, match=r"there is no commit log at .*heckpoints and .* are fine: mount it"
+        RootNotAvailableError, match=r"there is no commit log at .*heckpoints and .* are fine: mount it"
     ):
-        run_once()
+        batch(1, ["b"])
     assert list(disk.iterdir()) == []
     disk.rmdir()
     aside.rename(disk)
-    run_once()
-    assert values(read(spark, root, TOPIC)) == [*first, "b"]
+    batch(1, ["b"])
+    assert driven.values(driven.read(root, TOPIC)) == [*first, "b"]
 
 
 def test_a_batch_write_makes_a_deleted_topic_again_and_a_stream_does_not(root: str, log: CommitLog) -> None:
@@ -158,18 +159,16 @@ def test_a_batch_write_makes_a_deleted_topic_again_and_a_stream_does_not(root: s
         ({**CREATE, "topic.min.compaction.lag.ms": "2", "topic.max.compaction.lag.ms": "1"}, "is above max.compaction"),
     ],
 )
-def test_what_is_refused_makes_nothing(
-    spark: SparkSession, root: str, log: CommitLog, options: dict[str, str], told: str
-) -> None:
+def test_what_is_refused_makes_nothing(root: str, log: CommitLog, options: dict[str, str], told: str) -> None:
     log.create_topic("other")
-    with pytest.raises(PySparkException, match=told):
-        write(spark.sql("SELECT 'v' AS value"), root, TOPIC, **options)
+    with pytest.raises(CommitLogError, match=told):
+        driven.write(root, TOPIC, [{"value": "v"}], **options)
     assert log.topics() == ["other"]
 
 
-def test_wrong_columns_make_no_topic(spark: SparkSession, root: str) -> None:
-    with pytest.raises(PySparkException, match="there is no 'value' column"):
-        write(spark.sql("SELECT 'k' AS key"), root, TOPIC, **CREATE)
+def test_wrong_columns_make_no_topic(root: str) -> None:
+    with pytest.raises(CommitLogError, match="there is no 'value' column"):
+        driven.write(root, TOPIC, [{"key": "k"}], **CREATE)
     assert not Path(root).exists()
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -13,11 +11,13 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_commitlog import CommitLog, DefaultSource
-from pyspark_commitlog.errors import TopicChangedError
+from pyspark_commitlog.errors import StaleBatchError, TopicChangedError, UnknownTopicError
 from pyspark_commitlog.log.write.writers import Transaction
+from tests.spark import driven
+from tests.spark.driver import Checkpoint, Driver, SinkDriver, source, write_batch
 from tests.spark.jobs import (
     PATIENCE_SECONDS,
     ended,
@@ -51,40 +51,63 @@ def checkpoint(tmp_path: Path) -> Path:
     return tmp_path / "checkpoint"
 
 
+class Query:
+    """The writes of a streaming query in the driver without Spark.
+
+    Args:
+        topic: to write to; None if the topic column names them.
+        name: the query's id; queries from copies of one checkpoint share it.
+    """
+
+    def __init__(self, root: str, topic: str | None, name: str = "query", **options: str) -> None:
+        self.schema = StructType([StructField(column, StringType()) for column in ("key", "value", "topic")])
+        named = {"topic": topic, **options} if topic else options
+        self._sink = SinkDriver(source(root, **named), self.schema, name)
+
+    def write(self, batch: int, *tasks: list[str]) -> None:
+        """Write a micro-batch: what each task has of it. A value's first letter is its topic."""
+        self._sink.write(batch, [[_rows(values_)] if values_ else [] for values_ in tasks])
+
+
+def _rows(values_: list[str]) -> pa.RecordBatch:
+    columns = {"key": [None] * len(values_), "value": values_, "topic": [value[0] for value in values_]}
+    return pa.record_batch({name: pa.array(column, pa.string()) for name, column in columns.items()})
+
+
+def values_of(root: str, topic: str) -> list[str]:
+    """Return the values of a topic, sorted, read without Spark."""
+    return driven.values(driven.read(root, topic))
+
+
 def entries(root: str, topic: str) -> int:
     """Return how many entries a topic's journal has."""
     return len(list(Path(root, "topics", topic, "journal").glob("*.json")))
 
 
-def test_each_micro_batch_is_one_entry_and_an_empty_one_is_none(
-    spark: SparkSession, root: str, log: CommitLog, incoming: Path, checkpoint: Path
-) -> None:
+def test_each_micro_batch_is_one_entry_and_an_empty_one_is_none(root: str, log: CommitLog) -> None:
     log.create_topic(TOPIC, partitions=3)
+    query = Query(root, TOPIC)
     for number in range(3):
-        put_lines(incoming, f"{number}", [f"{number}.{i}" for i in range(4)] if number != 1 else [])
-    run(lines(spark, incoming, maxFilesPerTrigger=1), root, TOPIC, checkpoint)
-    assert values(read(spark, root, TOPIC)) == [f"{number}.{i}" for number in (0, 2) for i in range(4)]
+        query.write(number, [f"{number}.{i}" for i in range(4)] if number != 1 else [])
+    assert values_of(root, TOPIC) == [f"{number}.{i}" for number in (0, 2) for i in range(4)]
     assert entries(root, TOPIC) == 3  # create and two appends
 
 
-def test_a_replay_with_another_number_of_tasks_has_the_same_checksum(
-    spark: SparkSession, root: str, log: CommitLog, incoming: Path, tmp_path: Path
-) -> None:
+def test_a_replay_with_another_number_of_tasks_has_the_same_checksum(root: str, log: CommitLog) -> None:
     """R6: one query's batch, by two tasks and by five; played again by five, nothing changes."""
-    put_lines(incoming, "0", [f"line {number}" for number in range(200)])
+    lines_ = [f"line {number}" for number in range(200)]
     found = set()
     for topic, tasks in (("two", 2), ("five", 5)):
         log.create_topic(topic, partitions=3)
-        query = run(lines(spark, incoming).repartition(tasks), root, topic, tmp_path / topic)
+        Query(root, topic).write(0, *(lines_[task::tasks] for task in range(tasks)))
         handle = log.root.topic(topic)
-        row = handle.writer(handle.newest()[1], f"spark:{query.id}")
+        row = handle.writer(handle.newest()[1], "spark:query")
         assert row is not None
         assert row.checksum is not None
         found.add((row.rows, row.checksum))
     assert len(found) == 1
-    forget_commit(tmp_path / "two", 0)
     before = entries(root, "two")
-    run(lines(spark, incoming).repartition(5), root, "two", tmp_path / "two")
+    Query(root, "two").write(0, *(lines_[task::5] for task in range(5)))
     assert entries(root, "two") == before
 
 
@@ -112,81 +135,72 @@ def test_wall_time_of_a_stream_is_that_of_the_session_s_zone(
     assert [record.timestamp for record in log.topic(TOPIC).read(0, 0, max_records=9)] == [1719849600000]
 
 
-@pytest.mark.parametrize("settled", [False, True])
-def test_a_batch_that_is_played_again_adds_nothing(
-    spark: SparkSession, root: str, log: CommitLog, incoming: Path, checkpoint: Path, settled: bool
+def test_a_batch_that_spark_plays_again_adds_nothing(
+    spark: SparkSession, root: str, log: CommitLog, incoming: Path, checkpoint: Path
 ) -> None:
     """Invariant I5: Spark died between our commit and its own commit file."""
     log.create_topic(TOPIC, partitions=2)
     df = lines(spark, incoming, maxFilesPerTrigger=1)
-    for number in range(3):
+    for number in range(2):
         put_lines(incoming, f"{number}", [f"{number}.{i}" for i in range(5)])
     run(df, root, TOPIC, checkpoint)
+    forget_commit(checkpoint, 1)
+    put_lines(incoming, "2", ["later"])
+    run(df, root, TOPIC, checkpoint)
+    assert values_of(root, TOPIC) == [*(f"{number}.{i}" for number in range(2) for i in range(5)), "later"]
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_batch_that_is_played_again_adds_nothing(root: str, log: CommitLog, settled: bool) -> None:
+    """Invariant I5."""
+    log.create_topic(TOPIC, partitions=2)
+    query = Query(root, TOPIC)
+    for number in range(3):
+        query.write(number, [f"{number}.{i}" for i in range(5)])
     if settled:
         log.topic(TOPIC).maintain()
-    before = values(read(spark, root, TOPIC))
+    before = values_of(root, TOPIC)
     for _ in range(2):
-        forget_commit(checkpoint, 2)
-        run(df, root, TOPIC, checkpoint)
-        assert values(read(spark, root, TOPIC)) == before
-    put_lines(incoming, "3", ["later"])
-    run(df, root, TOPIC, checkpoint)
-    assert values(read(spark, root, TOPIC)) == sorted([*before, "later"])
+        Query(root, TOPIC).write(2, [f"2.{i}" for i in range(5)])
+        assert values_of(root, TOPIC) == before
+    Query(root, TOPIC).write(3, ["later"])
+    assert values_of(root, TOPIC) == sorted([*before, "later"])
 
 
-def test_batch_ids_below_the_last_are_refused_unless_told_to_skip(
-    spark: SparkSession, root: str, log: CommitLog, incoming: Path, checkpoint: Path, tmp_path: Path
-) -> None:
+def test_batch_ids_below_the_last_are_refused_unless_told_to_skip(root: str, log: CommitLog) -> None:
     """Rule R6: an older copy of the checkpoint would lose records in silence."""
     log.create_topic(TOPIC)
-    df = lines(spark, incoming, maxFilesPerTrigger=1)
-    put_lines(incoming, "0", ["0"])
-    run(df, root, TOPIC, checkpoint)
-    shutil.copytree(checkpoint, tmp_path / "older")
-    for number in (1, 2):
-        put_lines(incoming, f"{number}", [f"{number}"])
-        run(df, root, TOPIC, checkpoint)
-    with pytest.raises(StreamingQueryException, match=r"commits 1, but 2 is committed already\. Spark replays only"):
-        run(df, root, TOPIC, tmp_path / "older")
-    run(df, root, TOPIC, tmp_path / "older", skipOlderBatches="true")
-    assert values(read(spark, root, TOPIC)) == ["0", "1", "2"]
+    query = Query(root, TOPIC)
+    for number in range(3):
+        query.write(number, [f"{number}"])
+    with pytest.raises(StaleBatchError, match=r"commits 1, but 2 is committed already\. Spark replays only"):
+        query.write(1, ["1"])
+    Query(root, TOPIC, skipOlderBatches="true").write(1, ["1"])
+    assert values_of(root, TOPIC) == ["0", "1", "2"]
 
 
-def test_two_queries_from_one_copied_checkpoint_write_each_record_once(
-    spark: SparkSession, root: str, log: CommitLog, incoming: Path, checkpoint: Path, tmp_path: Path
-) -> None:
+def test_two_queries_from_one_copied_checkpoint_write_each_record_once(root: str, log: CommitLog) -> None:
     """They have one query id: whoever comes second with a batch finds it committed (rule R6)."""
     log.create_topic(TOPIC, partitions=2)
-    df = lines(spark, incoming, maxFilesPerTrigger=1)
-    put_lines(incoming, "0", ["0"])
-    run(df, root, TOPIC, checkpoint)
-    twin = tmp_path / "twin"
-    shutil.copytree(checkpoint, twin)
-    for number, order in enumerate([(checkpoint, twin), (twin, checkpoint), (checkpoint, twin)], start=1):
-        put_lines(incoming, f"{number}", [f"{number}"])
+    first, twin = Query(root, TOPIC), Query(root, TOPIC)
+    first.write(0, ["0"])
+    for number, order in enumerate([(first, twin), (twin, first), (first, twin)], start=1):
         for each in order:
-            run(df, root, TOPIC, each)
-            assert values(read(spark, root, TOPIC)) == [f"{n}" for n in range(number + 1)]
+            each.write(number, [f"{number}"])
+            assert values_of(root, TOPIC) == [f"{n}" for n in range(number + 1)]
 
 
-def test_two_queries_from_one_copied_checkpoint_lose_what_they_cut_differently(
-    spark: SparkSession, root: str, log: CommitLog, incoming: Path, checkpoint: Path, tmp_path: Path
-) -> None:
+def test_two_queries_from_one_copied_checkpoint_lose_what_they_cut_differently(root: str, log: CommitLog) -> None:
     """Why README says not to let both run: batch 2 of one is what the other had not come to."""
     log.create_topic(TOPIC)
-    one_each, all_at_once = lines(spark, incoming, maxFilesPerTrigger=1), lines(spark, incoming)
-    put_lines(incoming, "0", ["0"])
-    run(one_each, root, TOPIC, checkpoint)
-    twin = tmp_path / "twin"
-    shutil.copytree(checkpoint, twin)
-    put_lines(incoming, "1", ["1"])
-    run(one_each, root, TOPIC, checkpoint)
-    put_lines(incoming, "2", ["2"])
-    run(all_at_once, root, TOPIC, twin)  # its batch 1 is both files, and skipped: 1 is committed
-    put_lines(incoming, "3", ["3"])
-    run(all_at_once, root, TOPIC, twin)  # its batch 2
-    run(one_each, root, TOPIC, checkpoint)  # its batch 2 is skipped, its batch 3 is not
-    assert values(read(spark, root, TOPIC)) == ["0", "1", "3", "3"]
+    one_each, all_at_once = Query(root, TOPIC), Query(root, TOPIC)
+    one_each.write(0, ["0"])
+    one_each.write(1, ["1"])
+    all_at_once.write(1, ["1", "2"])  # skipped: 1 is committed
+    all_at_once.write(2, ["3"])
+    one_each.write(2, ["2"])  # skipped
+    one_each.write(3, ["3"])
+    assert values_of(root, TOPIC) == ["0", "1", "3", "3"]
 
 
 def test_asynchronous_progress_tracking_is_refused(
@@ -212,79 +226,63 @@ def test_asynchronous_progress_tracking_is_refused(
     assert values(read(spark, root, TOPIC)) == ["a"]
 
 
-def test_a_query_without_its_checkpoint_writes_all_again(
-    spark: SparkSession, root: str, log: CommitLog, incoming: Path, checkpoint: Path
-) -> None:
+def test_a_query_without_its_checkpoint_writes_all_again(root: str, log: CommitLog) -> None:
     """It is another query, and nobody can know that it writes what is there already."""
     log.create_topic(TOPIC)
-    df = lines(spark, incoming)
-    put_lines(incoming, "0", ["0", "1"])
-    run(df, root, TOPIC, checkpoint)
-    shutil.rmtree(checkpoint)
-    run(df, root, TOPIC, checkpoint)
-    assert values(read(spark, root, TOPIC)) == ["0", "0", "1", "1"]
+    for name in ("before", "after"):
+        Query(root, TOPIC, name).write(0, ["0", "1"])
+    assert values_of(root, TOPIC) == ["0", "0", "1", "1"]
 
 
-def test_a_copy_from_topic_to_topic_is_exact(spark: SparkSession, root: str, log: CommitLog, checkpoint: Path) -> None:
+def test_a_copy_from_topic_to_topic_is_exact(root: str, log: CommitLog) -> None:
     """Key, value, headers and timestamp arrive as they were; keys choose the same partitions."""
     log.create_topic(TOPIC, partitions=3)
     log.create_topic("copy", partitions=3)
-    df = spark.range(0, 200, 1, 2).selectExpr(
-        "CAST(id % 13 AS STRING) AS key",
-        "CAST(id AS STRING) AS value",
-        "timestamp_micros(1700000000000000 + id * 1001) AS timestamp",
-        "array(named_struct('key', 'trace', 'value', CAST(CAST(id AS STRING) AS BINARY))) AS headers",
-    )
-    write(df, root, TOPIC)
-    copied = stream(spark, root, TOPIC, includeHeaders="true", maxOffsetsPerTrigger=60)
-    run(copied.select("key", "value", "timestamp", "headers"), root, "copy", checkpoint)
+    numbers = range(200)
+    append(log.root.topic(TOPIC), batch_of(
+        [b"%d" % n for n in numbers], key=[b"%d" % (n % 13) for n in numbers],
+        timestamp=[1_700_000_000_000_000 + n * 1001 for n in numbers],
+        headers=[[{"key": "trace", "value": b"%d" % n}] for n in numbers],
+    ))  # fmt: skip
+    copied = driven.stream(root, TOPIC, columns="key,value,timestamp,headers", maxOffsetsPerTrigger=60)
+    sink = SinkDriver(source(root, topic="copy"), copied.schema(), "query")
+    Driver(copied, Checkpoint(), lambda batch, rows: sink.write(batch, [[each] for each in rows])).run()
     assert read_topic(log.root.topic("copy")) == read_topic(log.root.topic(TOPIC))
 
 
 @pytest.mark.parametrize(("partitioner", "counts"), [("sticky", [8, 0, 0, 0]), ("roundrobin", [2, 2, 2, 2])])
 def test_the_partitioner_spreads_a_micro_batch_without_keys(
-    spark: SparkSession, root: str, log: CommitLog, incoming: Path, checkpoint: Path, partitioner: str,
-    counts: list[int],
-) -> None:  # fmt: skip
+    root: str, log: CommitLog, partitioner: str, counts: list[int]
+) -> None:
     log.create_topic(TOPIC, partitions=4)
-    put_lines(incoming, "0", [f"{i}" for i in range(8)])
-    run(lines(spark, incoming), root, TOPIC, checkpoint, partitioner=partitioner)
+    Query(root, TOPIC, partitioner=partitioner).write(0, [f"{i}" for i in range(8)])
     assert ends(log, TOPIC) == counts
 
 
 # --- several topics ---------------------------------------------------------------------------------------
 
 
-def test_the_topic_column_distributes_a_micro_batch_over_topics_once(
-    spark: SparkSession, root: str, log: CommitLog, incoming: Path, checkpoint: Path
-) -> None:
+def test_the_topic_column_distributes_a_micro_batch_over_topics_once(root: str, log: CommitLog) -> None:
     """Rule R7: a commit per topic, each of them skipped when the batch is played again."""
     for name in ("a", "b", "c"):
         log.create_topic(name, partitions=2)
-    df = lines(spark, incoming, maxFilesPerTrigger=1).selectExpr("substr(value, 1, 1) AS topic", "value")
-    for number in range(2):
-        put_lines(incoming, f"{number}", [f"{name}{number}{i}" for i in range(3) for name in "abc"])
-    run(df, root, None, checkpoint)
-    forget_commit(checkpoint, 1)
-    run(df, root, None, checkpoint)
+    for number in (0, 1, 1):
+        Query(root, None).write(number, [f"{name}{number}{i}" for i in range(3) for name in "abc"])
     for name in "abc":
-        assert values(read(spark, root, name)) == [f"{name}{number}{i}" for number in range(2) for i in range(3)]
+        assert values_of(root, name) == [f"{name}{number}{i}" for number in range(2) for i in range(3)]
 
 
-def test_a_replay_commits_only_the_topics_that_had_not_landed(
-    spark: SparkSession, root: str, log: CommitLog, incoming: Path, checkpoint: Path
-) -> None:
+def test_a_replay_commits_only_the_topics_that_had_not_landed(root: str, log: CommitLog) -> None:
     log.create_topic("a")
     log.create_topic("c")
-    df = lines(spark, incoming).selectExpr("substr(value, 1, 1) AS topic", "value")
-    put_lines(incoming, "0", ["a0", "b0", "c0"])
-    with pytest.raises(StreamingQueryException, match="unknown topic 'b'"):
-        run(df, root, None, checkpoint)
+    query = Query(root, None)
+    with pytest.raises(UnknownTopicError, match="unknown topic 'b'"):
+        query.write(0, ["a0", "b0", "c0"])
     log.create_topic("b")
     # as if the driver had died after the commit to topic a
-    staged_then_committed(root, log, query_id(checkpoint), ["a0"])
-    run(df, root, None, checkpoint)
-    assert {name: values(read(spark, root, name)) for name in "abc"} == {"a": ["a0"], "b": ["b0"], "c": ["c0"]}
+    assert not append(log.root.topic("a"), batch_of([b"a0"]), writer=Transaction("spark:query", 0)).skipped
+    query.write(0, ["a0", "b0", "c0"])
+    assert {name: values_of(root, name) for name in "abc"} == {"a": ["a0"], "b": ["b0"], "c": ["c0"]}
 
 
 def at_one_entry(log: CommitLog, name: str) -> list[Record]:
@@ -292,18 +290,6 @@ def at_one_entry(log: CommitLog, name: str) -> list[Record]:
     topic = log.root.topic(name)
     _, state = topic.newest()
     return [r for p, end in enumerate(state.log_end) for r in read_partition(topic, p, 0, end)]
-
-
-def query_id(checkpoint: Path) -> str:
-    """Return the query id in a checkpoint."""
-    return str(json.loads((checkpoint / "metadata").read_text())["id"])
-
-
-def staged_then_committed(root: str, log: CommitLog, query: str, found: list[str]) -> None:
-    """Commit batch 0 of a query to topic `a`, as its sink does."""
-    assert not append(
-        log.root.topic("a"), batch_of([value.encode() for value in found]), writer=Transaction(f"spark:{query}", 0)
-    ).skipped
 
 
 # --- foreachBatch -----------------------------------------------------------------------------------------
@@ -324,25 +310,15 @@ def test_two_writes_in_one_foreachbatch_are_two_writes(
     assert values(read(spark, root, TOPIC)) == ["0 first", "0 second"]
 
 
-def test_txn_options_make_foreachbatch_exactly_once(
-    spark: SparkSession, root: str, log: CommitLog, incoming: Path, checkpoint: Path
-) -> None:
+def test_txn_options_make_foreachbatch_exactly_once(root: str, log: CommitLog) -> None:
+    """What its function does in batches 0 and 1, the second of them played again."""
     log.create_topic(TOPIC)
     log.create_topic("audit")
-
-    def twice(df: DataFrame, batch: int) -> None:
-        write(df, root, TOPIC, txnAppId="job", txnVersion=batch)
-        write(df.selectExpr("upper(value) AS value"), root, TOPIC, txnAppId="job-upper", txnVersion=batch)
-        write(df, root, "audit", txnAppId="job", txnVersion=batch)
-
-    for number in range(2):
-        put_lines(incoming, f"{number}", [f"v{number}"])
-    df = lines(spark, incoming, maxFilesPerTrigger=1)
-    foreach_batch(df, twice, checkpoint)
-    forget_commit(checkpoint, 1)
-    foreach_batch(df, twice, checkpoint)
-    assert values(read(spark, root, TOPIC)) == ["V0", "V1", "v0", "v1"]
-    assert values(read(spark, root, "audit")) == ["v0", "v1"]
+    for batch in (0, 1, 1):
+        for topic, app, value in ((TOPIC, "job", "v"), (TOPIC, "job-upper", "V"), ("audit", "job", "v")):
+            driven.write(root, topic, [{"value": f"{value}{batch}"}], txnAppId=app, txnVersion=batch)
+    assert values_of(root, TOPIC) == ["V0", "V1", "v0", "v1"]
+    assert values_of(root, "audit") == ["v0", "v1"]
 
 
 def foreach_batch(df: DataFrame, act: object, checkpoint: Path) -> None:
@@ -354,30 +330,18 @@ def foreach_batch(df: DataFrame, act: object, checkpoint: Path) -> None:
 # --- a topic that goes away -------------------------------------------------------------------------------
 
 
-def test_a_write_during_which_its_topic_was_made_again_is_refused(
-    spark: SparkSession, root: str, log: CommitLog
-) -> None:
-    """Task 0 has staged for the old topic; task 1 waits for that, makes the topic anew, and stages for the new one."""
+def test_a_write_during_which_its_topic_was_made_again_is_refused(root: str, log: CommitLog) -> None:
+    """Task 0 has staged for the old topic; task 1 makes the topic anew, and stages for the new one."""
     log.create_topic(TOPIC, config={"inline.max.bytes": 0})
-    staged = Path(root, "topics", TOPIC, log.topic(TOPIC).describe().topic_id, "staged")
+    rows = batch_of([b"v"])
 
-    def make_again(task: int, rows: Iterator[int]) -> Iterator[tuple[str]]:
-        import time
+    def make_again() -> Iterator[pa.RecordBatch]:
+        log.topic(TOPIC).delete()
+        log.create_topic(TOPIC)
+        yield rows
 
-        from pyspark_commitlog import CommitLog
-
-        if task == 1:
-            while not any(staged.glob("*.chunk")):
-                time.sleep(0.01)
-            CommitLog(root).topic(TOPIC).delete()
-            CommitLog(root).create_topic(TOPIC)
-        for row in rows:
-            yield (f"{row}",)
-
-    rows = spark.sparkContext.parallelize(range(10), 2).mapPartitionsWithIndex(make_again)
-    df = spark.createDataFrame(rows, "value string")
-    with pytest.raises(PySparkException, match="was deleted and made again while this write was running; nothing was"):
-        write(df, root, TOPIC)
+    with pytest.raises(TopicChangedError, match="was deleted and made again while this write was running; nothing was"):
+        write_batch(source(root, topic=TOPIC), [[rows], make_again()])
     assert ends(log, TOPIC) == [0]
 
 
@@ -398,40 +362,25 @@ def test_a_commit_for_a_topic_that_went_away_meanwhile_is_refused(root: str, log
         assert ends(log, TOPIC) == [0]
 
 
-def test_a_query_whose_topic_is_deleted_stops_with_that_error(
-    spark: SparkSession, root: str, log: CommitLog, incoming: Path, checkpoint: Path
-) -> None:
+def test_a_query_whose_topic_is_deleted_stops_with_that_error(root: str, log: CommitLog) -> None:
     log.create_topic(TOPIC)
-    put_lines(incoming, "0", ["0"])
-    query = start(lines(spark, incoming), root, TOPIC, checkpoint, now=False)
-    try:
-        query.processAllAvailable()
-        log.topic(TOPIC).delete()
-        put_lines(incoming, "1", ["1"])
-        with pytest.raises(StreamingQueryException, match=f"unknown topic '{TOPIC}'"):
-            query.processAllAvailable()
-    finally:
-        query.stop()
+    query = Query(root, TOPIC)
+    query.write(0, ["0"])
+    log.topic(TOPIC).delete()
+    with pytest.raises(UnknownTopicError, match=f"unknown topic '{TOPIC}'"):
+        query.write(1, ["1"])
 
 
-def test_a_query_whose_topic_was_made_again_is_refused(
-    spark: SparkSession, root: str, log: CommitLog, incoming: Path, checkpoint: Path
-) -> None:
+def test_a_query_whose_topic_was_made_again_is_refused(root: str, log: CommitLog) -> None:
     """The rest of a stream alone, at offset 0 of a new topic, would look like all of it."""
     log.create_topic(TOPIC)
-    put_lines(incoming, "0", ["0"])
-    query = start(lines(spark, incoming), root, TOPIC, checkpoint, now=False)
-    try:
-        query.processAllAvailable()
-        log.topic(TOPIC).delete()
-        log.create_topic(TOPIC)
-        put_lines(incoming, "1", ["1"])
-        with pytest.raises(StreamingQueryException, match=f"topic '{TOPIC}' was deleted and made again since spark:"):
-            query.processAllAvailable()
-    finally:
-        query.stop()
-    with pytest.raises(StreamingQueryException, match=f"topic '{TOPIC}' was deleted and made again since spark:"):
-        run(lines(spark, incoming), root, TOPIC, checkpoint)
+    query = Query(root, TOPIC)
+    query.write(0, ["0"])
+    log.topic(TOPIC).delete()
+    log.create_topic(TOPIC)
+    for each in (query, Query(root, TOPIC)):
+        with pytest.raises(TopicChangedError, match=f"topic '{TOPIC}' was deleted and made again since spark:"):
+            each.write(1, ["1"])
     assert ends(log, TOPIC) == [0]
 
 
