@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from datetime import timedelta
 from itertools import groupby
@@ -14,12 +15,15 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, Row, SparkSession, functions as sf
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import LongType, StructField, StructType
 
 from pyspark_commitlog import CommitLog, DefaultSource
+from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.root import Root
 from pyspark_commitlog.testing.manual_clock import ManualClock
-from tests.spark.driver import Checkpoint, Driver
-from tests.spark.jobs import Seen, ended, frame, put, read, run, stored_frame, stream, values, write
+from tests.spark import driven
+from tests.spark.driver import Checkpoint, Driver, SinkDriver, read_batch, source
+from tests.spark.jobs import Seen, ended, frame, put, read, stored_frame, stream, values, write
 from tests.spark.model import AUTUMN, Sent, Topic
 from tests.support.records import append, batch_of
 from tests.support.world import World
@@ -44,46 +48,39 @@ def fill(log: CommitLog, count: int, size: int = 10, partition: int = 0) -> None
 # --- limits -----------------------------------------------------------------------------------------------
 
 
-def test_a_query_waits_for_enough_records_and_takes_all_with_available_now(
-    spark: SparkSession, root: str, log: CommitLog, seen: Seen
-) -> None:
+def test_a_query_waits_for_enough_records_and_takes_all_with_available_now(root: str, log: CommitLog) -> None:
+    seen = driven.Seen()
     log.create_topic(TOPIC, partitions=2)
-    put(spark, root, TOPIC, ["first"], 0)
-    df = stream(spark, root, TOPIC, minOffsetsPerTrigger=3, maxOffsetsPerTrigger=4)
-    query = seen.start(df, now=False)
-    try:
-        query.processAllAvailable()
-        assert seen.batches == [["first"]]  # the first one of a run does not wait
-        put(spark, root, TOPIC, ["a", "b"], 0)
-        query.processAllAvailable()
-        assert len(seen.batches) == 1
-        put(spark, root, TOPIC, ["c", "d", "e"], 1)
-        query.processAllAvailable()
-        assert [len(batch) for batch in seen.batches] == [1, 4]  # the one left waits again
-    finally:
-        query.stop()
-    put(spark, root, TOPIC, ["f"], 1)
-    seen.run(df)
+    driven.put(log, TOPIC, ["first"], 0)
+    options = {"minOffsetsPerTrigger": 3, "maxOffsetsPerTrigger": 4}
+    query = seen.start(driven.stream(root, TOPIC, **options))
+    query.process_all_available()
+    assert seen.batches == [["first"]]  # the first one of a run does not wait
+    driven.put(log, TOPIC, ["a", "b"], 0)
+    query.process_all_available()
+    assert len(seen.batches) == 1
+    driven.put(log, TOPIC, ["c", "d", "e"], 1)
+    query.process_all_available()
+    assert [len(batch) for batch in seen.batches] == [1, 4]  # the one left waits again
+    driven.put(log, TOPIC, ["f"], 1)
+    seen.run(driven.stream(root, TOPIC, **options))
     assert seen.all() == ["a", "b", "c", "d", "e", "f", "first"]
 
 
-def test_stored_bytes_limit_a_batch_and_starve_no_partition(
-    spark: SparkSession, root: str, log: CommitLog, seen: Seen
-) -> None:
+def test_stored_bytes_limit_a_batch_and_starve_no_partition(root: str, log: CommitLog) -> None:
     log.create_topic(TOPIC, partitions=2, config={"compression.type": "none", "batch.size": 50_000})
     for _ in range(2):
         fill(log, 100, 10_000, partition=0)
         fill(log, 10, 10, partition=1)
         log.topic(TOPIC).maintain()
     fill(log, 100, 10_000, partition=0)  # and some that are not settled
-    df = stream(spark, root, TOPIC, maxBytesPerTrigger=500_000).select("partition", "value")
     sizes: list[list[int]] = []
 
-    def take(batch: DataFrame, number: int) -> None:
-        sizes.append([batch.where(f"partition = {p}").count() for p in (0, 1)])
+    def take(batch: int, rows: list[pa.RecordBatch]) -> None:
+        found = Counter(partition for (partition,) in driven.rows([rows], "partition"))
+        sizes.append([found[partition] for partition in (0, 1)])
 
-    writer = df.writeStream.foreachBatch(take).option("checkpointLocation", str(seen.checkpoint))
-    ended(writer.trigger(availableNow=True).start())
+    Driver(driven.stream(root, TOPIC, maxBytesPerTrigger=500_000), Checkpoint(), take).run()
     assert [sum(batch[p] for batch in sizes) for p in (0, 1)] == [300, 20]
     assert 6 <= len(sizes) <= 8
     assert all(40 <= batch[0] <= 53 for batch in sizes[:-1])  # 48, and a frame of 4 more or less
@@ -101,18 +98,18 @@ class Manual(DefaultSource):
 
 
 def test_a_batch_waits_no_longer_than_the_delay_since_the_one_before(root: str, log: CommitLog) -> None:
-    source = Manual({"path": root, "subscribe": TOPIC, "startingOffsets": "earliest", "minOffsetsPerTrigger": "5",
+    of = Manual({"path": root, "subscribe": TOPIC, "startingOffsets": "earliest", "minOffsetsPerTrigger": "5",
                      "maxTriggerDelay": "10s"})  # fmt: skip
-    source.clock = ManualClock(4_000_000_000_000)
+    of.clock = ManualClock(4_000_000_000_000)
     log.create_topic(TOPIC)
-    reader = source.streamReader(source.schema())
+    reader = of.streamReader(of.schema())
     limit = reader.getDefaultReadLimit()
     at = reader.initialOffset()
 
     def trigger(wait_ms: int, records: int, how: Any = limit) -> int:
         """Let time pass, then records come; return how many a trigger takes."""
         nonlocal at
-        source.clock.advance(wait_ms)
+        of.clock.advance(wait_ms)
         if records:
             fill(log, records)
         found = reader.latestOffset(at, how)
@@ -145,10 +142,10 @@ def test_every_record_is_read_once_under_any_limits(root: str, log: CommitLog, l
     def sink(batch: int, rows: list[pa.RecordBatch]) -> None:
         batches.append([sum(found.column("partition").to_pylist().count(p) for found in rows) for p in range(3)])
 
-    source = DefaultSource(
+    of = DefaultSource(
         {"path": root, "subscribe": TOPIC, "startingOffsets": "earliest", "maxRecordsPerPartition": "4", **limits}
     )
-    Driver(source, Checkpoint(), sink).run()
+    Driver(of, Checkpoint(), sink).run()
     assert [sum(column) for column in zip(*batches, strict=True)] == [60, 1, 20]
     assert len(batches) > 4
     assert all(batches[0])  # nobody starves
@@ -157,8 +154,8 @@ def test_every_record_is_read_once_under_any_limits(root: str, log: CommitLog, l
 def test_a_batch_read_takes_all_and_says_so(root: str, log: CommitLog, caplog: pytest.LogCaptureFixture) -> None:
     log.create_topic(TOPIC)
     fill(log, 5)
-    source = DefaultSource({"path": root, "subscribe": TOPIC, "maxOffsetsPerTrigger": "2"})
-    (part,) = source.reader(source.schema()).partitions()
+    of = DefaultSource({"path": root, "subscribe": TOPIC, "maxOffsetsPerTrigger": "2"})
+    (part,) = of.reader(of.schema()).partitions()
     assert (part.value.start, part.value.end) == (0, 5)
     assert caplog.messages == ["limits of a trigger do nothing in a batch read: it takes all from start to end"]
 
@@ -211,27 +208,33 @@ def located(log: CommitLog) -> list[Any]:
     return list(walk(topic.storage, segment_span(topic.paths(topic_id), 0, active)))
 
 
-def test_a_single_frame_is_cut_inside(spark: SparkSession, root: str, log: CommitLog) -> None:
+def counts_of(tasks: list[list[pa.RecordBatch]]) -> list[int]:
+    """Return how many records each task reads."""
+    return [sum(rows.num_rows for rows in task) for task in tasks]
+
+
+def test_a_single_frame_is_cut_inside(root: str, log: CommitLog) -> None:
     log.create_topic(TOPIC)
     fill(log, 100)
-    assert [last - first + 1 for _, first, last in spans(read(spark, root, TOPIC, minPartitions=4))] == [25] * 4
-    parts = spans(read(spark, root, TOPIC, maxRecordsPerPartition=30, startingOffsets='{"orders": {"0": 9}}'))
-    assert [last - first + 1 for _, first, last in parts] == [22, 23, 23, 23]
+    assert counts_of(driven.read(root, TOPIC, minPartitions=4)) == [25] * 4
+    parts = driven.read(root, TOPIC, maxRecordsPerPartition=30, startingOffsets='{"orders": {"0": 9}}')
+    assert sorted(counts_of(parts)) == [22, 23, 23, 23]
+    assert driven.rows(parts, "offset") == [(offset,) for offset in range(9, 100)]
 
 
-def test_a_stream_is_cut_too(spark: SparkSession, root: str, log: CommitLog, seen: Seen) -> None:
+def test_a_stream_is_cut_too(root: str, log: CommitLog) -> None:
     log.create_topic(TOPIC, partitions=2)
     fill(log, 50)
     fill(log, 10, partition=1)
-    counts: list[list[int]] = []
-
-    def take(df: DataFrame, batch: int) -> None:
-        counts.append([last - first + 1 for _, first, last in spans(df)])
-
-    df = stream(spark, root, TOPIC, maxRecordsPerPartition=20, minPartitions=5)
-    writer = df.writeStream.foreachBatch(take).option("checkpointLocation", str(seen.checkpoint))
-    ended(writer.trigger(availableNow=True).start())
-    assert [sorted(batch) for batch in counts] == [[10, 12, 12, 13, 13]]
+    options = {"maxRecordsPerPartition": 20, "minPartitions": 5}
+    of = driven.stream(root, TOPIC, **options)
+    reader = of.streamReader(of.schema())
+    start = reader.initialOffset()
+    parts = reader.partitions(start, reader.latestOffset(start, reader.getDefaultReadLimit()))
+    assert sorted(part.value.end - part.value.start for part in parts) == [10, 12, 12, 13, 13]
+    seen = driven.Seen()
+    seen.run(of)
+    assert len(seen.all()) == 60
 
 
 def filled_unevenly(log: CommitLog) -> dict[int, int]:
@@ -251,21 +254,34 @@ def by_partition(rows: Iterable[Row]) -> dict[int, list[int]]:
     return {partition: [row.offset for row in rows if row.partition == partition] for partition in runs}
 
 
+def in_task_order(tasks: Iterable[Iterable[pa.RecordBatch]]) -> dict[int, list[int]]:
+    """Return the offsets of each partition as tasks give them, without Spark."""
+    rows = [row for task in tasks for found in task for row in found.select(["partition", "offset"]).to_pylist()]
+    return by_partition([Row(**row) for row in rows])
+
+
 CUTS = [{"minPartitions": "4"}, {"minPartitions": "9"}, {"maxRecordsPerPartition": "1500"},
         {"maxRecordsPerPartition": "700", "minPartitions": "8"}]  # fmt: skip
 
 
-@pytest.mark.parametrize("cut", CUTS)
-def test_offsets_of_a_partition_ascend_in_every_batch_result(
-    spark: SparkSession, root: str, log: CommitLog, cut: dict[str, str]
-) -> None:
+def test_offsets_of_a_partition_ascend_in_every_batch_result(spark: SparkSession, root: str, log: CommitLog) -> None:
     counts = filled_unevenly(log)
-    df = read(spark, root, TOPIC, "partition int, offset long", **cut)
+    df = read(spark, root, TOPIC, "partition int, offset long", **CUTS[-1])
     assert df.rdd.getNumPartitions() >= 4
     wanted = {partition: list(range(count)) for partition, count in counts.items()}
     assert by_partition(df.collect()) == wanted
     assert by_partition(df.toLocalIterator()) == wanted
     assert by_partition(df.coalesce(1).collect()) == wanted
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_tasks_of_a_batch_have_the_offsets_of_a_partition_in_order(
+    root: str, log: CommitLog, cut: dict[str, str]
+) -> None:
+    counts = filled_unevenly(log)
+    tasks = driven.read(root, TOPIC, **cut)
+    assert len(tasks) >= 4
+    assert in_task_order(tasks) == {partition: list(range(count)) for partition, count in counts.items()}
 
 
 def test_offsets_of_a_partition_ascend_if_filters_leave_ranges_of_it(
@@ -283,9 +299,11 @@ def test_offsets_of_a_partition_ascend_if_filters_leave_ranges_of_it(
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-@pytest.mark.parametrize("options", [*CUTS, {"minPartitions": "4", "maxOffsetsPerTrigger": "4000"}])
+LIMITED = {"minPartitions": "4", "maxOffsetsPerTrigger": "4000"}
+
+
 def test_the_last_record_of_a_micro_batch_is_the_newest(
-    spark: SparkSession, root: str, log: CommitLog, seen: Seen, options: dict[str, str]
+    spark: SparkSession, root: str, log: CommitLog, seen: Seen
 ) -> None:
     counts = filled_unevenly(log)
     newest: dict[int, int] = {}
@@ -298,27 +316,43 @@ def test_the_last_record_of_a_micro_batch_is_the_newest(
                 newest[partition] = offset
             found[partition] += offsets
 
-    df = stream(spark, root, TOPIC, **options)
+    df = stream(spark, root, TOPIC, **LIMITED)
     writer = df.writeStream.foreachBatch(take).option("checkpointLocation", str(seen.checkpoint))
     ended(writer.trigger(availableNow=True).start())
     assert newest == {0: 2499, 1: 2500}
     assert found == {partition: list(range(count)) for partition, count in counts.items()}
 
 
+@pytest.mark.parametrize("options", [*CUTS, LIMITED])
+def test_tasks_of_a_micro_batch_have_the_offsets_of_a_partition_in_order(
+    root: str, log: CommitLog, options: dict[str, str]
+) -> None:
+    counts = filled_unevenly(log)
+    found: dict[int, list[int]] = {0: [], 1: []}
+
+    def take(batch: int, rows: list[pa.RecordBatch]) -> None:
+        for partition, offsets in in_task_order([rows]).items():
+            found[partition] += offsets
+
+    Driver(driven.stream(root, TOPIC, **options), Checkpoint(), take).run()
+    assert found == {partition: list(range(count)) for partition, count in counts.items()}
+
+
 @pytest.mark.parametrize("cut", [{"minPartitions": "2"}, {"maxRecordsPerPartition": "1500"}])
 def test_a_streamed_copy_keeps_the_order_and_its_view_the_newest_value(
-    spark: SparkSession, root: str, log: CommitLog, tmp_path: Path, cut: dict[str, str]
+    root: str, log: CommitLog, cut: dict[str, str]
 ) -> None:
     log.create_topic(TOPIC)
     log.create_topic("copy")
     for first, last in ((0, 1000), (1000, 2500)):
         sent = [b"%d" % n for n in range(first, last)]
         append(log.root.topic(TOPIC), batch_of(sent, key=[b"k"] * len(sent)))
-    run(stream(spark, root, TOPIC, **cut).select("key", "value"), root, "copy", tmp_path / "checkpoint")
-    copied = read(spark, root, "copy").orderBy("offset").selectExpr("CAST(value AS STRING) AS value")
-    assert [row.value for row in copied.collect()] == [f"{n}" for n in range(2500)]
-    view = read(spark, root, "copy", view="latest").selectExpr("CAST(value AS STRING) AS value")
-    assert [row.value for row in view.collect()] == ["2499"]
+    of = driven.stream(root, TOPIC, columns="key,value", **cut)
+    sink = SinkDriver(source(root, topic="copy"), of.schema(), "query")
+    Driver(of, Checkpoint(), lambda batch, rows: sink.write(batch, [[each] for each in rows])).run()
+    copied = driven.rows(driven.read(root, "copy"), "offset", "value")
+    assert copied == [(n, b"%d" % n) for n in range(2500)]
+    assert driven.values(driven.read(root, "copy", view="latest")) == ["2499"]
 
 
 # --- columns ----------------------------------------------------------------------------------------------
@@ -353,10 +387,10 @@ def test_other_columns_are_refused(root: str, options: dict[str, str], told: str
         DefaultSource({"path": root, "subscribe": TOPIC, **options}).schema()
 
 
-def test_columns_and_another_schema_exclude_each_other(spark: SparkSession, root: str, log: CommitLog) -> None:
+def test_columns_and_another_schema_exclude_each_other(root: str, log: CommitLog) -> None:
     log.create_topic(TOPIC)
-    with pytest.raises(Exception, match="option 'columns'='value' and the schema 'offset' exclude each other"):
-        read(spark, root, TOPIC, "offset long", columns="value").collect()
+    with pytest.raises(OptionError, match="option 'columns'='value' and the schema 'offset' exclude each other"):
+        read_batch(source(root, subscribe=TOPIC, columns="value"), StructType([StructField("offset", LongType())]))
 
 
 # --- a job that was written for Kafka -----------------------------------------------------------------------
