@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 pytest.register_assert_rewrite(
     "tests.support", "tests.model.cases", "tests.spark.killed_job", "pyspark_commitlog.testing"
 )
+
+#: `make test` tries a third of the examples of property tests; `make test-long` and the mutants try all.
+settings.register_profile("short", max_examples=33)
+settings.register_profile("long", max_examples=100)
+settings.load_profile("short")
 
 #: Seconds of tests that are marked so; others have `timeout` of pyproject.toml.
 _LONG = {"nightly": 7200, "external": 1800}

@@ -87,6 +87,7 @@ class Copy:
         report = self._directory / "report.json"
         report.unlink(missing_ok=True)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.mutants.report", "-p", "no:cacheprovider"]
+        command += ["--hypothesis-profile", "long"]
         command.append("--timeout=0")  # what hangs does not fail by its own doing
         env = {**os.environ, "PYTHONPATH": str(self._directory), "MUTANTS_REPORT": str(report)}
         env.pop("PYTEST_ADDOPTS", None)

@@ -9,9 +9,15 @@ from pyspark_commitlog.format import columns, frame
 from pyspark_commitlog.format.columns import SCHEMA, SPARSE_SCHEMA
 from pyspark_commitlog.format.frame import Identity, Times
 
+
+def examples(number: int) -> int:
+    """Return the share of a number of examples that the profile tries (tests/conftest.py)."""
+    return number * settings.default.max_examples // 100
+
+
 #: The machine may be busy: no deadline for one example.
-quick = settings(deadline=None, max_examples=100)
-quicker = settings(deadline=None, max_examples=30)
+quick = settings(deadline=None, max_examples=examples(100))
+quicker = settings(deadline=None, max_examples=examples(30))
 
 I64_MAX = 2**63 - 1
 codecs = st.sampled_from(("none", "lz4", "zstd"))

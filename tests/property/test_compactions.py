@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from tests.property.strategies import examples
 from tests.support.records import append, batch_of, read_partition
 from tests.support.verify import verify
 from tests.support.world import CHUNKS, World
@@ -33,7 +34,7 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_CONFIGS, _STEPS)
 def test_whoever_reads_all_knows_the_last_value_of_every_key(
     config: dict[str, object], steps: list[tuple[list[tuple[bytes, bytes | None]], int]]

@@ -33,6 +33,7 @@ from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp, find_time
 from pyspark_commitlog.log.repair.verify import verify
 from pyspark_commitlog.log.write import writers as writers_module
 from pyspark_commitlog.log.write.writers import Transaction
+from tests.property.strategies import examples
 from tests.support.damage import newest, published
 from tests.support.records import append, batch_of, each_record
 from tests.support.world import DELAY_MS, World
@@ -40,7 +41,7 @@ from tests.support.world import DELAY_MS, World
 pytestmark = pytest.mark.slow
 
 _IN_MEMORY = Path("/dev/shm")
-_EXAMPLES = int(os.environ.get("DAMAGE_EXAMPLES", "20"))
+_EXAMPLES = int(os.environ.get("DAMAGE_EXAMPLES", examples(20)))
 FIRST_MS = 1_000_000
 PAGE = 512
 CONFIGS = st.fixed_dictionaries(

@@ -18,6 +18,7 @@ from pyspark_commitlog.log.write import writers as writers_module
 from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.log.write.staging import Staged
 from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
+from tests.property.strategies import examples
 from tests.support.records import append, batch_of, read_partition, stage
 from tests.support.verify import verify
 from tests.support.world import World
@@ -191,7 +192,7 @@ class History(RuleBasedStateMachine):
 
 TestHistories = History.TestCase
 TestHistories.settings = settings(
-    max_examples=25,
+    max_examples=examples(25),
     stateful_step_count=25,
     deadline=None,
     derandomize=True,

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp, find_max_timestamp
+from tests.property.strategies import examples
 from tests.support.records import append, batch_of, read_partition
 from tests.support.world import CHUNKS, World
 
@@ -40,7 +41,7 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_CONFIGS, _STEPS)
 def test_it_is_the_first_of_the_latest_that_can_be_read(
     config: dict[str, object], steps: list[tuple[str, object]]

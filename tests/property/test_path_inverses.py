@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 from pyspark_commitlog.format import paths
-from tests.property.strategies import quick, sequences, uuids
+from tests.property.strategies import examples, quick, sequences, uuids
 
 #: 20 digits hold every sequence.
 ID = "6a1f0c9e-0000-4000-8000-00000000002a"
@@ -102,7 +102,7 @@ def test_a_name_that_parses_is_one_that_we_build(
     """Names near to ours: a few characters of one of ours replaced, left out or added."""
     seen = 0
 
-    @settings(quick, max_examples=400)
+    @settings(quick, max_examples=examples(400))
     @given(st.integers(0, len(example)), st.integers(0, 3), st.lists(ALPHABET, max_size=2).map("".join))
     def check(at: int, left_out: int, added: str) -> None:
         nonlocal seen
