@@ -72,7 +72,10 @@ def test_what_the_document_says_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value", "told"),
-    [(None, ("Ada", "London"), "a record without a key is no row of a table"), ("ada", b"{", "MALFORMED_RECORD")],
+    [
+        pytest.param(None, ("Ada", "London"), "a record without a key is no row of a table", marks=pytest.mark.nightly),
+        ("ada", b"{", "MALFORMED_RECORD"),
+    ],
 )
 def test_what_is_no_row_ends_the_query_and_is_not_lost(
     key: str | None, value: tuple[str, str] | bytes, told: str, scene: Scene
