@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -69,24 +70,30 @@ STARTS = [later(3), later(12), later(21)]
 BY_PARTITION = {TOPIC: {f"{partition}": ms(at) for partition, at in enumerate(STARTS)}}
 
 
+#: One limit or one time alone: `limits` and `times` have them too.
+nightly = partial(pytest.param, marks=pytest.mark.nightly)
+
+
 @pytest.mark.parametrize(
     ("options", "starts", "holds"),
     [
         ({}, None, lambda sizes: len(sizes) == PARTITIONS),
         ({"includeHeaders": "true"}, None, lambda sizes: len(sizes) == PARTITIONS),
-        (
+        nightly(
             {"maxOffsetsPerTrigger": "20", "includeHeaders": "true"},
             None,
             lambda sizes: len({batch for batch, _ in sizes}) == 7,  # 130 records
         ),
-        ({"minPartitions": "8", "includeHeaders": "true"}, None, lambda sizes: len(sizes) >= 8),
-        ({"maxRecordsPerPartition": "7", "includeHeaders": "true"}, None, lambda sizes: max(sizes.values()) <= 7),
+        nightly({"minPartitions": "8", "includeHeaders": "true"}, None, lambda sizes: len(sizes) >= 8),
+        nightly(
+            {"maxRecordsPerPartition": "7", "includeHeaders": "true"}, None, lambda sizes: max(sizes.values()) <= 7
+        ),
         (
             {"maxOffsetsPerTrigger": "50", "maxRecordsPerPartition": "7", "minPartitions": "5"},
             None,
             lambda sizes: max(sizes.values()) <= 7 and len({batch for batch, _ in sizes}) == 3,
         ),
-        ({"startingTimestamp": f"{ms(later(10))}", "includeHeaders": "true"}, [later(10)] * PARTITIONS, len),
+        nightly({"startingTimestamp": f"{ms(later(10))}", "includeHeaders": "true"}, [later(10)] * PARTITIONS, len),
         ({"startingOffsetsByTimestamp": json.dumps(BY_PARTITION), "maxOffsetsPerTrigger": "30"}, STARTS, len),
         ({"columns": "offset,headers,value,partition,timestamp", "minPartitions": "8"}, None, len),
     ],
