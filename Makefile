@@ -129,7 +129,7 @@ test: export PYTEST_DEBUG_TEMPROOT = $(shell scripts/find_test_directory.sh)
 test: install classes ## Run the tests that take seconds
 	$(WITH_JAVA) .venv/bin/python -m pytest tests $(TWO_AT_A_TIME) -m 'not nightly and not external' $(ARGS)
 
-# Left out: Spark (half of the time), and of the rest what is marked slow: operations killed or failing at each step, all
+# Left out: Spark, and of the rest what is marked slow: operations killed or failing at each step, all
 # states of the models, processes that race or are killed, loads of hundreds of topics and consumers.
 test-fast: $(INSTALLED) ## Run the tests that need neither Spark nor patience
 	.venv/bin/python -m pytest tests --ignore tests/spark $(TWO_AT_A_TIME) -m 'not slow and not nightly and not external' $(ARGS)

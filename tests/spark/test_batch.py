@@ -1,4 +1,4 @@
-"""Batch writes and reads through Spark, compared with a model of the topic."""
+"""Batch writes and reads, in Spark and on the driver without it, compared with a model of the topic."""
 
 from __future__ import annotations
 
