@@ -118,7 +118,7 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What waits to be settled: journal entries, their bytes, and the age (ms) of the oldest.
+    """Unsettled journal entries, their bytes, and the age (ms) of the oldest.
 
     Of more than 64 entries the bytes are estimated. `age_ms` that only grows says that nobody settles: no writer, no
     `maintain`, or a process that holds the lock and does not go on (`Maintained.busy`).
@@ -136,7 +136,7 @@ NOTHING_WAITS = Backlog()
 class RootDescription:
     """One of the roots that belong together.
 
-    `fault` says why it does not answer; None where it does. `leads` has the topics that it leads.
+    `fault`: why it does not answer, or None. `leads`: the topics that it leads.
     """
 
     root_id: str
@@ -200,11 +200,10 @@ class ReplicationDescription:
 
 @dataclass(frozen=True, slots=True)
 class Replicated:
-    """What `Replicas.sync` did for a topic; roots by their ids.
+    """Result of `Replicas.sync` for a topic; roots by their ids.
 
-    `leader` and `isr` are what they are now. `elected`: it became leader now, as the former one did not answer.
-    `joined` are in sync again, `shrunk` no more. `failed` has the replicas that lack something yet, and why.
-    `hw_raised`: readers see more than before.
+    `leader` and `isr` are the present ones. `elected`: the new leader, if the former one did not answer. `joined` are
+    in sync again, `shrunk` no more. `failed` maps replicas that lag to the reason. `hw_raised`: readers see more.
     """
 
     topic: str
@@ -219,14 +218,14 @@ class Replicated:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What `Replicas.recover` finds of a topic (or of a `group NAME`), or has done; roots by their ids.
+    """Result of `Replicas.recover` for a topic (or a `group NAME`); roots by their ids.
 
-    `root-wide defaults` and `access rules` are named where no root has them whole, with a `fault`.
+    `root-wide defaults` and `access rules` are named if no root has them whole, with a `fault`.
 
-    `ends`: the number of the newest entry that each root has learned. `root`: the one whose journal is taken, the
-    longest. `in_sync`: it was in sync, by what it has learned. `gone`: the offsets whose records it has not:
-    (partition, start, end). `fault`: why nothing can be taken. `done`: it goes on at the new metadata root already.
-    `failed`: roots that have not learned it yet, or where something of it is damaged, and why.
+    `ends`: number of the newest entry that each root has learned. `root`: the one with the longest journal, which is
+    taken. `in_sync`: whether it was in sync, as far as it knows. `gone`: lost offsets, (partition, start, end).
+    `fault`: why nothing can be taken. `done`: it goes on at the new metadata root already. `failed`: roots that have
+    not learned it yet, or hold damage, and why.
     """
 
     topic: str
@@ -241,11 +240,11 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What `Topic.repair` did to a topic at one root.
+    """Result of `Topic.repair` at one root.
 
-    `root`: its directory or URL. `files`: entries, tables and chunks below it that were fetched from other roots.
-    `ranges`: offsets whose frames were, (partition, start, end). `left`: what is damaged still, and why.
-    `away`: other roots that do not answer, and why: they may have it.
+    `root`: its directory or URL. `files`: entries, tables and chunks fetched from other roots. `ranges`: offsets whose
+    frames were, (partition, start, end). `left`: remaining damage and its reason. `away`: roots that do not answer and
+    may have it.
     """
 
     topic: str
@@ -258,7 +257,7 @@ class Repaired:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """What `Topic.describe` answers; printed as `commitlog topics describe` prints it.
+    """Result of `Topic.describe`; its text is that of `commitlog topics describe`.
 
     `config` has every config, `overrides` the names of those that are set for the topic or the root. `damaged`
     maps partitions that can't be settled to what is damaged: commits to them are refused. `since_maintained_ms`: how

@@ -1,4 +1,4 @@
-"""The values that methods of `CommitLog` and what it hands out return, gathered from the rooms that make them."""
+"""Values that public methods return, gathered from their rooms."""
 
 from __future__ import annotations
 

@@ -86,11 +86,9 @@ class FsspecStorage(WriteOnceStorage):
 
     @property
     def remedy(self) -> str:
-        """See `Storage`."""
         return f"The filesystem that fsspec has for {self._filesystem.protocol}:// does not do: {INSTEAD}"
 
     def fault(self, directory: str) -> str | None:
-        """See `Storage`."""
         return fault_of_files(self, directory)
 
     # --- requests ----------------------------------------------------------------------------------------
@@ -171,7 +169,6 @@ class FsspecStorage(WriteOnceStorage):
         return StorageError(str(error))
 
     def write_once(self, path: str, data: bytes) -> None:
-        """See `Storage`."""
         full, began = self._file(path), self.clock.monotonic()
         self._repeated(f"write {path}", lambda instance: self._replace(instance, full, data))
         self._time.put(path, began)
@@ -235,7 +232,6 @@ class FsspecStorage(WriteOnceStorage):
         return instance.cat_file(full, start=start, end=end)
 
     def info(self, path: str) -> FileInfo:
-        """See `Storage`."""
         full = self._file(path)
         info = self._repeated(f"read {path}", lambda instance: self._look(instance, full))
         self._time.observe(path, info.modified_ms, self.clock.monotonic())
@@ -249,7 +245,6 @@ class FsspecStorage(WriteOnceStorage):
         return file_info(found, self.url)
 
     def names(self, directory: str) -> list[str]:
-        """See `Storage`."""
         return [name for name in self._all_names(directory) if not name.startswith(TEMPORARY)]
 
     def _all_names(self, directory: str) -> list[str]:
@@ -268,7 +263,6 @@ class FsspecStorage(WriteOnceStorage):
     # --- deleting ----------------------------------------------------------------------------------------
 
     def delete(self, path: str) -> None:
-        """See `Storage`."""
         full = self._path(path)
         with suppress(FileNotFoundError):
             self._repeated(f"delete {path}", lambda instance: self._remove(instance, full))

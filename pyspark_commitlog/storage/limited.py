@@ -99,7 +99,6 @@ class LimitedStorage(Storage):
 
     @property
     def remedy(self) -> str:
-        """Delegate."""
         return self._inner.remedy
 
     def peer(self, url: str) -> Storage:
@@ -107,19 +106,15 @@ class LimitedStorage(Storage):
         return limited(self._inner.peer(url))
 
     def expect_root(self) -> None:
-        """Delegate."""
         self._inner.expect_root()
 
     def place(self) -> object:
-        """Delegate."""
         return self._look("a look", self._inner.place)
 
     def device(self) -> object:
-        """Delegate."""
         return self._look("a look", self._inner.device)
 
     def fault(self, directory: str) -> str | None:
-        """Delegate."""
         return self._run(f"a trial of {directory}", lambda: self._inner.fault(directory), DATA_SECONDS)
 
     def run_as_one_call(self, act: Callable[[], _Result], *, changes: bool = False) -> _Result:
@@ -129,45 +124,35 @@ class LimitedStorage(Storage):
     # --- writing -----------------------------------------------------------------------------------------
 
     def put_if_absent(self, path: str, data: bytes) -> FileInfo | None:
-        """Delegate."""
         return self._run(f"a put of {path}", lambda: self._inner.put_if_absent(path, data), PUT_SECONDS)
 
     def write_once(self, path: str, data: bytes) -> None:
-        """Delegate."""
         self._run(f"a write of {path}", lambda: self._inner.write_once(path, data), DATA_SECONDS)
 
     def create(self, path: str) -> OutputFile:
-        """Delegate."""
         made = self._run(f"a write of {path}", lambda: self._inner.create(path), PUT_SECONDS, OutputFile.discard)
         return _LimitedOutput(self, path, made)
 
     def open_append(self, path: str) -> AppendFile:
-        """Delegate."""
         made = self._run(f"a write of {path}", lambda: self._inner.open_append(path), PUT_SECONDS, AppendFile.close)
         return _Append(self, path, made)
 
     def make_directory(self, directory: str) -> None:
-        """Delegate."""
         self._run(f"making {directory}", lambda: self._inner.make_directory(directory), PUT_SECONDS)
 
     def sync_file(self, path: str) -> None:
-        """Delegate."""
         self._run(f"a sync of {path}", lambda: self._inner.sync_file(path), DATA_SECONDS)
 
     def sync_directory(self, directory: str, *, fresh: bool = False) -> None:
-        """Delegate."""
         self._run(f"a sync of {directory}", lambda: self._inner.sync_directory(directory, fresh=fresh), PUT_SECONDS)
 
     def delete(self, path: str) -> None:
-        """Delegate."""
         self._run(f"a removal of {path}", lambda: self._inner.delete(path), PUT_SECONDS)
 
     def delete_tree(self, directory: str) -> None:
-        """Delegate."""
         self._run(f"a removal of {directory}", lambda: self._inner.delete_tree(directory), DATA_SECONDS)
 
     def remove_abandoned(self, directory: str, before_ms: int) -> int:
-        """Delegate."""
         return self._run(
             f"cleaning {directory}", lambda: self._inner.remove_abandoned(directory, before_ms), DATA_SECONDS
         )
@@ -188,7 +173,6 @@ class LimitedStorage(Storage):
             self.calls.let_go(f"a lock of {path}", leave, LOOK_SECONDS, before)
 
     def holder(self, path: str) -> Holder:
-        """Delegate."""
         return self._look(f"a read of {path}", lambda: self._inner.holder(path))
 
     @contextmanager
@@ -233,21 +217,17 @@ class LimitedStorage(Storage):
                 leave()
 
     def follow(self, events: Events, directory: str) -> int | None:
-        """Delegate."""
         return self._look(f"a look at {directory}", lambda: self._inner.follow(events, directory))
 
     def now_ms(self) -> int:
-        """Delegate."""
         return self._look("a look at its time", self._inner.now_ms, DATA_SECONDS)
 
     # --- reading -----------------------------------------------------------------------------------------
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
-        """Delegate."""
         return self._look(f"a read of {path}", lambda: self._inner.read(path, start, length))
 
     def fetch(self, path: str, length: int) -> tuple[bytes, FileInfo]:
-        """Delegate."""
         return self._look(f"a read of {path}", lambda: self._inner.fetch(path, length))
 
     def map(self, path: str, start: int, length: int) -> pa.Buffer:
@@ -259,23 +239,18 @@ class LimitedStorage(Storage):
         )
 
     def info(self, path: str) -> FileInfo:
-        """Delegate."""
         return self._look(f"a look at {path}", lambda: self._inner.info(path))
 
     def exists(self, path: str) -> bool:
-        """Delegate."""
         return self._look(f"a look at {path}", lambda: self._inner.exists(path))
 
     def names(self, directory: str) -> list[str]:
-        """Delegate."""
         return self._look(f"a listing of {directory}", lambda: self._inner.names(directory))
 
     def new_id(self) -> str:
-        """Delegate."""
         return self._inner.new_id()
 
     def jitter(self) -> float:
-        """Delegate."""
         return self._inner.jitter()
 
 

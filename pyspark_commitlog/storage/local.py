@@ -88,7 +88,6 @@ class LocalStorage(Storage):
         self._expected = False
 
     def expect_root(self) -> None:
-        """See `Storage`."""
         self._expected = True
 
     @property
@@ -188,11 +187,9 @@ class LocalStorage(Storage):
             os.utime(name, ns=(now, now), dir_fd=home, follow_symlinks=False)
 
     def write_once(self, path: str, data: bytes) -> None:
-        """See `Storage`."""
         write_whole(self.create(path), data)
 
     def create(self, path: str) -> LocalOutputFile:
-        """See `Storage`."""
         self._name(path)
         directory = str(PurePosixPath(path).parent)
         self.make_directory(directory)
@@ -200,19 +197,16 @@ class LocalStorage(Storage):
             return LocalOutputFile(self._root, path, self.new_id(), self._stamp)
 
     def open_append(self, path: str) -> LocalAppendFile:
-        """See `Storage`."""
         self._name(path)
         with self._needing(str(PurePosixPath(path).parent)), explained(self._root, f"write {path}"):
             return LocalAppendFile(self._root, path)
 
     def make_directory(self, directory: str) -> None:
-        """See `RootDirectories.make`."""
         self._name(directory)
         with self._needing(""):
             self._directories.make(directory, self.new_id, expected=self._expected)
 
     def sync_file(self, path: str) -> None:
-        """See `Storage`."""
         name, why = self._name(path), f"to sync {path}"
         if name in _doubted_files:
             with explained(self._root, f"write {path}"), closing(open_beneath(self.url, path, os.O_RDWR, why)) as fd:
@@ -230,7 +224,6 @@ class LocalStorage(Storage):
         _doubted_files.discard(name)
 
     def sync_directory(self, directory: str, *, fresh: bool = False) -> None:
-        """See `Storage`."""
         self._name(directory)
         try:
             with self._needing(directory):
@@ -240,7 +233,6 @@ class LocalStorage(Storage):
                 sync_names(self.url, directory, directory, self.new_id(), fresh=fresh)
 
     def delete(self, path: str) -> None:
-        """See `Storage`."""
         self._name(path)
         with suppress(FileNotFoundError), explained(self._root, f"delete {path}"):
             self._looked(path, lambda _, home: self._unlink(path, home))
@@ -260,7 +252,6 @@ class LocalStorage(Storage):
             yield parent, name
 
     def delete_tree(self, directory: str) -> None:
-        """See `Storage`."""
         onerror = None if self.can_append else skip_open_files
         full = self._name(directory)
         with suppress(FileNotFoundError), self._needing(directory), explained(self._root, f"delete {directory}"):
@@ -298,7 +289,6 @@ class LocalStorage(Storage):
             os.write(fd, f"{json.dumps(note)}\n".encode())  # tolerate a full disk
 
     def holder(self, path: str) -> Holder:
-        """See `Storage`."""
         try:
             note = json.loads(self.read(f"{path}{HOLDER}", 0, _NOTE_BYTES))
             holder = Holder(str(note["host"]), int(note["pid"]), int(note["since"]))
@@ -323,7 +313,6 @@ class LocalStorage(Storage):
                     raise
 
     def remove_abandoned(self, directory: str, before_ms: int) -> int:
-        """See `Storage`."""
         self._name(directory)
         removed = 0
         with (
@@ -377,7 +366,6 @@ class LocalStorage(Storage):
             return self._looked(path, look)
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
-        """See `Storage`."""
 
         def act(fd: int, stat: os.stat_result) -> bytes:
             with open(fd, "rb", closefd=False) as file:
@@ -428,7 +416,6 @@ class LocalStorage(Storage):
             return bool(mode_of(path, home))
 
     def names(self, directory: str) -> list[str]:
-        """See `Storage`."""
         try:
             with explained(self._root, f"list {directory}"):
                 names = self._looked(directory, partial(listed_names, is_expected=self._expected))

@@ -266,7 +266,6 @@ class ObjectStorage(WriteOnceStorage):
         return b"", info
 
     def info(self, path: str) -> FileInfo:
-        """See `Storage`."""
         import obstore
 
         name = self._object(path)
@@ -300,7 +299,6 @@ class ObjectStorage(WriteOnceStorage):
     # --- deleting ----------------------------------------------------------------------------------------
 
     def delete(self, path: str) -> None:
-        """See `Storage`."""
         import obstore
 
         name = self._path(path)

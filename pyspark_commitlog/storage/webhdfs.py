@@ -111,7 +111,6 @@ class WebHdfsStorage(FsspecStorage):
     # --- directories -------------------------------------------------------------------------------------
 
     def make_directory(self, directory: str) -> None:
-        """See `Storage`."""
         full = self._path(directory)
         self._repeated(f"make {directory}", lambda instance: _ask(instance, "PUT", full, "MKDIRS"))
 
@@ -121,7 +120,6 @@ class WebHdfsStorage(FsspecStorage):
         self._repeated(f"read {directory}", lambda instance: _ask(instance, "GET", full, "GETFILESTATUS"))
 
     def delete_tree(self, directory: str) -> None:
-        """See `Storage`."""
         full = self._path(directory)
         with suppress(FileNotFoundError):
             self._repeated(f"delete {directory}", lambda instance: _delete(instance, full, recursive=True))
@@ -130,7 +128,6 @@ class WebHdfsStorage(FsspecStorage):
         _delete(instance, full, recursive=False)
 
     def remove_abandoned(self, directory: str, before_ms: int) -> int:
-        """See `Storage`."""
         removed = 0
         for name in self._all_names(directory):
             path = f"{directory}/{name}" if directory else name

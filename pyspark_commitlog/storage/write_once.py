@@ -76,9 +76,7 @@ class WriteOnceStorage(Storage):
                 self.delete(f"{CLOCK}/{name}")
 
     def new_id(self) -> str:
-        """See `Storage`."""
         return str(uuid.uuid4())
 
     def jitter(self) -> float:
-        """See `Storage`."""
         return random.random()

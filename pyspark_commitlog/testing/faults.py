@@ -61,7 +61,6 @@ class FaultyStorage(Storage):
         return self._inner.bills_requests
 
     def expect_root(self) -> None:
-        """As `inner`."""
         self._inner.expect_root()
 
     def peer(self, url: str) -> Storage:
@@ -70,31 +69,24 @@ class FaultyStorage(Storage):
 
     @property
     def remedy(self) -> str:
-        """As `inner`."""
         return self._inner.remedy
 
     def fault(self, directory: str) -> str | None:
-        """As `inner`."""
         return self._inner.fault(directory)
 
     def try_lock(self, path: str) -> Any:
-        """As `inner`."""
         return self._inner.try_lock(path)
 
     def holder(self, path: str) -> Any:
-        """As `inner`."""
         return self._inner.holder(path)
 
     def now_ms(self) -> int:
-        """As `inner`."""
         return self._inner.now_ms()
 
     def new_id(self) -> str:
-        """As `inner`."""
         return self._inner.new_id()
 
     def jitter(self) -> float:
-        """As `inner`."""
         return self._inner.jitter()
 
 

@@ -140,3 +140,12 @@ def test_a_figure_that_is_worse_is_refused_and_a_better_one_is_written(
     assert run("--check") == 1, "the document is of another state"
     assert run("--docs") == 0
     assert run("--check") == 0
+
+
+def test_a_method_needs_no_docstring_where_it_overrides_one_of_the_package(measure: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "pyspark_commitlog").mkdir()
+    base = '"""a."""\nclass Base:\n    """b."""\n    def f(self):\n        """c."""\n'
+    below = '"""d."""\nclass Below(base.Base[int]):\n    """e."""\n    def f(self): ...\n    def g(self): ...\n'
+    for name, text in (("base", base), ("below", below)):
+        (tmp_path / "pyspark_commitlog" / f"{name}.py").write_text(text)
+    assert measure.measures(tmp_path)["public names without a docstring"].value == 1, "g"
