@@ -23,7 +23,7 @@ from pyspark_commitlog.api.verify_root import verify_root
 from pyspark_commitlog.cli import app as app_module
 from pyspark_commitlog.cli.app import _pause
 from pyspark_commitlog.errors import ConfigError, StorageFullError
-from pyspark_commitlog.groups import consumer_groups as groups_module
+from pyspark_commitlog.groups import consumer_groups
 from pyspark_commitlog.groups.consumer_groups import Groups
 from pyspark_commitlog.groups.descriptions import MaintainedGroup
 from pyspark_commitlog.groups.state.group_log import GroupLog
@@ -477,6 +477,6 @@ def test_whatever_fails_in_a_group_s_check_the_others_are_checked(
             raise KeyError("x")
         return []
 
-    monkeypatch.setattr(groups_module, "_faults", fails)
+    monkeypatch.setattr(consumer_groups, "faults_of", fails)
     assert verify_root(log.root).faults == ("group first can't be checked: KeyError: 'x'",)
     assert checked == ["first", "second"]
