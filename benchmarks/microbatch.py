@@ -1,6 +1,6 @@
-"""Where the time of a small micro-batch goes: Spark's `durationMs`, ours next to a source and sink that do nothing.
+"""Where the time of a micro-batch goes: Spark's `durationMs`, ours next to a source and sink that do nothing.
 
-    python benchmarks/microbatch.py [--batches 30] [--local-checkpoints]
+    python benchmarks/microbatch.py [--batches 30] [--rows 1000] [--value-bytes 0] [--local-checkpoints]
 
 Prints, per phase, the least and the median of all micro-batches but the first five, in milliseconds.
 """
@@ -30,7 +30,7 @@ MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBase
 
 
 class NothingSource(DataSource):
-    """Option `batches`: so many micro-batches of `ROWS` records; the sink drops them."""
+    """Options `batches`, `rows`: so many micro-batches of so many records; the sink drops them."""
 
     @classmethod
     def name(cls) -> str:
@@ -40,8 +40,8 @@ class NothingSource(DataSource):
         return SCHEMA
 
     def streamReader(self, schema: object) -> DataSourceStreamReader:
-        batches = int(self.options["batches"])
-        reader = FloorReader([batches * ROWS // PARTITIONS] * PARTITIONS, self.options["sample"], schema)  # type: ignore[arg-type]
+        batches, rows = int(self.options["batches"]), int(self.options["rows"])
+        reader = FloorReader([batches * rows // PARTITIONS] * PARTITIONS, self.options["sample"], schema)  # type: ignore[arg-type]
         return FloorStreamReader(reader, batches)
 
     def streamWriter(self, schema: object, overwrite: bool) -> DataSourceStreamArrowWriter:
@@ -60,27 +60,38 @@ class NothingWriter(DataSourceStreamArrowWriter):
         pass
 
 
-def ours(spark: SparkSession, work: Path, batches: int) -> DataFrame:
-    """Return a stream of a topic with `ROWS` records per trigger; the sink's topic is made."""
+def ours(spark: SparkSession, work: Path, batches: int, rows: int = ROWS, value_bytes: int = 0) -> DataFrame:
+    """Return a stream of a topic with `rows` records per trigger, values padded; the sink's topic is made."""
     log = CommitLog(str(work / "log"))
     for topic in ("from", "to"):
         log.create_topic(topic, partitions=PARTITIONS)
-    numbers = spark.range(batches * ROWS).selectExpr(
-        f"CAST(id % {PARTITIONS} AS INT) AS partition", "CAST(id AS STRING) value"
+    value = (
+        f"rpad(CAST(id AS STRING), {value_bytes}, sha2(CAST(id AS STRING), 512))"
+        if value_bytes
+        else "CAST(id AS STRING)"
+    )
+    numbers = spark.range(batches * rows).selectExpr(
+        f"CAST(id % {PARTITIONS} AS INT) AS partition", f"{value} AS value"
     )
     numbers.write.format("commitlog").mode("append").option("topic", "from").save(str(work / "log"))
     log.topic("from").maintain()
     source = spark.readStream.format("commitlog").option("subscribe", "from").option("startingOffsets", "earliest")
-    return source.option("maxOffsetsPerTrigger", ROWS).load(str(work / "log"))
+    return source.option("maxOffsetsPerTrigger", rows).load(str(work / "log"))
 
 
-def nothing(spark: SparkSession, work: Path, batches: int) -> DataFrame:
-    """Return a stream of as many ready records."""
+def nothing(spark: SparkSession, work: Path, batches: int, rows: int = ROWS, value_bytes: int = 0) -> DataFrame:
+    """Return a stream of as many ready records, whose values are of 4 bytes."""
     sample = work / "sample"
     spark.range(5000).selectExpr("CAST('k' AS BINARY) key", "CAST(CAST(id AS STRING) AS BINARY) value",
                                  "current_timestamp() timestamp").coalesce(1).write.parquet(str(sample))  # fmt: skip
     (path,) = sample.glob("*.parquet")
-    return spark.readStream.format("nothing").option("sample", str(path)).option("batches", batches).load()
+    return (
+        spark.readStream.format("nothing")
+        .option("sample", str(path))
+        .option("batches", batches)
+        .option("rows", rows)
+        .load()
+    )
 
 
 def run(df: DataFrame, format_: str, work: Path) -> list[dict[str, int]]:
@@ -99,6 +110,8 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batches", type=int, default=30)
+    parser.add_argument("--rows", type=int, default=ROWS, help="records of a micro-batch")
+    parser.add_argument("--value-bytes", type=int, default=0, help="bytes of a value; 0: of its number")
     parser.add_argument("--local-checkpoints", action="store_true", help="with the two commented lines of spark-conf")
     args = parser.parse_args()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -111,10 +124,10 @@ def main() -> None:
     spark.sparkContext.setLogLevel("ERROR")
     spark.dataSource.register(NothingSource)
     print(f"{'':24}" + "".join(f"{phase:>18}" for phase in PHASES))
-    for rows in (ROWS, 0):
+    for rows in (args.rows, 0):
         for name, stream, format_ in (("commitlog", ours, "commitlog"), ("nothing", nothing, "nothing")):
             with tempfile.TemporaryDirectory() as made:
-                df = stream(spark, Path(made), args.batches)
+                df = stream(spark, Path(made), args.batches, args.rows, args.value_bytes)
                 found = run(df if rows else df.where("length(value) > 1000"), format_, Path(made))
             cells = [[duration.get(phase, 0) for duration in found] for phase in PHASES]
             columns = "".join(f"{f'{min(cell)} / {statistics.median(cell):.0f}':>18}" for cell in cells)
