@@ -1,8 +1,8 @@
 """Deletion of settled entries with their chunks and tables (rule R13).
 
-Works in steps, as a commit may wait. The writer of an entry put late, at a collected number, may have committed its
-chunks again: so chunks go only with entries linked by `prev` from an anchor, named by a settle entry. Over a long
-backlog, entries met on the way down become anchors.
+An entry put at a collected number does not count, and its writer may have committed its chunks again: so only chunks
+of entries go that the `prev` chain from an anchor, named by a settle entry, reaches. In a long backlog, entries met
+become anchors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pyspark_commitlog.storage.process import share_out
 STEP = 8
 #: Entries read at a time on the way down.
 READ = 64
-#: Maximum of anchors; beyond `READ` times this many entries some are read again.
+#: Maximum of anchors; a longer backlog rereads some entries.
 _MOST_ANCHORS = 2**14
 #: Stands for no write id: entries below a lost or late one are linked by none.
 _NOTHING = ""

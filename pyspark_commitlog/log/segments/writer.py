@@ -175,7 +175,7 @@ def _crosses(every: int, before: int, after: int) -> bool:
 class SegmentWriter:
     """Writer of one partition's segmented log, with append.
 
-    `sealed` and `leaves` read its sealed segments and manifest, only if the segment rolls.
+    `sealed` and `leaves` read its sealed segments and manifest; called if needed.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ class SegmentWriter:
         due = flush_due(self._config, (self._row.end_offset, self._next), (published_ms, now_ms))
         self._files.flush(sync_indexes=due)
         self._files.close()
-        # A first segment's name may be of a settler whose sync failed; later ones were removed and made again.
+        # A settler whose directory sync failed may have made the first segment's files; later files are always new.
         fresh = self._row.active.length == 0
         self._storage.sync_directory(self._paths.partition(self._partition), fresh=fresh)
         manifest = self._row.manifest

@@ -1,7 +1,7 @@
 """Writers: detection of repeated commits, and the writers' table (R6).
 
-Durable ids never expire by a clock: one that was ahead must not turn a repetition into a new commit. Producers without
-an id expire; `Writers.forgotten` is the entry up to which rows may be gone.
+Durable ids never expire by a clock: one that ran ahead would turn a repetition into a new commit. Producers without an
+id expire; `Writers.forgotten` is the entry up to which rows may be gone.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def check_incarnation(writer: Transaction | ProducerBatch, state: TopicState, to
 def check_remembered(row: WriterRow | None, batch: ProducerBatch, forgotten: int, topic: str) -> None:
     """Refuse a transient producer's batch if its row may be forgotten (R6; pure).
 
-    If it landed, it was above `batch.since`; no row above `forgotten` is gone.
+    A landed try has an entry above `since`. Rows up to `forgotten` may be gone.
 
     Raises:
         OutcomeUnknownError: it may have landed before.
@@ -170,7 +170,7 @@ def judge(
 
 
 def _judge_producer(row: WriterRow | None, batch: ProducerBatch, topic: str) -> Decision:
-    if row is None and batch.since is not None:  # its earlier batches are certain, so their row may be forgotten
+    if row is None and batch.since is not None:  # its earlier batches' outcomes are known: no row is needed
         return Decision.COMMIT
     if row is None and batch.writer_id.startswith(PRODUCER):  # its row is made when it is opened
         raise StaleBatchError(
