@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from pyspark_commitlog.access import Access, Operation
+from pyspark_commitlog.config import ALL
 from pyspark_commitlog.errors import (
     CommitLogError,
     CorruptionError,
@@ -33,14 +34,7 @@ if TYPE_CHECKING:
 
 
 class Root:
-    """A root of topics. Opening it touches nothing.
-
-    Args:
-        root: a directory, or a URL: `s3://`, `gs://`, `az://`, `abfs://`, `file://`; several of them, with
-            commas, where they belong together: the first that answers is taken.
-        storage_options: for a URL, under the names of fsspec's filesystems (docs/how-to/object-stores.md).
-        principal: the one that asks, where the root has access rules; None for what `COMMITLOG_PRINCIPAL` says.
-    """
+    """A root of topics; its arguments are those of `CommitLog`. Opening it touches nothing."""
 
     def __init__(
         self, root: str, storage_options: Mapping[str, object] | None = None, principal: str | None = None
@@ -123,6 +117,12 @@ class Root:
                 "with CommitLog.create(replicas=[…]), or `commitlog replicas create`; `commitlog replicas add` "
                 "gives it others"
             )
+
+    def check_replica_admin(self, topic: str = ALL) -> None:
+        """Refuse a root that stands alone, or a principal that may not administer a topic."""
+        self.check()
+        self.check_replicated()
+        self.local_access.check(Operation.ADMIN, topic)
 
     def marker(self) -> bytes:
         """Return the marker's bytes; of several named roots the first one that answers is used from now on."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from pyspark_commitlog.access import Operation
-from pyspark_commitlog.config import ALL
 from pyspark_commitlog.errors import CommitLogError, UsageError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.groups.state.group_log import GroupLog
@@ -33,9 +31,7 @@ from pyspark_commitlog.root_marker import make_replicated_root
 
 def recover(root: Root, metadata: str, lost: Sequence[str], *, execute: bool) -> tuple[Recovered, ...]:
     """Go on without a metadata root that is lost for good; see `Replicas.recover`."""
-    root.check()
-    root.check_replicated()
-    root.local_access.check(Operation.ADMIN, ALL)
+    root.check_replica_admin()
     survivors = surviving_roots(Roots.of(root.storage), root.storage.peer(metadata), lost)
     orders = _surviving_orders(root, survivors)
     if not execute:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from pyspark_commitlog.access import Operation
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.log.late_voids import late_voids
@@ -26,9 +25,7 @@ from pyspark_commitlog.storage import Storage
 
 def repair(root: Root, name: str) -> Repaired:
     """Repair a topic at a root; see `Topic.repair`."""
-    root.check()
-    root.check_replicated()
-    root.local_access.check(Operation.ADMIN, name)
+    root.check_replica_admin(name)
     root.check_store()
     return _repair(root.storage, name)
 

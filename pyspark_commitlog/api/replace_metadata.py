@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
-from pyspark_commitlog.access import Operation
-from pyspark_commitlog.config import ALL
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.log.topic import TopicLog
@@ -22,9 +20,7 @@ from pyspark_commitlog.root_marker import make_replicated_root
 
 def replace_metadata(root: Root, old: str, new: str) -> None:
     """Replace a metadata root; see `Replicas.replace_metadata`."""
-    root.check()
-    root.check_replicated()
-    root.local_access.check(Operation.ADMIN, ALL)
+    root.check_replica_admin()
     root.check_store()
     roots, place = Roots.of(root.storage), root.storage.peer(new)
     roots.compare(again=True)

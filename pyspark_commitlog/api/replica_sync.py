@@ -144,9 +144,8 @@ class ReplicaSync:
             try:
                 order = TopicLog(self._root.storage, name).journal.order()
                 lags = catch_up(order, _Noted(name, stopped, self._copying), lagging, stopped)
-                self._lagging.pop(
-                    name, None
-                )  # set by a turn meanwhile; a root that came no nearer waits for the next turn
+                # Set by a turn meanwhile: a root that came no nearer waits for the next turn.
+                self._lagging.pop(name, None)
                 self.set_lagging(name, lags)
             finally:
                 self._catching.discard(name)
@@ -215,9 +214,7 @@ def order_of(root: Root, name: str) -> Order:
         UsageError: the root stands alone.
         UnknownTopicError: there is no such topic.
     """
-    root.check()
-    root.check_replicated()
-    root.local_access.check(Operation.ADMIN, name)
+    root.check_replica_admin(name)
     root.check_store()
     order = TopicLog(root.storage, name).journal.order()
     if not order.exists():

@@ -94,13 +94,13 @@ class Replicas:
     def elect(self, name: str, to: str | None = None, *, unclean: bool = False) -> str:
         """Elect another leader of a topic, one in sync: nothing that was acknowledged with acks=all is lost.
 
-        While the present leader answers, all replicas in sync first learn what it has; it stays in sync.
+        While the present leader answers, all replicas in sync first learn its entries.
 
         Args:
             name: of the topic.
             to: the root's id, directory or URL; None for the one in sync that has learned most, but the leader.
-            unclean: if the leader is gone and no other root in sync can lead, elect one that is not in sync. Records
-                that it lacks are lost for good, also acknowledged and read ones; their offsets stay a gap.
+            unclean: if the leader is gone and no root in sync can lead, elect one out of sync. Records that it lacks
+                are lost for good, also acknowledged and read ones; their offsets stay a gap.
 
         Returns:
             The id of the leader; if `to` led already, nothing was changed.
@@ -247,9 +247,7 @@ class Replicas:
             NotLeaderError: nobody else in sync can lead; what was done by then stays, and it can be run again.
             ReplicaNotAvailableError: a root that gets a replica has not caught up: run it again.
         """
-        self._root.check()
-        self._root.check_replicated()
-        self._root.local_access.check(Operation.ADMIN, ALL)
+        self._root.check_replica_admin()
         together = Roots.of(self._root.storage)
         together.compare(again=True)
         ids, by = self._that_may_go(roots), None if to is None else self._root_named(to)
@@ -263,9 +261,7 @@ class Replicas:
 
     def move(self, root: str, to: str) -> tuple[RootDescription, ...]:
         """Move all replicas of a root to another root, or to an empty place, and remove it; see `add` and `remove`."""
-        self._root.check()
-        self._root.check_replicated()
-        self._root.local_access.check(Operation.ADMIN, ALL)
+        self._root.check_replica_admin()
         together = Roots.of(self._root.storage)
         together.compare(again=True)
         self._that_may_go([root])  # else a place would be added, and what then raises says that nothing was changed
