@@ -26,6 +26,7 @@ from pyspark_commitlog.log.state import ChunkRef, Extent, TopicState, chunks_to_
 from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.storage import OutputFile, Storage
+from pyspark_commitlog.storage.base import discard_on_error
 
 #: Bytes of a chunk before it is closed and noted.
 CHUNK_BYTES = 64 * 2**20
@@ -170,7 +171,7 @@ class Stage:
         storage, paths = self.destination.storage, self.destination.paths(self.state.topic_id)
         writer = ChunkWriter(storage, paths, self.sequence, self.state.lineage)
         pieces: list[Piece] = []
-        try:
+        with discard_on_error(writer):
             for partition, end in enumerate(self.state.log_end):
                 if partitions is not None and partition not in partitions:
                     continue
@@ -181,9 +182,6 @@ class Stage:
                     writer.begin(partition)
                     self._partition(writer, partition, position, end)
             writer.close(noted=partitions is not None)
-        except BaseException:
-            writer.discard()
-            raise
         return sorted([*pieces, *writer.pieces], key=lambda each: (each.extent.partition, each.extent.base_offset))
 
     def _partition(self, writer: ChunkWriter, partition: int, position: int, end: int) -> None:

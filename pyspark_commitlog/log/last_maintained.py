@@ -8,8 +8,8 @@ from contextlib import suppress
 from pyspark_commitlog.config import check_interval_ms
 from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.log.defaults import RootDefaults
-from pyspark_commitlog.log.discarding import discard_on_error
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.storage.base import discard_on_error
 
 logger = logging.getLogger("pyspark_commitlog.log")
 

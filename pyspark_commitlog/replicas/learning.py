@@ -31,6 +31,7 @@ from pyspark_commitlog.replicas.entry_fields import state_of
 from pyspark_commitlog.replicas.roots import Address, check_identity
 from pyspark_commitlog.replicas.unit import NeededFile, Unit
 from pyspark_commitlog.storage import Clock, FileInfo, NotPutError, Storage
+from pyspark_commitlog.storage.base import discard_on_error
 
 #: Bytes copied at a time.
 _PIECE_BYTES = 8 * 2**20
@@ -378,13 +379,10 @@ def _copy(needed: NeededFile, donor: Storage, target: Storage) -> None:
     pieces = _pieces(needed, donor)
     first = next(pieces, b"")  # before anything is made
     output = target.create(needed.path)
-    try:
+    with discard_on_error(output):
         output.write(first)
         for piece in pieces:
             output.write(piece)
-    except BaseException:
-        output.discard()
-        raise
     output.close()
 
 

@@ -99,14 +99,25 @@ class OutputFile(Protocol):
         """Drop the file; nothing becomes visible."""
 
 
-def write_whole(output: OutputFile, data: bytes) -> None:
-    """Write a new file and close it; discard it on any error."""
+class _Discardable(Protocol):
+    def discard(self) -> None: ...
+
+
+@contextmanager
+def discard_on_error(output: _Discardable) -> Iterator[None]:
+    """Discard an output if the block fails."""
     try:
-        output.write(data)
-        output.close()
+        yield
     except BaseException:
         output.discard()
         raise
+
+
+def write_whole(output: OutputFile, data: bytes) -> None:
+    """Write a new file and close it; discard it on any error."""
+    with discard_on_error(output):
+        output.write(data)
+        output.close()
 
 
 class AppendFile(Protocol):

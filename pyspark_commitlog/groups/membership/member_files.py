@@ -13,6 +13,7 @@ from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.members import MemberFile, Profile, TopicIncarnation
 from pyspark_commitlog.replicas.metadata_roots import Deciders
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.base import discard_on_error
 
 _Result = TypeVar("_Result")
 
@@ -79,12 +80,9 @@ class MemberFiles:
 
         def put(storage: Storage) -> bool:
             output = storage.create(self._path(member_id))
-            try:
+            with discard_on_error(output):
                 output.write(file.encode())
                 output.close(durable=False)
-            except BaseException:
-                output.discard()
-                raise
             return True
 
         self._run_at_each_root(put)

@@ -12,7 +12,6 @@ from itertools import takewhile
 
 from pyspark_commitlog.errors import as_reported, combine_errors
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.discarding import discard_on_error
 from pyspark_commitlog.log.frames import earliest_ms, segment_span
 from pyspark_commitlog.log.objects.merge_plan import OwnMerge, TailMerge, is_tier_due, plan_own, plan_tail
 from pyspark_commitlog.log.objects.pieces import Manifests, are_named, replace_own, tail_to_own
@@ -24,6 +23,7 @@ from pyspark_commitlog.log.settle_state import Sealed, SettleState, Shared
 from pyspark_commitlog.log.settling.merger import Merger
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.storage.base import discard_on_error
 
 #: Newest own pieces that a commit considers.
 _RECENT = 64

@@ -12,7 +12,6 @@ from itertools import count
 from pyspark_commitlog.errors import CorruptionError, UnsupportedError, combine_errors
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.discarding import discard_on_error
 from pyspark_commitlog.log.read.unsettled import Hole, Pending, Source, unsettled_frames
 from pyspark_commitlog.log.read.whole_reads import WholeReads
 from pyspark_commitlog.log.segments.growing import Stamped
@@ -23,6 +22,7 @@ from pyspark_commitlog.log.settling.merger import Merger, append_unsettled
 from pyspark_commitlog.log.settling.settle_run import Budget, Settled, SettleRun
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.storage.base import discard_on_error
 
 #: Approximate maximum of an object; the next run continues.
 OBJECT_BYTES = 256 * 2**20

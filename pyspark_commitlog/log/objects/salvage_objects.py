@@ -16,7 +16,6 @@ from pyspark_commitlog.errors import CorruptionError, UsageError
 from pyspark_commitlog.format.frame import NO_TIMESTAMP
 from pyspark_commitlog.format.segment_object import Slice
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.discarding import discard_on_error
 from pyspark_commitlog.log.frames import WINDOW_BYTES, unreadable_is_damage
 from pyspark_commitlog.log.objects.merge import replaced_in_tail
 from pyspark_commitlog.log.objects.pieces import Manifests, are_named, replace_each
@@ -37,6 +36,7 @@ from pyspark_commitlog.log.settle_change import MAX_DROPS, Change
 from pyspark_commitlog.log.settle_state import Sealed, SettledPartition, SettleState, Shared, sealed_slice
 from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.storage.base import discard_on_error
 
 #: Fragments by segment, see `Salvage.fragments`.
 Looked = dict[tuple[int, Sealed], list[Fragment]]

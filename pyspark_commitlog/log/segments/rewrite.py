@@ -18,7 +18,6 @@ from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import columns, frame as codec
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.frame import MAX_ROWS, SPARSE, Frame, Identity, Payload
-from pyspark_commitlog.log.discarding import discard_on_error
 from pyspark_commitlog.log.encoding import empty_frame, frame_times
 from pyspark_commitlog.log.frames import check, earliest_ms, earliest_of, walk
 from pyspark_commitlog.log.segments.directory import SegmentDir
@@ -26,6 +25,7 @@ from pyspark_commitlog.log.segments.growing import stamped
 from pyspark_commitlog.log.segments.new_segment import NewSegment, new_segment
 from pyspark_commitlog.log.segments.object_writer import SliceLimits, SliceWriter
 from pyspark_commitlog.log.settle_state import Sealed
+from pyspark_commitlog.storage.base import discard_on_error
 
 Mask = npt.NDArray[np.bool_]
 _MAX_DELTA = 2**31 - 1

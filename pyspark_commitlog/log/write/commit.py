@@ -19,7 +19,6 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format.entry import MAX_INLINE_BYTES, Json
 from pyspark_commitlog.format.paths import chunk_name, parse_chunk
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
-from pyspark_commitlog.log.discarding import discard_on_error
 from pyspark_commitlog.log.encoding import restaged
 from pyspark_commitlog.log.read.unsettled import is_whole, needed_chunks, read_pending
 from pyspark_commitlog.log.settle_state import Damage
@@ -39,6 +38,7 @@ from pyspark_commitlog.log.write.writers import (
     remember,
     row_of,
 )
+from pyspark_commitlog.storage.base import discard_on_error
 from pyspark_commitlog.text import counted
 
 logger = logging.getLogger("pyspark_commitlog.log")
