@@ -28,10 +28,9 @@ def test_each_item_is_taken_once_and_by_several_threads() -> None:
 
 @pytest.mark.parametrize("items", [[], [7], [3, 1, 2]])
 def test_one_thread_takes_them_in_order(items: list[int]) -> None:
-    taken: list[int] = []
-    before = threading.active_count()
-    share_out(lambda item: taken.append(item + threading.active_count() - before), items, 1)
-    assert taken == items
+    taken: list[tuple[int, int]] = []
+    share_out(lambda item: taken.append((item, threading.get_ident())), items, 1)
+    assert taken == [(item, threading.get_ident()) for item in items]
 
 
 def test_without_more_threads_this_one_does_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,7 +92,7 @@ def test_mapped_pieces_hold_no_descriptor_and_are_bounded(tmp_path: Path, monkey
     storage.write_once("f", data)
     before = len(os.listdir("/proc/self/fd"))
     held = [storage.map("f", 1000 * number, 1000) for number in range(200)]
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before, "those of earlier tests may be closed meanwhile"
     assert len(mapping._held) == mapping.MOST_PIECES
     assert b"".join(piece.to_pybytes() for piece in held) == data[:200_000]
     most = mapping.MOST_PIECES - 50
