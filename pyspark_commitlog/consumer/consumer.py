@@ -20,11 +20,10 @@ from pyspark_commitlog.consumer.consumer_config import (
     subscription,
 )
 from pyspark_commitlog.consumer.coordinator import ConsumerCoordinator
-from pyspark_commitlog.consumer.fetch_buffer import FetchBuffer
+from pyspark_commitlog.consumer.fetch_buffer import RECORD_COLUMNS, FetchBuffer, to_records, to_table
 from pyspark_commitlog.consumer.guard import ConsumerGuard
 from pyspark_commitlog.consumer.membership import ConsumerRebalanceListener
 from pyspark_commitlog.consumer.offset_fetcher import OffsetFetcher
-from pyspark_commitlog.consumer.polled_rows import RECORD_COLUMNS, to_records, to_table
 from pyspark_commitlog.consumer.poller import Poller, PollRequest
 from pyspark_commitlog.consumer.shared.watcher import SharedRoot
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState

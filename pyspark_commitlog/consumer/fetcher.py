@@ -6,9 +6,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pyspark_commitlog.consumer.fetch_buffer import FetchBuffer, FrameRest
+from pyspark_commitlog.consumer.fetch_buffer import FetchBuffer, FrameRest, PolledRows, cut
 from pyspark_commitlog.consumer.partition_state import in_turn
-from pyspark_commitlog.consumer.polled_rows import PolledRows, cut
 from pyspark_commitlog.consumer.shared.shared_topic import bytes_of
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState
 from pyspark_commitlog.consumer.topic_metadata import ConsumerMetadata

@@ -12,11 +12,10 @@ import pyarrow as pa
 
 from pyspark_commitlog.consumer.consumer_config import ConsumerConfig
 from pyspark_commitlog.consumer.coordinator import ConsumerCoordinator
-from pyspark_commitlog.consumer.fetch_buffer import FetchBuffer
+from pyspark_commitlog.consumer.fetch_buffer import RECORD_COLUMNS, FetchBuffer, PolledRows, to_records, to_table
 from pyspark_commitlog.consumer.fetcher import Fetcher, PollResult
 from pyspark_commitlog.consumer.guard import ConsumerGuard
 from pyspark_commitlog.consumer.offset_fetcher import OffsetFetcher
-from pyspark_commitlog.consumer.polled_rows import RECORD_COLUMNS, PolledRows, to_records, to_table
 from pyspark_commitlog.consumer.shared.watcher import SharedRoot
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState
 from pyspark_commitlog.consumer.topic_metadata import ConsumerMetadata
