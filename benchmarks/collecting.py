@@ -15,10 +15,10 @@ import time
 import uuid
 
 from pyspark_commitlog.api.commit_log import CommitLog
-from pyspark_commitlog.log.maintain.settle import settle_after_commit
-from pyspark_commitlog.log.settling.settle_load import forget_all, is_look_due, waiting_of
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.storage.object_store import ObjectStorage
+from pyspark_commitlog.storage.object.object_store import ObjectStorage
+from pyspark_commitlog.topic.settle.settle_load import forget_all, is_look_due, waiting_of
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep.settle import settle_after_commit
 from tests.support.records import append, batch_of
 
 _LONG_MS = 10**7

@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.log.read.fetch import fetch
-from pyspark_commitlog.log.read.timestamps import find_time
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import commit
+from pyspark_commitlog.topic.lookup.fetch import fetch
+from pyspark_commitlog.topic.lookup.timestamps import find_time
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.write.commit import commit
 from tests.support.records import stage
 
 TOPIC = "t"

@@ -20,16 +20,16 @@ from pathlib import Path
 from history import SECOND, TOPIC, commit_and_settle, one_each, unsynced
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.log.read.fetch import fetch
-from pyspark_commitlog.log.read.timestamps import find_time
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.root import Root
+from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
 from pyspark_commitlog.spark.source import DefaultSource
 from pyspark_commitlog.storage import Storage
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.faults import FaultyStorage
 from pyspark_commitlog.testing.manual_clock import ManualClock
+from pyspark_commitlog.topic.lookup.fetch import fetch
+from pyspark_commitlog.topic.lookup.timestamps import find_time
+from pyspark_commitlog.topic.topic import TopicLog
 from tests.support.records import batch_of
 
 CALLS = 50

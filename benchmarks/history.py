@@ -11,10 +11,10 @@ from unittest import mock
 import pyarrow as pa
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.log.maintain.settle import settle_after_commit
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.manual_clock import ManualClock
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep.settle import settle_after_commit
 from tests.support.records import append, batch_of
 
 TOPIC = "events"

@@ -22,7 +22,7 @@ from typing import Any
 
 from pyspark_commitlog import CommitLog, Consumer, Producer
 from pyspark_commitlog.consumer.shared.watcher import SharedRoot
-from pyspark_commitlog.storage.object_store import ObjectStorage
+from pyspark_commitlog.storage.object.object_store import ObjectStorage
 from tests.object_stores.servers import Versitygw
 
 

@@ -28,10 +28,10 @@ import object_spark
 import pyarrow as pa
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.log.read.reader import PartitionReader
-from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.log.write.partitioner import Partitioner
-from pyspark_commitlog.log.write.staging import Staged, Stager
+from pyspark_commitlog.topic.read.reader import PartitionReader
+from pyspark_commitlog.topic.write.commit import commit
+from pyspark_commitlog.topic.write.partitioner import Partitioner
+from pyspark_commitlog.topic.write.staging import Staged, Stager
 from tests.object_stores.servers import Bucket, Versitygw
 
 PARTITIONS, THREADS, PART = 4, 4, 8 * 2**20

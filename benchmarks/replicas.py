@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark_commitlog import CommitLog, Producer
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
 from tests.kafka.broker import Broker, prepare_cluster, running_together
 from tests.kafka.toolchain import java
 

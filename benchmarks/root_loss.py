@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pyspark_commitlog import CommitLog, Producer
-from pyspark_commitlog.replicas.replicating import hand_over
+from pyspark_commitlog.replication.admin.replicating import hand_over
 
 PARTITIONS = 1
 BEFORE, AFTER = 1, 2

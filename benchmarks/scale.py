@@ -20,15 +20,15 @@ from data import events
 from growth import World
 from history import TOPIC, unsynced
 
-from pyspark_commitlog.log.maintain import settle as settling
-from pyspark_commitlog.log.maintain.collect import SETTLE_TABLES
-from pyspark_commitlog.log.read.reader import PartitionReader
-from pyspark_commitlog.log.settle_state import Sealed, SealedSegments
-from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.spark.read.progress import ranges
-from pyspark_commitlog.spark.read.source_offset import SourceOffset
-from pyspark_commitlog.spark.read.trigger_limits import prorate
+from pyspark_commitlog.spark.progress.progress import ranges
+from pyspark_commitlog.spark.progress.source_offset import SourceOffset
+from pyspark_commitlog.spark.progress.trigger_limits import prorate
+from pyspark_commitlog.topic.collect.collect import SETTLE_TABLES
+from pyspark_commitlog.topic.read.reader import PartitionReader
+from pyspark_commitlog.topic.state.settle_state import Sealed, SealedSegments
+from pyspark_commitlog.topic.state.state import TopicState
+from pyspark_commitlog.topic.upkeep import settle as settling
 from tests.support.records import append, stage
 
 GIB, PB, MONTH_S = 2**30, 10**15, 30 * 86_400

@@ -17,11 +17,11 @@ from pathlib import Path
 from history import TOPIC, unsynced
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.read.reader import read_range
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.model import OffsetRange
+from pyspark_commitlog.topic.read.reader import read_range
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.write.commit import commit
 from tests.support.records import batch_of, stage
 
 #: Tasks and partitions of a write.

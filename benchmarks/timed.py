@@ -21,15 +21,15 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from pyspark_commitlog.format import columns, frame
-from pyspark_commitlog.log.read import reader
-from pyspark_commitlog.log.write import partitioner, staging
 from pyspark_commitlog.spark.read import spark_rows
 from pyspark_commitlog.spark.read.batch import CommitLogReader
 from pyspark_commitlog.spark.read.source_options import source_options
 from pyspark_commitlog.spark.source import DefaultSource
 from pyspark_commitlog.spark.write import sink
 from pyspark_commitlog.spark.write.sink import CommitLogWriter, StagedMessage
-from pyspark_commitlog.storage import local, local_files
+from pyspark_commitlog.storage.local import local, local_files
+from pyspark_commitlog.topic.read import reader
+from pyspark_commitlog.topic.write import partitioner, staging
 
 PLACE = "COMMITLOG_PARTS"
 FROM_SPARK, TO_SPARK = "from Spark (socket, Arrow IPC)", "to Spark (socket, Arrow IPC)"

@@ -34,15 +34,15 @@ from session import session
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.format import columns
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.read.reader import PartitionReader
-from pyspark_commitlog.log.state import TopicState
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.checksum import checksum
-from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.log.write.partitioner import Partitioner
-from pyspark_commitlog.log.write.records import TopicLimits, prepare
-from pyspark_commitlog.log.write.staging import Staged, Stager
+from pyspark_commitlog.topic.read.reader import PartitionReader
+from pyspark_commitlog.topic.state.state import TopicState
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.write.checksum import checksum
+from pyspark_commitlog.topic.write.commit import commit
+from pyspark_commitlog.topic.write.partitioner import Partitioner
+from pyspark_commitlog.topic.write.records import TopicLimits, prepare
+from pyspark_commitlog.topic.write.staging import Staged, Stager
 
 HERE = Path(__file__).resolve().parent
 PARTITIONS = 4

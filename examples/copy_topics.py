@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 from pyspark_commitlog import CommitLog, configure_spark
 from pyspark_commitlog.copying.topic_copy import stage_ahead
-from pyspark_commitlog.root import Root
-from pyspark_commitlog.root_marker import make_root
+from pyspark_commitlog.root.root import Root
+from pyspark_commitlog.root.root_marker import make_root
 
 
 def main() -> None:

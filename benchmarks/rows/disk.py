@@ -10,7 +10,7 @@ from bench import TOPIC, Bench, size
 from compare import Contender, Row
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.log.maintain import compact as compacting, settle as settling
+from pyspark_commitlog.topic.upkeep import compact as compacting, settle as settling
 
 _BYTES = "bytes"
 

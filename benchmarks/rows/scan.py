@@ -13,7 +13,7 @@ from floors import ROWS
 from kafka_peer import PARTITIONS
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.log.read.reader import PartitionReader
+from pyspark_commitlog.topic.read.reader import PartitionReader
 
 COLUMNS = ("key", "value", "timestamp")
 

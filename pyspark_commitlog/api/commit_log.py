@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyspark_commitlog.access import Access
 from pyspark_commitlog.api.create_topic import create_topic
 from pyspark_commitlog.api.maintenance import Maintenance
 from pyspark_commitlog.api.replicas import Replicas
@@ -21,14 +20,15 @@ from pyspark_commitlog.errors import (
     UnsupportedError,
 )
 from pyspark_commitlog.groups.consumer_groups import Groups
-from pyspark_commitlog.log.maintain.run import Maintained
-from pyspark_commitlog.log.repair.verify import RootReport, TopicReport
 from pyspark_commitlog.model import Progress, silent, watched
-from pyspark_commitlog.replicas.root_creation import make_roots
-from pyspark_commitlog.root import Root
-from pyspark_commitlog.root_marker import make_replicated_root
+from pyspark_commitlog.replication.admin.root_creation import make_roots
+from pyspark_commitlog.root.root import Root
+from pyspark_commitlog.root.root_marker import make_replicated_root
 from pyspark_commitlog.storage import Storage, open_peer
 from pyspark_commitlog.text import counted
+from pyspark_commitlog.topic.access import Access
+from pyspark_commitlog.topic.repair.verify import RootReport, TopicReport
+from pyspark_commitlog.topic.upkeep.run import Maintained
 
 if TYPE_CHECKING:
     from pyspark_commitlog.copying.comparison import Compared

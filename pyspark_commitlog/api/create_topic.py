@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pyspark_commitlog.access import Operation
 from pyspark_commitlog.config import (
     REPLICATION_FACTOR,
     check_config,
@@ -17,18 +16,19 @@ from pyspark_commitlog.errors import TopicExistsError, UsageError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.marker import UNSAFE_SINGLE_WRITER
 from pyspark_commitlog.journal import Draft, Slot, Stored
-from pyspark_commitlog.log.defaults import RootDefaults
-from pyspark_commitlog.log.home import make_home
-from pyspark_commitlog.log.maintain.catch_up import TopicSegments
-from pyspark_commitlog.log.maintain.collect import former_incarnations
-from pyspark_commitlog.log.state import TopicState
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.replicas.metadata_roots import Deciders
-from pyspark_commitlog.replicas.replicating import have_new_ones_join
-from pyspark_commitlog.replicas.roots import Roots
-from pyspark_commitlog.root import Root
-from pyspark_commitlog.root_marker import make_root
+from pyspark_commitlog.replication.admin.replicating import have_new_ones_join
+from pyspark_commitlog.replication.metadata.metadata_roots import Deciders
+from pyspark_commitlog.replication.protocol.roots import Roots
+from pyspark_commitlog.root.root import Root
+from pyspark_commitlog.root.root_marker import make_root
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.topic.access import Operation
+from pyspark_commitlog.topic.collect.collect import former_incarnations
+from pyspark_commitlog.topic.defaults import RootDefaults
+from pyspark_commitlog.topic.donors.catch_up import TopicSegments
+from pyspark_commitlog.topic.state.home import make_home
+from pyspark_commitlog.topic.state.state import TopicState
+from pyspark_commitlog.topic.topic import TopicLog
 
 
 def create_topic(root: Root, name: str, partitions: int, config: Mapping[str, object]) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pyspark_commitlog.access import Operation
 from pyspark_commitlog.api.repair import drop_void_records, repair_unsettled
 from pyspark_commitlog.api.replica_sync import ReplicaSync
 from pyspark_commitlog.errors import CommitLogError, CorruptionError
-from pyspark_commitlog.log.maintain.mend import warn_of_void_records
-from pyspark_commitlog.log.maintain.run import Maintained, maintain_topic
 from pyspark_commitlog.model import Progress, Watched
-from pyspark_commitlog.root import Root
+from pyspark_commitlog.root.root import Root
+from pyspark_commitlog.topic.access import Operation
+from pyspark_commitlog.topic.donors.mend import warn_of_void_records
+from pyspark_commitlog.topic.upkeep.run import Maintained, maintain_topic
 
 
 class Maintenance:

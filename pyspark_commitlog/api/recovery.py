@@ -8,12 +8,9 @@ from contextlib import suppress
 from pyspark_commitlog.errors import CommitLogError, UsageError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.groups.state.group_log import GroupLog
-from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Recovered
-from pyspark_commitlog.replicas.entry_fields import state_of
-from pyspark_commitlog.replicas.joining import remove_replica
-from pyspark_commitlog.replicas.order import Order
-from pyspark_commitlog.replicas.recovering import (
+from pyspark_commitlog.replication.admin.joining import remove_replica
+from pyspark_commitlog.replication.admin.recovering import (
     SurvivingRoots,
     UnitRecovery,
     begin,
@@ -23,10 +20,13 @@ from pyspark_commitlog.replicas.recovering import (
     recover as recover_unit,
     surviving_roots,
 )
-from pyspark_commitlog.replicas.replicating import replicate
-from pyspark_commitlog.replicas.roots import Roots
-from pyspark_commitlog.root import Root
-from pyspark_commitlog.root_marker import make_replicated_root
+from pyspark_commitlog.replication.admin.replicating import replicate
+from pyspark_commitlog.replication.leader.order import Order
+from pyspark_commitlog.replication.protocol.entry_fields import state_of
+from pyspark_commitlog.replication.protocol.roots import Roots
+from pyspark_commitlog.root.root import Root
+from pyspark_commitlog.root.root_marker import make_replicated_root
+from pyspark_commitlog.topic.topic import TopicLog
 
 
 def recover(root: Root, metadata: str, lost: Sequence[str], *, execute: bool) -> tuple[Recovered, ...]:

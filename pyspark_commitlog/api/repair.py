@@ -7,20 +7,20 @@ from contextlib import suppress
 
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.late_voids import late_voids
-from pyspark_commitlog.log.maintain.catch_up import TopicSegments
-from pyspark_commitlog.log.maintain.mend import MendedSegments, mend_segments
-from pyspark_commitlog.log.maintain.settle import settle_on
-from pyspark_commitlog.log.maintain.settled_copy import SettledTopic
-from pyspark_commitlog.log.settle_state import SettleState
-from pyspark_commitlog.log.topic import TopicLog, unknown_topic
 from pyspark_commitlog.model import Repaired
-from pyspark_commitlog.replicas.entry_fields import state_of
-from pyspark_commitlog.replicas.learning import Replica
-from pyspark_commitlog.replicas.mending import MendedFiles, mend_journal, mend_named, other_places
-from pyspark_commitlog.replicas.replica_journals import Places
-from pyspark_commitlog.root import Root
+from pyspark_commitlog.replication.follower.mending import MendedFiles, mend_journal, mend_named, other_places
+from pyspark_commitlog.replication.metadata.replica_journals import Places
+from pyspark_commitlog.replication.protocol.entry_fields import state_of
+from pyspark_commitlog.replication.protocol.learning import Replica
+from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.topic.donors.catch_up import TopicSegments
+from pyspark_commitlog.topic.donors.mend import MendedSegments, mend_segments
+from pyspark_commitlog.topic.donors.settled_copy import SettledTopic
+from pyspark_commitlog.topic.state.late_voids import late_voids
+from pyspark_commitlog.topic.state.settle_state import SettleState
+from pyspark_commitlog.topic.topic import TopicLog, unknown_topic
+from pyspark_commitlog.topic.upkeep.settle import settle_on
 
 
 def repair(root: Root, name: str) -> Repaired:

@@ -8,14 +8,14 @@ from functools import partial
 
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.replicas.metadata_roots import names_at
-from pyspark_commitlog.replicas.quorum_changes import follow, tell
-from pyspark_commitlog.replicas.replacing import begin, finish, move, replaced_by, settings_of, teach
-from pyspark_commitlog.replicas.replica_journals import Places
-from pyspark_commitlog.replicas.roots import Roots
-from pyspark_commitlog.root import Root
-from pyspark_commitlog.root_marker import make_replicated_root
+from pyspark_commitlog.replication.admin.replacing import begin, finish, move, replaced_by, settings_of, teach
+from pyspark_commitlog.replication.metadata.metadata_roots import names_at
+from pyspark_commitlog.replication.metadata.quorum_changes import follow, tell
+from pyspark_commitlog.replication.metadata.replica_journals import Places
+from pyspark_commitlog.replication.protocol.roots import Roots
+from pyspark_commitlog.root.root import Root
+from pyspark_commitlog.root.root_marker import make_replicated_root
+from pyspark_commitlog.topic.topic import TopicLog
 
 
 def replace_metadata(root: Root, old: str, new: str) -> None:

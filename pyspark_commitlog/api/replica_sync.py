@@ -6,20 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
-from pyspark_commitlog.access import Operation
 from pyspark_commitlog.api.replace_metadata import finish_replacing
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError, UnknownTopicError, UsageError
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.log.last_maintained import note_maintained
-from pyspark_commitlog.log.maintain.catch_up import TopicSegments
-from pyspark_commitlog.log.maintain.settled_copy import SettledTopic
-from pyspark_commitlog.log.topic import TopicLog, unknown_topic
 from pyspark_commitlog.model import Replicated
-from pyspark_commitlog.replicas.entry_fields import NotReplicatedError, state_of
-from pyspark_commitlog.replicas.joining import add_replicas, have_fewer
-from pyspark_commitlog.replicas.order import Order
-from pyspark_commitlog.replicas.placement import candidates
-from pyspark_commitlog.replicas.replicating import (
+from pyspark_commitlog.replication.admin.joining import add_replicas, have_fewer
+from pyspark_commitlog.replication.admin.replicating import (
     Outcome,
     catch_up,
     of_each,
@@ -28,10 +20,18 @@ from pyspark_commitlog.replicas.replicating import (
     replicate_late,
     take_turn,
 )
-from pyspark_commitlog.replicas.roots import Roots
-from pyspark_commitlog.replicas.settings import JOURNALS, spread
-from pyspark_commitlog.root import Root
+from pyspark_commitlog.replication.admin.settings import JOURNALS, spread
+from pyspark_commitlog.replication.leader.order import Order
+from pyspark_commitlog.replication.leader.placement import candidates
+from pyspark_commitlog.replication.protocol.entry_fields import NotReplicatedError, state_of
+from pyspark_commitlog.replication.protocol.roots import Roots
+from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.topic.access import Operation
+from pyspark_commitlog.topic.donors.catch_up import TopicSegments
+from pyspark_commitlog.topic.donors.settled_copy import SettledTopic
+from pyspark_commitlog.topic.topic import TopicLog, unknown_topic
+from pyspark_commitlog.topic.upkeep.last_maintained import note_maintained
 
 #: Why a topic is left out of a round over all: it is being made, is no topic, or is on one root.
 _NOT_REPLICATED = (UnknownTopicError, UsageError, NotReplicatedError)

@@ -6,27 +6,27 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import overload
 
-from pyspark_commitlog.access import Operation
 from pyspark_commitlog.api.recovery import recover
 from pyspark_commitlog.api.replace_metadata import replace_metadata
 from pyspark_commitlog.api.replica_sync import ReplicaSync, group_names, order_of
 from pyspark_commitlog.config import ALL
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.maintain.catch_up import TopicSegments
-from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Recovered, Replicated, RootDescription
-from pyspark_commitlog.replicas.entry_fields import state_of
-from pyspark_commitlog.replicas.joining import add_roots, remove_replica, remove_root, replace_replica
-from pyspark_commitlog.replicas.order import Order
-from pyspark_commitlog.replicas.placement import lags_behind
-from pyspark_commitlog.replicas.replica_state import ReplicaState
-from pyspark_commitlog.replicas.replicating import hand_over, replicate, replicate_first
-from pyspark_commitlog.replicas.roots import Listed, Roots
-from pyspark_commitlog.replicas.settings import JOURNALS, spread
-from pyspark_commitlog.replicas.unit_status import fault_at
-from pyspark_commitlog.root import Root
-from pyspark_commitlog.root_marker import become_replicated, make_replicated_root
+from pyspark_commitlog.replication.admin.joining import add_roots, remove_replica, remove_root, replace_replica
+from pyspark_commitlog.replication.admin.replicating import hand_over, replicate, replicate_first
+from pyspark_commitlog.replication.admin.settings import JOURNALS, spread
+from pyspark_commitlog.replication.admin.unit_status import fault_at
+from pyspark_commitlog.replication.leader.order import Order
+from pyspark_commitlog.replication.leader.placement import lags_behind
+from pyspark_commitlog.replication.protocol.entry_fields import state_of
+from pyspark_commitlog.replication.protocol.replica_state import ReplicaState
+from pyspark_commitlog.replication.protocol.roots import Listed, Roots
+from pyspark_commitlog.root.root import Root
+from pyspark_commitlog.root.root_marker import become_replicated, make_replicated_root
+from pyspark_commitlog.topic.access import Operation
+from pyspark_commitlog.topic.donors.catch_up import TopicSegments
+from pyspark_commitlog.topic.topic import TopicLog
 
 
 class Replicas:

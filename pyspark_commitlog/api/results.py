@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from pyspark_commitlog.access import (
-    Access as Access,
-    Operation as Operation,
-    Rule as Rule,
-)
 from pyspark_commitlog.copying.comparison import Compared as Compared
 from pyspark_commitlog.copying.copy import Copied as Copied
 from pyspark_commitlog.copying.group_offsets import (
@@ -22,13 +17,6 @@ from pyspark_commitlog.groups.descriptions import (
     MemberDescription as MemberDescription,
     OffsetReset as OffsetReset,
 )
-from pyspark_commitlog.log.maintain.run import Maintained as Maintained
-from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp as OffsetAndTimestamp
-from pyspark_commitlog.log.repair.verify import (
-    RootReport as RootReport,
-    TopicReport as TopicReport,
-)
-from pyspark_commitlog.log.repair.void import VoidedRange as VoidedRange
 from pyspark_commitlog.model import (
     Backlog as Backlog,
     PartitionDescription as PartitionDescription,
@@ -42,3 +30,8 @@ from pyspark_commitlog.model import (
     TopicDescription as TopicDescription,
     TopicPartition as TopicPartition,
 )
+from pyspark_commitlog.topic.access import Access as Access, Operation as Operation, Rule as Rule
+from pyspark_commitlog.topic.lookup.timestamps import OffsetAndTimestamp as OffsetAndTimestamp
+from pyspark_commitlog.topic.repair.verify import RootReport as RootReport, TopicReport as TopicReport
+from pyspark_commitlog.topic.repair.void import VoidedRange as VoidedRange
+from pyspark_commitlog.topic.upkeep.run import Maintained as Maintained

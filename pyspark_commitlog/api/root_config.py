@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark_commitlog.access import Operation
 from pyspark_commitlog.config import ALL
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.log.defaults import RootDefaults
-from pyspark_commitlog.replicas.roots import Roots
-from pyspark_commitlog.replicas.settings import spread
-from pyspark_commitlog.root import Root
+from pyspark_commitlog.replication.admin.settings import spread
+from pyspark_commitlog.replication.protocol.roots import Roots
+from pyspark_commitlog.root.root import Root
+from pyspark_commitlog.topic.access import Operation
+from pyspark_commitlog.topic.defaults import RootDefaults
 
 
 class RootConfig:

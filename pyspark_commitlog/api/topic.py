@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pyspark_commitlog.access import Operation
 from pyspark_commitlog.api.create_topic import check_configs_together
 from pyspark_commitlog.api.maintenance import Maintenance
 from pyspark_commitlog.api.repair import repair, repair_before_void
@@ -15,20 +14,6 @@ from pyspark_commitlog.api.replica_sync import set_replication_factor
 from pyspark_commitlog.config import check_config, check_names, partition_count
 from pyspark_commitlog.errors import UnknownTopicError, UsageError
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
-from pyspark_commitlog.log.last_maintained import since_maintained_ms
-from pyspark_commitlog.log.maintain.retention import delete_records
-from pyspark_commitlog.log.maintain.run import Maintained
-from pyspark_commitlog.log.objects.sources import settled_with_tail
-from pyspark_commitlog.log.objects.void_objects import give_up
-from pyspark_commitlog.log.read.backlog import backlog
-from pyspark_commitlog.log.read.fetch import fetch
-from pyspark_commitlog.log.read.replica_progress import describe_replication, log_ends
-from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp, find_max_timestamp, find_time
-from pyspark_commitlog.log.repair.verify import TopicReport, verify
-from pyspark_commitlog.log.repair.void import VoidedRange
-from pyspark_commitlog.log.state import TopicState
-from pyspark_commitlog.log.topic import TopicLog, check_partition, nothing_to_delete
-from pyspark_commitlog.log.write.writers import former_queries
 from pyspark_commitlog.model import (
     PartitionDescription,
     Progress,
@@ -39,7 +24,22 @@ from pyspark_commitlog.model import (
     silent,
     watched,
 )
-from pyspark_commitlog.root import Root
+from pyspark_commitlog.root.root import Root
+from pyspark_commitlog.topic.access import Operation
+from pyspark_commitlog.topic.lookup.backlog import backlog
+from pyspark_commitlog.topic.lookup.fetch import fetch
+from pyspark_commitlog.topic.lookup.replica_progress import describe_replication, log_ends
+from pyspark_commitlog.topic.lookup.timestamps import OffsetAndTimestamp, find_max_timestamp, find_time
+from pyspark_commitlog.topic.repair.verify import TopicReport, verify
+from pyspark_commitlog.topic.repair.void import VoidedRange
+from pyspark_commitlog.topic.repair.void_objects import give_up
+from pyspark_commitlog.topic.settle.sources import settled_with_tail
+from pyspark_commitlog.topic.state.state import TopicState
+from pyspark_commitlog.topic.topic import TopicLog, check_partition, nothing_to_delete
+from pyspark_commitlog.topic.upkeep.last_maintained import since_maintained_ms
+from pyspark_commitlog.topic.upkeep.retention import delete_records
+from pyspark_commitlog.topic.upkeep.run import Maintained
+from pyspark_commitlog.topic.write.writers import former_queries
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -154,7 +154,7 @@ class Topic:
             OffsetOutOfRangeError: an offset below the log start offset or above the high watermark.
             CorruptionError: stored bytes are damaged.
         """
-        from pyspark_commitlog.log.read.table import read_table
+        from pyspark_commitlog.topic.lookup.table import read_table
 
         return read_table(self._log(), columns, start, end, view)
 

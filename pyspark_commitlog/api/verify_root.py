@@ -5,12 +5,12 @@ from __future__ import annotations
 from pyspark_commitlog.errors import CorruptionError, UnsupportedError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.groups.consumer_groups import Groups
-from pyspark_commitlog.log.defaults import RootDefaults
-from pyspark_commitlog.log.repair.verify import RootReport
-from pyspark_commitlog.root import Root
+from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.race import DIRECTORY as PROBES
 from pyspark_commitlog.storage.write_once import CLOCK
+from pyspark_commitlog.topic.defaults import RootDefaults
+from pyspark_commitlog.topic.repair.verify import RootReport
 
 _JOURNALS = (paths.CONFIG_JOURNAL, paths.ACCESS_JOURNAL)
 #: Names in a root's directory.

@@ -13,7 +13,7 @@ def main() -> None:
         if error.name not in ("typer", "rich"):
             raise
         sys.exit("The command line needs two more packages: pip install 'pyspark-commitlog[cli]'")
-    from pyspark_commitlog.cli.streams import wait_for_readers
+    from pyspark_commitlog.cli.common.streams import wait_for_readers
 
     wait_for_readers()
     app()

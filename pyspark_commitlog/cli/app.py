@@ -19,15 +19,15 @@ from typer.core import TyperGroup
 from pyspark_commitlog import __version__
 from pyspark_commitlog.cli.access import access
 from pyspark_commitlog.cli.background_catch_up import CatchingUp
-from pyspark_commitlog.cli.cat import cat
 from pyspark_commitlog.cli.checkpoint import checkpoint
-from pyspark_commitlog.cli.copying import copy
-from pyspark_commitlog.cli.groups import groups
-from pyspark_commitlog.cli.offsets import delete_records, offsets
-from pyspark_commitlog.cli.output import dumped_line, fault_lines, group_maintained_lines, maintained_lines, void_lines
-from pyspark_commitlog.cli.produce import produce
-from pyspark_commitlog.cli.replicas import replicas
-from pyspark_commitlog.cli.shared import (
+from pyspark_commitlog.cli.common.output import (
+    dumped_line,
+    fault_lines,
+    group_maintained_lines,
+    maintained_lines,
+    void_lines,
+)
+from pyspark_commitlog.cli.common.shared import (
     AsJson,
     EachAlone,
     Root,
@@ -44,8 +44,14 @@ from pyspark_commitlog.cli.shared import (
     progress_bars,
     stopped_by_signals,
 )
+from pyspark_commitlog.cli.common.storage_options import storage_at, use_storage_options
+from pyspark_commitlog.cli.copying import copy
+from pyspark_commitlog.cli.groups import groups
+from pyspark_commitlog.cli.offsets import delete_records, offsets
+from pyspark_commitlog.cli.records.cat import cat
+from pyspark_commitlog.cli.records.produce import produce
+from pyspark_commitlog.cli.replicas import replicas
 from pyspark_commitlog.cli.spark_conf import spark_conf
-from pyspark_commitlog.cli.storage_options import storage_at, use_storage_options
 from pyspark_commitlog.cli.topics import topics
 from pyspark_commitlog.config import check_interval_ms
 from pyspark_commitlog.errors import (
@@ -347,7 +353,7 @@ def probe(
 ) -> None:
     """Try whether a place can hold a log: exit code 1 if it could lose records there. Leaves no files."""
     with ended_by_errors():
-        from pyspark_commitlog.storage.probe import probe as probe_storage
+        from pyspark_commitlog.storage.local.probe import probe as probe_storage
 
         findings = probe_storage(storage_at(path))
     for finding in findings:
@@ -366,7 +372,7 @@ def dump(
     damaged = False
     with ended_by_errors():
         try:
-            from pyspark_commitlog.log.repair.dump import dump as dump_file
+            from pyspark_commitlog.topic.repair.dump import dump as dump_file
 
             for row in dump_file(*open_parent(path)):
                 damaged = damaged or "fault" in row

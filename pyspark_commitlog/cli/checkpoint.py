@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pyspark_commitlog.cli.common.shared import AsJson, Root, ended_by_errors, instant_of, opened, print_lines
+from pyspark_commitlog.cli.common.storage_options import storage_at
 from pyspark_commitlog.cli.groups import (
     Execute,
     ShiftBy,
@@ -21,8 +23,6 @@ from pyspark_commitlog.cli.groups import (
     refuse,
     target_fault,
 )
-from pyspark_commitlog.cli.shared import AsJson, Root, ended_by_errors, instant_of, opened, print_lines
-from pyspark_commitlog.cli.storage_options import storage_at
 from pyspark_commitlog.text import table
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_commitlog.cli.shared import (
+from pyspark_commitlog.cli.common.shared import (
     AsJson,
     complain,
     complain_of,
@@ -19,7 +19,7 @@ from pyspark_commitlog.cli.shared import (
     print_lines,
     progress_bars,
 )
-from pyspark_commitlog.cli.storage_options import storage_at
+from pyspark_commitlog.cli.common.storage_options import storage_at
 from pyspark_commitlog.text import counted
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def copy(
     code = 0
     with ended_by_errors():
         from pyspark_commitlog.copying.copy import compare_topics, copy_what_can_be
-        from pyspark_commitlog.root import Root as OpenedRoot
+        from pyspark_commitlog.root.root import Root as OpenedRoot
 
         here = OpenedRoot.on(storage_at(source, source_option), principal())
         there = OpenedRoot.on(storage_at(destination), principal())

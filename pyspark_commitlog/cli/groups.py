@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pyspark_commitlog.cli.offsets_file import exported_lines, parse_offsets
-from pyspark_commitlog.cli.output import described_lines, member_lines, moved_lines, state_lines
-from pyspark_commitlog.cli.shared import (
+from pyspark_commitlog.cli.common.output import described_lines, member_lines, moved_lines, state_lines
+from pyspark_commitlog.cli.common.shared import (
     AsJson,
     EachAlone,
     Root,
@@ -26,6 +25,7 @@ from pyspark_commitlog.cli.shared import (
     opened,
     print_lines,
 )
+from pyspark_commitlog.cli.offsets_file import exported_lines, parse_offsets
 from pyspark_commitlog.errors import CommitLogError, UsageError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_commitlog.cli.shared import (
+from pyspark_commitlog.cli.common.shared import (
     AsJson,
     EachAlone,
     Root,

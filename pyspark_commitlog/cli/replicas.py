@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pyspark_commitlog.cli.background_catch_up import CatchingUp
-from pyspark_commitlog.cli.output import recovered_lines, repaired_lines, replicated_lines, root_lines
-from pyspark_commitlog.cli.shared import (
+from pyspark_commitlog.cli.common.output import recovered_lines, repaired_lines, replicated_lines, root_lines
+from pyspark_commitlog.cli.common.shared import (
     AsJson,
     Root,
     Topic,
@@ -24,7 +24,7 @@ from pyspark_commitlog.cli.shared import (
     print_lines,
     stopped_by_signals,
 )
-from pyspark_commitlog.cli.storage_options import storage_options
+from pyspark_commitlog.cli.common.storage_options import storage_options
 from pyspark_commitlog.errors import CommitLogError, NotFoundError, StorageDeniedError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_commitlog.cli.shared import (
+from pyspark_commitlog.cli.common.shared import (
     AsJson,
     EachAlone,
     Root,
@@ -155,7 +155,7 @@ def _check_changes(log: CommitLog, topic: str, partitions: int | None, factor: i
     Raises:
         UsageError: the topic has so many partitions already, or the log too few roots.
     """
-    from pyspark_commitlog.access import Operation
+    from pyspark_commitlog.topic.access import Operation
 
     if partitions is not None:
         _, state = log.root.topic(topic, Operation.DESCRIBE).newest()

@@ -31,14 +31,14 @@ from pyspark_commitlog.consumer.topic_metadata import ConsumerMetadata
 from pyspark_commitlog.errors import TopicChangedError, UsageError
 from pyspark_commitlog.groups.assignment.assignors import check_assignors
 from pyspark_commitlog.groups.state.member_config import MemberConfig
-from pyspark_commitlog.log.read.arrow import schema_of, stored_columns
-from pyspark_commitlog.log.read.timestamps import OffsetAndTimestamp, find_time
-from pyspark_commitlog.log.state import TopicState
-from pyspark_commitlog.log.topic import check_partition
 from pyspark_commitlog.model import Record, TopicPartition, whole_number
-from pyspark_commitlog.root import Root
+from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.pace import DEFAULT_IDLE_POLL_INTERVAL_MS
+from pyspark_commitlog.topic.lookup.arrow import schema_of, stored_columns
+from pyspark_commitlog.topic.lookup.timestamps import OffsetAndTimestamp, find_time
+from pyspark_commitlog.topic.state.state import TopicState
+from pyspark_commitlog.topic.topic import check_partition
 
 _ALL = 2**62
 

@@ -19,8 +19,8 @@ from pyspark_commitlog.groups.consumer_groups import Groups
 from pyspark_commitlog.groups.membership import heartbeats
 from pyspark_commitlog.groups.membership.member import GroupMember
 from pyspark_commitlog.groups.state.group_state import NEVER, GroupState, Position
-from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition, whole_number
+from pyspark_commitlog.topic.state.state import TopicState
 
 log = logging.getLogger("pyspark_commitlog.consumer")
 

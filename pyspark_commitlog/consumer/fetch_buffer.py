@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState
 from pyspark_commitlog.format.columns import SCHEMA
-from pyspark_commitlog.log.read.arrow import to_batch
-from pyspark_commitlog.log.read.fetch import records_of
-from pyspark_commitlog.log.read.reader import Rows
 from pyspark_commitlog.model import Record, TopicPartition
+from pyspark_commitlog.topic.lookup.arrow import to_batch
+from pyspark_commitlog.topic.lookup.fetch import records_of
+from pyspark_commitlog.topic.read.reader import Rows
 
 #: Columns of a record.
 RECORD_COLUMNS = tuple(SCHEMA.names)

@@ -26,12 +26,12 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.groups.state.group_state import NEVER, GroupState
-from pyspark_commitlog.log.divergence import Divergence, describe_loss
-from pyspark_commitlog.log.lost_ranges import losses_since
-from pyspark_commitlog.log.read.reader import View
-from pyspark_commitlog.log.topic import check_partition
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.storage.caches import Reported
+from pyspark_commitlog.storage.shared.caches import Reported
+from pyspark_commitlog.topic.divergence import Divergence, describe_loss
+from pyspark_commitlog.topic.read.reader import View
+from pyspark_commitlog.topic.state.lost_ranges import losses_since
+from pyspark_commitlog.topic.topic import check_partition
 
 log = logging.getLogger("pyspark_commitlog.consumer")
 

@@ -10,8 +10,8 @@ from pyspark_commitlog.consumer.membership import ConsumerRebalanceListener
 from pyspark_commitlog.consumer.partition_state import PartitionState
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.groups.state.group_state import NEVER, GroupState, Position
-from pyspark_commitlog.log.read.reader import View
 from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.topic.read.reader import View
 
 log = logging.getLogger("pyspark_commitlog.consumer")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from pyspark_commitlog.access import Operation
 from pyspark_commitlog.config import MAX_PARTITIONS
 from pyspark_commitlog.consumer.consumer_config import ConsumerConfig, check_places
 from pyspark_commitlog.consumer.shared.shared_topic import SharedTopic
@@ -13,11 +12,12 @@ from pyspark_commitlog.consumer.shared.watcher import SharedRoot
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState
 from pyspark_commitlog.errors import CorruptionError, UnknownTopicError
 from pyspark_commitlog.format.paths import is_topic_name
-from pyspark_commitlog.log.read.reader import View
-from pyspark_commitlog.log.state import TopicState
-from pyspark_commitlog.log.topic import check_partition
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.root import Root
+from pyspark_commitlog.root.root import Root
+from pyspark_commitlog.topic.access import Operation
+from pyspark_commitlog.topic.read.reader import View
+from pyspark_commitlog.topic.state.state import TopicState
+from pyspark_commitlog.topic.topic import check_partition
 
 #: Unassigned topics that a consumer keeps at a look, and at most between looks.
 _OTHERS, _MOST_OTHERS = 8, 512

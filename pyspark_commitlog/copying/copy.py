@@ -6,14 +6,14 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pyspark_commitlog.access import Access, Operation, Rule
 from pyspark_commitlog.copying.comparison import Compared, compare_topic
 from pyspark_commitlog.copying.group_offsets import CopiedGroup, SourceOffsets, read_offsets, write_offsets
 from pyspark_commitlog.copying.topic_copy import CopiedTopic, check_stands_alone, copy_topic
 from pyspark_commitlog.errors import UsageError, as_reported, combine_errors
 from pyspark_commitlog.model import Progress, silent, watched
-from pyspark_commitlog.root import Root
-from pyspark_commitlog.root_marker import make_root
+from pyspark_commitlog.root.root import Root
+from pyspark_commitlog.root.root_marker import make_root
+from pyspark_commitlog.topic.access import Access, Operation, Rule
 
 logger = logging.getLogger("pyspark_commitlog.copying")
 

@@ -11,9 +11,9 @@ import numpy as np
 from pyspark_commitlog.format import columns, frame as codec
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.frame import MAX_ROWS
-from pyspark_commitlog.log.encoding import empty_frame
-from pyspark_commitlog.log.read.reader import Rows
-from pyspark_commitlog.log.segments.rewrite import FrameRows, encode_rows
+from pyspark_commitlog.topic.read.reader import Rows
+from pyspark_commitlog.topic.segments.encoding import empty_frame
+from pyspark_commitlog.topic.segments.rewrite import FrameRows, encode_rows
 
 #: Offsets that a frame covers at most, by its 32-bit last offset.
 MAX_COVERED = 2**31

@@ -20,13 +20,13 @@ from pyspark_commitlog.format.entry import check_seal, seal
 from pyspark_commitlog.format.lineage import Lineage, Verdict, compare
 from pyspark_commitlog.format.paths import TopicPaths, chunk_id, chunk_name
 from pyspark_commitlog.format.shape import Id, Marks, Shape, Whole, check as check_shape, decode as decode_json
-from pyspark_commitlog.log.read.reader import read_range
-from pyspark_commitlog.log.shapes import Chunk
-from pyspark_commitlog.log.state import ChunkRef, Extent, TopicState, chunks_to_json, read_chunks
-from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.storage import OutputFile, Storage
 from pyspark_commitlog.storage.base import discard_on_error
+from pyspark_commitlog.topic.read.reader import read_range
+from pyspark_commitlog.topic.state.shapes import Chunk
+from pyspark_commitlog.topic.state.state import ChunkRef, Extent, TopicState, chunks_to_json, read_chunks
+from pyspark_commitlog.topic.topic import TopicLog
 
 #: Bytes of a chunk before it is closed and noted.
 CHUNK_BYTES = 64 * 2**20

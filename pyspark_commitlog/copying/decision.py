@@ -9,9 +9,9 @@ from pyspark_commitlog.config import PRODUCERS, TopicConfig
 from pyspark_commitlog.errors import ConflictError, LogTruncationError, TopicExistsError
 from pyspark_commitlog.format.lineage import Lineage, Verdict, compare
 from pyspark_commitlog.journal import Slot, Stored
-from pyspark_commitlog.log.maintain.collect import former_incarnations
-from pyspark_commitlog.log.state import ChunkRef, Extent, TopicState, WriterRow, Writers
-from pyspark_commitlog.log.write.writers import FORMER_QUERIES
+from pyspark_commitlog.topic.collect.collect import former_incarnations
+from pyspark_commitlog.topic.state.state import ChunkRef, Extent, TopicState, WriterRow, Writers
+from pyspark_commitlog.topic.write.writers import FORMER_QUERIES
 
 #: Advice of errors that only another root helps with.
 _ELSEWHERE = "copy it to another root"

@@ -10,8 +10,8 @@ from pyspark_commitlog.errors import CommitLogError, as_reported
 from pyspark_commitlog.groups.consumer_groups import Groups
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import NEVER, GroupState, Position
-from pyspark_commitlog.log.state import TopicState
-from pyspark_commitlog.log.topic import TopicLog
+from pyspark_commitlog.topic.state.state import TopicState
+from pyspark_commitlog.topic.topic import TopicLog
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,16 +40,16 @@ from pyspark_commitlog.format.entry import to_json_bytes
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
-from pyspark_commitlog.log.home import settle_draft
-from pyspark_commitlog.log.maintain.settle import settle_on
-from pyspark_commitlog.log.settle_state import Active, SettledPartition, SettleState
-from pyspark_commitlog.log.state import TopicState, Writers, chunks_to_json, with_mark
-from pyspark_commitlog.log.tables import TABLE_BYTES, named_side, place_tables
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import check_chunks, check_damaged
-from pyspark_commitlog.log.write.writers import WRITER_ROWS
 from pyspark_commitlog.model import Progress, silent
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.topic.state.home import settle_draft
+from pyspark_commitlog.topic.state.settle_state import Active, SettledPartition, SettleState
+from pyspark_commitlog.topic.state.state import TopicState, Writers, chunks_to_json, with_mark
+from pyspark_commitlog.topic.state.tables import TABLE_BYTES, named_side, place_tables
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep.settle import settle_on
+from pyspark_commitlog.topic.write.commit import check_chunks, check_damaged
+from pyspark_commitlog.topic.write.writers import WRITER_ROWS
 
 logger = logging.getLogger("pyspark_commitlog.copying")
 

@@ -43,7 +43,7 @@ class SlicePart(Row):
 class Slice(Shape):
     """The parts that hold the offsets [base_offset, end_offset) of a partition.
 
-    `min_timestamp` and `lateness` (ms) as in `log.settle_state.Active`.
+    `min_timestamp` and `lateness` (ms) as in `topic.state.settle_state.Active`.
     """
 
     partition: Whole

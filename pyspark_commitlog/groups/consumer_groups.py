@@ -9,7 +9,6 @@ from datetime import datetime
 from itertools import chain, compress
 from typing import TypeVar
 
-from pyspark_commitlog.access import Access, Operation
 from pyspark_commitlog.config import ALL
 from pyspark_commitlog.errors import (
     CorruptionError,
@@ -35,15 +34,16 @@ from pyspark_commitlog.groups.state.group_log import Changed, GroupLog
 from pyspark_commitlog.groups.state.group_state import GroupState, Position, reset, without_topic
 from pyspark_commitlog.groups.verification import faults_of, strays_of
 from pyspark_commitlog.journal import Slot
-from pyspark_commitlog.log.read.timestamps import find_time
-from pyspark_commitlog.log.state import TopicState
-from pyspark_commitlog.log.topic import TopicLog, check_partition
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.replicas.metadata_roots import Deciders
-from pyspark_commitlog.replicas.replicating import replicate_first
+from pyspark_commitlog.replication.admin.replicating import replicate_first
+from pyspark_commitlog.replication.metadata.metadata_roots import Deciders
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.process import results_of
 from pyspark_commitlog.text import did_you_mean, similar_names
+from pyspark_commitlog.topic.access import Access, Operation
+from pyspark_commitlog.topic.lookup.timestamps import find_time
+from pyspark_commitlog.topic.state.state import TopicState
+from pyspark_commitlog.topic.topic import TopicLog, check_partition
 
 log = logging.getLogger("pyspark_commitlog.groups")
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyspark_commitlog.anchor import KEPT_ENTRIES, stays_ms
 from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.errors import (
     ConflictError,
@@ -22,6 +21,7 @@ from pyspark_commitlog.errors import (
     StorageError,
     UsageError,
 )
+from pyspark_commitlog.journal.anchor import KEPT_ENTRIES, stays_ms
 from pyspark_commitlog.journal.entries import (
     Appended,
     Draft,

@@ -9,8 +9,9 @@ from itertools import pairwise
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, missing
 from pyspark_commitlog.format import entry as codec, paths
 from pyspark_commitlog.format.entry import Entry, Json
+from pyspark_commitlog.journal import own_writes
 from pyspark_commitlog.journal.entries import Stored
-from pyspark_commitlog.storage import Storage, own_writes
+from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.process import results_of
 
 _HEAD_BYTES = codec.MAX_LINE_BYTES * 2

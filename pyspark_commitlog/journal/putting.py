@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from pyspark_commitlog.anchor import Moment, OwnPut
 from pyspark_commitlog.errors import (
     CommitLogError,
     CorruptionError,
@@ -20,10 +19,12 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format import entry as codec, paths
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.lineage import Lineage
+from pyspark_commitlog.journal import own_writes
+from pyspark_commitlog.journal.anchor import Moment, OwnPut
 from pyspark_commitlog.journal.entries import Draft, Slot, Stored, slot_of
 from pyspark_commitlog.journal.entry_reader import LONGEST_LINE_BYTES
 from pyspark_commitlog.journal.reading import JournalReader
-from pyspark_commitlog.storage import FileInfo, NotPutError, own_writes
+from pyspark_commitlog.storage import FileInfo, NotPutError
 
 _AMBIGUOUS_TRIES = 5
 _BACKOFF_SECONDS = 0.002

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from pyspark_commitlog.anchor import Moment, OwnPut, Reference
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.entry import Entry
+from pyspark_commitlog.journal.anchor import Moment, OwnPut, Reference
 from pyspark_commitlog.journal.entries import Stored
 from pyspark_commitlog.journal.entry_reader import Check, EntryReader, Sides
 from pyspark_commitlog.storage import Clock, FileInfo, Storage

@@ -35,14 +35,6 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.settling.settle_load import weight
-from pyspark_commitlog.log.state import TopicState
-from pyspark_commitlog.log.topic import RECENT_SECONDS, TopicLog
-from pyspark_commitlog.log.write.commit import Committed, commit, storage_error
-from pyspark_commitlog.log.write.partitioner import KeyIgnoring, Partitioner
-from pyspark_commitlog.log.write.producers import landed_ranges
-from pyspark_commitlog.log.write.staging import RowPlacement, Staged, Stager
-from pyspark_commitlog.log.write.writers import TRANSIENT, ProducerBatch
 from pyspark_commitlog.producer.batches import (
     UNKNOWN,
     ArrowBatch,
@@ -61,6 +53,14 @@ from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.producer.settler import Settler
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.text import counted
+from pyspark_commitlog.topic.settle.settle_load import weight
+from pyspark_commitlog.topic.state.state import TopicState
+from pyspark_commitlog.topic.topic import RECENT_SECONDS, TopicLog
+from pyspark_commitlog.topic.write.commit import Committed, commit, storage_error
+from pyspark_commitlog.topic.write.partitioner import KeyIgnoring, Partitioner
+from pyspark_commitlog.topic.write.producers import landed_ranges
+from pyspark_commitlog.topic.write.staging import RowPlacement, Staged, Stager
+from pyspark_commitlog.topic.write.writers import TRANSIENT, ProducerBatch
 
 log = logging.getLogger("pyspark_commitlog.producer")
 

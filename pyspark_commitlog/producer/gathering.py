@@ -11,13 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from pyspark_commitlog.access import Operation
 from pyspark_commitlog.config import MAX_PARTITION
 from pyspark_commitlog.errors import CommitLogError, InvalidRecordError, ProducerClosedError, RootNotAvailableError
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.producers import init_producer
-from pyspark_commitlog.log.write.records import MAX_COLUMN_BYTES, narrowed
-from pyspark_commitlog.log.write.writers import PRODUCER, TRANSIENT
 from pyspark_commitlog.model import as_whole
 from pyspark_commitlog.producer.accumulator import RecordAccumulator
 from pyspark_commitlog.producer.batch_parts import BatchPart, size_of, split_batch
@@ -37,9 +32,14 @@ from pyspark_commitlog.producer.buffer import Buffer, interrupted
 from pyspark_commitlog.producer.delivery import Delivery, ProducerIdentity
 from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.producer.watchdog import Watchdog
-from pyspark_commitlog.root import Root
+from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.process import process_id
+from pyspark_commitlog.topic.access import Operation
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.write.producers import init_producer
+from pyspark_commitlog.topic.write.records import MAX_COLUMN_BYTES, narrowed
+from pyspark_commitlog.topic.write.writers import PRODUCER, TRANSIENT
 
 if TYPE_CHECKING:
     from pyspark_commitlog.producer.append_order import AppendOrder

@@ -13,10 +13,10 @@ from threading import Event, Lock
 
 from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.journal import ReaderState
-from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.clock import monotonic
+from pyspark_commitlog.topic.topic import TopicLog
 
 log = logging.getLogger("pyspark_commitlog.producer")
 

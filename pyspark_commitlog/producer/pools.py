@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pyspark_commitlog.storage.pool import HelperThreads, Pool
 from pyspark_commitlog.storage.process import after_fork
+from pyspark_commitlog.storage.shared.pool import HelperThreads, Pool
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from threading import Lock
 
-from pyspark_commitlog.log.maintain.settle import settle_after_commit
-from pyspark_commitlog.log.settling.settle_load import is_look_due
-from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.topic.settle.settle_load import is_look_due
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep.settle import settle_after_commit
 
 #: Delay in seconds of a look at pending bytes, shared by the commits in it: a look takes a third of a commit's time,
 #: and delays the next one.

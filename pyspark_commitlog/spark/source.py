@@ -15,7 +15,7 @@ from pyspark_commitlog.spark.read.schema import Schema, as_spark, chosen, of_eng
 from pyspark_commitlog.spark.read.source_options import source_options
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.root import Root
+    from pyspark_commitlog.root.root import Root
     from pyspark_commitlog.spark.read.batch import CommitLogReader
     from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
 
@@ -30,7 +30,7 @@ class DefaultSource(DataSource):
 
     def open_log(self, path: str, storage: Mapping[str, str]) -> Root:
         """Open a root; tests override it to inject faults."""
-        from pyspark_commitlog.root import Root
+        from pyspark_commitlog.root.root import Root
 
         return Root(path, storage)
 

@@ -136,7 +136,7 @@ def is_url(root: str) -> bool:
 
 
 def _open(root: str, storage_options: Mapping[str, object] | None) -> Storage:
-    from pyspark_commitlog.storage.local import LocalStorage
+    from pyspark_commitlog.storage.local.local import LocalStorage
 
     if "://" not in root and not root.startswith("file:"):
         _refuse_addresses(root)
@@ -148,15 +148,15 @@ def _open(root: str, storage_options: Mapping[str, object] | None) -> Storage:
         return LocalStorage(root)
     protocol = root.partition(":")[0]
     if protocol in _OBJECT_PROTOCOLS:
-        from pyspark_commitlog.storage.object_store import ObjectStorage
+        from pyspark_commitlog.storage.object.object_store import ObjectStorage
 
         return ObjectStorage(root, storage_options)
     if protocol == "webhdfs":
-        from pyspark_commitlog.storage.webhdfs import WebHdfsStorage
+        from pyspark_commitlog.storage.fsspec.webhdfs import WebHdfsStorage
 
         return WebHdfsStorage(root, storage_options)
     if protocol not in _LOCAL_PROTOCOLS:
-        from pyspark_commitlog.storage.fsspec_store import FsspecStorage
+        from pyspark_commitlog.storage.fsspec.fsspec_store import FsspecStorage
 
         return FsspecStorage(root, storage_options)
     path = _local_path(root)

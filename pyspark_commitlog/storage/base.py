@@ -169,7 +169,7 @@ class Storage(ABC):
     others: tuple[str, ...] = ()
     #: Options for URLs, also used to open this log's other roots.
     peer_options: Options | None = None
-    #: The roots of this log, as this process knows them (`replicas.roots`).
+    #: The roots of this log, as this process knows them (`replication.protocol.roots`).
     together: object = None
     #: Whether the root's marker allows a single writer only: the store is not tested then.
     single_writer: bool = False

@@ -8,7 +8,7 @@
 A log whose first commit gets no answer, under a clock that stands still::
 
     from pyspark_commitlog import CommitLog
-    from pyspark_commitlog.storage.local import LocalStorage
+    from pyspark_commitlog.storage.local.local import LocalStorage
     from pyspark_commitlog.testing.manual_clock import ManualClock
     from pyspark_commitlog.testing.faults import FaultyStorage, lose_reply, on_path
 

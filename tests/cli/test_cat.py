@@ -19,8 +19,8 @@ import pytest
 
 from pyspark_commitlog import CommitLog, Consumer, TopicPartition
 from pyspark_commitlog.api.commit_log import CommitLog as Log
-from pyspark_commitlog.cli.cat import _is_done, _Request, _run
-from pyspark_commitlog.cli.starts import StartAndStop
+from pyspark_commitlog.cli.records.cat import _is_done, _Request, _run
+from pyspark_commitlog.cli.records.starts import StartAndStop
 from tests.support.commands import COMMAND, cat, run
 from tests.support.records import append, batch_of
 
@@ -178,7 +178,7 @@ def test_a_group_does_not_go_past_what_could_not_be_written(
         def check(self) -> None:
             pass
 
-    monkeypatch.setattr(import_module("pyspark_commitlog.cli.cat"), "_Stdout", Closed)
+    monkeypatch.setattr(import_module("pyspark_commitlog.cli.records.cat"), "_Stdout", Closed)
     request = _Request(
         ["t"], None, StartAndStop(), True, None, "g", ("offset", "partition", "topic", "value"), lambda batch: b"x"
     )
@@ -197,7 +197,7 @@ class Written:
 
     def run(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         """Return the lines that were written, sorted."""
-        monkeypatch.setattr(import_module("pyspark_commitlog.cli.cat"), "_Stdout", lambda: self)
+        monkeypatch.setattr(import_module("pyspark_commitlog.cli.records.cat"), "_Stdout", lambda: self)
         columns = ("offset", "partition", "topic", "value")
         _run(self._root, _Request(["t"], None, StartAndStop(), self._count is None, self._count, "g", columns, _values))
         return sorted(self._lines)

@@ -13,8 +13,8 @@ import pytest
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.storage import open_storage
-from pyspark_commitlog.storage.local import LocalStorage
-from pyspark_commitlog.storage.probe import probe
+from pyspark_commitlog.storage.local.local import LocalStorage
+from pyspark_commitlog.storage.local.probe import probe
 from tests.support.commands import run
 
 
@@ -60,7 +60,7 @@ def test_a_bucket_that_keeps_versions_is_reported(monkeypatch: pytest.MonkeyPatc
     storage = open_storage(f"memory://{uuid.uuid4()}")
     monkeypatch.setattr(storage, "_kind", "s3")
     assert "versions" not in {each.what for each in probe(storage)}
-    monkeypatch.setattr("pyspark_commitlog.storage.object_store.identity", lambda *_: "version-1")
+    monkeypatch.setattr("pyspark_commitlog.storage.object.object_store.identity", lambda *_: "version-1")
     found = {each.what: each for each in probe(storage)}
     assert "lifecycle rule expire noncurrent versions" in found["versions"].told
     assert found["versions"].safe
@@ -85,7 +85,7 @@ def test_what_a_careless_storage_lacks_is_unsafe(tmp_path: Path) -> None:
 
 
 def test_a_mount_without_append_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyspark_commitlog.storage.local.mount_type", lambda path: "nfs4")
+    monkeypatch.setattr("pyspark_commitlog.storage.local.local.mount_type", lambda path: "nfs4")
     found = {each.what: each for each in probe(LocalStorage(tmp_path))}
     assert (found["append"].held, found["append"].safe) == (False, True)
     assert all(each.safe for each in found.values())

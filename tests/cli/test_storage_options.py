@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.cli.storage_options import parse_storage_options
+from pyspark_commitlog.cli.common.storage_options import parse_storage_options
 from pyspark_commitlog.errors import UsageError
 from tests.object_stores.servers import ACCESS_KEY, REGION, SECRET_KEY, Bucket
 from tests.support.buckets import run_on

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.cli.app import app
-from pyspark_commitlog.cli.shared import LogFormatter, complain
+from pyspark_commitlog.cli.common.shared import LogFormatter, complain
 from pyspark_commitlog.text import table, visible
 from tests.groups.conftest import Group
 from tests.support.commands import run_bytes
@@ -87,7 +87,7 @@ LACKS = f"topics/t/journal: root ID lacks what was decided: /nowhere/{SHOWN} (ro
         (("replicas", "sync", "ROOT"), 1, f"lacks what was decided: /nowhere/{SHOWN} (root "),
         (("replicas", "remove", "ROOT", "x"), 2, f"none of the roots that hold data: ROOT (root ID), /nowhere/{SHOWN}"),
         (("maintain", "ROOT", "--once"), 0, f"{LACKS} does not answer"),
-        (("-v", "maintain", "ROOT", "--once"), 0, f" WARNING pyspark_commitlog.replicas: {LACKS} does not answer"),
+        (("-v", "maintain", "ROOT", "--once"), 0, f" WARNING pyspark_commitlog.replication: {LACKS} does not answer"),
     ],
     ids=["a table", "a description", "a failure", "a hint", "a warning", "a log line"],
 )

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 _SCRIPT = """
 import gc, os, sys, threading, time
 from pyspark_commitlog import CommitLog, Consumer, Producer, TopicPartition
-from pyspark_commitlog.storage import caches
+from pyspark_commitlog.storage.shared import caches
 from pyspark_commitlog.storage.limits import limits
 
 TOPICS = 300
@@ -106,7 +106,8 @@ def test_300_topics_take_bounded_threads_files_and_caches(tmp_path: object, cach
 _FORK = """
 import os, sys, threading
 from pyspark_commitlog import CommitLog, Consumer, Producer
-from pyspark_commitlog.storage import caches, process
+from pyspark_commitlog.storage.shared import caches
+from pyspark_commitlog.storage import process
 root = sys.argv[1]
 log = CommitLog(root)
 for name in ("a", "b"):

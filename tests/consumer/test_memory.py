@@ -16,8 +16,8 @@ from pyspark_commitlog import CommitLog, Consumer, ConsumerRebalanceListener
 from pyspark_commitlog.consumer.shared.shared_topic import Fetched, FrameCache, FrameKey
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format.lineage import Lineage
-from pyspark_commitlog.log.read.reader import Rows
-from pyspark_commitlog.storage.caches import Cache
+from pyspark_commitlog.storage.shared.caches import Cache
+from pyspark_commitlog.topic.read.reader import Rows
 from tests.support.records import append, batch_of
 
 NAMES = tuple(columns.SCHEMA.names)

@@ -13,7 +13,7 @@ from pyspark_commitlog.consumer.shared import shared_topic, watcher as watcher_m
 from pyspark_commitlog.consumer.shared.shared_topic import SharedTopic
 from pyspark_commitlog.consumer.shared.watcher import SharedRoot, Waiter, Watcher
 from pyspark_commitlog.errors import UnknownTopicError, UsageError
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.manual_clock import ManualClock
 from tests.support.producers import wait_until
 from tests.support.records import append, batch_of

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog import Consumer, TopicPartition
-from pyspark_commitlog.cli import cat
+from pyspark_commitlog.cli.records import cat
 from pyspark_commitlog.consumer.shared import shared_topic
 from pyspark_commitlog.errors import (
     CorruptionError,
@@ -27,10 +27,10 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.journal import Journal
-from pyspark_commitlog.log.read import unsettled
-from pyspark_commitlog.log.read.arrow import ARROW_SCHEMA
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.faults import on_path
+from pyspark_commitlog.topic.lookup.arrow import ARROW_SCHEMA
+from pyspark_commitlog.topic.read import unsettled
 from tests.golden import make_golden
 from tests.support.consumers import SMALL, at, by_partition, consumer, damage_frame, drain, numbered, put, values
 from tests.support.records import append, batch_of

@@ -19,9 +19,9 @@ from pyspark_commitlog.consumer.shared.shared_topic import ENTRY_BYTES, Fetched,
 from pyspark_commitlog.consumer.shared.watcher import FIRST_PAUSE, LONGEST_PAUSE, next_pause
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format import columns
-from pyspark_commitlog.log.read.reader import Rows
-from pyspark_commitlog.storage.caches import ITEM_BYTES, Cache
 from pyspark_commitlog.storage.events import Events
+from pyspark_commitlog.storage.shared.caches import ITEM_BYTES, Cache
+from pyspark_commitlog.topic.read.reader import Rows
 from tests.support.consumers import SMALL, at, drain, numbered, values
 from tests.support.records import append, batch_of
 

@@ -17,7 +17,7 @@ from pyspark_commitlog.consumer.shared import watcher as module
 from pyspark_commitlog.consumer.shared.shared_topic import SharedTopic
 from pyspark_commitlog.consumer.shared.watcher import Waiter, Watcher
 from pyspark_commitlog.storage.events import Events
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
 from tests.support.producers import wait_until
 from tests.support.records import append, batch_of
 

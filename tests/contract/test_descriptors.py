@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.log.repair.verify import verify
+from pyspark_commitlog.topic.repair.verify import verify
 from tests.support.records import read_topic
 
 #: Writes and settles; a library that logs prints before each write and sync, and opened files are noted.
 PROGRAM = """
 import contextlib, os, sys, tempfile
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.storage.fsspec_files import SpooledOutputFile
+from pyspark_commitlog.storage.fsspec.fsspec_files import SpooledOutputFile
 from tests.support.records import append, batch_of
 
 os.closerange(0, 3)

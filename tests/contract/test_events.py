@@ -11,7 +11,7 @@ import pytest
 
 from pyspark_commitlog.storage import TEMPORARY, events
 from pyspark_commitlog.storage.events import Events
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
 
 LONG = 60.0
 

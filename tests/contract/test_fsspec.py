@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.storage import Storage, open_storage
-from pyspark_commitlog.storage.probe import probe
+from pyspark_commitlog.storage.local.probe import probe
 from pyspark_commitlog.testing.storage_contract import ObjectContract, Opener
 from tests.support.directory import RawDirectory
 from tests.support.filesystems import open_shelf

@@ -15,13 +15,13 @@ import pytest
 
 from pyspark_commitlog.errors import ReplicaNotAvailableError
 from pyspark_commitlog.journal.putting import JournalPutter
-from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.calls import MOST_CALLS
-from pyspark_commitlog.storage.commit_queue import Turns
 from pyspark_commitlog.storage.limited import limited
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.commit_queue import Turns
+from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.storage_contract import Opener, StorageContract
+from pyspark_commitlog.topic.topic import TopicLog
 from tests.support.directory import RawDirectory
 from tests.support.records import append, batch_of
 from tests.support.world import World

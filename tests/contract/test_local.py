@@ -30,9 +30,10 @@ from pyspark_commitlog.errors import (
     UsageError,
 )
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.storage import NotPutError, local_files, open_peer, open_storage
-from pyspark_commitlog.storage.local import LocalStorage
-from pyspark_commitlog.storage.os_locks import OsLock
+from pyspark_commitlog.storage import NotPutError, open_peer, open_storage
+from pyspark_commitlog.storage.local import local_files
+from pyspark_commitlog.storage.local.local import LocalStorage
+from pyspark_commitlog.storage.local.os_locks import OsLock
 from pyspark_commitlog.testing.manual_clock import ManualClock
 from pyspark_commitlog.testing.storage_contract import Opener, StorageContract
 from tests.support.directory import RawDirectory

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyspark_commitlog.storage import Storage, open_storage
-from pyspark_commitlog.storage.object_store import ObjectStorage
+from pyspark_commitlog.storage.object.object_store import ObjectStorage
 from pyspark_commitlog.testing.storage_contract import Opener
 from tests.support.object_stores import Objects, walk
 

@@ -24,10 +24,10 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.lineage import Verdict, compare
-from pyspark_commitlog.log.divergence import find_divergence
 from pyspark_commitlog.model import silent
-from pyspark_commitlog.root_marker import make_root
+from pyspark_commitlog.root.root_marker import make_root
 from pyspark_commitlog.testing.faults import Hook, on_path
+from pyspark_commitlog.topic.divergence import find_divergence
 from tests.copying.conftest import Pair, records
 from tests.support.objects import ObjectWorld
 from tests.support.records import append, batch_of

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError, StaleBatchError, TopicChangedError, WriterFencedError
-from pyspark_commitlog.log.write.producers import init_producer, landed_ranges
-from pyspark_commitlog.log.write.writers import WRITER_ROWS, ProducerBatch, Transaction
+from pyspark_commitlog.topic.write.producers import init_producer, landed_ranges
+from pyspark_commitlog.topic.write.writers import WRITER_ROWS, ProducerBatch, Transaction
 from tests.copying.conftest import Pair
 from tests.support.records import append, batch_of
 

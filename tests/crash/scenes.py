@@ -19,12 +19,12 @@ from pyspark_commitlog.errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-from pyspark_commitlog.log.maintain.collect import collect, sweep
-from pyspark_commitlog.log.maintain.recover import recover
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.testing.faults import Hook
+from pyspark_commitlog.topic.collect.collect import collect, sweep
+from pyspark_commitlog.topic.upkeep.recover import recover
+from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.write.commit import commit
+from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support.records import append, batch_of, stage
 from tests.support.verify import verify
 from tests.support.world import CHUNKS, DELAY_MS, RETENTION_MS, World
@@ -172,7 +172,7 @@ class SettleSideBySide(Settle):
 
     def act(self, world: World, hook: Hook | None = None) -> None:
         """Settle as where each partition has much."""
-        with mock.patch("pyspark_commitlog.log.maintain.settle._THREAD_BYTES", 1):
+        with mock.patch("pyspark_commitlog.topic.upkeep.settle._THREAD_BYTES", 1):
             super().act(world, hook)
 
 

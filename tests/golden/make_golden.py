@@ -23,16 +23,16 @@ from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.entry import Checked, to_json_bytes
 from pyspark_commitlog.format.paths import manifest_name, segment_stem
 from pyspark_commitlog.journal import Draft, Slot, Stored
-from pyspark_commitlog.log import settle_state, tables as side_tables
-from pyspark_commitlog.log.frames import segment_span, walk
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.segments.directory import SegmentDir
-from pyspark_commitlog.log.segments.rewrite import Rules, rewrite
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write import staging, writers
-from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.manual_clock import ManualClock
+from pyspark_commitlog.topic.segments.directory import SegmentDir
+from pyspark_commitlog.topic.segments.frames import segment_span, walk
+from pyspark_commitlog.topic.segments.rewrite import Rules, rewrite
+from pyspark_commitlog.topic.state import settle_state, tables as side_tables
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.write import staging, writers
+from pyspark_commitlog.topic.write.writers import ProducerBatch, Transaction
 from tests.support.records import append, batch_of, stage
 
 HERE = Path(__file__).parent

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from pyspark_commitlog.storage import open_storage
-from pyspark_commitlog.storage.probe import probe
+from pyspark_commitlog.storage.local.probe import probe
 from pyspark_commitlog.testing.storage_contract import Opener
 from tests.support.hdfs import Hdfs, killed_anywhere
 from tests.support.object_stores import walk

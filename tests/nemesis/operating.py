@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import CommitLogError, RootNotFoundError, UsageError
-from pyspark_commitlog.replicas.roots import Roots
+from pyspark_commitlog.replication.protocol.roots import Roots
 from tests.nemesis.stage import DATA, METADATA, TOPICS, Stage
 
 REPAIR, REPLACE, EMPTY = "repair", "replace", "empty"

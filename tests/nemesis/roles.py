@@ -18,12 +18,12 @@ from unittest import mock
 
 from pyspark_commitlog import Consumer, Producer
 from pyspark_commitlog.errors import CommitLogError
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.storage import open_storage
 from pyspark_commitlog.storage.clock import SystemClock
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.write.commit import commit
+from pyspark_commitlog.topic.write.writers import Transaction
 from tests.nemesis.cleaned_roles import change, delete_some, trail
 from tests.nemesis.history import Acked, Committed, Read
 from tests.nemesis.operating import Requests

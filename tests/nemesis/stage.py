@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage import Storage, open_peer
+from pyspark_commitlog.topic.topic import TopicLog
 
 #: The topics: what nothing is taken from; what is compacted; what retention, and people, take the oldest records of.
 TOPIC, COMPACTED, RETAINED = "t", "k", "r"

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.format.paths import ROOT_MARKER
-from pyspark_commitlog.replicas.entry_fields import state_of
-from pyspark_commitlog.replicas.roots import root_id
+from pyspark_commitlog.replication.protocol.entry_fields import state_of
+from pyspark_commitlog.replication.protocol.roots import root_id
 from tests.nemesis.bucket import Bucket
 from tests.nemesis.cast import Cast
 from tests.nemesis.disks import Disk

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.storage import Storage
-from pyspark_commitlog.storage.local import LocalStorage
-from pyspark_commitlog.storage.probe import probe
+from pyspark_commitlog.storage.local.local import LocalStorage
+from pyspark_commitlog.storage.local.probe import probe
 from pyspark_commitlog.testing.storage_contract import ObjectContract, Opener
 from tests.nfs.conftest import Mounts
 from tests.support.directory import RawDirectory

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.storage.local import LocalStorage, mount_type
+from pyspark_commitlog.storage.local.local import LocalStorage, mount_type
 from tests.nfs.conftest import Mounts
 from tests.nfs.lost_replies import LosingProxy
 from tests.object_stores.processes import joined, maintain_until, open_log, read_while, start, write_many

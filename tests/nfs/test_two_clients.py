@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
 from tests.nfs.conftest import Mounts
 
 ROUNDS = 20

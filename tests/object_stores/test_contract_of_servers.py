@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyspark_commitlog.storage import Storage, open_storage
-from pyspark_commitlog.storage.object_options import Opener as ClientOpener
+from pyspark_commitlog.storage.object.object_options import Opener as ClientOpener
 from pyspark_commitlog.testing.storage_contract import Opener
 from tests.object_stores.conftest import on
 from tests.object_stores.servers import SERVERS, Bucket

@@ -11,7 +11,7 @@ import pytest
 
 from pyspark_commitlog.errors import StorageDeniedError, StorageError
 from pyspark_commitlog.storage import NotPutError, open_storage
-from pyspark_commitlog.storage.object_store import ObjectStorage
+from pyspark_commitlog.storage.object.object_store import ObjectStorage
 from tests.object_stores import proxy as faults
 from tests.object_stores.asking import ask
 from tests.object_stores.conftest import on

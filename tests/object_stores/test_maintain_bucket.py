@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pyspark_commitlog.log.maintain.settle import settle
 from pyspark_commitlog.testing.faults import Hook
+from pyspark_commitlog.topic.upkeep.settle import settle
 from tests.crash.scenes import Scene
 from tests.object_stores.conftest import S3, on
 from tests.object_stores.scenes import is_whole

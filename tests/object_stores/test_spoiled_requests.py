@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError, StorageDeniedError, StorageError
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.log.write.writers import Transaction
+from pyspark_commitlog.topic.write.writers import Transaction
 from tests.object_stores import proxy as faults
 from tests.object_stores.conftest import on
 from tests.object_stores.proxy import CONDITIONAL, Fault, Proxy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark_commitlog.log.write.commit import commit
+from pyspark_commitlog.topic.write.commit import commit
 from tests.support.objects import ObjectWorld
 from tests.support.records import batch_of, stage
 from tests.support.syscalls import recording

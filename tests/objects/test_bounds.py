@@ -10,10 +10,10 @@ from random import Random
 import pytest
 
 from pyspark_commitlog.format.entry import Checked
-from pyspark_commitlog.log.objects.merge import replaced_in_tail
-from pyspark_commitlog.log.objects.merge_plan import FAN_IN, LATE, plan_own, plan_tail
-from pyspark_commitlog.log.objects.pieces import replaced
-from pyspark_commitlog.log.settle_state import Place, Sealed, Shared
+from pyspark_commitlog.topic.settle.merge import replaced_in_tail
+from pyspark_commitlog.topic.settle.merge_plan import FAN_IN, LATE, plan_own, plan_tail
+from pyspark_commitlog.topic.settle.pieces import replaced
+from pyspark_commitlog.topic.state.settle_state import Place, Sealed, Shared
 
 MIB, GB = 2**20, 10**9
 SEGMENT = 2**30

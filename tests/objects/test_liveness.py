@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pyspark_commitlog.log.maintain.compact import compact
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.objects.merge import merge
-from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.testing.faults import Hook
+from pyspark_commitlog.topic.settle.merge import merge
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep.compact import compact
+from pyspark_commitlog.topic.upkeep.settle import settle
 from tests.support.objects import ObjectWorld, own, split, topic_id
 from tests.support.records import append, batch_of
 from tests.support.verify import verify

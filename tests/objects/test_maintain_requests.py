@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from pyspark_commitlog.api.commit_log import CommitLog
-from pyspark_commitlog.log.maintain.collect import collect
-from pyspark_commitlog.log.maintain.run import maintain_topic
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.settle_change import Change
-from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import silent
 from pyspark_commitlog.storage import FileInfo
-from pyspark_commitlog.storage.object_store import ObjectStorage
+from pyspark_commitlog.storage.object.object_store import ObjectStorage
+from pyspark_commitlog.topic.collect.collect import collect
+from pyspark_commitlog.topic.state.settle_change import Change
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep.run import maintain_topic
+from pyspark_commitlog.topic.upkeep.settle import settle
 from tests.support.objects import LATER_MS, topic_id
 from tests.support.records import append, batch_of, read_topic
 from tests.support.world import CHUNKS, RETENTION_MS

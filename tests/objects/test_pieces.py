@@ -8,9 +8,9 @@ import pytest
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.objects.pieces import are_named, followed, replace_own, replaced, tail_to_own
-from pyspark_commitlog.log.settle_change import Change
-from pyspark_commitlog.log.settle_state import Place, Sealed, SettleState
+from pyspark_commitlog.topic.settle.pieces import are_named, followed, replace_own, replaced, tail_to_own
+from pyspark_commitlog.topic.state.settle_change import Change
+from pyspark_commitlog.topic.state.settle_state import Place, Sealed, SettleState
 from tests.support.ghosts import settled
 from tests.support.objects import ObjectWorld, copied, own, split, topic_id
 from tests.support.verify import verify

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog.api.commit_log import CommitLog
-from pyspark_commitlog.log.maintain.settle import settle_after_commit
-from pyspark_commitlog.log.settling.settle_load import is_look_due
-from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.storage.base import FileInfo, OutputFile
-from pyspark_commitlog.storage.object_store import ObjectStorage
+from pyspark_commitlog.storage.object.object_store import ObjectStorage
+from pyspark_commitlog.topic.settle.settle_load import is_look_due
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep.settle import settle_after_commit
 from tests.support.records import append, batch_of, read_topic
 from tests.support.verify import verify
 

@@ -13,18 +13,18 @@ from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.paths import TopicPaths, manifest_name, object_name, side_name
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log import tables as side_tables
-from pyspark_commitlog.log.maintain.collect import collect, linked_from, sweep, sweep_tables
-from pyspark_commitlog.log.maintain.retention import delete_records, retain
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.objects.pieces import tail_to_own
-from pyspark_commitlog.log.objects.sweep import retention_ms, sweep_objects
-from pyspark_commitlog.log.settle_change import Change
-from pyspark_commitlog.log.settle_state import SettleState
-from pyspark_commitlog.log.state import Mark, plan_floor
-from pyspark_commitlog.log.tables import side_files
-from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.testing.faults import Hook, on_path
+from pyspark_commitlog.topic.collect.collect import collect, linked_from, sweep, sweep_tables
+from pyspark_commitlog.topic.collect.sweep import retention_ms, sweep_objects
+from pyspark_commitlog.topic.settle.pieces import tail_to_own
+from pyspark_commitlog.topic.state import tables as side_tables
+from pyspark_commitlog.topic.state.settle_change import Change
+from pyspark_commitlog.topic.state.settle_state import SettleState
+from pyspark_commitlog.topic.state.state import Mark, plan_floor
+from pyspark_commitlog.topic.state.tables import side_files
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep.retention import delete_records, retain
+from pyspark_commitlog.topic.upkeep.settle import settle
 from tests.support.ghosts import KilledError, die, ghost, settled
 from tests.support.objects import LATER_MS, ObjectWorld, copied, own, split, topic_id
 from tests.support.records import append, batch_of, stage

@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from pyspark_commitlog.log.frames import segment_part
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.objects.merge import split
-from pyspark_commitlog.log.read.sizes import StoredSizes
-from pyspark_commitlog.log.read.timestamps import find_time
-from pyspark_commitlog.log.repair.dump import dump
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.storage import caches
+from pyspark_commitlog.storage.shared import caches
+from pyspark_commitlog.topic.lookup.sizes import StoredSizes
+from pyspark_commitlog.topic.lookup.timestamps import find_time
+from pyspark_commitlog.topic.repair.dump import dump
+from pyspark_commitlog.topic.segments.frames import segment_part
+from pyspark_commitlog.topic.settle.merge import split
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep.settle import settle
 from tests.support.objects import ObjectWorld, topic_id
 from tests.support.records import append
 from tests.support.times import CONFIG, START_MS, agree, batch, check_windows

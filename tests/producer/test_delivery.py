@@ -25,18 +25,18 @@ from pyspark_commitlog.errors import (
     UsageError,
     WriterFencedError,
 )
-from pyspark_commitlog.log.state import WriterRow
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write import writers as module
-from pyspark_commitlog.log.write.producers import init_producer, opened
-from pyspark_commitlog.log.write.staging import Stager
-from pyspark_commitlog.log.write.writers import TRANSIENT, ProducerBatch, Transaction, check_remembered
 from pyspark_commitlog.producer import delivery
 from pyspark_commitlog.producer.batches import BatchMetadata, RecordMetadata
 from pyspark_commitlog.producer.client import Producer
 from pyspark_commitlog.producer.delivery import is_retriable, offsets_of
 from pyspark_commitlog.storage import NotPutError
 from pyspark_commitlog.testing.faults import Hook, io_error, on_path
+from pyspark_commitlog.topic.state.state import WriterRow
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.write import writers as module
+from pyspark_commitlog.topic.write.producers import init_producer, opened
+from pyspark_commitlog.topic.write.staging import Stager
+from pyspark_commitlog.topic.write.writers import TRANSIENT, ProducerBatch, Transaction, check_remembered
 from tests.support.producers import Gate, lost_reply, producer_on, wait_until
 from tests.support.records import append, batch_of, read_topic
 from tests.support.world import CHUNKS, DELAY_MS, World, failing, many, once, raising, several

@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_commitlog.access import Operation
 from pyspark_commitlog.errors import (
     AccessDeniedError,
     CommitLogError,
@@ -19,11 +18,12 @@ from pyspark_commitlog.errors import (
     SyncFailedError,
     WriterFencedError,
 )
-from pyspark_commitlog.log.write import writers as module
-from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.producer.client import Producer
 from pyspark_commitlog.producer.delivery import Delivery
 from pyspark_commitlog.testing.faults import on_path
+from pyspark_commitlog.topic.access import Operation
+from pyspark_commitlog.topic.write import writers as module
+from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support.producers import lost_reply, producer_on
 from tests.support.records import append, batch_of
 from tests.support.world import Recorder, World, once, several

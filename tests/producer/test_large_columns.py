@@ -14,9 +14,9 @@ import pytest
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import InvalidRecordError
 from pyspark_commitlog.format.columns import HEADERS, TOGETHER_BYTES
-from pyspark_commitlog.log.write.records import TopicLimits, prepare
 from pyspark_commitlog.producer.batches import as_pieces
 from pyspark_commitlog.producer.client import Producer
+from pyspark_commitlog.topic.write.records import TopicLimits, prepare
 from tests.support.producers import producer_on
 from tests.support.records import read_topic
 from tests.support.world import World

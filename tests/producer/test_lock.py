@@ -14,7 +14,7 @@ from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.producer.accumulator import RecordAccumulator
 from pyspark_commitlog.producer.buffer import Buffer
 from pyspark_commitlog.producer.client import Producer
-from pyspark_commitlog.storage.pool import Pool
+from pyspark_commitlog.storage.shared.pool import Pool
 from pyspark_commitlog.testing.faults import on_path
 from tests.support.producers import producer_on, wait_until
 from tests.support.records import batch_of

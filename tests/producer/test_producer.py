@@ -27,11 +27,11 @@ from pyspark_commitlog.errors import (
     UnknownTopicError,
     UsageError,
 )
-from pyspark_commitlog.log.repair.dump import dump
-from pyspark_commitlog.log.write import records, staging
-from pyspark_commitlog.log.write.partitioner import key_partitions
 from pyspark_commitlog.producer.batches import RECORD_BYTES, BatchMetadata, RecordMetadata, RecordRun, SentFuture
 from pyspark_commitlog.producer.delivery import Delivery, offsets_of
+from pyspark_commitlog.topic.repair.dump import dump
+from pyspark_commitlog.topic.write import records, staging
+from pyspark_commitlog.topic.write.partitioner import key_partitions
 from tests.support.producers import Gate, producer_on, wait_until
 from tests.support.records import batch_of, read_partition, read_topic
 from tests.support.world import CHUNKS, World, many

@@ -255,7 +255,7 @@ def test_the_end_of_a_worker_does_not_wait_for_ever_and_reports_what_was_lost(tm
     code = """
 import logging, multiprocessing, threading
 logging.basicConfig()
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
 def send():
     reached = threading.Event()
     def stuck(*_):
@@ -286,7 +286,7 @@ def test_the_end_of_the_interpreter_does_not_wait_for_ever_and_tells_what_was_lo
     code = """
 import logging, threading
 logging.basicConfig()
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
 reached = threading.Event()
 def stuck(*_):
     reached.set()

@@ -13,7 +13,7 @@ from pyspark_commitlog.producer import pools
 from pyspark_commitlog.producer.batches import Item, RecordMetadata
 from pyspark_commitlog.storage import NotPutError
 from pyspark_commitlog.storage.limits import limits
-from pyspark_commitlog.storage.pool import Pool
+from pyspark_commitlog.storage.shared.pool import Pool
 from tests.support.producers import producer_on, wait_until
 from tests.support.records import batch_of, read_topic
 from tests.support.world import World

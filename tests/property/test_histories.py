@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pyspark_commitlog.errors import ConflictError, StagedExpiredError
-from pyspark_commitlog.log import tables as side_tables
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.write import writers as writers_module
-from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.log.write.staging import Staged
-from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
+from pyspark_commitlog.topic.state import tables as side_tables
+from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.write import writers as writers_module
+from pyspark_commitlog.topic.write.commit import commit
+from pyspark_commitlog.topic.write.staging import Staged
+from pyspark_commitlog.topic.write.writers import ProducerBatch, Transaction
 from tests.property.strategies import examples
 from tests.support.records import append, batch_of, read_partition, stage
 from tests.support.verify import verify

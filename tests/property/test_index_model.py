@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from pyspark_commitlog.format import index
 from pyspark_commitlog.format.index import IndexState, OffsetEntry, RollLimits, TimeEntry
-from pyspark_commitlog.log.settle_state import Active
+from pyspark_commitlog.topic.state.settle_state import Active
 from tests.property.strategies import quick
 
 #: (last offset, max timestamp, size) of a batch; in `frames` its number of rows in place of the offset.

@@ -9,8 +9,8 @@ import pyarrow as pa
 from hypothesis import example, given, strategies as st
 
 from pyspark_commitlog.format.murmur2 import murmur2
-from pyspark_commitlog.log.write.partitioner import Partitioner, key_partitions
 from pyspark_commitlog.spark.write.sink_options import PARTITIONERS
+from pyspark_commitlog.topic.write.partitioner import Partitioner, key_partitions
 from tests.property.strategies import quick
 
 MASK = 0xFFFFFFFF

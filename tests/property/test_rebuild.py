@@ -15,12 +15,12 @@ from pyspark_commitlog.format import frame as codec
 from pyspark_commitlog.format.frame import Identity, Times
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import ROOT_MARKER, TopicPaths
-from pyspark_commitlog.log.segments.directory import SegmentDir
-from pyspark_commitlog.log.segments.growing import Stamped
-from pyspark_commitlog.log.segments.indexes import index_fault, mended
-from pyspark_commitlog.log.segments.writer import SegmentWriter
-from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
+from pyspark_commitlog.topic.segments.directory import SegmentDir
+from pyspark_commitlog.topic.segments.growing import Stamped
+from pyspark_commitlog.topic.segments.indexes import index_fault, mended
+from pyspark_commitlog.topic.segments.writer import SegmentWriter
+from pyspark_commitlog.topic.state.settle_state import Active, Sealed, SettledPartition
 from tests.property.strategies import quick
 
 ID = "00000000-0000-4000-8000-000000000001"

@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from pyspark_commitlog.replicas import rules
-from pyspark_commitlog.replicas.replica_state import MetadataSet, ReplicaState, check_replicas
-from pyspark_commitlog.replicas.rules import Ack, RefusedError
+from pyspark_commitlog.replication.protocol import rules
+from pyspark_commitlog.replication.protocol.replica_state import MetadataSet, ReplicaState, check_replicas
+from pyspark_commitlog.replication.protocol.rules import Ack, RefusedError
 from tests.model import replica_rules as model, replica_steps as steps
 from tests.model.replica_rules import ALL, Chain, bits, said_learned
 

@@ -12,8 +12,16 @@ from hypothesis import given, strategies as st
 
 from pyspark_commitlog.format.entry import Checked
 from pyspark_commitlog.format.index import IndexState
-from pyspark_commitlog.log.settle_state import Active, Manifest, Sealed, SealedSegments, SettledPartition, SettleState
-from pyspark_commitlog.log.state import (
+from pyspark_commitlog.storage.local.local import LocalStorage
+from pyspark_commitlog.topic.state.settle_state import (
+    Active,
+    Manifest,
+    Sealed,
+    SealedSegments,
+    SettledPartition,
+    SettleState,
+)
+from pyspark_commitlog.topic.state.state import (
     ChunkRef,
     Extent,
     Mark,
@@ -24,10 +32,9 @@ from pyspark_commitlog.log.state import (
     read_chunks,
     read_extents,
 )
-from pyspark_commitlog.log.tables import place_tables
-from pyspark_commitlog.log.tail import Slices
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.topic.state.tables import place_tables
+from pyspark_commitlog.topic.state.tail import Slices
+from pyspark_commitlog.topic.topic import TopicLog
 from tests.property.strategies import offsets, quick, sequences, uuids
 
 kinds = st.sampled_from(("extents", "chunks", "partitions"))

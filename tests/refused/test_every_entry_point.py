@@ -26,10 +26,10 @@ from typing import cast
 import pytest
 
 from pyspark_commitlog import CommitLog, Consumer, Producer
-from pyspark_commitlog.access import PRINCIPAL_VARIABLE
 from pyspark_commitlog.cli import main
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.spark.read.source_offset import SourceOffset
+from pyspark_commitlog.spark.progress.source_offset import SourceOffset
+from pyspark_commitlog.topic.access import PRINCIPAL_VARIABLE
 from tests.support.commands import IMPORTED
 from tests.support.records import append, batch_of
 from tests.support.refusals import refuse

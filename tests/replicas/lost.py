@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pyspark_commitlog.model import Recovered
-from pyspark_commitlog.replicas.roots import Roots
+from pyspark_commitlog.replication.protocol.roots import Roots
 from tests.support.replicas import Replicated
 
 

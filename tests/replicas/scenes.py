@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import count
 from unittest import mock
 
-from pyspark_commitlog.log.write.writers import TRANSIENT, ProducerBatch, Transaction
-from pyspark_commitlog.replicas import pushing, replica_staging
+from pyspark_commitlog.replication.leader import pushing, replica_staging
 from pyspark_commitlog.storage import limited
+from pyspark_commitlog.topic.write.writers import TRANSIENT, ProducerBatch, Transaction
 from tests.support.records import read_topic
 from tests.support.replicas import CONFIG, Replicated
 from tests.support.syscalls import killed_before, telling

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import CommitLogError
-from pyspark_commitlog.replicas import push_lag, rules
+from pyspark_commitlog.replication.protocol import push_lag, rules
 from tests.support.replicas import LAG_MS, BoundedClock, Replicated, no_device, takes_no_entry
 
 #: As many appends as may stand above the high watermark here.

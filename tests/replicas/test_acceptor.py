@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import ReplicaNotAvailableError
-from pyspark_commitlog.replicas.acceptor import Acceptor
-from pyspark_commitlog.replicas.ballots import Ballot, Register, Value
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.replication.metadata.acceptor import Acceptor
+from pyspark_commitlog.replication.protocol.ballots import Ballot, Register, Value
+from pyspark_commitlog.storage.local.local import LocalStorage
 from tests.support.replicas import Replicated
 
 _HIGH = Ballot(1_000, "ours")

@@ -23,16 +23,16 @@ from typing import Any
 import pytest
 
 from pyspark_commitlog import CommitLog, Producer
-from pyspark_commitlog.anchor import Moment
-from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.log.write.writers import Transaction
+from pyspark_commitlog.journal.anchor import Moment
 from pyspark_commitlog.producer import high_watermark
 from pyspark_commitlog.producer.high_watermark import HighWatermark
-from pyspark_commitlog.replicas.journal import ReplicatedJournal
-from pyspark_commitlog.replicas.order import Order
-from pyspark_commitlog.replicas.replica_journals import Places
+from pyspark_commitlog.replication.leader.journal import ReplicatedJournal
+from pyspark_commitlog.replication.leader.order import Order
+from pyspark_commitlog.replication.metadata.replica_journals import Places
 from pyspark_commitlog.storage.calls import Calls
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
+from pyspark_commitlog.topic.write.commit import commit
+from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support.records import batch_of, stage
 from tests.support.replicas import LAG_MS, Replicated
 from tests.support.syscalls import synced

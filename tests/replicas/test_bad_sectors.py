@@ -20,10 +20,10 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog.format.segment_object import TRAILER_BYTES, decode_footer
-from pyspark_commitlog.log import topic_tables as topics
-from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.storage.os_errors import explained
+from pyspark_commitlog.topic import topic_tables as topics
+from pyspark_commitlog.topic.write.commit import commit
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.records import batch_of, stage
 from tests.support.replicas import CONFIG, Replicated, faults, segment, settle_at

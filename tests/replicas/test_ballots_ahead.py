@@ -26,10 +26,10 @@ import pytest
 
 from pyspark_commitlog.errors import OutcomeUnknownError
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
-from pyspark_commitlog.replicas import promised_ballots, quorum
-from pyspark_commitlog.replicas.ballots import Ballot, Value
-from pyspark_commitlog.replicas.entry_fields import state_of, without_append
-from pyspark_commitlog.replicas.replica_journals import Places
+from pyspark_commitlog.replication.metadata import promised_ballots, quorum
+from pyspark_commitlog.replication.metadata.replica_journals import Places
+from pyspark_commitlog.replication.protocol.ballots import Ballot, Value
+from pyspark_commitlog.replication.protocol.entry_fields import state_of, without_append
 from pyspark_commitlog.testing.faults import Hook
 from tests.support.replicas import Replicated
 from tests.support.syscalls import synced

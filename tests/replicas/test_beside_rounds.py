@@ -24,8 +24,8 @@ from pyspark_commitlog.cli import background_catch_up
 from pyspark_commitlog.cli.app import _MaintainRound
 from pyspark_commitlog.cli.background_catch_up import CatchingUp
 from pyspark_commitlog.cli.replicas import _round
-from pyspark_commitlog.log.last_maintained import since_maintained_ms
-from pyspark_commitlog.log.maintain.catch_up import TopicSegments
+from pyspark_commitlog.topic.donors.catch_up import TopicSegments
+from pyspark_commitlog.topic.upkeep.last_maintained import since_maintained_ms
 from tests.crash.conftest import fast_path as fast_path
 from tests.replicas.lagging import expected, lagging, whole
 from tests.replicas.scenes import no_device

@@ -15,10 +15,10 @@ from pyspark_commitlog import CommitLog, Producer
 from pyspark_commitlog.api import replace_metadata
 from pyspark_commitlog.errors import ReplicaNotAvailableError, TopicExistsError
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.replicas import births
-from pyspark_commitlog.replicas.acceptor import Acceptor
-from pyspark_commitlog.replicas.births import Births
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.replication.metadata import births
+from pyspark_commitlog.replication.metadata.acceptor import Acceptor
+from pyspark_commitlog.replication.metadata.births import Births
+from pyspark_commitlog.storage.local.local import LocalStorage
 from tests.support.replicas import Replicated, commit_offset, committed_offset, once_at
 
 COPIED = "restored from a copy"

@@ -22,14 +22,14 @@ import pytest
 
 from pyspark_commitlog.api.maintenance import Maintenance
 from pyspark_commitlog.errors import ReplicaNotAvailableError
-from pyspark_commitlog.log.maintain import settled_copy as copying
-from pyspark_commitlog.log.maintain.catch_up import TopicSegments, reached
 from pyspark_commitlog.model import silent
-from pyspark_commitlog.replicas import rules
-from pyspark_commitlog.replicas.catching_up import catch_up, learn_or_catch_up
-from pyspark_commitlog.replicas.entry_fields import state_of
-from pyspark_commitlog.replicas.learning import Allowance, CollectedError, learn
-from pyspark_commitlog.replicas.replicating import replicate_late
+from pyspark_commitlog.replication.admin.replicating import replicate_late
+from pyspark_commitlog.replication.follower.catching_up import catch_up, learn_or_catch_up
+from pyspark_commitlog.replication.protocol import rules
+from pyspark_commitlog.replication.protocol.entry_fields import state_of
+from pyspark_commitlog.replication.protocol.learning import Allowance, CollectedError, learn
+from pyspark_commitlog.topic.donors import settled_copy as copying
+from pyspark_commitlog.topic.donors.catch_up import TopicSegments, reached
 from tests.crash.conftest import fast_path as fast_path
 from tests.crash.processes import start
 from tests.replicas.lagging import expected, lagging, whole

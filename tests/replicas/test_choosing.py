@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.errors import ConflictError, NotLeaderError, ReplicaNotAvailableError, UsageError
-from pyspark_commitlog.replicas.entry_fields import state_of
+from pyspark_commitlog.replication.protocol.entry_fields import state_of
 from tests.support.records import read_topic
 from tests.support.replicas import CONFIG, Replicated, commit_offset, group, once_at
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-from pyspark_commitlog.log.maintain.collect import collect
+from pyspark_commitlog.topic.collect.collect import collect
 from tests.support.replicas import Replicated
 from tests.support.world import DELAY_MS
 

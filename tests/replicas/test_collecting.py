@@ -8,14 +8,14 @@ from random import Random
 
 import pytest
 
-from pyspark_commitlog.log.maintain.collect import collect
-from pyspark_commitlog.log.maintain.collect_metadata import collect_decided
-from pyspark_commitlog.log.maintain.run import maintain_topic
-from pyspark_commitlog.log.maintain.settle import settle_on
-from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.model import silent
-from pyspark_commitlog.replicas import rules
+from pyspark_commitlog.replication.protocol import rules
+from pyspark_commitlog.topic.collect.collect import collect
+from pyspark_commitlog.topic.collect.collect_metadata import collect_decided
+from pyspark_commitlog.topic.upkeep.run import maintain_topic
+from pyspark_commitlog.topic.upkeep.settle import settle_on
+from pyspark_commitlog.topic.write.commit import commit
+from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support.records import batch_of, stage
 from tests.support.replicas import Replicated
 from tests.support.world import DELAY_MS, RETENTION_MS

@@ -37,16 +37,16 @@ from pyspark_commitlog.api.maintenance import Maintenance
 from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.errors import ReplicaNotAvailableError
 from pyspark_commitlog.format.index import IndexState
-from pyspark_commitlog.log import topic_tables as handles
-from pyspark_commitlog.log.maintain import settled_copy as copying
-from pyspark_commitlog.log.maintain.catch_up import TopicSegments
-from pyspark_commitlog.log.maintain.settled_copy import SettledTopic
-from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition, SettleState
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.model import silent
-from pyspark_commitlog.replicas.catching_up import catch_up
+from pyspark_commitlog.replication.follower.catching_up import catch_up
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.topic import topic_tables as handles
+from pyspark_commitlog.topic.donors import settled_copy as copying
+from pyspark_commitlog.topic.donors.catch_up import TopicSegments
+from pyspark_commitlog.topic.donors.settled_copy import SettledTopic
+from pyspark_commitlog.topic.state.settle_state import Active, Sealed, SettledPartition, SettleState
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.write.commit import commit
 from tests.crash.conftest import fast_path as fast_path
 from tests.replicas.lagging import lagging
 from tests.support.records import batch_of, read_topic, stage

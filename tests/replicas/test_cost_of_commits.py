@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.log.write.commit import commit
+from pyspark_commitlog.topic.write.commit import commit
 from tests.support.records import batch_of, stage
 from tests.support.replicas import Replicated
 from tests.support.syscalls import synced

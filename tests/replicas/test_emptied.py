@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.replicas import rules
-from pyspark_commitlog.replicas.catching_up import learn_or_catch_up
-from pyspark_commitlog.replicas.learning import Allowance, RestoredError
+from pyspark_commitlog.replication.follower.catching_up import learn_or_catch_up
+from pyspark_commitlog.replication.protocol import rules
+from pyspark_commitlog.replication.protocol.learning import Allowance, RestoredError
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.replicas import Replicated, no_device, settle_at
 

@@ -12,9 +12,16 @@ from typing import Any
 import pytest
 
 from pyspark_commitlog.format.entry import Entry
-from pyspark_commitlog.replicas.fetching import THREADS, EntryRange, by_threads, damaged, is_linked, read_undamaged
-from pyspark_commitlog.replicas.mending import MendedFiles, mend_journal, mend_named
-from pyspark_commitlog.replicas.replica_journals import Places
+from pyspark_commitlog.replication.follower.fetching import (
+    THREADS,
+    EntryRange,
+    by_threads,
+    damaged,
+    is_linked,
+    read_undamaged,
+)
+from pyspark_commitlog.replication.follower.mending import MendedFiles, mend_journal, mend_named
+from pyspark_commitlog.replication.metadata.replica_journals import Places
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.replicas import CONFIG, Replicated, faults, once_at
 
@@ -144,7 +151,7 @@ def test_the_first_entry_may_be_collected_meanwhile(roots: Replicated, monkeypat
             raise FileNotFoundError(f"entry {sequence} is collected")
         return read(own, sequence)
 
-    monkeypatch.setattr("pyspark_commitlog.replicas.mending.read_undamaged", collected)
+    monkeypatch.setattr("pyspark_commitlog.replication.follower.mending.read_undamaged", collected)
     assert roots.log("b").topic("t").repair().left == ()
 
 

@@ -1,6 +1,6 @@
 """Consumer groups where three metadata roots decide: any one may be lost, and none of them is believed alone.
 
-`replicas/decided_journal.py` has the interleavings.
+`replication/leader/decided_journal.py` has the interleavings.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pyspark_commitlog.groups.membership.member import GroupMember
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import Position
 from pyspark_commitlog.groups.state.member_config import MemberConfig
-from pyspark_commitlog.replicas import quorum
-from pyspark_commitlog.replicas.entry_fields import state_of
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.replication.metadata import quorum
+from pyspark_commitlog.replication.protocol.entry_fields import state_of
+from pyspark_commitlog.storage.local.local import LocalStorage
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.replicas import Replicated, commit_offset, committed_offset, group, no_groups, once_at
 
@@ -304,7 +304,7 @@ def test_a_file_of_before_its_root_was_away_says_nothing(roots: Replicated) -> N
 
 
 def test_the_members_file_is_where_it_is_decided(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyspark_commitlog.log.tables.TABLE_BYTES", 1)
+    monkeypatch.setattr("pyspark_commitlog.topic.state.tables.TABLE_BYTES", 1)
     one = member(roots, "one")
     beat(roots, one, seconds=3)
     assert len(one.assignment) == 2

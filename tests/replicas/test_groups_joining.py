@@ -22,7 +22,7 @@ from pyspark_commitlog.api.maintenance import Maintenance
 from pyspark_commitlog.cli.app import _MaintainRound
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.replicas.entry_fields import state_of
+from pyspark_commitlog.replication.protocol.entry_fields import state_of
 from tests.crash.conftest import fast_path as fast_path
 from tests.crash.processes import start
 from tests.support.growing import Grown, add, alone

@@ -23,7 +23,7 @@ from pyspark_commitlog.groups.membership.member import GroupMember
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.member_config import MemberConfig
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.replicas.entry_fields import state_of
+from pyspark_commitlog.replication.protocol.entry_fields import state_of
 from tests.support.replicas import Replicated, commit_offset, committed_offset, group, no_device
 
 
@@ -126,7 +126,7 @@ def test_a_group_goes_on_when_the_metadata_is_lost_for_good(roots: Replicated) -
 
 
 def test_the_members_file_is_learned_too(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyspark_commitlog.log.tables.TABLE_BYTES", 1)
+    monkeypatch.setattr("pyspark_commitlog.topic.state.tables.TABLE_BYTES", 1)
     timing = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 2_000, "initial_rebalance_delay_ms": 20}
     handle = roots.log().groups.open("g")
     member = GroupMember(

@@ -20,13 +20,13 @@ import pytest
 
 from pyspark_commitlog import CommitLog, Consumer, Producer
 from pyspark_commitlog.errors import CommitLogError
-from pyspark_commitlog.log.maintain.settle import Settled, settle
-from pyspark_commitlog.log.repair.verify import verify
-from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import silent
 from pyspark_commitlog.storage import calls, limited
-from pyspark_commitlog.storage.local import LocalStorage
-from pyspark_commitlog.storage.local_files import LocalAppendFile
+from pyspark_commitlog.storage.local.local import LocalStorage
+from pyspark_commitlog.storage.local.local_files import LocalAppendFile
+from pyspark_commitlog.topic.repair.verify import verify
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep.settle import Settled, settle
 from tests.support.replicas import Replicated, poll
 
 LIMIT = 0.3
@@ -136,7 +136,7 @@ def test_a_put_that_was_left_behind_and_is_done_later_loses_and_repeats_nothing(
 
     at_the_put.go_on = hang.go_on  # type: ignore[attr-defined]
     roots.hooks["m"] = at_the_put
-    from pyspark_commitlog.log.write.writers import Transaction
+    from pyspark_commitlog.topic.write.writers import Transaction
 
     writer = Transaction("txn:app", 1, False)
     with pytest.raises(CommitLogError, match="hangs"):

@@ -17,14 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.access import Operation
 from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.errors import OffsetOutOfRangeError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.journal import Draft
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.replicas.joining import add_replicas
-from pyspark_commitlog.replicas.learning import learn
-from pyspark_commitlog.replicas.roots import Roots
+from pyspark_commitlog.replication.admin.joining import add_replicas
+from pyspark_commitlog.replication.protocol.learning import learn
+from pyspark_commitlog.replication.protocol.roots import Roots
+from pyspark_commitlog.topic.access import Operation
+from pyspark_commitlog.topic.topic import TopicLog
 from tests.crash.conftest import fast_path as fast_path
 from tests.crash.processes import start
 from tests.support.growing import Grown, add, alone

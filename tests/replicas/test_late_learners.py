@@ -10,8 +10,8 @@ import pytest
 from pyspark_commitlog.api.maintenance import Maintenance
 from pyspark_commitlog.cli.app import _MaintainRound
 from pyspark_commitlog.model import silent
-from pyspark_commitlog.replicas import replicating
-from pyspark_commitlog.replicas.replicating import is_nearer, take_turn
+from pyspark_commitlog.replication.admin import replicating
+from pyspark_commitlog.replication.admin.replicating import is_nearer, take_turn
 from tests.support.replicas import Replicated, no_device
 
 #: Seconds that an entry takes to learn here; so many are learned in a turn, and so many in what is a minute elsewhere.

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import SyncFailedError
-from pyspark_commitlog.replicas.entry_fields import state_of
-from pyspark_commitlog.replicas.learning import learn, put_bytes
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.replication.protocol.entry_fields import state_of
+from pyspark_commitlog.replication.protocol.learning import learn, put_bytes
+from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.faults import io_error
 from tests.support.replicas import Replicated
 

@@ -21,9 +21,9 @@ import pytest
 
 from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError, ReplicaNotAvailableError, UsageError
-from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.replicas.entry_fields import state_of
+from pyspark_commitlog.replication.protocol.entry_fields import state_of
 from pyspark_commitlog.testing.faults import Hook
+from pyspark_commitlog.topic.write.commit import commit
 from tests.replicas.lost import at, recover, url
 from tests.support.records import batch_of, stage
 from tests.support.replicas import CONFIG, Replicated, elect, no_device, once_at, settle_at, takes_no_chunk

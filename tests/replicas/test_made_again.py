@@ -15,9 +15,9 @@ from random import Random
 
 import pytest
 
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.state import Void
-from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
+from pyspark_commitlog.topic.state.state import Void
+from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.write.writers import ProducerBatch, Transaction
 from tests.support.replicas import CONFIG, Replicated, elect, no_device
 
 LARGE = Random(1).randbytes(20_000)

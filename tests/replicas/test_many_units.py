@@ -12,10 +12,10 @@ from pyspark_commitlog.api import replica_sync
 from pyspark_commitlog.api.maintenance import Maintenance
 from pyspark_commitlog.cli.app import _MaintainRound
 from pyspark_commitlog.errors import StorageError
-from pyspark_commitlog.log.maintain.run import Maintained
 from pyspark_commitlog.model import Progress
-from pyspark_commitlog.replicas import replicating
-from pyspark_commitlog.replicas.replicating import AT_ONCE, of_each
+from pyspark_commitlog.replication.admin import replicating
+from pyspark_commitlog.replication.admin.replicating import AT_ONCE, of_each
+from pyspark_commitlog.topic.upkeep.run import Maintained
 from tests.support.replicas import Replicated, commit_offset
 
 NAMES = [f"t{number}" for number in range(AT_ONCE)]

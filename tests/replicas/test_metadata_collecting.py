@@ -27,19 +27,19 @@ import pytest
 
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.maintain.collect_metadata import collect_decided
-from pyspark_commitlog.log.maintain.run import maintain_topic
-from pyspark_commitlog.log.maintain.settle import settle_on
-from pyspark_commitlog.log.write import writers
-from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.model import silent
-from pyspark_commitlog.replicas.entry_fields import state_of
-from pyspark_commitlog.replicas.journal import ReplicatedJournal
-from pyspark_commitlog.replicas.learning import Replica
-from pyspark_commitlog.replicas.quorum import Quorum
-from pyspark_commitlog.replicas.quorum_members import leading_to
-from pyspark_commitlog.replicas.roots import Roots
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.replication.leader.journal import ReplicatedJournal
+from pyspark_commitlog.replication.metadata.quorum import Quorum
+from pyspark_commitlog.replication.metadata.quorum_members import leading_to
+from pyspark_commitlog.replication.protocol.entry_fields import state_of
+from pyspark_commitlog.replication.protocol.learning import Replica
+from pyspark_commitlog.replication.protocol.roots import Roots
+from pyspark_commitlog.storage.local.local import LocalStorage
+from pyspark_commitlog.topic.collect.collect_metadata import collect_decided
+from pyspark_commitlog.topic.upkeep.run import maintain_topic
+from pyspark_commitlog.topic.upkeep.settle import settle_on
+from pyspark_commitlog.topic.write import writers
+from pyspark_commitlog.topic.write.writers import Transaction
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.replicas import Replicated, once_at
 from tests.support.world import DELAY_MS

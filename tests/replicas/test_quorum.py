@@ -27,15 +27,15 @@ import pytest
 
 from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
-from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.replicas import promised_ballots, quorum
-from pyspark_commitlog.replicas.acceptor import Acceptor
-from pyspark_commitlog.replicas.ballots import Ballot, Register
-from pyspark_commitlog.replicas.entry_fields import state_of, without_append
-from pyspark_commitlog.replicas.quorum import Quorum
-from pyspark_commitlog.replicas.replica_journals import Places
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.replication.metadata import promised_ballots, quorum
+from pyspark_commitlog.replication.metadata.acceptor import Acceptor
+from pyspark_commitlog.replication.metadata.quorum import Quorum
+from pyspark_commitlog.replication.metadata.replica_journals import Places
+from pyspark_commitlog.replication.protocol.ballots import Ballot, Register
+from pyspark_commitlog.replication.protocol.entry_fields import state_of, without_append
+from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.faults import Hook
+from pyspark_commitlog.topic.write.commit import commit
 from tests.support.records import stage
 from tests.support.replicas import Replicated, commit_offset, no_device
 

@@ -19,12 +19,12 @@ import pytest
 from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.errors import ReplicaNotAvailableError
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.maintain.collect import collect
-from pyspark_commitlog.log.write import writers
-from pyspark_commitlog.log.write.writers import Transaction
-from pyspark_commitlog.replicas import recovering
-from pyspark_commitlog.replicas.learning import CollectedError, Replica
+from pyspark_commitlog.replication.admin import recovering
+from pyspark_commitlog.replication.protocol.learning import CollectedError, Replica
 from pyspark_commitlog.testing.faults import Hook
+from pyspark_commitlog.topic.collect.collect import collect
+from pyspark_commitlog.topic.write import writers
+from pyspark_commitlog.topic.write.writers import Transaction
 from tests.crash.conftest import fast_path as fast_path
 from tests.replicas.lost import at, recover
 from tests.support.replicas import CONFIG, Replicated, once_at, settle_at

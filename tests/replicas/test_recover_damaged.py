@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
-from pyspark_commitlog.log.write import writers
-from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.model import Recovered
-from pyspark_commitlog.replicas.entry_fields import state_of
+from pyspark_commitlog.replication.protocol.entry_fields import state_of
+from pyspark_commitlog.topic.write import writers
+from pyspark_commitlog.topic.write.writers import Transaction
 from tests.crash.conftest import fast_path as fast_path
 from tests.replicas.lost import at, url
 from tests.support.replicas import (

@@ -26,18 +26,18 @@ import pytest
 from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.errors import CorruptionError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.frames import segment_span, walk
-from pyspark_commitlog.log.maintain import settled_copy as copying
-from pyspark_commitlog.log.maintain.catch_up import TopicSegments
-from pyspark_commitlog.log.maintain.donors import attempts, lost_ranges
-from pyspark_commitlog.log.maintain.mend import mend_segments
-from pyspark_commitlog.log.maintain.settled_copy import SettledTopic
-from pyspark_commitlog.log.read.damage import Fragment
-from pyspark_commitlog.log.repair.salvage import segments_of
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.storage import Storage
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
+from pyspark_commitlog.topic.donors import settled_copy as copying
+from pyspark_commitlog.topic.donors.catch_up import TopicSegments
+from pyspark_commitlog.topic.donors.donors import attempts, lost_ranges
+from pyspark_commitlog.topic.donors.mend import mend_segments
+from pyspark_commitlog.topic.donors.settled_copy import SettledTopic
+from pyspark_commitlog.topic.read.damage import Fragment
+from pyspark_commitlog.topic.repair.salvage import segments_of
+from pyspark_commitlog.topic.segments.frames import segment_span, walk
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.write.commit import commit
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.damage import cut, flip, remove, zero
 from tests.support.records import batch_of, read_partition, stage

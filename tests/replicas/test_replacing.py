@@ -37,12 +37,13 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.groups.state.group_state import Position
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
-from pyspark_commitlog.replicas import promised_ballots, quorum, replicating
-from pyspark_commitlog.replicas.ballots import Value
-from pyspark_commitlog.replicas.entry_fields import state_of, without_append
-from pyspark_commitlog.replicas.order import Order
-from pyspark_commitlog.replicas.roots import Roots, list_at
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.replication.admin import replicating
+from pyspark_commitlog.replication.leader.order import Order
+from pyspark_commitlog.replication.metadata import promised_ballots, quorum
+from pyspark_commitlog.replication.protocol.ballots import Value
+from pyspark_commitlog.replication.protocol.entry_fields import state_of, without_append
+from pyspark_commitlog.replication.protocol.roots import Roots, list_at
+from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.faults import Hook
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.replicas import Replicated, commit_offset, committed_offset, group, once_at, poll

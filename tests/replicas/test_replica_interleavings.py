@@ -16,12 +16,12 @@ from pyspark_commitlog.errors import (
     ReplicaNotAvailableError,
 )
 from pyspark_commitlog.journal import Unchanged
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.log.write.producers import init_producer
-from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
-from pyspark_commitlog.root_marker import make_root
+from pyspark_commitlog.root.root_marker import make_root
 from pyspark_commitlog.testing.faults import Hook
+from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.write.commit import commit
+from pyspark_commitlog.topic.write.producers import init_producer
+from pyspark_commitlog.topic.write.writers import ProducerBatch, Transaction
 from tests.support.records import batch_of, stage
 from tests.support.replicas import CONFIG, LAG_MS, BoundedClock, Replicated, elect, no_device, once_at, takes_no_entry
 

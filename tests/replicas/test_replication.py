@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import NotEnoughReplicasError, ReplicaNotAvailableError, UsageError
-from pyspark_commitlog.log.write.writers import Transaction
+from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support.replicas import CONFIG, LAG_MS, Replicated
 
 

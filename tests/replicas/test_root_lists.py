@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import CommitLogError, ConflictError, ReplicaNotAvailableError
-from pyspark_commitlog.replicas.roots import Roots
+from pyspark_commitlog.replication.protocol.roots import Roots
 from tests.support.replicas import Replicated, no_device, once_at
 
 CUT_OFF = (CommitLogError, OSError)

@@ -27,12 +27,12 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog.errors import NotLeaderError
-from pyspark_commitlog.log.write import commit as commit_module
-from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.replicas import rules
-from pyspark_commitlog.replicas.replica_staging import StagedOutput
+from pyspark_commitlog.replication.leader.replica_staging import StagedOutput
+from pyspark_commitlog.replication.protocol import rules
 from pyspark_commitlog.storage import OutputFile
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
+from pyspark_commitlog.topic.write import commit as commit_module
+from pyspark_commitlog.topic.write.commit import commit
 from tests.support.records import batch_of, stage
 from tests.support.replicas import CONFIG, LAG_MS, BoundedClock, Replicated, elect, once_at, takes_no_chunk
 

@@ -21,13 +21,13 @@ import pytest
 from pyspark_commitlog.api import replicas
 from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.replicas.catching_up import SegmentCopier
-from pyspark_commitlog.replicas.entry_fields import state_of
-from pyspark_commitlog.replicas.joining import add_replicas, give_default, remove_replica
-from pyspark_commitlog.replicas.order import Order
-from pyspark_commitlog.replicas.pushing import Pusher
-from pyspark_commitlog.replicas.replicating import Outcome, replicate
-from pyspark_commitlog.replicas.roots import Roots
+from pyspark_commitlog.replication.admin.joining import add_replicas, give_default, remove_replica
+from pyspark_commitlog.replication.admin.replicating import Outcome, replicate
+from pyspark_commitlog.replication.follower.catching_up import SegmentCopier
+from pyspark_commitlog.replication.leader.order import Order
+from pyspark_commitlog.replication.leader.pushing import Pusher
+from pyspark_commitlog.replication.protocol.entry_fields import state_of
+from pyspark_commitlog.replication.protocol.roots import Roots
 from tests.support.replicas import CONFIG, Replicated, commit_offset, committed_offset, group, takes_no_entry
 
 

@@ -18,8 +18,8 @@ from random import Random
 import pytest
 
 from pyspark_commitlog.errors import NotLeaderError, ReplicaNotAvailableError
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.write.writers import Transaction
+from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.write.writers import Transaction
 from tests.replicas.lagging import expected, lagging
 from tests.support.replicas import CONFIG, Replicated, no_device
 

@@ -22,13 +22,13 @@ from pyspark_commitlog import Consumer, DefaultSource
 from pyspark_commitlog.consumer.consumer_config import Reset
 from pyspark_commitlog.errors import LogTruncationError, UsageError
 from pyspark_commitlog.groups.reset_target import Target, Way
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.read.lossy import read_kept
-from pyspark_commitlog.log.read.reader import PartitionReader, read_range, read_view
-from pyspark_commitlog.log.state import LostOffsets, Void
-from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.model import OffsetRange, TopicPartition
 from pyspark_commitlog.spark.session.query_checkpoint import Checkpoint as QueryCheckpoint, moved_checkpoint
+from pyspark_commitlog.topic.read.lossy import read_kept
+from pyspark_commitlog.topic.read.reader import PartitionReader, read_range, read_view
+from pyspark_commitlog.topic.state.state import LostOffsets, Void
+from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.write.commit import commit
 from tests.spark.driver import Checkpoint, Driver
 from tests.support.records import batch_of, stage
 from tests.support.replicas import CONFIG, Replicated, commit_offset, elect, no_device, poll

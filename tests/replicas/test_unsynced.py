@@ -22,10 +22,10 @@ from random import Random
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError, KafkaStorageError
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.repair.void import void_unsynced
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import commit
+from pyspark_commitlog.topic.repair.void import void_unsynced
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.write.commit import commit
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.damage import cut, flip, remove, zero
 from tests.support.growing import add, alone

@@ -29,15 +29,16 @@ import pytest
 from pyspark_commitlog.api.repair import drop_void_records
 from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.format.index import IndexState
-from pyspark_commitlog.log.late_voids import is_misled, late_voids, with_voids_at
-from pyspark_commitlog.log.maintain import compact as compaction, mend
-from pyspark_commitlog.log.maintain.catch_up import TopicSegments
-from pyspark_commitlog.log.objects.salvage_objects import publish
-from pyspark_commitlog.log.settle_state import Active, SettledPartition
-from pyspark_commitlog.log.state import LostOffsets, TopicState, Void
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
+from pyspark_commitlog.topic.donors import mend
+from pyspark_commitlog.topic.donors.catch_up import TopicSegments
+from pyspark_commitlog.topic.repair.salvage_objects import publish
+from pyspark_commitlog.topic.state.late_voids import is_misled, late_voids, with_voids_at
+from pyspark_commitlog.topic.state.settle_state import Active, SettledPartition
+from pyspark_commitlog.topic.state.state import LostOffsets, TopicState, Void
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep import compact as compaction
+from pyspark_commitlog.topic.write.commit import commit
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.damage import zero
 from tests.support.records import append, batch_of, stage

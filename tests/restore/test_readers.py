@@ -15,12 +15,12 @@ from pyspark_commitlog.consumer.shared.shared_topic import SharedTopic
 from pyspark_commitlog.errors import LogTruncationError, StaleBatchError, TopicChangedError
 from pyspark_commitlog.format.lineage import Lineage, Verdict, compare
 from pyspark_commitlog.groups.state.group_state import Position
-from pyspark_commitlog.log.read.lossy import read_kept
-from pyspark_commitlog.log.read.reader import read_range
-from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.faults import FaultyStorage
+from pyspark_commitlog.topic.read.lossy import read_kept
+from pyspark_commitlog.topic.read.reader import read_range
+from pyspark_commitlog.topic.topic import TopicLog
 from tests.restore.conftest import AFTER, BEFORE, RESTORES, Scene, values
 from tests.support.consumers import DEFAULTS, at
 from tests.support.records import append, batch_of

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from pyspark_commitlog.access import Operation, Rule, allows
 from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.errors import AccessDeniedError, CorruptionError, NotFoundError, UsageError
 from pyspark_commitlog.groups.state.group_state import Position
 from pyspark_commitlog.producer.client import Producer
 from pyspark_commitlog.testing.faults import on_path
+from pyspark_commitlog.topic.access import Operation, Rule, allows
 from tests.support.consumers import consumer
 from tests.support.producers import options
 from tests.support.records import append, batch_of
@@ -195,7 +195,7 @@ def test_a_rule_that_is_not_one_is_refused(ruled: World, rule: tuple[str, str, s
 
 
 def test_there_is_a_bound(ruled: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyspark_commitlog.access.MAX_RULES", 3)
+    monkeypatch.setattr("pyspark_commitlog.topic.access.MAX_RULES", 3)
     with pytest.raises(UsageError, match="4 rules are too many, at most 3"):
         acting(ruled, "ops").access.allow("x", "read")
 

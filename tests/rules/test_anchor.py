@@ -16,15 +16,15 @@ from pyspark_commitlog.errors import (
     StorageReadOnlyError,
     TopicExistsError,
 )
-from pyspark_commitlog.log.maintain.collect import collect
-from pyspark_commitlog.log.read.reader import PartitionReader
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write import commit as committing
-from pyspark_commitlog.log.write.commit import Committed, commit
-from pyspark_commitlog.log.write.staging import Staged
-from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.storage.base import NotPutError
 from pyspark_commitlog.testing.faults import io_error, on_path
+from pyspark_commitlog.topic.collect.collect import collect
+from pyspark_commitlog.topic.read.reader import PartitionReader
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.write import commit as committing
+from pyspark_commitlog.topic.write.commit import Committed, commit
+from pyspark_commitlog.topic.write.staging import Staged
+from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support.entries import rewrite
 from tests.support.records import append, batch_of, read_topic, stage
 from tests.support.world import DELAY_MS, World, failing, once, raising
@@ -471,7 +471,7 @@ def test_entries_that_are_collected_while_they_are_counted_are_looked_up_anew(wo
 
 def test_a_base_whose_tables_are_collected_during_a_plan(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anchor rule, R9: a writer pauses over a base whose writers' snapshot goes: it plans again on a newer one."""
-    from pyspark_commitlog.log.write import writers as module
+    from pyspark_commitlog.topic.write import writers as module
 
     monkeypatch.setattr(module, "WRITER_ROWS", 1)
     topic = world.create()

@@ -9,12 +9,12 @@ import pytest
 from pyspark_commitlog.errors import CorruptionError, TopicChangedError, UsageError
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import Position
-from pyspark_commitlog.log.maintain.collect import collect, sweep
-from pyspark_commitlog.log.state import Mark, plan_floor, with_mark
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.testing.faults import FaultyStorage, Hook
+from pyspark_commitlog.topic.collect.collect import collect, sweep
+from pyspark_commitlog.topic.state.state import Mark, plan_floor, with_mark
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.write.commit import commit
+from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support.counted import CountedStorage
 from tests.support.records import append, batch_of, stage
 from tests.support.world import CHUNKS, DELAY_MS, RETENTION_MS, World

@@ -17,15 +17,15 @@ import pytest
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, KafkaStorageError
-from pyspark_commitlog.log import tables as side_tables
-from pyspark_commitlog.log.maintain.collect import collect
-from pyspark_commitlog.log.maintain.retention import retain
-from pyspark_commitlog.log.maintain.settle import SettleLoad, settle, settle_after_commit, settle_load
-from pyspark_commitlog.log.settle_state import SettleState
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.testing.faults import on_path
+from pyspark_commitlog.topic.collect.collect import collect
+from pyspark_commitlog.topic.state import tables as side_tables
+from pyspark_commitlog.topic.state.settle_state import SettleState
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep.retention import retain
+from pyspark_commitlog.topic.upkeep.settle import SettleLoad, settle, settle_after_commit, settle_load
+from pyspark_commitlog.topic.write.commit import commit
+from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support.records import append, batch_of, read_partition, stage
 from tests.support.verify import verify
 from tests.support.world import CHUNKS, DELAY_MS, Recorder, World

@@ -16,11 +16,11 @@ from pyspark_commitlog.errors import (
     OutcomeUnknownError,
     RootNotFoundError,
 )
-from pyspark_commitlog.log.maintain.settle import settle, settle_after_commit
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.storage import NotPutError
 from pyspark_commitlog.testing.faults import on_path
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep.settle import settle, settle_after_commit
+from pyspark_commitlog.topic.write.commit import commit
 from tests.support.records import append, batch_of, read_topic, stage
 from tests.support.verify import verify
 from tests.support.world import CHUNKS, DELAY_MS, RETENTION_MS, Recorder, World, raising

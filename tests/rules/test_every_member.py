@@ -24,15 +24,16 @@ from pyspark_commitlog.copying.topic_copy import stage_ahead
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, UnsupportedError
 from pyspark_commitlog.format.segment_object import TRAILER_BYTES, decode_footer, decode_trailer
 from pyspark_commitlog.groups.state.group_log import GroupLog
-from pyspark_commitlog.log import leaves, tables, topic_tables as topics
-from pyspark_commitlog.log.write import writers
-from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
-from pyspark_commitlog.replicas.acceptor import Acceptor
-from pyspark_commitlog.replicas.births import Births
-from pyspark_commitlog.replicas.roots import Roots
-from pyspark_commitlog.root_marker import make_root
+from pyspark_commitlog.replication.metadata.acceptor import Acceptor
+from pyspark_commitlog.replication.metadata.births import Births
+from pyspark_commitlog.replication.protocol.roots import Roots
+from pyspark_commitlog.root.root_marker import make_root
 from pyspark_commitlog.storage.base import Holder
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
+from pyspark_commitlog.topic import topic_tables as topics
+from pyspark_commitlog.topic.state import leaves, tables
+from pyspark_commitlog.topic.write import writers
+from pyspark_commitlog.topic.write.writers import ProducerBatch, Transaction
 from tests.groups.conftest import Group
 from tests.support.crafted import change_entry, crafted, replace_named, sealed
 from tests.support.objects import ObjectWorld, split

@@ -15,16 +15,16 @@ import pytest
 
 from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.errors import OutcomeUnknownError, StorageError, SyncFailedError
-from pyspark_commitlog.log.maintain import retention
-from pyspark_commitlog.log.maintain.collect import collect
-from pyspark_commitlog.log.maintain.compact import compact
-from pyspark_commitlog.log.maintain.run import maintain_topic
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import Committed, commit
-from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
-from pyspark_commitlog.storage import directories, local
+from pyspark_commitlog.storage.local import directories, local
 from pyspark_commitlog.testing.faults import io_error, on_path
+from pyspark_commitlog.topic.collect.collect import collect
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep import retention
+from pyspark_commitlog.topic.upkeep.compact import compact
+from pyspark_commitlog.topic.upkeep.run import maintain_topic
+from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.write.commit import Committed, commit
+from pyspark_commitlog.topic.write.writers import ProducerBatch, Transaction
 from tests.support.power import Disk, losing
 from tests.support.records import append, batch_of, read_partition, stage
 from tests.support.syscalls import path_of, recording

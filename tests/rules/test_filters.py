@@ -14,15 +14,15 @@ import pytest
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, GreaterThanOrEqual, In, LessThan
 
 from pyspark_commitlog import DefaultSource
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.read.timestamps import spans_outside
-from pyspark_commitlog.log.segments.growing import Stamped
-from pyspark_commitlog.log.segments.writer import SegmentWriter
-from pyspark_commitlog.log.settle_state import Active, Sealed
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.root import Root
+from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.spark.read.batch import CommitLogReader
 from pyspark_commitlog.spark.read.filters import LimitTaker
+from pyspark_commitlog.topic.lookup.timestamps import spans_outside
+from pyspark_commitlog.topic.segments.growing import Stamped
+from pyspark_commitlog.topic.segments.writer import SegmentWriter
+from pyspark_commitlog.topic.state.settle_state import Active, Sealed
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep.settle import settle
 from tests.support.reads import CountingStorage
 from tests.support.records import append, batch_of, read_partition
 from tests.support.times import CONFIG, START_MS, check_windows

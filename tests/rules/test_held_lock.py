@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.cli.app import app
 from pyspark_commitlog.errors import ConflictError
-from pyspark_commitlog.log.maintain.settle import settle_after_commit
-from pyspark_commitlog.log.repair.verify import verify
-from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Backlog
 from pyspark_commitlog.storage import Holder
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
+from pyspark_commitlog.topic.repair.verify import verify
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep.settle import settle_after_commit
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, World
 
@@ -194,7 +194,7 @@ def test_the_commands_show_it(tmp_path: Path) -> None:
 
 _HOLD = """
 import sys, time
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
 with LocalStorage(sys.argv[1]).try_lock(sys.argv[2]) as held:
     print(held, flush=True)
     time.sleep(600)

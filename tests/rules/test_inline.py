@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.write import commit as commit_module
-from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.log.write.writers import Transaction
+from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.write import commit as commit_module
+from pyspark_commitlog.topic.write.commit import commit
+from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support.records import batch_of, read_topic, stage
 from tests.support.world import World
 

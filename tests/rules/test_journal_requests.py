@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.anchor import TICK_MS
 from pyspark_commitlog.config import MIN_DELAY_MS
 from pyspark_commitlog.errors import OutcomeUnknownError, ReplicaNotAvailableError, StorageError, TopicChangedError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged, no_sides
+from pyspark_commitlog.journal.anchor import TICK_MS
 from pyspark_commitlog.testing.faults import FaultyStorage, Hook, io_error, on_path
 from pyspark_commitlog.testing.manual_clock import ManualClock
 from tests.support.counted import CountedStorage

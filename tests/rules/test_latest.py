@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
-from pyspark_commitlog.log.read.arrow import ARROW_SCHEMA, to_batch
-from pyspark_commitlog.log.read.latest import latest
 from pyspark_commitlog.model import OffsetRange
+from pyspark_commitlog.topic.lookup.arrow import ARROW_SCHEMA, to_batch
+from pyspark_commitlog.topic.lookup.latest import latest
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, World
 
@@ -79,7 +79,7 @@ def test_a_view_holds_no_more_keys_than_it_may(world: World, monkeypatch: pytest
     _, newest = topic.newest()
     held: list[int] = []
     real = np.sort
-    monkeypatch.setattr("pyspark_commitlog.log.read.latest.np.sort", lambda at: held.append(len(at)) or real(at))
+    monkeypatch.setattr("pyspark_commitlog.topic.lookup.latest.np.sort", lambda at: held.append(len(at)) or real(at))
     wanted = OffsetRange("t", newest.topic_id, 0, 0, newest.log_end[0])
     assert sum(rows.count for rows in latest(topic, wanted, ("key",), 1000)) > 100
     assert sum(held) == len(set(world.log().topic("t").to_arrow(["key"]).column(0).to_pylist()))

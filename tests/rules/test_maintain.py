@@ -12,16 +12,16 @@ import pytest
 
 from pyspark_commitlog.api import maintenance
 from pyspark_commitlog.errors import CorruptionError, StorageError, StorageFullError
-from pyspark_commitlog.log.maintain import run as steps, settle as settling
-from pyspark_commitlog.log.maintain.collect import collect
-from pyspark_commitlog.log.maintain.compact import CompactionJob, Replacement, compact, work_here
-from pyspark_commitlog.log.maintain.recover import recover
-from pyspark_commitlog.log.maintain.retention import collect_segments, retain
-from pyspark_commitlog.log.maintain.run import Maintained
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.settle_state import Sealed, SettledPartition, SettleState
-from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import Progress
+from pyspark_commitlog.topic.collect.collect import collect
+from pyspark_commitlog.topic.state.settle_state import Sealed, SettledPartition, SettleState
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep import run as steps, settle as settling
+from pyspark_commitlog.topic.upkeep.compact import CompactionJob, Replacement, compact, work_here
+from pyspark_commitlog.topic.upkeep.recover import recover
+from pyspark_commitlog.topic.upkeep.retention import collect_segments, retain
+from pyspark_commitlog.topic.upkeep.run import Maintained
+from pyspark_commitlog.topic.upkeep.settle import settle
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, DELAY_MS, World
 

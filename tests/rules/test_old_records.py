@@ -30,7 +30,7 @@ def years_after_1970(world: World) -> None:
 @pytest.fixture
 def told(caplog: pytest.LogCaptureFixture) -> Any:
     """Return what was warned of so far."""
-    caplog.set_level(logging.WARNING, "pyspark_commitlog.log")
+    caplog.set_level(logging.WARNING, "pyspark_commitlog.topic")
     return lambda: [record.getMessage() for record in caplog.records if "older than" in record.getMessage()]
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.cli.output import fault_lines
+from pyspark_commitlog.cli.common.output import fault_lines
 from pyspark_commitlog.errors import CorruptionError, StagedExpiredError
 from pyspark_commitlog.format.paths import manifest_name, parse_chunk, side_name
-from pyspark_commitlog.log import tables as side_tables
-from pyspark_commitlog.log.maintain.collect import collect, sweep
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.testing.faults import on_path
+from pyspark_commitlog.topic.collect.collect import collect, sweep
+from pyspark_commitlog.topic.state import tables as side_tables
+from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.write.commit import commit
+from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support.objects import ObjectWorld
 from tests.support.records import append, batch_of, stage
 from tests.support.world import CHUNKS, DELAY_MS, RETENTION_MS, World, once

@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_commitlog.errors import OutcomeUnknownError, StaleBatchError, StorageFullError, SyncFailedError
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.write import staging
-from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.testing.faults import io_error, on_path
+from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.write import staging
+from pyspark_commitlog.topic.write.commit import commit
+from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support.records import append, batch_of, stage
 from tests.support.sources import Source
 from tests.support.world import World, raising

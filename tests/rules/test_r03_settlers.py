@@ -10,12 +10,12 @@ import pytest
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import CorruptionError, TopicChangedError
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.storage import directories
-from pyspark_commitlog.storage.directories import RootDirectories
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local import directories
+from pyspark_commitlog.storage.local.directories import RootDirectories
+from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.faults import on_path
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep.settle import settle
 from tests.support.appends import TellingStorage
 from tests.support.records import append, batch_of, read_topic
 from tests.support.world import World, many

@@ -10,13 +10,13 @@ import pytest
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import OutcomeUnknownError, StorageFullError, SyncFailedError
-from pyspark_commitlog.log.maintain.compact import compact
-from pyspark_commitlog.log.maintain.retention import retain
-from pyspark_commitlog.log.maintain.settle import Settled, settle, settle_after_commit
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.testing.faults import on_path
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep.compact import compact
+from pyspark_commitlog.topic.upkeep.retention import retain
+from pyspark_commitlog.topic.upkeep.settle import Settled, settle, settle_after_commit
+from pyspark_commitlog.topic.write.commit import commit
+from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support.records import append, batch_of, read_partition, stage
 from tests.support.syscalls import recording, telling
 from tests.support.world import CHUNKS, DELAY_MS, Recorder, World, many, raising

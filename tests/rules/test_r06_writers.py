@@ -17,13 +17,13 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format.entry import MAX_LINE_BYTES
 from pyspark_commitlog.journal import Draft, Slot, Stored
-from pyspark_commitlog.log.state import WriterRow
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write import writers as module
-from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.log.write.producers import init_producer, landed_ranges
-from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
 from pyspark_commitlog.testing.faults import on_path
+from pyspark_commitlog.topic.state.state import WriterRow
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.write import writers as module
+from pyspark_commitlog.topic.write.commit import commit
+from pyspark_commitlog.topic.write.producers import init_producer, landed_ranges
+from pyspark_commitlog.topic.write.writers import ProducerBatch, Transaction
 from tests.support.entries import rewrite
 from tests.support.records import append, batch_of, stage
 from tests.support.world import CHUNKS, World, once

@@ -8,9 +8,9 @@ import pytest
 
 from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.errors import TopicChangedError, TopicExistsError, UsageError
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.testing.faults import Hook, on_path
+from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.write.commit import commit
 from tests.support.records import append, batch_of, read_partition, stage
 from tests.support.world import World, once
 

@@ -10,11 +10,11 @@ import pytest
 from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.errors import StagedExpiredError
 from pyspark_commitlog.groups.state.group_entries import oldest_needed
-from pyspark_commitlog.log.read.reader import PartitionReader
-from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.manual_clock import ManualClock
+from pyspark_commitlog.topic.read.reader import PartitionReader
+from pyspark_commitlog.topic.write.commit import commit
+from pyspark_commitlog.topic.write.writers import ProducerBatch, Transaction
 from tests.support.records import append, batch_of, stage
 from tests.support.world import DELAY_MS, RETENTION_MS, World, many
 
@@ -130,7 +130,7 @@ def test_the_newest_entry_that_is_old_enough_is_found_whatever_lies_between(ages
 
 def test_a_passing_producers_row_survives_a_clock_that_is_behind(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """R10, I5: rows are stamped with the later of this clock and the newest entry's storage time."""
-    from pyspark_commitlog.log.write import writers as module
+    from pyspark_commitlog.topic.write import writers as module
 
     monkeypatch.setattr(module, "WRITER_ROWS", 2)
     topic = world.create()

@@ -11,12 +11,12 @@ import pytest
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import columns, frame as codec
 from pyspark_commitlog.format.frame import MAX_ROWS, SPARSE, Identity, Times
-from pyspark_commitlog.log.frames import Located, Span, check, walk
-from pyspark_commitlog.log.maintain.settle import Merger, settle
-from pyspark_commitlog.log.read.reader import PartitionReader
-from pyspark_commitlog.log.read.unsettled import Unsettled
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import commit
+from pyspark_commitlog.topic.read.reader import PartitionReader
+from pyspark_commitlog.topic.read.unsettled import Unsettled
+from pyspark_commitlog.topic.segments.frames import Located, Span, check, walk
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep.settle import Merger, settle
+from pyspark_commitlog.topic.write.commit import commit
 from tests.support.entries import rewrite
 from tests.support.records import append, batch_of, read_partition, stage
 from tests.support.world import CHUNKS, World

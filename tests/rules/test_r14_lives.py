@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pyspark_commitlog.errors import TopicChangedError, UnknownTopicError
-from pyspark_commitlog.log.read.reader import PartitionReader
-from pyspark_commitlog.log.write import writers
-from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.log.write.writers import Transaction
+from pyspark_commitlog.topic.read.reader import PartitionReader
+from pyspark_commitlog.topic.write import writers
+from pyspark_commitlog.topic.write.commit import commit
+from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support.records import append, batch_of
 from tests.support.syscalls import recording
 from tests.support.world import DELAY_MS, World, many
@@ -79,9 +79,9 @@ def test_running_writers_are_told_and_their_zombies_are_cleaned_up_again_and_aga
 
 def stage_for(world: World, state: object, sequence: int) -> object:
     """Stage as a task that read the old life."""
-    from pyspark_commitlog.log.state import TopicState
-    from pyspark_commitlog.log.write.partitioner import Partitioner
-    from pyspark_commitlog.log.write.staging import Stager
+    from pyspark_commitlog.topic.state.state import TopicState
+    from pyspark_commitlog.topic.write.partitioner import Partitioner
+    from pyspark_commitlog.topic.write.staging import Stager
 
     assert isinstance(state, TopicState)
     topic = world.handle()
@@ -144,7 +144,7 @@ def test_hundreds_of_lives_keep_the_entry_small(world: World) -> None:
     from dataclasses import replace
 
     from pyspark_commitlog.format.entry import MAX_LINE_BYTES
-    from pyspark_commitlog.log.maintain.collect import former_incarnations
+    from pyspark_commitlog.topic.collect.collect import former_incarnations
 
     topic = world.create()
     stored, state = topic.newest()

@@ -13,14 +13,14 @@ import pytest
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import OffsetOutOfRangeError, StorageError, UsageError
 from pyspark_commitlog.format.index import IndexState
-from pyspark_commitlog.log.maintain import retention
-from pyspark_commitlog.log.maintain.retention import collect_segments, plan_log_start, retain
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.read.reader import PartitionReader
-from pyspark_commitlog.log.read.timestamps import find_time
-from pyspark_commitlog.log.settle_state import Active, Sealed, SettledPartition
-from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.testing.faults import on_path
+from pyspark_commitlog.topic.lookup.timestamps import find_time
+from pyspark_commitlog.topic.read.reader import PartitionReader
+from pyspark_commitlog.topic.state.settle_state import Active, Sealed, SettledPartition
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep import retention
+from pyspark_commitlog.topic.upkeep.retention import collect_segments, plan_log_start, retain
+from pyspark_commitlog.topic.upkeep.settle import settle
 from tests.support.records import append, batch_of, read_partition
 from tests.support.world import CHUNKS, DELAY_MS, World, failing, once
 

@@ -21,10 +21,11 @@ from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.consumer import poller
 from pyspark_commitlog.errors import RootNotAvailableError, RootNotFoundError, StorageError, UnknownTopicError
 from pyspark_commitlog.format import paths
-from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.spark.source import DefaultSource
-from pyspark_commitlog.storage import NotPutError, local
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage import NotPutError
+from pyspark_commitlog.storage.local import local
+from pyspark_commitlog.storage.local.local import LocalStorage
+from pyspark_commitlog.topic.topic import TopicLog
 from tests.nemesis import disks
 from tests.spark.driver import Checkpoint, Driver
 from tests.support.commands import COMMAND, cat

@@ -11,15 +11,15 @@ import obstore
 import pytest
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.access import Operation
 from pyspark_commitlog.errors import CommitLogError, ConfigError, StorageError, UnsupportedError, UsageError
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.replicas.roots import root_id
+from pyspark_commitlog.replication.protocol.roots import root_id
 from pyspark_commitlog.storage import FileInfo, race
-from pyspark_commitlog.storage.local import LocalStorage
-from pyspark_commitlog.storage.mounts import mount_source, mount_type
-from pyspark_commitlog.storage.object_store import ObjectStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
+from pyspark_commitlog.storage.local.mounts import mount_source, mount_type
+from pyspark_commitlog.storage.object.object_store import ObjectStorage
 from pyspark_commitlog.storage.race import DIRECTORY, ROUNDS, WRITERS, Round, fault_of
+from pyspark_commitlog.topic.access import Operation
+from pyspark_commitlog.topic.topic import TopicLog
 from tests.support.records import append, batch_of
 
 
@@ -215,7 +215,7 @@ class CarelessMount(LocalStorage):
 
 
 def test_a_mount_that_is_no_local_disk_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyspark_commitlog.storage.local.mount_type", lambda path: f"nfs4-{tmp_path.name}")
+    monkeypatch.setattr("pyspark_commitlog.storage.local.local.mount_type", lambda path: f"nfs4-{tmp_path.name}")
     with pytest.raises(UnsupportedError, match=r"can't hold a commit log: \d+ of 16 puts"):
         CommitLog.on(CarelessMount(tmp_path / "careless")).create_topic("t")
     log = CommitLog.on(LocalStorage(tmp_path / "safe"))
@@ -226,7 +226,7 @@ def test_a_mount_that_is_no_local_disk_is_tried(tmp_path: Path, monkeypatch: pyt
 
 def test_two_mounts_that_look_alike_are_tried_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one kind, and of one source by name: another server may be behind each."""
-    monkeypatch.setattr("pyspark_commitlog.storage.local.mount_type", lambda path: f"fuse-{tmp_path.name}")
+    monkeypatch.setattr("pyspark_commitlog.storage.local.local.mount_type", lambda path: f"fuse-{tmp_path.name}")
     monkeypatch.setattr(LocalStorage, "device", lambda storage: storage.url)
     safe, careless = LocalStorage(tmp_path / "safe"), CarelessMount(tmp_path / "careless")
     CommitLog.on(safe).create_topic("t")
@@ -238,11 +238,11 @@ def test_two_mounts_that_look_alike_are_tried_each(tmp_path: Path, monkeypatch: 
 def test_a_root_that_is_mounted_from_another_server_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyspark_commitlog.storage.local.mount_type", lambda path: f"nfs4-{tmp_path.name}")
-    monkeypatch.setattr("pyspark_commitlog.storage.local.mount_source", lambda path: "server:/export")
+    monkeypatch.setattr("pyspark_commitlog.storage.local.local.mount_type", lambda path: f"nfs4-{tmp_path.name}")
+    monkeypatch.setattr("pyspark_commitlog.storage.local.local.mount_source", lambda path: "server:/export")
     first = LocalStorage(tmp_path)
     CommitLog.on(first).create_topic("t")
-    monkeypatch.setattr("pyspark_commitlog.storage.local.mount_source", lambda path: "//user:s3cr3t@other/share")
+    monkeypatch.setattr("pyspark_commitlog.storage.local.local.mount_source", lambda path: "//user:s3cr3t@other/share")
     other = CarelessMount(tmp_path)
     assert other.client != first.client
     assert "s3cr3t" not in other.client

@@ -12,14 +12,15 @@ import pytest
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.frame import Times
-from pyspark_commitlog.log import encoding, tables as side_tables
-from pyspark_commitlog.log.encoding import frame_times
-from pyspark_commitlog.log.maintain.collect import collect
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.repair.verify import verify
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.testing.faults import on_path
+from pyspark_commitlog.topic.collect.collect import collect
+from pyspark_commitlog.topic.repair.verify import verify
+from pyspark_commitlog.topic.segments import encoding
+from pyspark_commitlog.topic.segments.encoding import frame_times
+from pyspark_commitlog.topic.state import tables as side_tables
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support.damage import cut, flip, newest, published, remove, zero
 from tests.support.entries import rewrite
 from tests.support.records import append, batch_of

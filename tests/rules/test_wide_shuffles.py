@@ -10,17 +10,17 @@ from random import Random
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError
-from pyspark_commitlog.log.maintain.settle import settle_after_commit
-from pyspark_commitlog.log.read.extents import EntryTables, ExtentTable
-from pyspark_commitlog.log.read.neighbours import TOGETHER_BYTES, Neighbours, _Window
-from pyspark_commitlog.log.read.reader import read_range
-from pyspark_commitlog.log.state import Extent
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.storage import limits
-from pyspark_commitlog.storage.caches import of_process
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
+from pyspark_commitlog.storage.shared.caches import of_process
+from pyspark_commitlog.topic.read.extents import EntryTables, ExtentTable
+from pyspark_commitlog.topic.read.neighbours import TOGETHER_BYTES, Neighbours, _Window
+from pyspark_commitlog.topic.read.reader import read_range
+from pyspark_commitlog.topic.state.state import Extent
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep.settle import settle_after_commit
+from pyspark_commitlog.topic.write.commit import commit
 from tests.support.records import batch_of, read_partition, stage
 from tests.support.world import CHUNKS, Recorder, World
 

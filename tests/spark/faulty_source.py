@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from pyspark_commitlog import DefaultSource
-from pyspark_commitlog.root import Root
+from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.spark.write.messages import StagedMessage
 from pyspark_commitlog.spark.write.sink import CommitLogStreamWriter
 from pyspark_commitlog.storage import open_storage

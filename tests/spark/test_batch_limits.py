@@ -19,7 +19,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.errors import OptionError
-from pyspark_commitlog.root import Root
+from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.testing.manual_clock import ManualClock
 from tests.spark import driven
 from tests.spark.driver import Checkpoint, Driver, SinkDriver, read_batch, source
@@ -200,7 +200,7 @@ def test_large_ranges_are_cut_at_frames(spark: SparkSession, root: str, log: Com
 
 def located(log: CommitLog) -> list[Any]:
     """Return the frames of partition 0's active segment."""
-    from pyspark_commitlog.log.frames import segment_span, walk
+    from pyspark_commitlog.topic.segments.frames import segment_span, walk
 
     topic = log.root.topic(TOPIC)
     topic_id = topic.newest()[1].topic_id

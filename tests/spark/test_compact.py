@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import AccessDeniedError
-from pyspark_commitlog.log.maintain import compact as engine
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import commit
 from pyspark_commitlog.spark.write.compaction_job import compact
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep import compact as engine
+from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.write.commit import commit
 from tests.spark.submitted import submit
 from tests.support import replicas as replicated
 from tests.support.records import Record, append, batch_of, read_topic, stage

@@ -16,7 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pyspark_commitlog import CommitLog, CommitLogListener, DefaultSource
 from pyspark_commitlog.api import create_topic as creation
 from pyspark_commitlog.errors import CommitLogError, RootNotAvailableError, TopicExistsError, UnknownTopicError
-from pyspark_commitlog.root import Root
+from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.spark.write.sink import StagedMessage
 from tests.spark import driven
 from tests.spark.driver import SinkDriver, source

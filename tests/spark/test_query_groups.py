@@ -21,8 +21,8 @@ from pyspark_commitlog.errors import (
     TopicChangedError,
     UsageError,
 )
-from pyspark_commitlog.root import Root
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.root.root import Root
+from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.faults import FaultyStorage, on_path
 from tests.spark.driver import Checkpoint, Driver
 from tests.spark.jobs import ended, read, stream, values

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pyspark_commitlog import CommitLog, DefaultSource
-from pyspark_commitlog.root import Root
+from pyspark_commitlog.root.root import Root
 from tests.support.refusals import refuse
 
 #: What nothing may take longer than, s, beside three times what it takes Spark where all is well: others are at work here.

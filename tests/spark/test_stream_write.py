@@ -15,7 +15,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.errors import StaleBatchError, TopicChangedError, UnknownTopicError
-from pyspark_commitlog.log.write.writers import Transaction
+from pyspark_commitlog.topic.write.writers import Transaction
 from tests.spark import driven
 from tests.spark.driver import Checkpoint, Driver, SinkDriver, source, write_batch
 from tests.spark.jobs import (

@@ -12,7 +12,7 @@ def callbacks(rows: Iterator[int]) -> Iterator[int]:
     import gc
 
     from pyspark_commitlog.spark.common.worker import enter_task
-    from pyspark_commitlog.storage.sockets import _QuickAck
+    from pyspark_commitlog.storage.shared.sockets import _QuickAck
 
     for _ in rows:
         enter_task()

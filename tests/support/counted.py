@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from pyspark_commitlog.storage import FileInfo
-from pyspark_commitlog.storage.local import LocalOutputFile, LocalStorage
+from pyspark_commitlog.storage.local.local import LocalOutputFile, LocalStorage
 from pyspark_commitlog.testing.manual_clock import ManualClock
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from fsspec import AbstractFileSystem, register_implementation
 
-from pyspark_commitlog.storage.fsspec_store import FsspecStorage
+from pyspark_commitlog.storage.fsspec.fsspec_store import FsspecStorage
 
 
 class Shelf(AbstractFileSystem):  # type: ignore[misc]

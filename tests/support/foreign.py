@@ -44,9 +44,9 @@ def run_on_foreign_threads(calls: Sequence[Callable[[], object]]) -> None:
 def main(path: str) -> None:
     """Write, read, and print what was found."""
     from pyspark_commitlog import CommitLog, Consumer, Producer, TopicPartition
-    from pyspark_commitlog.log.read.reader import read_range
     from pyspark_commitlog.model import OffsetRange
-    from pyspark_commitlog.root import Root
+    from pyspark_commitlog.root.root import Root
+    from pyspark_commitlog.topic.read.reader import read_range
 
     found: dict[str, list[int]] = {"records": [], "ranges": [], "polled": []}
     log = CommitLog(path)

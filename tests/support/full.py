@@ -6,7 +6,7 @@ import errno
 import os
 from typing import Any
 
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.storage.os_errors import explain
 from tests.support.world import World
 

@@ -9,10 +9,10 @@ from typing import Any
 import requests
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.log.write.writers import Transaction
 from pyspark_commitlog.storage import Storage, open_storage
 from pyspark_commitlog.testing.faults import FaultyStorage, at_call, kill_now
 from pyspark_commitlog.testing.storage_contract import ObjectContract
+from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support import filesystems as filesystems  # registers them, in processes that are spawned too
 from tests.support.records import append, batch_of, read_topic
 

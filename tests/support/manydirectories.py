@@ -7,7 +7,7 @@ import shutil
 import tracemalloc
 from pathlib import Path
 
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
 
 
 def remembered(root: str) -> int:

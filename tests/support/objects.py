@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark_commitlog.log.frames import segment_span, walk
-from pyspark_commitlog.log.objects.pieces import tail_to_own
-from pyspark_commitlog.log.segments.growing import Stamped
-from pyspark_commitlog.log.segments.object_writer import ObjectWriter, SliceLimits
-from pyspark_commitlog.log.settle_change import Change, named_by
-from pyspark_commitlog.log.settle_state import Sealed, SettleState, Shared
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.faults import FaultyStorage, Hook
+from pyspark_commitlog.topic.segments.frames import segment_span, walk
+from pyspark_commitlog.topic.segments.growing import Stamped
+from pyspark_commitlog.topic.segments.object_writer import ObjectWriter, SliceLimits
+from pyspark_commitlog.topic.settle.pieces import tail_to_own
+from pyspark_commitlog.topic.state.settle_change import Change, named_by
+from pyspark_commitlog.topic.state.settle_state import Sealed, SettleState, Shared
+from pyspark_commitlog.topic.topic import TopicLog
 from tests.support.world import DELAY_MS, World
 
 #: After so long something is older than the delay, whose clock counts seconds.

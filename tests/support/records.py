@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 
 from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP
-from pyspark_commitlog.log.read.reader import PartitionReader
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import Committed, commit
-from pyspark_commitlog.log.write.partitioner import Partitioner
-from pyspark_commitlog.log.write.staging import Staged, Stager
-from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
+from pyspark_commitlog.topic.read.reader import PartitionReader
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.write.commit import Committed, commit
+from pyspark_commitlog.topic.write.partitioner import Partitioner
+from pyspark_commitlog.topic.write.staging import Staged, Stager
+from pyspark_commitlog.topic.write.writers import ProducerBatch, Transaction
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Any
 
 from pyspark_commitlog.storage import FileInfo
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
 
 
 class RemoteStorage(LocalStorage):

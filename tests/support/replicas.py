@@ -15,24 +15,24 @@ from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.errors import StorageFullError
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import Position
-from pyspark_commitlog.log.frames import check_whole, segment_span, walk
-from pyspark_commitlog.log.maintain import compact as compaction
-from pyspark_commitlog.log.maintain.compact import compact
-from pyspark_commitlog.log.maintain.settle import settle
-from pyspark_commitlog.log.repair.salvage import segments_of
-from pyspark_commitlog.log.repair.verify import verify
-from pyspark_commitlog.log.segments.rewrite import rows_of
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import Committed, commit
-from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
 from pyspark_commitlog.model import silent
-from pyspark_commitlog.replicas.entry_fields import state_of
-from pyspark_commitlog.replicas.order import Order
-from pyspark_commitlog.replicas.replica_state import ReplicaState
+from pyspark_commitlog.replication.leader.order import Order
+from pyspark_commitlog.replication.protocol.entry_fields import state_of
+from pyspark_commitlog.replication.protocol.replica_state import ReplicaState
 from pyspark_commitlog.storage import Storage
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.faults import FaultyStorage, Hook
 from pyspark_commitlog.testing.manual_clock import ManualClock
+from pyspark_commitlog.topic.repair.salvage import segments_of
+from pyspark_commitlog.topic.repair.verify import verify
+from pyspark_commitlog.topic.segments.frames import check_whole, segment_span, walk
+from pyspark_commitlog.topic.segments.rewrite import rows_of
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep import compact as compaction
+from pyspark_commitlog.topic.upkeep.compact import compact
+from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.write.commit import Committed, commit
+from pyspark_commitlog.topic.write.writers import ProducerBatch, Transaction
 from tests.support.records import batch_of, read_topic, stage
 from tests.support.world import CHUNKS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark_commitlog.root import Root
+from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.spark.source import DefaultSource
 from pyspark_commitlog.testing.faults import Hook
 from tests.support.world import World

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from pyspark_commitlog.anchor import FRESH_SECONDS, Moment, OwnPut, Reference
 from pyspark_commitlog.config import MIN_DELAY_MS
+from pyspark_commitlog.journal.anchor import FRESH_SECONDS, Moment, OwnPut, Reference
 from pyspark_commitlog.storage import FileInfo
 
 _SECOND = 1000

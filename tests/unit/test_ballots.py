@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark_commitlog.replicas.ballots import (
+from pyspark_commitlog.replication.protocol.ballots import (
     NO_BALLOT,
     Ballot,
     Register,

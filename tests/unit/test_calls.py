@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import ReplicaNotAvailableError
-from pyspark_commitlog.replicas import durable_files, push_lag as lag_module, roots as roots_module
-from pyspark_commitlog.replicas.push_lag import Lag
-from pyspark_commitlog.replicas.roots import Address, Listed, Roots
+from pyspark_commitlog.replication.protocol import durable_files, push_lag as lag_module, roots as roots_module
+from pyspark_commitlog.replication.protocol.push_lag import Lag
+from pyspark_commitlog.replication.protocol.roots import Address, Listed, Roots
 from pyspark_commitlog.storage import calls as module, race
 from pyspark_commitlog.storage.calls import MOST_CALLS, MOST_LONG_CALLS, Calls
 from pyspark_commitlog.storage.limited import limited
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
 
 SHORT = 0.05
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from pyspark_commitlog.format.columns import HEADERS, SCHEMA, TIMESTAMP
-from pyspark_commitlog.log.write import checksum as module
-from pyspark_commitlog.log.write.checksum import added, checksum
+from pyspark_commitlog.topic.write import checksum as module
+from pyspark_commitlog.topic.write.checksum import added, checksum
 
 _ALL = 2**64 - 1
 

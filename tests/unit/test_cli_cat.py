@@ -7,11 +7,11 @@ import random
 import pyarrow as pa
 import pytest
 
-from pyspark_commitlog.cli.lines import LineFormat, LineSplitter, longest_line, parse_lines
-from pyspark_commitlog.cli.produce import _line_batches
-from pyspark_commitlog.cli.render import parse_format, render
-from pyspark_commitlog.cli.shared import unescape
-from pyspark_commitlog.cli.starts import StartAndStop, parse_start_and_stop
+from pyspark_commitlog.cli.common.shared import unescape
+from pyspark_commitlog.cli.records.lines import LineFormat, LineSplitter, longest_line, parse_lines
+from pyspark_commitlog.cli.records.produce import _line_batches
+from pyspark_commitlog.cli.records.render import parse_format, render
+from pyspark_commitlog.cli.records.starts import StartAndStop, parse_start_and_stop
 from pyspark_commitlog.errors import InvalidRecordError, UsageError
 
 LINES = LineFormat(key_separator=b":", null=False, partition=None, headers=(), as_json=False)

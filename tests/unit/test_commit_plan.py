@@ -15,10 +15,10 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format.paths import chunk_name
 from pyspark_commitlog.journal import Slot
-from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent, TopicState, WriterRow, Writers
-from pyspark_commitlog.log.write.commit import Batch, Committed, PlannedCommit, plan_commit
-from pyspark_commitlog.log.write.staging import Staged, StagedExtent
-from pyspark_commitlog.log.write.writers import ProducerBatch, Transaction
+from pyspark_commitlog.topic.state.state import INLINE, ChunkRef, Extent, TopicState, WriterRow, Writers
+from pyspark_commitlog.topic.write.commit import Batch, Committed, PlannedCommit, plan_commit
+from pyspark_commitlog.topic.write.staging import Staged, StagedExtent
+from pyspark_commitlog.topic.write.writers import ProducerBatch, Transaction
 
 STATE = TopicState("id of t", False, {}, log_start=(0, 0), log_end=(10, 20), created=1, staged_floor=5)
 UNIQUE = "00000000-0000-4000-8000-000000000000"

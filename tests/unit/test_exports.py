@@ -24,7 +24,7 @@ from pyspark_commitlog import (
     RootConfig,
     Topic,
 )
-from pyspark_commitlog.root import Root
+from pyspark_commitlog.root.root import Root
 
 PACKAGE = pyspark_commitlog.__name__
 CLASSES = (Access, CommitLog, CommitLogListener, Consumer, Groups, Producer, Replicas, RootConfig, Topic)
@@ -32,7 +32,7 @@ FUNCTIONS = tuple(
     each for name in pyspark_commitlog.__all__ if inspect.isfunction(each := getattr(pyspark_commitlog, name))
 )
 #: Handles that methods return to the package's own modules, by the names of their modules.
-INTERNAL = {"Storage": "storage.base", "TopicLog": "log.topic", "GroupLog": "groups.state.group_log"}
+INTERNAL = {"Storage": "storage.base", "TopicLog": "topic.topic", "GroupLog": "groups.state.group_log"}
 
 
 def public_methods(cls: type) -> Iterator[Callable[..., object]]:

@@ -13,9 +13,10 @@ import pytest
 from pyspark_commitlog import CommitLog, Record
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UnknownTopicError, UsageError
 from pyspark_commitlog.format import columns
-from pyspark_commitlog.log.read.fetch import fetch
-from pyspark_commitlog.log.read.timestamps import find_time
-from pyspark_commitlog.storage import caches, limits
+from pyspark_commitlog.storage import limits
+from pyspark_commitlog.storage.shared import caches
+from pyspark_commitlog.topic.lookup.fetch import fetch
+from pyspark_commitlog.topic.lookup.timestamps import find_time
 from tests.golden import make_golden
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, Recorder, World

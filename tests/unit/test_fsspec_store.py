@@ -22,11 +22,11 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.storage import NotPutError, Storage, open_storage, race
 from pyspark_commitlog.storage.base import FileInfo
-from pyspark_commitlog.storage.fsspec_files import Instances
-from pyspark_commitlog.storage.fsspec_info import file_info
-from pyspark_commitlog.storage.fsspec_options import Filesystem, creates_exclusively
-from pyspark_commitlog.storage.fsspec_store import FsspecStorage
-from pyspark_commitlog.storage.fsspec_trial import fault_of_files
+from pyspark_commitlog.storage.fsspec.fsspec_files import Instances
+from pyspark_commitlog.storage.fsspec.fsspec_info import file_info
+from pyspark_commitlog.storage.fsspec.fsspec_options import Filesystem, creates_exclusively
+from pyspark_commitlog.storage.fsspec.fsspec_store import FsspecStorage
+from pyspark_commitlog.storage.fsspec.fsspec_trial import fault_of_files
 from pyspark_commitlog.storage.write_once import CLOCK
 from pyspark_commitlog.testing.manual_clock import ManualClock
 from tests.support.filesystems import Failing, Modeless, Plain, Shelf, open_shelf

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_commitlog.log.segments.growing import GrowingSegment, Stamped
-from pyspark_commitlog.log.settle_state import Active
+from pyspark_commitlog.topic.segments.growing import GrowingSegment, Stamped
+from pyspark_commitlog.topic.state.settle_state import Active
 
 INTERVAL = 100
 

@@ -130,12 +130,12 @@ def test_a_streaming_query_waits_for_few_imports() -> None:
     """Each query starts a Python process for its source, and waits until that has imported it."""
     package = "pyspark_commitlog"
     unneeded = [
-        "commit_log",
+        "api.commit_log",
         "groups",
-        "log.maintain",
-        "log.write",
-        "log.read.timestamps",
-        "log.read.reader",
+        "topic.upkeep",
+        "topic.write",
+        "topic.lookup.timestamps",
+        "topic.read.reader",
         "spark.read.batch",
         "spark.write.sink",
     ]

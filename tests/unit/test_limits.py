@@ -8,8 +8,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.spark.progress.trigger_limits import StoredBytes, TriggerLimits, cut_by_bytes
 from pyspark_commitlog.spark.read.source_options import source_options
-from pyspark_commitlog.spark.read.trigger_limits import StoredBytes, TriggerLimits, cut_by_bytes
 
 P = [TopicPartition("t", partition) for partition in range(8)]
 

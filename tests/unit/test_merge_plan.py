@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pyspark_commitlog.format.entry import Checked
-from pyspark_commitlog.log.objects.merge import replaced_in_tail
-from pyspark_commitlog.log.objects.merge_plan import (
+from pyspark_commitlog.topic.settle.merge import replaced_in_tail
+from pyspark_commitlog.topic.settle.merge_plan import (
     FAN_IN,
     LATE,
     OWN_BYTES,
@@ -17,7 +17,7 @@ from pyspark_commitlog.log.objects.merge_plan import (
     plan_tail,
     size_class,
 )
-from pyspark_commitlog.log.settle_state import Place, Sealed, Shared
+from pyspark_commitlog.topic.state.settle_state import Place, Sealed, Shared
 
 MIB = 2**20
 SEGMENT = 1024 * MIB

@@ -18,11 +18,11 @@ import pytest
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.format import frame
 from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP
-from pyspark_commitlog.log.read.reader import read_range
-from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.spark.read.spark_rows import SparkRows, wanted_columns
-from pyspark_commitlog.storage import local_files
+from pyspark_commitlog.storage.local import local_files
+from pyspark_commitlog.topic.read.reader import read_range
+from pyspark_commitlog.topic.topic import TopicLog
 from tests.support.records import append, stage
 
 PACKAGE = Path(__file__).resolve().parents[2] / "pyspark_commitlog"
@@ -182,15 +182,18 @@ PER_ROW = {"to_pylist", "to_pydict", "to_pandas", "as_py", "tolist", "item", "it
 #: Where they may stand: (module, function) and why its work does not grow with the rows.
 ALLOWED = {
     ("spark/read/spark_rows.py", "_repeat"): "one scalar per frame",
-    ("log/write/checksum.py", "hashes"): "a few records, where a call of Arrow costs as much as some of them",
-    ("log/read/fetch.py", "records_of"): "as many records as the caller asked for, each of them wanted as an object",
-    ("log/read/extents.py", "__iter__"): "the extents of an entry",
-    ("log/read/extents.py", "of_partition"): "one partition's extents of an entry",
-    ("log/read/extents.py", "counts"): "one number per partition of an entry",
-    ("log/write/records.py", "_partitions"): "the two bounds of a batch",
+    ("topic/write/checksum.py", "hashes"): "a few records, where a call of Arrow costs as much as some of them",
+    (
+        "topic/lookup/fetch.py",
+        "records_of",
+    ): "as many records as the caller asked for, each of them wanted as an object",
+    ("topic/read/extents.py", "__iter__"): "the extents of an entry",
+    ("topic/read/extents.py", "of_partition"): "one partition's extents of an entry",
+    ("topic/read/extents.py", "counts"): "one number per partition of an entry",
+    ("topic/write/records.py", "_partitions"): "the two bounds of a batch",
     ("spark/write/local_times.py", "_instants"): "one answer for a batch: whether a change of the clocks skips any",
-    ("log/write/staging.py", "_split"): "one number per partition that the batch has records for",
-    ("log/write/staging.py", "split_topics"): "one name per topic that the batch has records for",
+    ("topic/write/staging.py", "_split"): "one number per partition that the batch has records for",
+    ("topic/write/staging.py", "split_topics"): "one name per topic that the batch has records for",
 }
 
 

@@ -33,11 +33,12 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.producer.delivery import is_retriable
 from pyspark_commitlog.spark.read.source_options import source_options
 from pyspark_commitlog.spark.write.sink_options import sink_options
-from pyspark_commitlog.storage import NotPutError, object_options, open_storage
+from pyspark_commitlog.storage import NotPutError, open_storage
 from pyspark_commitlog.storage.clock import StoreTime
-from pyspark_commitlog.storage.object_errors import explain, first_line
-from pyspark_commitlog.storage.object_options import client_options, parse_url
-from pyspark_commitlog.storage.object_store import ObjectStorage, identity
+from pyspark_commitlog.storage.object import object_options
+from pyspark_commitlog.storage.object.object_errors import explain, first_line
+from pyspark_commitlog.storage.object.object_options import client_options, parse_url
+from pyspark_commitlog.storage.object.object_store import ObjectStorage, identity
 from pyspark_commitlog.storage.write_once import CLOCK
 from pyspark_commitlog.testing.manual_clock import ManualClock
 
@@ -653,7 +654,7 @@ def test_a_dead_proxy_is_named() -> None:
 
 
 def test_a_panic_of_the_library_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyspark_commitlog.storage.object_options.check_address", lambda *_: None)
+    monkeypatch.setattr("pyspark_commitlog.storage.object.object_options.check_address", lambda *_: None)
     with pytest.raises(StorageError, match="library fails on this address"):
         open_storage("s3://b/x", {"key": "K", "secret": "S", "endpoint_url": "minio:9000"}).names("")
 

@@ -9,8 +9,8 @@ from hypothesis import given, strategies as st
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.spark.read.source_offset import GroupMark, SourceOffset
-from pyspark_commitlog.spark.read.trigger_limits import prorate
+from pyspark_commitlog.spark.progress.source_offset import GroupMark, SourceOffset
+from pyspark_commitlog.spark.progress.trigger_limits import prorate
 
 BACKLOGS = st.lists(st.integers(0, 10**9), min_size=1, max_size=12)
 

@@ -11,14 +11,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import AccessDeniedError, OptionError
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.root import Root
-from pyspark_commitlog.spark.read.paced import PacedLooks
+from pyspark_commitlog.root.root import Root
+from pyspark_commitlog.spark.progress.paced import PacedLooks
 from pyspark_commitlog.spark.read.schema import chosen
 from pyspark_commitlog.spark.read.source_options import source_options
 from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.manual_clock import ManualClock
+from pyspark_commitlog.topic.topic import TopicLog
 from tests.support.records import append, batch_of
 from tests.support.remote import RemoteStorage
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog.format.murmur2 import murmur2
-from pyspark_commitlog.log.write.partitioner import Partitioner, key_partitions
+from pyspark_commitlog.topic.write.partitioner import Partitioner, key_partitions
 
 #: From Kafka's UtilsTest, testMurmur2.
 KAFKA = [

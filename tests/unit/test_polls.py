@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pyspark_commitlog import CommitLog, DefaultSource
-from pyspark_commitlog.spark.read.source_offset import SourceOffset
+from pyspark_commitlog.spark.progress.source_offset import SourceOffset
 from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
 from tests.support.records import append, batch_of
 

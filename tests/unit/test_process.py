@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from pyspark_commitlog.storage import limits, process
-from pyspark_commitlog.storage.pool import HelperThreads
 from pyspark_commitlog.storage.process import share_out
+from pyspark_commitlog.storage.shared.pool import HelperThreads
 
 
 def test_each_item_is_taken_once_and_by_several_threads() -> None:

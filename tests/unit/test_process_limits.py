@@ -13,11 +13,13 @@ import pytest
 
 from pyspark_commitlog import set_process_limits
 from pyspark_commitlog.errors import OptionError
-from pyspark_commitlog.storage import caches, limits, mapping, pool, process
-from pyspark_commitlog.storage.caches import ITEM_BYTES, Cache, Reported, Shelf
+from pyspark_commitlog.storage import limits, process
 from pyspark_commitlog.storage.limits import ProcessLimits
-from pyspark_commitlog.storage.local import LocalStorage
-from pyspark_commitlog.storage.pool import Pool
+from pyspark_commitlog.storage.local import mapping
+from pyspark_commitlog.storage.local.local import LocalStorage
+from pyspark_commitlog.storage.shared import caches, pool
+from pyspark_commitlog.storage.shared.caches import ITEM_BYTES, Cache, Reported, Shelf
+from pyspark_commitlog.storage.shared.pool import Pool
 
 
 @pytest.fixture(autouse=True)

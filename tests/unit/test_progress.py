@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from pyspark_commitlog.errors import OffsetOutOfRangeError, TopicChangedError
-from pyspark_commitlog.log.divergence import Divergence
-from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.spark.read.progress import Loss, error_of, find_available_offsets, ranges, up_to
-from pyspark_commitlog.spark.read.source_offset import SourceOffset
-from pyspark_commitlog.spark.read.topic_selection import by_name, by_partition, by_pattern
+from pyspark_commitlog.spark.progress.progress import Loss, error_of, find_available_offsets, ranges, up_to
+from pyspark_commitlog.spark.progress.source_offset import SourceOffset
+from pyspark_commitlog.spark.progress.topic_selection import by_name, by_partition, by_pattern
+from pyspark_commitlog.topic.divergence import Divergence
+from pyspark_commitlog.topic.state.state import TopicState
 
 ID, OTHER = "id-1", "id-2"
 

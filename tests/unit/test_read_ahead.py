@@ -14,12 +14,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pyspark_commitlog.log.frames import crc_of
-from pyspark_commitlog.storage import limits, process, read_ahead
+from pyspark_commitlog.storage import limits, process
 from pyspark_commitlog.storage.limits import ProcessLimits
-from pyspark_commitlog.storage.local import LocalStorage
-from pyspark_commitlog.storage.pool import HelperThreads
-from pyspark_commitlog.storage.read_ahead import (
+from pyspark_commitlog.storage.local.local import LocalStorage
+from pyspark_commitlog.storage.shared import read_ahead
+from pyspark_commitlog.storage.shared.pool import HelperThreads
+from pyspark_commitlog.storage.shared.read_ahead import (
     LEAST_BYTES,
     FileRange,
     ReadAhead,
@@ -27,6 +27,7 @@ from pyspark_commitlog.storage.read_ahead import (
     ahead_of,
     block_bytes,
 )
+from pyspark_commitlog.topic.segments.frames import crc_of
 from tests.support.producers import wait_until
 from tests.support.remote import RemoteStorage
 

@@ -13,12 +13,12 @@ from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError
 from pyspark_commitlog.format import columns, frame as codec
 from pyspark_commitlog.format.columns import SCHEMA, SPARSE_SCHEMA
 from pyspark_commitlog.format.frame import SPARSE, Identity, Times
-from pyspark_commitlog.log.frames import Located, Span, check
-from pyspark_commitlog.log.read.reader import PartitionReader
-from pyspark_commitlog.log.segments.rewrite import rows_of
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.faults import FaultyStorage
+from pyspark_commitlog.topic.read.reader import PartitionReader
+from pyspark_commitlog.topic.segments.frames import Located, Span, check
+from pyspark_commitlog.topic.segments.rewrite import rows_of
+from pyspark_commitlog.topic.topic import TopicLog
 from tests.support.records import append, batch_of, read_partition
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark_commitlog.replicas.push_lag import Lag
+from pyspark_commitlog.replication.protocol.push_lag import Lag
 
 
 def test_chunks_that_fail_again_and_again_add_up() -> None:

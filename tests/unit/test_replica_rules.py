@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pyspark_commitlog.replicas.replica_state import (
+from pyspark_commitlog.replication.protocol.replica_state import (
     MAX_ABOVE_HW,
     MAX_ON_ROWS,
     MAX_PENDING,
@@ -17,7 +17,7 @@ from pyspark_commitlog.replicas.replica_state import (
     ReplicaState,
     check_replicas,
 )
-from pyspark_commitlog.replicas.rules import (
+from pyspark_commitlog.replication.protocol.rules import (
     Ack,
     Reason,
     RefusedError,

@@ -11,9 +11,9 @@ import pytest
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.entry import REPLICAS, Entry
-from pyspark_commitlog.replicas import entry_fields as entries_read
-from pyspark_commitlog.replicas.entry_fields import state_of
-from pyspark_commitlog.replicas.replica_state import (
+from pyspark_commitlog.replication.protocol import entry_fields as entries_read
+from pyspark_commitlog.replication.protocol.entry_fields import state_of
+from pyspark_commitlog.replication.protocol.replica_state import (
     MAX_ABOVE_HW,
     MAX_ON_ROWS,
     MAX_PENDING,

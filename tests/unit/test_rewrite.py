@@ -16,12 +16,12 @@ from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.format.frame import Frame
 from pyspark_commitlog.format.paths import ROOT_MARKER, TopicPaths
-from pyspark_commitlog.log.encoding import empty_frame
-from pyspark_commitlog.log.frames import check, walk
-from pyspark_commitlog.log.segments.directory import SegmentDir
-from pyspark_commitlog.log.segments.rewrite import FrameRows, Rules, encode_rows, rewrite, rows_of
-from pyspark_commitlog.log.settle_state import Sealed
-from pyspark_commitlog.storage.local import LocalStorage
+from pyspark_commitlog.storage.local.local import LocalStorage
+from pyspark_commitlog.topic.segments.directory import SegmentDir
+from pyspark_commitlog.topic.segments.encoding import empty_frame
+from pyspark_commitlog.topic.segments.frames import check, walk
+from pyspark_commitlog.topic.segments.rewrite import FrameRows, Rules, encode_rows, rewrite, rows_of
+from pyspark_commitlog.topic.state.settle_state import Sealed
 from tests.support.objects import UnknownMount
 
 ID = "00000000-0000-4000-8000-000000000001"

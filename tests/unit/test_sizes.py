@@ -9,10 +9,10 @@ import pytest
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.index import OffsetEntry
-from pyspark_commitlog.log.read.frame_bounds import FrameBounds
-from pyspark_commitlog.log.read.sizes import StoredSizes, Stretch, by_index, bytes_between, reached
-from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange
+from pyspark_commitlog.topic.lookup.sizes import StoredSizes, Stretch, by_index, bytes_between, reached
+from pyspark_commitlog.topic.read.frame_bounds import FrameBounds
+from pyspark_commitlog.topic.topic import TopicLog
 from tests.support.records import append, batch_of
 
 THREE = [Stretch(0, 10, 1000), Stretch(10, 30, 1000), Stretch(30, 31, 5000)]
@@ -158,7 +158,7 @@ def test_lookups_end_with_their_budget_and_what_is_gone_is_unknown(
     fill(log, 100, 1000)
     topic = log.root.topic("t")
     wanted = OffsetRange("t", topic.newest()[1].topic_id, 0, 0, 100)
-    monkeypatch.setattr("pyspark_commitlog.log.read.frame_bounds.MAX_LOOKUPS", 2)
+    monkeypatch.setattr("pyspark_commitlog.topic.read.frame_bounds.MAX_LOOKUPS", 2)
     frame_of = FrameBounds(lambda name: topic).of(wanted)
     assert [frame_of(offset) is None for offset in (0, 1, 50, 50, 99)] == [False, False, False, False, True]
     log.topic("t").delete_records({0: 60})

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from pyspark_commitlog.storage.sockets import acknowledge_between_tasks
+from pyspark_commitlog.storage.shared.sockets import acknowledge_between_tasks
 
 
 @pytest.fixture

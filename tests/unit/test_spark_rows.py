@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog.format.columns import TIMESTAMP
-from pyspark_commitlog.log.read.reader import Rows
 from pyspark_commitlog.spark.read.spark_rows import MAX_BYTES, MIN_ROWS, SparkRows
+from pyspark_commitlog.topic.read.reader import Rows
 
 SCHEMA = pa.schema([pa.field("value", pa.binary()), pa.field("offset", pa.int64()), pa.field("timestamp", TIMESTAMP)])
 KIB = 1024

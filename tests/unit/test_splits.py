@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from pyspark_commitlog.model import OffsetRange
-from pyspark_commitlog.spark.read.splits import FrameOf, Split, cuts, longest_first, split
+from pyspark_commitlog.spark.progress.splits import FrameOf, Split, cuts, longest_first, split
 
 
 def ranges(*spans: tuple[int, int]) -> list[OffsetRange]:

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write import staging
-from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.log.write.partitioner import Partitioner
-from pyspark_commitlog.log.write.staging import BATCH_BYTES, Encode, Staged, Stager, TopicStagers
-from pyspark_commitlog.storage.local import LocalStorage
-from pyspark_commitlog.storage.local_files import LocalOutputFile
-from pyspark_commitlog.storage.pool import HelperThreads
+from pyspark_commitlog.storage.local.local import LocalStorage
+from pyspark_commitlog.storage.local.local_files import LocalOutputFile
+from pyspark_commitlog.storage.shared.pool import HelperThreads
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.write import staging
+from pyspark_commitlog.topic.write.commit import commit
+from pyspark_commitlog.topic.write.partitioner import Partitioner
+from pyspark_commitlog.topic.write.staging import BATCH_BYTES, Encode, Staged, Stager, TopicStagers
 from tests.support.records import batch_of, read_partition, stage
 
 PARTITIONS = 3

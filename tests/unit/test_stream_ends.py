@@ -12,8 +12,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.spark.progress.source_offset import SourceOffset
 from pyspark_commitlog.spark.read.schema import chosen
-from pyspark_commitlog.spark.read.source_offset import SourceOffset
 from pyspark_commitlog.spark.read.source_options import source_options
 from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
 from tests.spark.driver import Checkpoint, Driver

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pyspark_commitlog.errors import OptionError, UsageError
+from pyspark_commitlog.spark.progress.topic_selection import TopicSelection, by_name, by_partition, by_pattern
 from pyspark_commitlog.spark.read.source_options import source_options
-from pyspark_commitlog.spark.read.topic_selection import TopicSelection, by_name, by_partition, by_pattern
 
 
 def subscription(**options: str) -> TopicSelection:

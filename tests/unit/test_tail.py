@@ -7,8 +7,8 @@ import pytest
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.entry import Checked
 from pyspark_commitlog.format.segment_object import Footer, Slice, SlicePart
-from pyspark_commitlog.log.settle_state import Shared
-from pyspark_commitlog.log.tail import Slices, slices_of
+from pyspark_commitlog.topic.state.settle_state import Shared
+from pyspark_commitlog.topic.state.tail import Slices, slices_of
 
 PARTS = [SlicePart("log", 9, 0), SlicePart("index", 0, 0), SlicePart("timeindex", 0, 0)]
 Object = tuple[Shared, Footer | CorruptionError]

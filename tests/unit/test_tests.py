@@ -53,7 +53,7 @@ def test_files_are_described_by_their_rules_and_tests(capsys: pytest.CaptureFixt
 
 
 def test_tests_that_only_import_a_module_come_after_its_guards() -> None:
-    path = Path("log/maintain/retention.py")
+    path = Path("topic/upkeep/retention.py")
     guards, _, imports = modules.description(path).partition("imported by: ")
     only = set(modules.importing(path)) - set(modules.guarding(path))
     assert only
@@ -61,7 +61,7 @@ def test_tests_that_only_import_a_module_come_after_its_guards() -> None:
     assert all(file in guards and file not in imports for file in modules.guarding(path))
 
 
-@pytest.mark.parametrize("name", ["consumer/guard.py", "log/segments/new_segment.py"])
+@pytest.mark.parametrize("name", ["consumer/guard.py", "topic/segments/new_segment.py"])
 def test_a_module_without_tests_of_its_own_is_run_by_its_room_s_or_by_its_users(name: str) -> None:
     path = Path(name)
     assert modules.guarding(path) == modules.importing(path) == []
@@ -76,9 +76,9 @@ def test_there_is_something_to_run_for_every_module() -> None:
 
 def test_a_file_that_is_no_module_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        modules.main(["log/topic.py", "log/no_such.py"])
+        modules.main(["topic/topic.py", "topic/no_such.py"])
     assert ended.value.code == 2
-    assert "no module of pyspark_commitlog with code: log/no_such.py" in capsys.readouterr().err
+    assert "no module of pyspark_commitlog with code: topic/no_such.py" in capsys.readouterr().err
 
 
 def test_the_slowest_are_printed_after_the_seconds_of_each_directory(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ import pytest
 
 from pyspark_commitlog.format.entry import Checked, Entry
 from pyspark_commitlog.format.paths import TopicPaths
-from pyspark_commitlog.log.read import whole_reads
-from pyspark_commitlog.log.read.unsettled import Source
-from pyspark_commitlog.log.read.whole_reads import WholeReads, plan_reads
-from pyspark_commitlog.log.state import INLINE, ChunkRef, Extent
+from pyspark_commitlog.topic.read import whole_reads
+from pyspark_commitlog.topic.read.unsettled import Source
+from pyspark_commitlog.topic.read.whole_reads import WholeReads, plan_reads
+from pyspark_commitlog.topic.state.state import INLINE, ChunkRef, Extent
 
 ENTRY = Entry("topic", "append", "", 1, "", "", {})
 

@@ -19,15 +19,15 @@ from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.lineage import Lineage, Verdict, compare
 from pyspark_commitlog.format.paths import journal
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.divergence import Divergence, find_divergence
-from pyspark_commitlog.log.read.reader import PartitionReader, Rows, View
-from pyspark_commitlog.log.read.unsettled import Entries, Pending
-from pyspark_commitlog.log.state import TopicState
-from pyspark_commitlog.log.topic import TopicLog, unknown_topic
 from pyspark_commitlog.storage import Storage
-from pyspark_commitlog.storage.caches import Cache, Shelf
 from pyspark_commitlog.storage.events import Events
 from pyspark_commitlog.storage.pace import LIST_REQUESTS, Pace
+from pyspark_commitlog.storage.shared.caches import Cache, Shelf
+from pyspark_commitlog.topic.divergence import Divergence, find_divergence
+from pyspark_commitlog.topic.read.reader import PartitionReader, Rows, View
+from pyspark_commitlog.topic.read.unsettled import Entries, Pending
+from pyspark_commitlog.topic.state.state import TopicState
+from pyspark_commitlog.topic.topic import TopicLog, unknown_topic
 
 log = logging.getLogger("pyspark_commitlog.consumer")
 

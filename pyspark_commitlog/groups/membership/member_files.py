@@ -11,7 +11,7 @@ from pyspark_commitlog.errors import CorruptionError, ReplicaNotAvailableError, 
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.members import MemberFile, Profile, TopicIncarnation
-from pyspark_commitlog.replicas.metadata_roots import Deciders
+from pyspark_commitlog.replication.metadata.metadata_roots import Deciders
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.base import discard_on_error
 

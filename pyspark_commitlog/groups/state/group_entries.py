@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from pyspark_commitlog.anchor import KEPT_ENTRIES
 from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.format import paths
+from pyspark_commitlog.journal.anchor import KEPT_ENTRIES
 from pyspark_commitlog.journal.appending import Journal
 from pyspark_commitlog.storage import Storage
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Checked, Entry
-from pyspark_commitlog.log.defaults import RootDefaults
-from pyspark_commitlog.replicas.unit import NeededFile, NoAppends, ReplicationLimits
+from pyspark_commitlog.replication.protocol.unit import NeededFile, NoAppends, ReplicationLimits
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.topic.defaults import RootDefaults
 
 
 class GroupFiles(NoAppends):
-    """A group's `replicas.unit.UnitFiles`, at one root; no entry is an append."""
+    """A group's `replication.protocol.unit.UnitFiles`, at one root; no entry is an append."""
 
     def __init__(self, storage: Storage, name: str) -> None:
         self._name, self._defaults = name, RootDefaults(storage)

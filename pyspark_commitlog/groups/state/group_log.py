@@ -9,7 +9,6 @@ from functools import partial
 from typing import Generic, NamedTuple
 from zlib import crc32
 
-from pyspark_commitlog.anchor import stays_ms
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import (
     CommitLogError,
@@ -38,18 +37,19 @@ from pyspark_commitlog.groups.state.members import Members
 from pyspark_commitlog.groups.state.position_check import PositionCheck
 from pyspark_commitlog.groups.state.tenure import Tenure, check_tenure
 from pyspark_commitlog.journal import Draft, LandedDraft, Slot, Stored, Unchanged
+from pyspark_commitlog.journal.anchor import stays_ms
 from pyspark_commitlog.journal.entries import Appended, Plan, Result
-from pyspark_commitlog.log.defaults import RootDefaults
-from pyspark_commitlog.log.divergence import find_divergence
-from pyspark_commitlog.log.state import TopicState
-from pyspark_commitlog.log.tables import place_tables
-from pyspark_commitlog.log.topic import HANDLE_BYTES, TopicLog
-from pyspark_commitlog.replicas.decided_journal import DecidedJournal
-from pyspark_commitlog.replicas.journal import ReplicatedJournal
-from pyspark_commitlog.replicas.metadata_roots import Deciders
-from pyspark_commitlog.replicas.unit import Unit
+from pyspark_commitlog.replication.leader.decided_journal import DecidedJournal
+from pyspark_commitlog.replication.leader.journal import ReplicatedJournal
+from pyspark_commitlog.replication.metadata.metadata_roots import Deciders
+from pyspark_commitlog.replication.protocol.unit import Unit
 from pyspark_commitlog.storage import Storage
-from pyspark_commitlog.storage.caches import Shelf
+from pyspark_commitlog.storage.shared.caches import Shelf
+from pyspark_commitlog.topic.defaults import RootDefaults
+from pyspark_commitlog.topic.divergence import find_divergence
+from pyspark_commitlog.topic.state.state import TopicState
+from pyspark_commitlog.topic.state.tables import place_tables
+from pyspark_commitlog.topic.topic import HANDLE_BYTES, TopicLog
 
 log = logging.getLogger("pyspark_commitlog.groups")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.root import Root
+    from pyspark_commitlog.root.root import Root
 
 #: Opens a root by path and `storage.*` options; pickled with its reader or writer.
 OpenRoot: TypeAlias = "Callable[[str, Mapping[str, str]], Root]"

@@ -12,7 +12,7 @@ from pyspark import TaskContext
 
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.storage.process import address_space, keep_freed_memory
-from pyspark_commitlog.storage.sockets import acknowledge_between_tasks
+from pyspark_commitlog.storage.shared.sockets import acknowledge_between_tasks
 
 _Rows = TypeVar("_Rows")
 #: Advised spark.executor.pyspark.memory: writes and reads of 1 KB rows in batches of 10,000 passed with it.

@@ -11,20 +11,20 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pyspark_commitlog.errors import OptionError
-from pyspark_commitlog.log.read.timestamps import spans_outside
-from pyspark_commitlog.log.state import TopicState
-from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import OffsetRange, TopicPartition
 from pyspark_commitlog.spark.common.opening import OpenRoot
+from pyspark_commitlog.spark.progress.progress import Loss
+from pyspark_commitlog.spark.progress.trigger_limits import TriggerLimits
 from pyspark_commitlog.spark.read.election_losses import asked_for, lost_ahead, report_each
 from pyspark_commitlog.spark.read.filters import ANY_TIME, LimitTaker, Spans, Taker, common, complement, joined, united
-from pyspark_commitlog.spark.read.progress import Loss
 from pyspark_commitlog.spark.read.source_options import EARLIEST, LATEST, SourceOptions
 from pyspark_commitlog.spark.read.source_reader import SourceReader, Starting, check_end
-from pyspark_commitlog.spark.read.trigger_limits import TriggerLimits
+from pyspark_commitlog.topic.lookup.timestamps import spans_outside
+from pyspark_commitlog.topic.state.state import TopicState
+from pyspark_commitlog.topic.topic import TopicLog
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.log.read.reader import Rows
+    from pyspark_commitlog.topic.read.reader import Rows
 
 log = logging.getLogger("pyspark_commitlog.spark")
 

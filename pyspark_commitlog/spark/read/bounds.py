@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pyspark_commitlog.log.state import TopicState
-from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.spark.progress.topic_selection import TopicSelection
 from pyspark_commitlog.spark.read.source_options import LATEST, Offsets, Timestamps
 from pyspark_commitlog.spark.read.source_reader import by_time, by_timestamp, check_end, check_partitions
-from pyspark_commitlog.spark.read.topic_selection import TopicSelection
+from pyspark_commitlog.topic.state.state import TopicState
+from pyspark_commitlog.topic.topic import TopicLog
 
 
 class Bounds:

@@ -1,6 +1,6 @@
 """Losses by unclean elections, as a query reports them (pure).
 
-A query lost the gap if it reads across it, or had passed it before the election (`log.lost_ranges`).
+A query lost the gap if it reads across it, or had passed it before the election (`topic.state.lost_ranges`).
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pyspark_commitlog.format.lineage import Lineage
-from pyspark_commitlog.log.lost_ranges import LostRange, elected_away, losses_since
-from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.spark.read.progress import Loss, ReportLoss, Restored
-from pyspark_commitlog.spark.read.source_offset import SourceOffset
+from pyspark_commitlog.spark.progress.progress import Loss, ReportLoss, Restored
+from pyspark_commitlog.spark.progress.source_offset import SourceOffset
 from pyspark_commitlog.spark.read.source_options import EARLIEST, LATEST, Timestamps
+from pyspark_commitlog.topic.state.lost_ranges import LostRange, elected_away, losses_since
+from pyspark_commitlog.topic.state.state import TopicState
 
 
 def lost_ahead(spans: Iterable[tuple[TopicPartition, int, int]], states: Mapping[str, TopicState]) -> list[Loss]:

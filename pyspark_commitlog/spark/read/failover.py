@@ -10,9 +10,9 @@ from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
 from pyspark_commitlog.spark.common.root_failover import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.log.read.reader import Rows
-    from pyspark_commitlog.log.topic import TopicLog
     from pyspark_commitlog.model import OffsetRange
+    from pyspark_commitlog.topic.read.reader import Rows
+    from pyspark_commitlog.topic.topic import TopicLog
 
 #: Roots that a task tries one after the other.
 _TRIES = 4

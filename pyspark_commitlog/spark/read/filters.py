@@ -28,7 +28,7 @@ from pyspark.sql.datasource import (
 )
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.log.read.reader import Rows
+    from pyspark_commitlog.topic.read.reader import Rows
 
 #: Ranges [start, end) of integers, ascending, not adjacent.
 Spans = tuple[tuple[int, int], ...]

@@ -24,14 +24,14 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import GroupState, Position
-from pyspark_commitlog.log.divergence import Divergence, describe_loss, find_divergence, truncated
-from pyspark_commitlog.log.lost_ranges import losses_since
-from pyspark_commitlog.log.state import TopicState
-from pyspark_commitlog.log.topic import TopicLog
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.spark.read.source_offset import GroupMark, SourceOffset, share_of
-from pyspark_commitlog.spark.read.topic_selection import QueryGroup
-from pyspark_commitlog.storage.caches import Reported
+from pyspark_commitlog.spark.progress.source_offset import GroupMark, SourceOffset, share_of
+from pyspark_commitlog.spark.progress.topic_selection import QueryGroup
+from pyspark_commitlog.storage.shared.caches import Reported
+from pyspark_commitlog.topic.divergence import Divergence, describe_loss, find_divergence, truncated
+from pyspark_commitlog.topic.state.lost_ranges import losses_since
+from pyspark_commitlog.topic.state.state import TopicState
+from pyspark_commitlog.topic.topic import TopicLog
 
 log = logging.getLogger("pyspark_commitlog.spark")
 

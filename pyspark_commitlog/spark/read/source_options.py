@@ -15,14 +15,20 @@ from pyspark_commitlog.errors import CorruptionError, OptionError
 from pyspark_commitlog.format.given_json import RepeatedKeyError, parse_json
 from pyspark_commitlog.format.paths import check_group_name
 from pyspark_commitlog.spark.common.given_options import PATH_ADVICE, GivenOptions, instant_ms
-from pyspark_commitlog.spark.read.splits import Split
-from pyspark_commitlog.spark.read.topic_selection import QueryGroup, TopicSelection, by_name, by_partition, by_pattern
-from pyspark_commitlog.spark.read.trigger_limits import MAX_TRIGGER_DELAY_MS, TriggerLimits
+from pyspark_commitlog.spark.progress.splits import Split
+from pyspark_commitlog.spark.progress.topic_selection import (
+    QueryGroup,
+    TopicSelection,
+    by_name,
+    by_partition,
+    by_pattern,
+)
+from pyspark_commitlog.spark.progress.trigger_limits import MAX_TRIGGER_DELAY_MS, TriggerLimits
 from pyspark_commitlog.storage import environment
 from pyspark_commitlog.storage.pace import DEFAULT_IDLE_POLL_INTERVAL_MS, MAX_IDLE_POLL_INTERVAL_MS
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.spark.read.source_offset import SourceOffset
+    from pyspark_commitlog.spark.progress.source_offset import SourceOffset
 
 log = logging.getLogger("pyspark_commitlog.spark")
 
@@ -318,7 +324,7 @@ def _query_offset(given: GivenOptions, name: str) -> SourceOffset | None:
     text = given.text(name)
     if text is None or not text.lstrip().startswith("{"):
         return None
-    from pyspark_commitlog.spark.read.source_offset import TOPIC_IDS, SourceOffset
+    from pyspark_commitlog.spark.progress.source_offset import TOPIC_IDS, SourceOffset
 
     try:
         parsed = parse_json(text)

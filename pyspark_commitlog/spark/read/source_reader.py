@@ -12,7 +12,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_commitlog.access import Operation
 from pyspark_commitlog.errors import (
     OptionError,
     ReplicaNotAvailableError,
@@ -22,22 +21,23 @@ from pyspark_commitlog.errors import (
     UnknownTopicError,
 )
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.log.state import TopicState
-from pyspark_commitlog.log.topic import HANDLE_BYTES, TopicLog
 from pyspark_commitlog.model import OffsetRange, TopicPartition
-from pyspark_commitlog.root import Root
+from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.spark.common.opening import OpenRoot, opened
 from pyspark_commitlog.spark.common.root_failover import PATIENCE_SECONDS, tried_elsewhere
-from pyspark_commitlog.spark.read.paced import Newest
-from pyspark_commitlog.spark.read.progress import Loss, ReportLoss, error_of, outside
+from pyspark_commitlog.spark.progress.paced import Newest
+from pyspark_commitlog.spark.progress.progress import Loss, ReportLoss, error_of, outside
+from pyspark_commitlog.spark.progress.splits import Split, longest_first, split
 from pyspark_commitlog.spark.read.schema import check_schema, chosen
 from pyspark_commitlog.spark.read.source_options import EARLIEST, GROUP, LATEST, Offsets, SourceOptions, Timestamps
-from pyspark_commitlog.spark.read.splits import Split, longest_first, split
-from pyspark_commitlog.storage.caches import Reported, Shelf
+from pyspark_commitlog.storage.shared.caches import Reported, Shelf
+from pyspark_commitlog.topic.access import Operation
+from pyspark_commitlog.topic.state.state import TopicState
+from pyspark_commitlog.topic.topic import HANDLE_BYTES, TopicLog
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.log.read.reader import Rows
     from pyspark_commitlog.spark.read.group_progress import GroupProgress, GroupStart
+    from pyspark_commitlog.topic.read.reader import Rows
 
 log = logging.getLogger("pyspark_commitlog.spark")
 
@@ -186,7 +186,7 @@ class SourceReader:
     def _parts(self, ranges: Sequence[OffsetRange]) -> list[InputPartition]:
         parts = ranges
         if self._options.split != Split():
-            from pyspark_commitlog.log.read.frame_bounds import FrameBounds
+            from pyspark_commitlog.topic.read.frame_bounds import FrameBounds
 
             parts = split(ranges, self._options.split, FrameBounds(self._topic).of)
         return [OffsetRangePartition(part) for part in longest_first(self._anchored(parts))]
@@ -223,11 +223,11 @@ class SourceReader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a range, in Arrow; runs in a task."""
-        from pyspark_commitlog.log.read.lossy import read_kept
-        from pyspark_commitlog.log.read.reader import read_range
         from pyspark_commitlog.spark.common.worker import enter_task, read_explained
         from pyspark_commitlog.spark.read.failover import read_on
         from pyspark_commitlog.spark.read.spark_rows import SparkRows, wanted_columns
+        from pyspark_commitlog.topic.read.lossy import read_kept
+        from pyspark_commitlog.topic.read.reader import read_range
 
         enter_task()
         wanted = partition.value
@@ -235,7 +235,7 @@ class SourceReader:
             return iter(())
         names = wanted_columns(self._schema)
         if self._options.newest_per_key:
-            from pyspark_commitlog.log.read.latest import latest
+            from pyspark_commitlog.topic.lookup.latest import latest
 
             rows = latest(self._to_read(wanted), wanted, names)
         else:
@@ -318,7 +318,7 @@ def by_time(topic: TopicLog, state: TopicState, asked: Timestamps, taken: Sequen
     Raises:
         OptionError: only earlier records, and the strategy is `error`.
     """
-    from pyspark_commitlog.log.read.timestamps import find_time
+    from pyspark_commitlog.topic.lookup.timestamps import find_time
 
     offsets = {}
     for partition, at in asked.of(topic.name, state.partitions).items():

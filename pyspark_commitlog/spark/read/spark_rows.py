@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_commitlog.format.columns import SCHEMA, bounded
-from pyspark_commitlog.log.read.reader import Rows
+from pyspark_commitlog.topic.read.reader import Rows
 
 #: Smaller batches are joined before they go to Spark, as every batch has its price,
 MIN_ROWS = 4096

@@ -16,14 +16,10 @@ from pyspark.sql.types import StructType
 
 from pyspark_commitlog.errors import CommitLogError, OptionError, RootNotFoundError
 from pyspark_commitlog.format.lineage import Lineage
-from pyspark_commitlog.log.divergence import Divergence, find_divergence
-from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.common.opening import OpenRoot
-from pyspark_commitlog.spark.read.bounds import Bounds
-from pyspark_commitlog.spark.read.election_losses import lost_ahead, lost_before, report_each
-from pyspark_commitlog.spark.read.paced import PacedLooks
-from pyspark_commitlog.spark.read.progress import (
+from pyspark_commitlog.spark.progress.paced import PacedLooks
+from pyspark_commitlog.spark.progress.progress import (
     AvailableOffsets,
     batch_start,
     find_available_offsets,
@@ -33,10 +29,14 @@ from pyspark_commitlog.spark.read.progress import (
     topic_ids,
     up_to,
 )
-from pyspark_commitlog.spark.read.source_offset import TOPIC_IDS, GroupMark, SourceOffset, check_share
+from pyspark_commitlog.spark.progress.source_offset import TOPIC_IDS, GroupMark, SourceOffset, check_share
+from pyspark_commitlog.spark.progress.throttle import Throttle
+from pyspark_commitlog.spark.read.bounds import Bounds
+from pyspark_commitlog.spark.read.election_losses import lost_ahead, lost_before, report_each
 from pyspark_commitlog.spark.read.source_options import EARLIEST, LATEST, SourceOptions
 from pyspark_commitlog.spark.read.source_reader import SourceReader
-from pyspark_commitlog.spark.read.throttle import Throttle
+from pyspark_commitlog.topic.divergence import Divergence, find_divergence
+from pyspark_commitlog.topic.state.state import TopicState
 
 if TYPE_CHECKING:
     from pyspark_commitlog.spark.read.group_progress import GroupProgress

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark_commitlog.spark.read.source_offset import TOPIC_IDS, SourceOffset
+from pyspark_commitlog.spark.progress.source_offset import TOPIC_IDS, SourceOffset
 
 #: Source of the offsets in errors.
 _PROGRESS = "offsets of the query's progress"

@@ -16,12 +16,12 @@ from weakref import WeakSet
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_commitlog.errors import CommitLogError
-from pyspark_commitlog.log.read.fetch import fetch
-from pyspark_commitlog.log.read.sizes import StoredSizes
-from pyspark_commitlog.root import Root
+from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.spark.common.given_options import UPDATE_ADVICE
 from pyspark_commitlog.spark.session.lag import PartitionLag, QueryLag, lag_of, prometheus
 from pyspark_commitlog.spark.session.live import POINTS, Live, draw, svg
+from pyspark_commitlog.topic.lookup.fetch import fetch
+from pyspark_commitlog.topic.lookup.sizes import StoredSizes
 
 log = logging.getLogger("pyspark_commitlog.spark")
 

@@ -15,13 +15,13 @@ from pyspark_commitlog.errors import CorruptionError, NotFoundError, UsageError
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.groups.consumer_groups import moved_to
 from pyspark_commitlog.groups.reset_target import Target
-from pyspark_commitlog.log.divergence import Divergence, describe_loss, find_divergence
-from pyspark_commitlog.log.lost_ranges import losses_since
-from pyspark_commitlog.log.state import TopicState
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.root import Root
-from pyspark_commitlog.spark.read.source_offset import TOPIC_IDS, SourceOffset
+from pyspark_commitlog.root.root import Root
+from pyspark_commitlog.spark.progress.source_offset import TOPIC_IDS, SourceOffset
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.topic.divergence import Divergence, describe_loss, find_divergence
+from pyspark_commitlog.topic.state.lost_ranges import losses_since
+from pyspark_commitlog.topic.state.state import TopicState
 
 _VERSION = "v1"
 _NO_OFFSET = "-"

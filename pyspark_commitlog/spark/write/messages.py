@@ -12,8 +12,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format.paths import CHUNK_NAME
 from pyspark_commitlog.format.shape import Crc, Id, TopicName, Whole
-from pyspark_commitlog.log.shapes import Partition
-from pyspark_commitlog.log.write.staging import Staged
+from pyspark_commitlog.topic.state.shapes import Partition
+from pyspark_commitlog.topic.write.staging import Staged
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 from pyspark.sql.types import ArrayType, NullType, StructField, StructType
 
-from pyspark_commitlog.access import Operation
 from pyspark_commitlog.errors import (
     InvalidRecordError,
     OptionError,
@@ -28,14 +27,6 @@ from pyspark_commitlog.errors import (
     UsageError,
 )
 from pyspark_commitlog.format.paths import ROOT_MARKER, check_topic_name
-from pyspark_commitlog.log.maintain.settle import settle_after_commit
-from pyspark_commitlog.log.settling.settle_load import is_look_due, weight
-from pyspark_commitlog.log.topic import TopicLog
-from pyspark_commitlog.log.write.commit import commit
-from pyspark_commitlog.log.write.partitioner import Partitioner
-from pyspark_commitlog.log.write.records import check_columns
-from pyspark_commitlog.log.write.staging import Staged, Stager, TopicStagers, split_topics
-from pyspark_commitlog.log.write.writers import QUERY, Transaction
 from pyspark_commitlog.spark.common.given_options import UPDATE_ADVICE
 from pyspark_commitlog.spark.common.opening import OpenRoot, opened
 from pyspark_commitlog.spark.common.root_failover import tried_elsewhere
@@ -43,9 +34,18 @@ from pyspark_commitlog.spark.common.worker import enter_task, memory_explained
 from pyspark_commitlog.spark.write.local_times import as_instants, session_zone
 from pyspark_commitlog.spark.write.messages import StagedMessage, check_messages
 from pyspark_commitlog.spark.write.sink_options import SinkOptions, sink_options
+from pyspark_commitlog.topic.access import Operation
+from pyspark_commitlog.topic.settle.settle_load import is_look_due, weight
+from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.upkeep.settle import settle_after_commit
+from pyspark_commitlog.topic.write.commit import commit
+from pyspark_commitlog.topic.write.partitioner import Partitioner
+from pyspark_commitlog.topic.write.records import check_columns
+from pyspark_commitlog.topic.write.staging import Staged, Stager, TopicStagers, split_topics
+from pyspark_commitlog.topic.write.writers import QUERY, Transaction
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.root import Root
+    from pyspark_commitlog.root.root import Root
 
 
 def _with_nulls(schema: StructType) -> StructType:
@@ -261,7 +261,7 @@ class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
         """Create the root after a first batch without records; later batches don't."""
         create, log = self._options.create, self._log()
         if create is not None and not log.storage.exists(ROOT_MARKER):
-            from pyspark_commitlog.root_marker import make_root
+            from pyspark_commitlog.root.root_marker import make_root
 
             make_root(log)
 

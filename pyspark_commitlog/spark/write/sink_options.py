@@ -11,10 +11,10 @@ from pyspark_commitlog.format.paths import check_topic_name, is_text
 from pyspark_commitlog.spark.common.given_options import PASSED, PATH_ADVICE, TOPIC_PREFIX, GivenOptions
 from pyspark_commitlog.storage import environment
 
-#: Partitioners of records without a key (`log.write.partitioner`).
+#: Partitioners of records without a key (`topic.write.partitioner`).
 PARTITIONERS = ("sticky", "roundrobin")
 _ASYNC = "asyncProgressTrackingEnabled"
-#: A writer id has at most 4,096 characters (`log.write.commit`), including our prefix.
+#: A writer id has at most 4,096 characters (`topic.write.commit`), including our prefix.
 _MAX_APP_ID = 4000
 # Spark hands a sink all options of the query.
 _PASSED_TO_SINK = (*PASSED, _ASYNC.lower(), "asyncprogresstrackingcheckpointintervalms",

@@ -1,0 +1,1 @@
+"""Records in and out: `cat` and `produce`, as kcat does."""

@@ -1,1 +1,0 @@
-"""The log of one topic: staging, committing, settling, reading, maintenance; without Spark."""

@@ -1,1 +1,0 @@
-"""Verification of a topic's files, and voiding of lost records."""

@@ -1,1 +1,0 @@
-"""Segment files: appending, indexing, rewriting."""

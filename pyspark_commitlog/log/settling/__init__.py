@@ -1,1 +1,0 @@
-"""Common parts of settlers, with or without append."""

@@ -1,0 +1,267 @@
+"""Add roots and replicas, also to a root alone (rule 12).
+
+New roots list it, then it lists them, then its marker says so: after an interruption the next run goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container, Sequence
+from contextlib import suppress
+
+from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotAvailableError, UsageError
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
+from pyspark_commitlog.replication.leader.order import Order
+from pyspark_commitlog.replication.leader.placement import (
+    DEFAULT_FACTOR,
+    first_free,
+    held_and_free,
+    leaving,
+    so_many_free,
+)
+from pyspark_commitlog.replication.protocol import rules
+from pyspark_commitlog.replication.protocol.entry_fields import state_of, without_append
+from pyspark_commitlog.replication.protocol.replica_state import MetadataSet, ReplicaState
+from pyspark_commitlog.replication.protocol.roots import (
+    MAX_ROOTS,
+    Address,
+    Listed,
+    Roots,
+    check_identity,
+    distinct,
+    list_at,
+    root_id,
+)
+from pyspark_commitlog.replication.protocol.rules import Reason, RefusedError
+from pyspark_commitlog.storage import Storage
+
+logger = logging.getLogger("pyspark_commitlog.replication")
+
+
+# --- Roots ---------------------------------------------------------------------------------------------------------
+
+
+def add_roots(own: Storage, listed: Listed | None, new: Sequence[Storage], make: Callable[[Storage], None]) -> Listed:
+    """List new roots and others at each other; return the list.
+
+    Args:
+        own: the opened root.
+        listed: None if it stands alone.
+        new: empty places, or roots of an interrupted call.
+        make: puts a root's marker, if absent.
+
+    Raises:
+        UsageError: a place is not empty, named twice, or one too many; nothing was changed.
+    """
+    before = listed or Listed((Address(root_id(own), own.url),), (Address(root_id(own), own.url),), version=0)
+    fresh = [storage for storage in new if all(each.url != storage.url for each in before.data)]
+    if len(before.data) + len(fresh) > MAX_ROOTS:
+        raise UsageError(f"{len(before.data) + len(fresh)} roots for data: at most {MAX_ROOTS} can belong together")
+    old, begun = [_opened(own, each) for each in before.deciding_first()], list[Listed]()
+    for storage in fresh:
+        begun += begun_at(storage, before)
+        refuse_same_place(storage, old)
+    for storage in fresh:
+        make(storage)
+    every = [*old, *fresh]
+    ids = [root_id(storage) for storage in every]
+    distinct(every, ids)
+    added = tuple(Address(found, storage.url) for found, storage in zip(ids[len(old) :], fresh, strict=True))
+    after = before.followed_by((*before.data, *added), before.metadata, begun)
+    for storage in [*fresh, *old]:
+        Roots.of(storage).change(after)
+    return after
+
+
+def remove_root(roots: Roots, root: str) -> None:
+    """Take a root without replicas out of all lists."""
+    listed = roots.listed()
+    after = listed.followed_by((each for each in listed.data if each.id != root), listed.metadata)
+    own = roots.own_id()
+    with suppress(CommitLogError, OSError):  # it may be gone; it can't be opened once this root's list has changed
+        roots.open(root)
+    for address in sorted(listed.deciding_first(), key=lambda each: each.id == root):
+        try:
+            (roots if address.id == own else Roots.of(roots.open(address.id))).change(after)
+        except (CommitLogError, OSError) as error:
+            if address.id != root:
+                raise
+            logger.warning("%s is taken out, and does not know it yet: %s", address, error)
+
+
+def _opened(own: Storage, address: Address) -> Storage:
+    storage = own if own.url == address.url else own.peer(address.url)
+    try:
+        check_identity(storage, address)
+    except ReplicaNotAvailableError as error:
+        raise ReplicaNotAvailableError(
+            f"{error}. Nothing was changed: bring it back, or take it out first (`commitlog replicas remove`)"
+        ) from error
+    return storage
+
+
+def refuse_same_place(storage: Storage, others: Sequence[Storage]) -> None:
+    """Refuse a directory that is another root's.
+
+    Raises:
+        UsageError: names both.
+    """
+    same = next((each for each in others if each.place() is not None and each.place() == storage.place()), None)
+    if same is not None:
+        raise UsageError(f"{storage.url} and {same.url} are one directory: each replica needs a place of its own")
+
+
+def begun_at(storage: Storage, before: Listed) -> list[Listed]:
+    """Return an interrupted call's list at a place, if any.
+
+    A late process may have put entries at an emptied root.
+
+    Raises:
+        UsageError: there is another root, or other files.
+    """
+    is_filled = bool(storage.names(paths.TOPICS) or storage.names(paths.GROUPS))
+    if not storage.exists(paths.ROOT_MARKER):
+        if is_filled:
+            raise UsageError(
+                f"{storage.url} is not empty: there are {paths.TOPICS} or {paths.GROUPS} without {paths.ROOT_MARKER}; "
+                "nothing was changed: empty it, or name another place"
+            )
+        return []
+    theirs = list_at(storage)
+    if theirs is None and not is_filled:
+        return []
+    if theirs is None or theirs.metadata != before.metadata:
+        raise UsageError(f"there is a commit log at {storage.url} already; nothing was changed: name empty places")
+    return [theirs]
+
+
+# --- Replicas of a topic -------------------------------------------------------------------------------------------
+
+
+def give_default(order: Order) -> dict[str, str]:
+    """Give a group as many replicas as a new one.
+
+    Return failures by root. Replicas at unlisted roots are taken out.
+    """
+    held, free = held_and_free(order.places)
+    if _take_out_unlisted(order, held):
+        held, free = held_and_free(order.places)
+    many = min(DEFAULT_FACTOR, len(order.places.roots.listed().data)) - len(held)
+    chosen, failed = first_free(order.places, free, many)
+    if chosen:
+        add_replicas(order, chosen)
+    return {root: str(error) for root, error in failed.items()} if len(chosen) < many else {}
+
+
+def _take_out_unlisted(order: Order, held: Sequence[str]) -> bool:
+    roots = order.places.roots
+    if all(roots.listed().address(root) for root in held):
+        return False
+    roots.compare(again=True)  # the list in memory may be older than the root's
+    gone = [root for root in held if roots.listed().address(root) is None]
+    for root in gone:
+        try:
+            remove_replica(order, root)
+        except NotLeaderError as error:  # it leads, and nobody else answers
+            raise ReplicaNotAvailableError(str(error)) from error
+    return bool(gone)
+
+
+def add_replicas(order: Order, roots: Sequence[str]) -> None:
+    """Add replicas, perhaps the first ones, out of sync.
+
+    Raises:
+        UsageError: its root holds no data.
+    """
+    decider = order.places.decider()
+
+    def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
+        assert base is not None
+        if base.entry.features:
+            state = state_of(base.entry)
+        elif order.places.deciding() == (decider.id,) and _holds_data(order, decider.id):
+            of = MetadataSet(0, decider.storage.new_id(), (decider.id,))
+            state = rules.created(of, (decider.id,), decider.id, slot.sequence)
+        else:
+            raise UsageError(f"{decider.storage.url} holds no data: {order.places.unit.directory} is not there")
+        after = state
+        for root in roots:
+            after = after if root in after.replicas else rules.added(after, root)
+        if base.entry.features and after == state:
+            return Unchanged(None)
+        if base.entry.features:
+            after = rules.after_other(after, base.sequence, slot.sequence)
+        return without_append("replicas", base, after, None)
+
+    order.places.decide(plan)
+
+
+def _holds_data(order: Order, root: str) -> bool:
+    return any(each.id == root for each in order.places.roots.listed().data)
+
+
+def replace_replica(order: Order, root: str, by: str | None, leaving: Container[str] = ()) -> str | None:
+    """Add a replica in another's place, perhaps `by`; return its root.
+
+    An interrupted call may have added it. Roots that are `leaving` get none.
+
+    Raises:
+        UsageError, ReplicaNotAvailableError: the candidates hold something else, or do not answer.
+    """
+    newest = order.places.newest()
+    state = state_of(newest.entry) if newest.entry.features else None
+    if state is None or root not in state.replicas:
+        return None
+    if by is not None and by in state.replicas and by not in state.isr:
+        return by
+    _, every = held_and_free(order.places)
+    free = [each for each in every if each not in leaving]
+    if not free:
+        return None
+    (chosen,) = so_many_free(order.places, [by] if by is not None and by in free else free, 1)
+    add_replicas(order, [chosen])
+    return chosen
+
+
+def have_fewer(order: Order, factor: int) -> None:
+    """Take out replicas down to `factor`; replace a lost leader first.
+
+    Raises:
+        NotLeaderError: nobody in sync can lead: nothing was changed; or another leads meanwhile: run it again.
+    """
+    order.elections.leader()
+    state = state_of(order.places.newest().entry)
+    answering = [root for root in state.replicas if order.places.roots.answers(root)]
+    for root in leaving(state, answering, len(state.replicas) - factor):
+        remove_replica(order, root)
+
+
+def remove_replica(order: Order, root: str, may_go: Callable[[ReplicaState], bool] = lambda now: True) -> None:
+    """Take a replica out; a leader hands over first.
+
+    Its files stay; its last entry says that it is no replica. `may_go` judges the base's state.
+
+    Raises:
+        NotLeaderError: it leads and nobody else in sync answers, or it may not go; nothing was changed.
+        UsageError: it is the last one.
+    """
+    places = order.places
+    state = state_of(places.newest().entry)
+    if state.replicas == (root,):
+        raise UsageError(f"{places.unit.directory}: root {root} holds the only replica")
+    if root == state.leader:
+        order.elections.elect(why="its root is taken out")
+    order.pusher.push()
+
+    def remove(now: ReplicaState, base: Stored) -> ReplicaState:
+        if not may_go(now):
+            raise RefusedError(Reason.LAGS, f"root {root} is needed")
+        return rules.without_replica(now, root)
+
+    gone = order.pusher.change("replicas", remove)
+    if not gone and root in state_of(places.newest().entry).replicas:
+        raise NotLeaderError(
+            f"{places.unit.directory}: root {root} leads, or others were taken out meanwhile: it was not; run it again"
+        )
+    order.pusher.tell(root)

@@ -1,0 +1,259 @@
+"""Replicate a unit: push, take back, elect, state HW."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotAvailableError
+from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.replication.admin.joining import give_default
+from pyspark_commitlog.replication.follower.catching_up import SegmentCopier, learn_or_catch_up
+from pyspark_commitlog.replication.leader.order import Order
+from pyspark_commitlog.replication.protocol.entry_fields import NotReplicatedError, state_of
+from pyspark_commitlog.replication.protocol.learning import Allowance, CollectedError, NowhereError
+from pyspark_commitlog.replication.protocol.replica_state import ReplicaState
+from pyspark_commitlog.storage import Clock
+from pyspark_commitlog.storage.process import share_out
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+logger = logging.getLogger("pyspark_commitlog.replication")
+
+#: Units in parallel: most time is spent waiting for disks.
+AT_ONCE = 4
+#: A root is near if it learns all within these seconds, or lacks at most these entries; and its attempts.
+_NEAR_SECONDS, _NEAR_ENTRIES, _ROUNDS = 2.0, 16, 10
+#: Seconds for a lagging root to learn while other units wait for their turn; and after all had theirs.
+_TURN_SECONDS, _LATE_SECONDS = 10.0, 60.0
+
+
+class LaggingError(ReplicaNotAvailableError):
+    """A root still lacks `entries` after its time."""
+
+    def __init__(self, message: str, entries: int) -> None:
+        super().__init__(message)
+        self.entries = entries
+
+
+@dataclass
+class Outcome:
+    """Outcome of a unit's replication; roots by id.
+
+    Attributes:
+        failed: roots that have not learned all, and why.
+        lagging: those that need more time, or segments; entries that each lacks.
+    """
+
+    state: ReplicaState
+    elected: str | None = None
+    joined: list[str] = field(default_factory=list)
+    shrunk: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    hw_raised: bool = False
+    lagging: dict[str, int] = field(default_factory=dict)
+
+    def after(self, before: Outcome) -> Outcome:
+        """Return both outcomes; `lagging` only if one came nearer."""
+        return Outcome(
+            self.state,
+            self.elected or before.elected,
+            list(dict.fromkeys([*before.joined, *self.joined])),
+            list(dict.fromkeys([*before.shrunk, *self.shrunk])),
+            self.failed,
+            self.hw_raised or before.hw_raised,
+            self.lagging if is_nearer(self.lagging, before.lagging) else {},
+        )
+
+
+def is_nearer(lagging: Mapping[str, int], before: Mapping[str, int]) -> bool:
+    """Return whether a root lacks less than before (pure).
+
+    New ones wait for the next run: two that lag by turns would never end.
+    """
+    return any(lacks < before.get(root, 0) for root, lacks in lagging.items())
+
+
+def replicate(
+    order: Order,
+    segments: SegmentCopier | None = None,
+    seconds: float = math.inf,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Outcome:
+    """Push decided entries, take back and take out roots, and state HW.
+
+    Lost leaders are replaced; in-sync roots overdue by `replica.lag.time.max.ms` are taken out. Out-of-sync roots
+    learn before they join, so they hold up no writer. Groups get missing replicas.
+
+    Args:
+        order: of the unit.
+        segments: for roots that lack collected entries; None: they keep lagging.
+        seconds: to learn, for each out-of-sync root; unbounded for a small group.
+        stopped: asked after each entry.
+    """
+    places, pusher = order.places, order.pusher
+    lacking = give_default(order) if places.unit.whole else {}
+    before = state_of(places.newest().entry)
+    done = Outcome(before, failed=lacking)
+    if not places.roots.answers(before.leader):
+        try:
+            done.elected = order.elections.elect(gone=before.leader, why="the leader's root does not answer")
+        except NotLeaderError as error:
+            done.failed[before.leader] = str(error)
+    pushed = pusher.push()
+    for root, failure in pushed.failed.items():
+        done.failed.setdefault(root, str(failure))
+    for root in pusher.overdue(pushed.failed, places.newest()):
+        pusher.shrink(root, str(pushed.failed[root]))
+        done.shrunk.append(root)
+    seconds = math.inf if places.unit.whole else seconds
+    _take_back(order, places.newest(), done, segments, partial(Allowance, seconds=seconds, stopped=stopped))
+    head = pusher.raise_hw(places.newest())
+    done.state = state_of(head.entry)
+    done.hw_raised = done.state.hw > before.hw
+    return done
+
+
+def take_turn(order: Order, *, learns: bool = True) -> Outcome:
+    """Replicate a unit while others wait: 10 s a root, no segments.
+
+    `learns`: False for one entry at most, as another thread teaches it.
+    """
+    return replicate(order, seconds=_TURN_SECONDS if learns else 0.0)
+
+
+def replicate_late(order: Order, segments: SegmentCopier, stopped: Callable[[], bool] = lambda: False) -> Outcome:
+    """Replicate a unit that lags after all had their turn."""
+    return replicate(order, segments, _LATE_SECONDS, stopped)
+
+
+def replicate_first(order: Order, *, learns: bool = True) -> dict[str, int]:
+    """Replicate an existing unit; log failures.
+
+    Returns:
+        The roots that still lag, for `catch_up`.
+    """
+    where = order.places.unit.directory
+    try:
+        done = take_turn(order, learns=learns) if order.exists() else None
+    except NotReplicatedError:
+        return {}
+    except ReplicaNotAvailableError as error:
+        logger.warning("%s: not replicated: %s", where, error)
+        return {}
+    return {} if done is None else _logged(order, done).lagging
+
+
+def catch_up(
+    order: Order, segments: SegmentCopier, lagging: dict[str, int], stopped: Callable[[], bool]
+) -> dict[str, int]:
+    """Let lagging roots catch up; log failures.
+
+    Returns:
+        Roots that still lag; none without progress.
+    """
+    try:
+        done = replicate_late(order, segments, stopped)
+    except (CommitLogError, OSError) as error:
+        logger.warning("%s: not replicated: %s", order.places.unit.directory, error)
+        return {}
+    _logged(order, done)
+    return done.lagging if is_nearer(done.lagging, lagging) else {}
+
+
+def have_new_ones_join(order: Order, before: Stored, segments: SegmentCopier) -> None:
+    """Let a recreated unit's new replicas catch up; log failures."""
+    held = state_of(before.entry).replicas if before.entry.features else order.places.deciding()
+    try:
+        replicas = state_of(order.places.newest().entry).replicas
+    except (CommitLogError, OSError) as error:  # it is created: `replicate` goes on
+        logger.warning("%s: it is not known which replicas catch up: %s", order.places.unit.directory, error)
+        return
+    if set(replicas) - {*held}:
+        catch_up(order, segments, {}, lambda: False)
+
+
+def _logged(order: Order, done: Outcome) -> Outcome:
+    for root, why in done.failed.items():
+        logger.warning("%s: root %s lacks what was decided: %s", order.places.unit.directory, root, why)
+    return done
+
+
+def _take_back(
+    order: Order, newest: Stored, done: Outcome, segments: SegmentCopier | None, allowed: Callable[[Clock], Allowance]
+) -> None:
+    state, places = state_of(newest.entry), order.places
+    for root in state.replicas:
+        if root in state.isr or root in done.failed:
+            continue
+        try:
+            _come_near(order, root, newest, segments, allowed)
+            if order.pusher.join(root):
+                done.joined.append(root)
+        except (CommitLogError, OSError) as error:
+            places.forget(root)
+            done.failed[root] = str(error)
+            if isinstance(error, LaggingError):
+                done.lagging[root] = error.entries
+            elif segments is None and isinstance(error, CollectedError | NowhereError):
+                done.lagging[root] = sys.maxsize
+
+
+def _come_near(
+    order: Order, root: str, newest: Stored, segments: SegmentCopier | None, allowed: Callable[[Clock], Allowance]
+) -> None:
+    """Let a root learn until little is left: joined, it delays writers."""
+    places, clock = order.places, order.places.at(root).storage.clock
+    time = allowed(clock)
+    for _ in range(_ROUNDS):
+        began = clock.monotonic()
+        learned = learn_or_catch_up(places, root, segments, newest, time)
+        over = time.is_over()
+        if not over and clock.monotonic() - began <= _NEAR_SECONDS:
+            return
+        newest = places.newest()
+        if newest.sequence - learned <= _NEAR_ENTRIES:
+            return
+        if over:
+            lacks = newest.sequence - learned
+            raise LaggingError(
+                f"{places.unit.directory}: root {root} still lags {lacks} entries. It learns on with the next run, or "
+                "by `commitlog replicas sync` of this topic alone", lacks,
+            )  # fmt: skip
+    raise ReplicaNotAvailableError(
+        f"{places.unit.directory}: root {root} lags {newest.sequence - learned} entries after {_ROUNDS} rounds: others "
+        "write as fast as it learns, and would wait for it if it joined. Run it again when less is written"
+    )
+
+
+def of_each(act: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result | CommitLogError | OSError]:
+    """Return results or errors in order, `AT_ONCE` in parallel."""
+    found = dict[int, _Result | CommitLogError | OSError]()
+
+    def act_on(numbered: tuple[int, _Item]) -> None:
+        number, item = numbered
+        try:
+            found[number] = act(item)
+        except (CommitLogError, OSError) as error:
+            found[number] = error
+
+    share_out(act_on, enumerate(items), AT_ONCE)
+    return [found[number] for number in sorted(found)]
+
+
+def hand_over(order: Order, to: str | None, why: str, *, unclean: bool = False) -> ReplicaState:
+    """Elect `to`, or the non-leader of the ISR that learned most.
+
+    All learn first: what only the leader has (acks=1) would be void. A root that leads stays.
+
+    Raises:
+        NotLeaderError: it is not in sync, does not answer, or nobody else can lead: nothing was changed.
+    """
+    order.elections.elect(to, why=why, unclean=unclean)
+    return state_of(order.places.newest().entry)

@@ -1,0 +1,1 @@
+"""A follower's side: fetching, mending, catching up."""

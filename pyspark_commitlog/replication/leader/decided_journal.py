@@ -1,0 +1,104 @@
+"""Journal of several metadata roots, read through their majority.
+
+It survives: a root that returns with an old journal learns before it counts; the root that is read goes away; a process
+dies before anybody learned its commit, which the next look finds or has decided again; a root that lacks collected
+entries goes on with the newest, a complete one, and deletes older ones, ascending, as readers would stand on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark_commitlog.errors import UnsupportedError
+from pyspark_commitlog.format.entry import Entry, Json
+from pyspark_commitlog.journal import Journal, Stored, no_sides
+from pyspark_commitlog.journal.entries import Appended, Plan, Result
+from pyspark_commitlog.replication.leader.journal import ReplicatedJournal
+from pyspark_commitlog.replication.metadata.replica_journals import Places
+from pyspark_commitlog.replication.protocol.roots import Roots
+from pyspark_commitlog.replication.protocol.unit import NoAppends, Unit
+
+
+class DecidedJournal(ReplicatedJournal):
+    """Journal that a majority decides; all methods need one."""
+
+    @property
+    def _decider(self) -> Journal:
+        return self.order().places.decider().journal
+
+    @property
+    def is_replicated(self) -> bool:
+        """True."""
+        return True
+
+    def newest(self) -> Stored | None:
+        """Return the newest visible entry."""
+        return self._visible(self.head())
+
+    def head(self) -> Stored | None:
+        """Return the newest decided entry."""
+        return self.order().places.decided()
+
+    def recent(self, seconds: float) -> Stored | None:
+        """Return `newest`."""
+        return self.newest()
+
+    def is_followed(self, stored: Stored) -> bool:
+        """Return whether an entry follows this one."""
+        newest = self.newest()
+        return newest is not None and newest.sequence > stored.sequence
+
+    def read(self, sequence: int) -> Stored:
+        """Return the entry at a number."""
+        return self._decider.read(sequence)
+
+    def sequences(self) -> list[int]:
+        """Return the stored numbers."""
+        return self._decider.sequences()
+
+    def side(self, topic_id: str, named: Json) -> bytes:
+        """Return a side file that an entry names."""
+        return self._decider.side(topic_id, named)
+
+    def bytes_of(self, entry: Entry) -> bytes:
+        """Return an entry's file."""
+        return self._decider.bytes_of(entry)
+
+    def sync_exposed(self, stored: Stored) -> None:
+        """Do nothing: a majority has synced it."""
+
+    def assure(self, stored: Stored) -> None:
+        """Do nothing: a majority has synced it."""
+
+    def append(self, plan: Plan[Result], *, repeatable: bool = False) -> Appended[Result]:
+        """Decide one entry."""
+        return self.order().append(plan, repeatable=repeatable)
+
+    def supersede(self, make: object) -> Stored:
+        """Refuse: that is for one root alone."""
+        raise UnsupportedError(
+            f"{self._directory}: several metadata roots decide it: what is damaged at one of them the others have. "
+            "Bring those back that are away"
+        )
+
+
+def decided_settings(roots: Roots, directory: str, kind: str, check: Callable[[Json, str], object]) -> Journal:
+    """Return a settings journal of the current majority."""
+    return _SettingsJournal(Places(roots, Unit(directory, kind, no_sides, NoAppends(), whole=True), check))
+
+
+class _SettingsJournal(Journal):
+    def __init__(self, places: Places) -> None:
+        self._places, self._directory = places, places.unit.directory
+
+    def newest(self) -> Stored | None:
+        return self._places.decided()
+
+    def append(self, plan: Plan[Result], *, repeatable: bool = False) -> Appended[Result]:
+        return self._places.decide(plan, repeatable=repeatable)
+
+    def trim(self) -> None:
+        self._places.decider().journal.trim()
+
+    def faults(self) -> list[str]:
+        return self._places.decider().journal.faults()

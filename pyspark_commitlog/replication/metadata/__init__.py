@@ -1,0 +1,1 @@
+"""Metadata roots: one, or a quorum of several, decides entries."""

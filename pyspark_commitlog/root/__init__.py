@@ -1,0 +1,1 @@
+"""An opened root: its marker, and the handles of its topics and groups."""

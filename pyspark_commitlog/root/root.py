@@ -1,0 +1,328 @@
+"""`Root`: an opened root and the handles of its topics and groups, for the layers that stand on it.
+
+`CommitLog` is the API on top of it. Clients and the Spark source and sink use `Root`, which imports faster.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+from pyspark_commitlog.config import ALL
+from pyspark_commitlog.errors import (
+    CommitLogError,
+    CorruptionError,
+    RootNotFoundError,
+    StorageUnreadableError,
+    UnknownTopicError,
+    UsageError,
+)
+from pyspark_commitlog.format import paths
+from pyspark_commitlog.format.marker import MARKER_BYTES, UNSAFE_SINGLE_WRITER, decode_marker
+from pyspark_commitlog.replication.admin.settings import spread
+from pyspark_commitlog.replication.metadata.metadata_roots import Deciders
+from pyspark_commitlog.replication.protocol.roots import Roots, root_id
+from pyspark_commitlog.storage import Storage, first_that_answers, open_storage
+from pyspark_commitlog.topic.access import Access, Operation
+from pyspark_commitlog.topic.topic import TopicLog
+
+if TYPE_CHECKING:
+    from pyspark_commitlog.groups.consumer_groups import Groups
+    from pyspark_commitlog.groups.state.group_log import GroupLog
+
+
+class Root:
+    """A root of topics; its arguments are those of `CommitLog`. Opening it touches nothing."""
+
+    def __init__(
+        self, root: str, storage_options: Mapping[str, object] | None = None, principal: str | None = None
+    ) -> None:
+        self._begin(open_storage(root, storage_options), principal)
+
+    def _begin(self, storage: Storage, principal: str | None) -> None:
+        self._storage, self.principal = storage, principal
+
+    #: Whether one process alone may write, as the store may take two puts, by the marker; None before it is read.
+    _unsafe: bool | None = None
+    #: Whether the root is one of several that hold replicas, by its marker; False before it is read.
+    is_replicated = False
+
+    @classmethod
+    def on(cls, storage: Storage, principal: str | None = None) -> Self:
+        """Return the root on an open storage (tests inject clocks and faults this way)."""
+        root = cls.__new__(cls)
+        root._begin(storage, principal)
+        return root
+
+    @property
+    def storage(self) -> Storage:
+        """The storage of its files."""
+        return self._storage
+
+    @property
+    def root_id(self) -> str:
+        """The id that the root's marker gives it."""
+        return root_id(self._storage)
+
+    @property
+    def is_unsafe(self) -> bool:
+        """Whether one process alone may write, by the marker as it was last read."""
+        return bool(self._unsafe)
+
+    def acting_as(self, principal: str | None) -> Self:
+        """Return the same root for another principal."""
+        return self.on(self._storage, principal)
+
+    @property
+    def url(self) -> str:
+        """The directory or URL as the user named it."""
+        return self._storage.url
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._storage.url!r})"
+
+    def check(self) -> None:
+        """Refuse a missing root or another format version.
+
+        Raises:
+            RootNotFoundError: there is no root here.
+            UnsupportedError: made by another format version.
+            CorruptionError: its marker is damaged.
+        """
+        data = self.marker()
+        marker = decode_marker(data, f"{self._storage.url}/{paths.ROOT_MARKER}")
+        if self._unsafe is None and marker.unsafe_single_writer:
+            logging.getLogger("pyspark_commitlog").warning(
+                "%s was made with %s=true: a second process that writes destroys what the first one committed",
+                self._storage.url, UNSAFE_SINGLE_WRITER,
+            )  # fmt: skip
+        self._unsafe = self._storage.single_writer = marker.unsafe_single_writer
+        self.is_replicated = marker.replicas
+        if self.is_replicated:
+            Roots.of(self._storage)  # what is put at this root is decided with others, which notice that it is away
+        else:
+            self._storage.expect_root()
+
+    def check_replicated(self) -> None:
+        """Refuse a root that stands alone.
+
+        Raises:
+            UsageError: its topics have no replicas.
+        """
+        if not self.is_replicated:
+            raise UsageError(
+                f"{self.url} stands alone: its topics have no replicas. Roots that belong together are made "
+                "with CommitLog.create(replicas=[…]), or `commitlog replicas create`; `commitlog replicas add` "
+                "gives it others"
+            )
+
+    def check_replica_admin(self, topic: str = ALL) -> None:
+        """Refuse a root that stands alone, or a principal that may not administer a topic."""
+        self.check()
+        self.check_replicated()
+        self.local_access.check(Operation.ADMIN, topic)
+
+    def marker(self) -> bytes:
+        """Return the marker's bytes; of several named roots the first one that answers is used from now on."""
+        try:
+            return self._storage.read(paths.ROOT_MARKER, 0, MARKER_BYTES)
+        except (FileNotFoundError, NotADirectoryError):
+            if not self._storage.others:
+                raise self._no_root() from None
+        except OSError:
+            if not self._storage.others:
+                raise
+        self._storage = first_that_answers(self._storage)
+        return self._storage.read(paths.ROOT_MARKER, 0, MARKER_BYTES)
+
+    def _no_root(self) -> RootNotFoundError:
+        url = self._storage.url
+        check = "check the path" if "://" in url else "check the path, and that its disk is mounted"
+        return RootNotFoundError(f"there is no commit log at {url}: {check}, or make it with ").advising(
+            f"CommitLog({url!r}).create_topic(…)", f"commitlog topics create {url} TOPIC"
+        )
+
+    def check_store(self) -> None:
+        """Refuse to write to a store that takes two puts of one name; see `storage.race`."""
+        if self._storage.client and not self._unsafe:
+            from pyspark_commitlog.storage.race import check_store
+
+            check_store(self._storage)
+
+    def topic(self, name: str, operation: Operation = Operation.READ) -> TopicLog:
+        """Return the handle of a topic, existing or not; the layers below the API work on it, and ask no more.
+
+        Raises:
+            RootNotFoundError, UnsupportedError: the root can't be used.
+            AccessDeniedError: the principal may not do this with the topic.
+            UnsupportedError: it is to be written to, and the store is not safe.
+        """
+        self.check()
+        self.local_access.check(operation, name)
+        if operation in (Operation.WRITE, Operation.ADMIN):
+            self.check_store()
+        topic = TopicLog(self._storage, name)
+        return topic.route(writing=operation is Operation.WRITE) if self.is_replicated else topic
+
+    @property
+    def local_access(self) -> Access:
+        """The access rules as this root has learned them."""
+        return Access(self._storage, self.principal)
+
+    @property
+    def access(self) -> Access:
+        """The access rules of this root.
+
+        Raises:
+            RootNotFoundError, UnsupportedError: the root can't be used.
+        """
+        self.check()
+        if not self.is_replicated:
+            return self.local_access
+        roots = Roots.of(self._storage)
+        spreads = partial(spread, roots, paths.ACCESS_JOURNAL)
+        if self.deciders is not None:
+            return Access(self._storage, self.principal, spreads, roots)
+        return Access(self.deciding, self.principal, spreads)
+
+    @property
+    def deciding(self) -> Storage:
+        """The root where groups and settings are put, where one decides: of several roots the metadata root.
+
+        Raises:
+            ReplicaNotAvailableError: it does not answer.
+        """
+        if not self.is_replicated:
+            return self._storage
+        roots = Roots.of(self._storage)
+        return roots.open(roots.listed().metadata[0].id)
+
+    def find_fallback(self, topic: str) -> Storage | None:
+        """Return another root that answers, if this one does not, as an operation on a topic has found; else None."""
+        if self._storage.together is None or not TopicLog(self._storage, topic).is_away():
+            return None
+        roots = Roots.of(self._storage)
+        found = next((each.id for each in roots.listed().every() if roots.answers(each.id)), None)
+        return None if found is None else roots.open(found)
+
+    def group(self, name: str) -> GroupLog:
+        """Return the handle of a consumer group, existing or not; the layers below the API work on it.
+
+        Raises:
+            RootNotFoundError, UnsupportedError: the root can't be used.
+            UsageError: a name that is not allowed.
+        """
+        from pyspark_commitlog.groups.state.group_log import GroupLog
+
+        self.check()
+        deciders = self.deciders
+        storage = self.deciding if deciders is None else self._storage
+        return GroupLog(storage, name, replicated=self.is_replicated, deciders=deciders)
+
+    @property
+    def deciders(self) -> Deciders | None:
+        """The metadata roots if several decide, else None."""
+        if not self.is_replicated or len(Roots.of(self._storage).listed().metadata) == 1:
+            return None
+        return Deciders(Roots.of(self._storage))
+
+    def listed(self) -> list[str]:
+        """Return what is named in the topics' directory, sorted: one listing; none need be a topic.
+
+        Names that the principal may not use are left out. Of roots that belong together: a listing of this one, and
+        one of the metadata root, where all topics are, or of all that answer where that does not.
+        """
+        return self.local_access.permitted_topics(Operation.DESCRIBE, self.names())
+
+    def names(self) -> list[str]:
+        """Return the names in the topics' directory, also those the principal may not use; none need be a topic."""
+        names = self._storage.names(paths.TOPICS)
+        if not names:  # a root that was not seen yet may be away
+            self.check()
+            names = self._storage.names(paths.TOPICS)
+        if not self.is_replicated:
+            return names
+        roots = Roots.of(self._storage)
+        listed = roots.listed()
+        decided = roots.names(listed.metadata, paths.TOPICS)
+        found = decided or roots.names(listed.data, paths.TOPICS)  # without the metadata, each root knows its own
+        return sorted({*names, *found})
+
+    def topics(self) -> list[str]:
+        """Return the names of all live topics that the principal may describe and this user may read, sorted.
+
+        Raises:
+            RootNotFoundError: there is no root here.
+        """
+        self.check()
+        return [name for name in self.listed() if self._is_live(name)]
+
+    def every_name(self) -> list[str]:
+        """Return the names of all topics, deleted and damaged ones too, whose files maintenance removes.
+
+        Raises:
+            RootNotFoundError: there is no root here.
+        """
+        self.check()
+        return [name for name in self._storage.names(paths.TOPICS) if self._has_entries(name)]
+
+    def unseen_topics(self, names: Collection[str]) -> list[str]:
+        """Return the topics not among `names`, sorted: this principal, or user, may not read them.
+
+        Raises:
+            RootNotFoundError: there is no root here.
+        """
+        self.check()
+        return [name for name in self.names() if name not in names and self._may_be_live(name)]
+
+    def _newest(self, name: str) -> None:
+        """Look for a topic; raises if it is not there or can't be read."""
+        topic = TopicLog(self._storage, name)
+        (topic.route(writing=False) if self.is_replicated else topic).newest()
+
+    def _may_be_live(self, name: str) -> bool:
+        try:
+            self._newest(name)
+        except (UnknownTopicError, UsageError):
+            return False
+        except CommitLogError:
+            pass  # unreadable: it may be live
+        return True
+
+    def _is_live(self, name: str) -> bool:
+        try:
+            self._newest(name)
+        except (StorageUnreadableError, UnknownTopicError, UsageError):
+            return False
+        except CorruptionError:
+            pass  # its users get the error
+        return True
+
+    def _has_entries(self, name: str) -> bool:
+        """Return whether a directory is a topic's, not one that is being made or of somebody else."""
+        try:
+            return TopicLog(self._storage, name).journal.newest() is not None
+        except UsageError:
+            return False
+        except CommitLogError:
+            return True
+
+    @property
+    def groups(self) -> Groups:
+        """The root's consumer groups.
+
+        Raises:
+            RootNotFoundError, UnsupportedError: the root can't be used.
+        """
+        from pyspark_commitlog.groups.consumer_groups import Groups
+
+        self.check()
+        deciders = self.deciders
+        storage = self.deciding if deciders is None else self._storage
+        learns = self.is_replicated and (deciders is not None or storage is not self._storage)
+        return Groups(
+            storage, self.local_access, replicated=self.is_replicated, deciders=deciders,
+            learner=self._storage if learns else None,
+        )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Where a query starts, ends, waits, and what it lost. Mostly pure."""

@@ -1,0 +1,1 @@
+"""Storage on other filesystems that fsspec knows, and on HDFS by WebHDFS."""

@@ -1,0 +1,1 @@
+"""Storage in a local directory."""

@@ -1,0 +1,1 @@
+"""Storage on object stores (S3, Google Cloud Storage, Azure, memory)."""

@@ -1,0 +1,1 @@
+"""Pools, caches and read-ahead that a process shares."""

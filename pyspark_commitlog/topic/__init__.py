@@ -1,0 +1,1 @@
+"""One topic: its handle, journals, defaults and access rules; without Spark."""

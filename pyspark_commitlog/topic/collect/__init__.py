@@ -1,0 +1,1 @@
+"""Collection of files that no entry needs any more."""

@@ -1,0 +1,55 @@
+"""Single records as Python values, for tools; Spark reads columns (`reader`)."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
+from pyspark_commitlog.model import Record
+from pyspark_commitlog.topic.read.reader import PartitionReader, Rows, read_view
+from pyspark_commitlog.topic.topic import TopicLog, check_partition
+
+
+def fetch(topic: TopicLog, partition: int, offset: int, max_records: int) -> tuple[Record, ...]:
+    """Return up to `max_records` records from `offset`; see `Topic.read`."""
+    if isinstance(max_records, bool) or not isinstance(max_records, int) or max_records < 1:
+        raise UsageError(f"max_records={max_records!r} is not allowed: it takes 1 or more")
+    _, state = topic.newest()
+    check_partition(topic.name, state, partition)
+    view = read_view(topic, state.topic_id, durable=True)
+    reader = PartitionReader(topic, state.topic_id, partition, view=view)
+    low, high = view.topic.log_start[partition], view.topic.log_end[partition]
+    if not low <= offset <= high:
+        raise OffsetOutOfRangeError(
+            f"topic {topic.name!r} partition {partition}: offset {offset} is out of range: log start offset is "
+            f"{low} and high watermark {high}; start from an offset between them"
+        )
+    records: list[Record] = []
+    for rows in reader.read(offset, high, careful=True):
+        records += records_of(topic.name, partition, rows, max_records - len(records))
+        if len(records) == max_records:
+            break
+    return tuple(records)
+
+
+def records_of(topic: str, partition: int, rows: Rows, most: int) -> list[Record]:
+    """Return the first `most` rows as records."""
+    assert rows.batch is not None
+    batch = rows.batch.slice(0, most)
+    count = batch.num_rows
+    offsets = range(rows.first_offset, rows.first_offset + count) if rows.offsets is None else rows.offsets[:count]
+    instants = batch.column("timestamp").view(pa.int64())
+    columns = (batch.column("key"), batch.column("value"), instants, batch.column("headers"))
+    return [
+        Record(
+            topic=topic,
+            partition=partition,
+            offset=int(offset),
+            timestamp_us=instant,
+            timestamp_type=int(rows.log_append_time),
+            key=key,
+            value=value,
+            headers=tuple((header["key"], header["value"]) for header in headers or ()),
+        )
+        for offset, key, value, instant, headers in zip(offsets, *(c.to_pylist() for c in columns), strict=True)
+    ]

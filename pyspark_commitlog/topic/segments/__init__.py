@@ -1,0 +1,1 @@
+"""Segment files: their frames, appending, indexing, rewriting."""

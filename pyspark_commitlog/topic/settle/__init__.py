@@ -1,0 +1,1 @@
+"""Settling: committed frames become segments, with or without append."""

@@ -1,0 +1,1 @@
+"""Maintenance of a topic: settling, retention, compaction, round by round."""
