@@ -5,9 +5,12 @@
     .venv/bin/python scripts/measure_code.py --docs        # rewrite the document's table, unless a figure is worse
 
 Complexity is one more than the decisions: branches, loops, `except`, `assert`, `and`, `or`, comprehensions and
-their conditions. A room is a directory of the package. A name occurs twice if two classes, or two files other than
-`__init__.py`, have it. Lines are duplicates if `WINDOW` of them in a row stand in another place too; imports,
-comments, docstrings and blank lines do not count. Lines of code are those but for comments, docstrings and blank ones.
+their conditions. A room is a directory of the package. Arrows are counted as the innermost room that holds both ends
+sees them: `topic/read` and `topic/state` are two rooms for each other, and one, `topic`, for `storage`. A package's
+`__init__` hands out what is in the rooms below it: that is no arrow. A name occurs twice if two classes, or two files
+other than `__init__.py`, have it. Lines are duplicates if `WINDOW` of them in a row stand in another place too;
+imports, comments, docstrings and blank lines do not count. Lines of code are those but for comments, docstrings and
+blank ones.
 """
 
 from __future__ import annotations
@@ -155,7 +158,7 @@ def measures(root: Path) -> dict[str, Figure]:
         "lines of the longest function": Figure(max(map(_lines, functions), default=0), 60),
         "functions of a complexity above 10": Figure(sum(complexity(each) > 10 for each in functions), 40),
         "broad `except`": Figure(sum(map(broad, modules)), 30),
-        "arrows between rooms": Figure(len(between_rooms(arrows)), 110),
+        "arrows between rooms, one level at a time": Figure(len(by_level(arrows)), 110),
         "rooms that import each other, in pairs": Figure(len(mutual(between_rooms(arrows))), 0),
         "circles of imports": Figure(len(circles(arrows)), 0),
         f"lines that stand twice, {WINDOW} or more in a row": Figure(repeated(modules), 0),
@@ -282,7 +285,25 @@ def _targets(node: ast.AST, known: dict[str, Module]) -> Iterator[str]:
 
 def between_rooms(arrows: set[tuple[Module, Module]]) -> set[tuple[str, str]]:
     """Return which rooms import which (pure)."""
-    return {(module.room, target.room) for module, target in arrows if module.room != target.room}
+    return {(module.room, target.room) for module, target in _across(arrows)}
+
+
+def by_level(arrows: set[tuple[Module, Module]]) -> set[tuple[str, str]]:
+    """Return which rooms import which, each as the innermost room that holds both sees it (pure)."""
+    return {_apart(module.path.parts[:-1], target.path.parts[:-1]) for module, target in _across(arrows)}
+
+
+def _across(arrows: set[tuple[Module, Module]]) -> Iterator[tuple[Module, Module]]:
+    for module, target in arrows:
+        hands_out = module.path.name == "__init__.py" and target.path.is_relative_to(module.path.parent)
+        if module.room != target.room and not hands_out:
+            yield module, target
+
+
+def _apart(room: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, str]:
+    differs = (depth for depth, (one, two) in enumerate(zip(room, other, strict=False)) if one != two)
+    shared = next(differs, min(len(room), len(other)))
+    return "/".join(room[: shared + 1]) or ".", "/".join(other[: shared + 1]) or "."
 
 
 def mutual(arrows: set[tuple[str, str]]) -> list[tuple[str, str]]:

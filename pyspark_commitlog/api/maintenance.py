@@ -66,7 +66,6 @@ class Maintenance:
         return tuple(done)
 
     def _maintain_groups(self) -> list[Exception]:
-        """Maintain every group; return what failed."""
         try:
             names, failed = self.root.groups.every_name(), list[Exception]()
         except Exception as error:  # noqa: BLE001 raised by the caller, with what failed of the topics

@@ -12,7 +12,7 @@ from pyspark_commitlog.api.replica_sync import ReplicaSync, group_names, order_o
 from pyspark_commitlog.config import ALL
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.model import Recovered, Replicated, RootDescription
+from pyspark_commitlog.model import Recovered, Replicated
 from pyspark_commitlog.replication.admin.joining import add_roots, remove_replica, remove_root, replace_replica
 from pyspark_commitlog.replication.admin.replicating import hand_over, replicate, replicate_first
 from pyspark_commitlog.replication.admin.settings import JOURNALS, spread
@@ -27,6 +27,7 @@ from pyspark_commitlog.root.root_marker import become_replicated, make_replicate
 from pyspark_commitlog.topic.access import Operation
 from pyspark_commitlog.topic.donors.catch_up import TopicSegments
 from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic_description import RootDescription
 
 
 class Replicas:

@@ -18,16 +18,10 @@ from pyspark_commitlog.groups.descriptions import (
     OffsetReset as OffsetReset,
 )
 from pyspark_commitlog.model import (
-    Backlog as Backlog,
-    PartitionDescription as PartitionDescription,
     Record as Record,
     Recovered as Recovered,
     Repaired as Repaired,
-    ReplicaDescription as ReplicaDescription,
     Replicated as Replicated,
-    ReplicationDescription as ReplicationDescription,
-    RootDescription as RootDescription,
-    TopicDescription as TopicDescription,
     TopicPartition as TopicPartition,
 )
 from pyspark_commitlog.topic.access import Access as Access, Operation as Operation, Rule as Rule
@@ -35,3 +29,11 @@ from pyspark_commitlog.topic.lookup.timestamps import OffsetAndTimestamp as Offs
 from pyspark_commitlog.topic.repair.verify import RootReport as RootReport, TopicReport as TopicReport
 from pyspark_commitlog.topic.repair.void import VoidedRange as VoidedRange
 from pyspark_commitlog.topic.upkeep.run import Maintained as Maintained
+from pyspark_commitlog.topic_description import (
+    Backlog as Backlog,
+    PartitionDescription as PartitionDescription,
+    ReplicaDescription as ReplicaDescription,
+    ReplicationDescription as ReplicationDescription,
+    RootDescription as RootDescription,
+    TopicDescription as TopicDescription,
+)

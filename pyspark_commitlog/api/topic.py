@@ -14,16 +14,7 @@ from pyspark_commitlog.api.replica_sync import set_replication_factor
 from pyspark_commitlog.config import check_config, check_names, partition_count
 from pyspark_commitlog.errors import UnknownTopicError, UsageError
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
-from pyspark_commitlog.model import (
-    PartitionDescription,
-    Progress,
-    Record,
-    Repaired,
-    Replicated,
-    TopicDescription,
-    silent,
-    watched,
-)
+from pyspark_commitlog.model import Progress, Record, Repaired, Replicated, silent, watched
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.topic.access import Operation
 from pyspark_commitlog.topic.lookup.backlog import backlog
@@ -40,6 +31,7 @@ from pyspark_commitlog.topic.upkeep.last_maintained import since_maintained_ms
 from pyspark_commitlog.topic.upkeep.retention import delete_records
 from pyspark_commitlog.topic.upkeep.run import Maintained
 from pyspark_commitlog.topic.write.writers import former_queries
+from pyspark_commitlog.topic_description import PartitionDescription, TopicDescription
 
 if TYPE_CHECKING:
     import pyarrow as pa

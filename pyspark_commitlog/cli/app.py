@@ -234,8 +234,6 @@ class _MaintainRound:
             self._failed(error)
 
     def _maintain(self, name: str, show: Progress) -> bool:
-        """Maintain a topic; return whether to go on."""
-
         def progress(what: str, done: int, total: int) -> None:
             if self._stop.is_set():
                 raise _StoppedError

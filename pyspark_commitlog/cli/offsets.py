@@ -19,7 +19,7 @@ from pyspark_commitlog.cli.common.shared import (
     parse_partitions,
     print_lines,
 )
-from pyspark_commitlog.model import PartitionDescription
+from pyspark_commitlog.topic_description import PartitionDescription
 
 if TYPE_CHECKING:
     from pyspark_commitlog.api.commit_log import CommitLog

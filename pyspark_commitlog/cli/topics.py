@@ -21,11 +21,12 @@ from pyspark_commitlog.cli.common.shared import (
 )
 from pyspark_commitlog.config import MAX_PARTITIONS
 from pyspark_commitlog.errors import TopicExistsError, UnknownTopicError, UsageError
-from pyspark_commitlog.text import counted, topic_lines
+from pyspark_commitlog.text import counted
+from pyspark_commitlog.topic_description import topic_lines
 
 if TYPE_CHECKING:
     from pyspark_commitlog.api.commit_log import CommitLog
-    from pyspark_commitlog.model import ReplicationDescription
+    from pyspark_commitlog.topic_description import ReplicationDescription
 
 topics = typer.Typer(help="Make, show, alter and delete topics.", no_args_is_help=True)
 

@@ -199,7 +199,6 @@ class ConsumerCoordinator:
         self._unsure = False
 
     def _beat(self) -> None:
-        """Start a member's heartbeats at its first poll."""
         if not self._beats and self._group is not None and self._group.member is not None:
             heartbeats.of_process().add(self._group.member)
             self._beats = True

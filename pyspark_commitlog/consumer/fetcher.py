@@ -94,7 +94,6 @@ class Fetcher:
     def _next(
         self, result: PollResult, key: TopicPartition, view: View, names: tuple[str, ...], max_records: int
     ) -> Rows | None:
-        """Take a partition's next rows; None without any."""
         position = result.positions.get(key, self._subscriptions.assigned[key].position)
         assert position is not None
         if position >= view.topic.log_end[key.partition]:

@@ -199,7 +199,6 @@ class Gathering:
             return self._accumulators[topic]
 
     def _handle(self, topic: str) -> TopicLog:
-        """Return a topic's handle, if necessary through another root."""
         try:
             return self._root.topic(topic, Operation.WRITE)
         except (CommitLogError, OSError):

@@ -93,7 +93,6 @@ class HighWatermark:
             self._pool.schedule(self, seconds)
 
     def _state(self) -> bool:
-        """State what reachable in-sync roots allow; return success."""
         if not self._is_due:
             return True
         self._stating = True  # first: a flush must see one of the flags

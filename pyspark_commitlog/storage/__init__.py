@@ -129,6 +129,9 @@ def open_peer(
     return storage
 
 
+Storage.open_peer = open_peer
+
+
 def is_url(root: str) -> bool:
     """Return whether a root is a URL that takes storage options."""
     protocol, colon, _ = root.partition("://")

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from pyspark_commitlog.errors import StorageError
 from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE
@@ -167,6 +167,8 @@ class Storage(ABC):
     client: str = ""
     #: Roots named together with this one; any of them will do.
     others: tuple[str, ...] = ()
+    #: Opens a peer. Set by `storage/__init__`, which knows all backends, as they all know this class.
+    open_peer: ClassVar[Callable[[str, Options | None, Options | None], Storage]]
     #: Options for URLs, also used to open this log's other roots.
     peer_options: Options | None = None
     #: The roots of this log, as this process knows them (`replication.protocol.roots`).
@@ -203,9 +205,7 @@ class Storage(ABC):
 
     def peer(self, url: str) -> Storage:
         """Return another root's storage, with the options for URLs; changes nothing."""
-        from pyspark_commitlog.storage import open_peer
-
-        return open_peer(url, self.peer_options if self.shares_options_with(url) else None, self.peer_options)
+        return Storage.open_peer(url, self.peer_options if self.shares_options_with(url) else None, self.peer_options)
 
     def shares_options_with(self, url: str) -> bool:
         """Return whether the given options apply to another root's URL."""

@@ -18,7 +18,7 @@ from pyspark.sql.types import BinaryType, StructType
 
 from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.errors import CommitLogError, OptionError
-from pyspark_commitlog.model import TopicDescription
+from pyspark_commitlog.topic_description import TopicDescription
 from tests.spark import driven
 from tests.spark.driver import SinkDriver, read_batch, source, write_batch
 from tests.spark.jobs import ends, read, run, stream, values, write

@@ -30,7 +30,7 @@ def test_modules_log_under_the_name_of_their_room() -> None:
         for name in re.findall(r'^log(?:ger)? = logging.getLogger\("(.*)"\)', path.read_text(), re.MULTILINE)
     ]
     assert {room for room, _ in named} == {
-        "log", "replicas", "groups", "consumer", "producer", "copying", "spark", "cli",
+        "topic", "replication", "groups", "consumer", "producer", "copying", "spark", "cli",
     }  # fmt: skip
     assert all(name == f"pyspark_commitlog.{room}" for room, name in named)
 

@@ -85,9 +85,26 @@ def test_arrows_and_circles_of_imports_are_found(measure: ModuleType, tmp_path: 
     )
     found = values(measure, root)
     # log/read -> log, log -> log/read, log/read -> storage
-    assert found["arrows between rooms"] == 3
+    assert found["arrows between rooms, one level at a time"] == 3
     assert found["rooms that import each other, in pairs"] == 1
     assert found["circles of imports"] == 1
+
+
+def test_rooms_within_another_are_one_for_those_outside(measure: ModuleType, tmp_path: Path) -> None:
+    package = "pyspark_commitlog"
+    both = f"from {package}.storage import disk\n"
+    root = source_tree(
+        tmp_path,
+        log__read__a=both + f"from {package}.log.state import b\n",
+        log__state__b=both,
+        log__init=f"from {package}.log.read.a import f\n",
+        storage__disk=f"def g():\n    from {package}.log.state import b\n",
+    )
+    (root / package / "log" / "init.py").rename(root / package / "log" / "__init__.py")
+    found = values(measure, root)
+    # log -> storage, storage -> log, log/read -> log/state; log hands out what is in log/read
+    assert found["arrows between rooms, one level at a time"] == 3
+    assert found["rooms that import each other, in pairs"] == 1, "log/state and storage"
 
 
 def test_docstrings_are_weighed_against_the_code(measure: ModuleType, tmp_path: Path) -> None:

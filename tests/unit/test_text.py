@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_commitlog.model import Backlog
-from pyspark_commitlog.text import backlog_line, counted
+from pyspark_commitlog.text import counted
+from pyspark_commitlog.topic_description import Backlog, backlog_line
 
 
 @pytest.mark.parametrize(

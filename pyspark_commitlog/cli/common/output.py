@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.text import backlog_line, counted, table
+from pyspark_commitlog.text import counted, table
+from pyspark_commitlog.topic_description import backlog_line
 
 if TYPE_CHECKING:
     from pyspark_commitlog.api.results import Maintained, TopicReport, VoidedRange
     from pyspark_commitlog.groups.descriptions import GroupDescription, MaintainedGroup, OffsetReset
-    from pyspark_commitlog.model import Recovered, Repaired, Replicated, RootDescription
+    from pyspark_commitlog.model import Recovered, Repaired, Replicated
+    from pyspark_commitlog.topic_description import RootDescription
 
 
 def maintained_lines(done: Maintained) -> Iterator[str]:

@@ -104,7 +104,6 @@ class GroupMember:
 
     @property
     def _lock(self) -> threading.RLock:
-        """Return the lock, refused to a forked child."""
         if self._process != process_id():
             raise UsageError(
                 f"group {self._handle.name!r}: member {self._id} is that of the process that this one was forked from: "
@@ -385,7 +384,6 @@ class GroupMember:
         )
 
     def _rejoin(self) -> Assignment | None:
-        """Drop the assignment as lost and rejoin."""
         held, other = self._held, self._members.instance(self._profile.instance_id)
         try:
             self._files.delete(self._id)

@@ -394,7 +394,6 @@ class GroupLog:
     # --- old entries --------------------------------------------------------------------------------------
 
     def _collect(self) -> None:
-        """Delete unneeded entries; a failure only warns."""
         try:
             self.collect_old()
         except (CommitLogError, OSError) as error:

@@ -171,7 +171,6 @@ class Order:
                 pause = min(pause * 2, _LONGEST_PAUSE)
 
     def _waits_for_roots(self, error: _LackingError) -> bool:
-        """Return whether to wait before the next try."""
         leader = error.state.leader
         if error.reason is Reason.TOO_MANY_ABOVE_HW:
             return not self._raises_hw(error.state.hw)

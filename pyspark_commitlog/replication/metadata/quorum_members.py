@@ -66,7 +66,6 @@ class SeatedJournal(Journal):
             raise MovedError
 
     def _catch_up(self, replica: Replica, write_id: str, *, until: int) -> None:
-        """Fill a root's `journal/` below `until`."""
         last = self._last_of(replica)
         if last is None:
             replica.storage.make_directory(self._directory)

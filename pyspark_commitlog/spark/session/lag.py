@@ -175,7 +175,6 @@ def prometheus(queries: Iterable[QueryLag], ended: Iterable[QueryLag] = ()) -> s
 
 
 def _samples(query: QueryLag, active: int) -> Iterator[tuple[str, str]]:
-    """Yield metrics, each with its labels and value."""
     own = f'query="{_escaped(query.query)}"'
     yield "commitlog_query_active", f"{{{own}}} {active}"
     yield "commitlog_query_input_rows_per_second", f"{{{own}}} {query.input_rate}"

@@ -65,7 +65,6 @@ class Instances:
 
 
 def _spool() -> IO[bytes]:
-    """Return a temporary file above the standard streams' descriptors."""
     standard: list[IO[bytes]] = []
     while (file := NamedTemporaryFile()).fileno() in STANDARD:  # noqa: SIM115 the caller's
         standard.append(file)

@@ -36,8 +36,6 @@ def _calls() -> tuple[Any, Any]:
 
 
 class _Piece:
-    """A mapped piece, unmapped when garbage-collected."""
-
     __slots__ = ("_unmap", "address", "length")
 
     def __init__(self, fd: int, length: int, offset: int) -> None:

@@ -324,7 +324,6 @@ class SettledCopy:
     def _segments_now(
         self, partition: int, offset: int, gone: FileNotFoundError, tried: SettleState | None = None
     ) -> _Segments:
-        """Return the segments settled now; raises as `_frames`."""
         settled = self.source.settled(self.state.topic_id)[1]
         _, state = self.source.newest(self.state.topic_id)  # after it: removal follows the log start
         was, now = self.settled.partition(partition), settled.partition(partition)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.model import ReplicaDescription, ReplicationDescription, RootDescription
 from pyspark_commitlog.replication.admin.unit_status import ReplicaStatus, UnitStatus, look
 from pyspark_commitlog.replication.protocol.replica_state import ReplicaState
 from pyspark_commitlog.topic.state.state import TopicState
 from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic_description import ReplicaDescription, ReplicationDescription, RootDescription
 
 
 def describe_replication(topic: TopicLog, newest: Stored) -> ReplicationDescription | None:

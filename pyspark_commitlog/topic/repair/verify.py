@@ -14,7 +14,7 @@ from pyspark_commitlog.errors import CorruptionError, fault_of
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, decode_offset, decode_time
 from pyspark_commitlog.format.segment_object import INDEX, TIMEINDEX
-from pyspark_commitlog.model import NOTHING_WAITS, Backlog, Progress, Watched, silent, watched
+from pyspark_commitlog.model import Progress, Watched, silent, watched
 from pyspark_commitlog.storage.process import results_in_turn
 from pyspark_commitlog.topic.lookup.backlog import backlog
 from pyspark_commitlog.topic.read.unsettled import Entries, Source, overlaps, unsettled_frames
@@ -39,6 +39,7 @@ from pyspark_commitlog.topic.state.settle_state import (
 )
 from pyspark_commitlog.topic.state.state import INLINE, ChunkRef, Extent
 from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic_description import NOTHING_WAITS, Backlog
 
 _TRIES = 3
 
@@ -134,8 +135,6 @@ class _OneEntry(Entries):
 
 @dataclass
 class _Checker:
-    """One pass over a topic."""
-
     topic: TopicLog
     looked_at: Callable[[int], None]
     progress: Watched

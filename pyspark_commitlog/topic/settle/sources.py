@@ -137,8 +137,6 @@ def settled_with_tail(topic: TopicLog, topic_id: str) -> tuple[SettleState, dict
 
 
 class _Forward:
-    """File read forward, one request per window."""
-
     def __init__(self, storage: Storage, path: str, size_bytes: int, window_bytes: int) -> None:
         self._storage, self._path, self._size, self._window = storage, path, size_bytes, window_bytes
         self._start, self._held = 0, pa.py_buffer(b"")

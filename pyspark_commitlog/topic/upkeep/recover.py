@@ -67,8 +67,6 @@ def _recover_locked(topic: TopicLog, topic_id: str) -> int:
 
 
 class _Mender:
-    """Rebuilds the indexes of one partition, collecting failures."""
-
     def __init__(
         self,
         topic: TopicLog,

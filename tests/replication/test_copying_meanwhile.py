@@ -48,7 +48,7 @@ from pyspark_commitlog.topic.state.settle_state import Active, Sealed, SettledPa
 from pyspark_commitlog.topic.topic import TopicLog
 from pyspark_commitlog.topic.write.commit import commit
 from tests.crash.conftest import fast_path as fast_path
-from tests.replicas.lagging import lagging
+from tests.replication.lagging import lagging
 from tests.support.records import batch_of, read_topic, stage
 from tests.support.replicas import COMPACTED, Replicated, faults, once_at, settle_at, settled_rows
 from tests.support.world import DELAY_MS

@@ -24,7 +24,7 @@ from pyspark_commitlog.replication.protocol.entry_fields import state_of
 from pyspark_commitlog.topic.write import writers
 from pyspark_commitlog.topic.write.writers import Transaction
 from tests.crash.conftest import fast_path as fast_path
-from tests.replicas.lost import at, url
+from tests.replication.lost import at, url
 from tests.support.replicas import (
     CONFIG,
     Replicated,

@@ -20,7 +20,7 @@ import pytest
 
 from tests.crash.conftest import fast_path as fast_path
 from tests.crash.processes import start
-from tests.replicas.scenes import (
+from tests.replication.scenes import (
     OTHER,
     SCENES,
     Scene,

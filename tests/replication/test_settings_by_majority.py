@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_commitlog.errors import CorruptionError, ReplicaNotAvailableError
 from tests.crash.conftest import fast_path as fast_path
-from tests.replicas.lost import url
+from tests.replication.lost import url
 from tests.support.replicas import Replicated, no_device
 
 

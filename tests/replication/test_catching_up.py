@@ -32,7 +32,7 @@ from pyspark_commitlog.topic.donors import settled_copy as copying
 from pyspark_commitlog.topic.donors.catch_up import TopicSegments, reached
 from tests.crash.conftest import fast_path as fast_path
 from tests.crash.processes import start
-from tests.replicas.lagging import expected, lagging, whole
+from tests.replication.lagging import expected, lagging, whole
 from tests.support.commands import COMMAND, run
 from tests.support.replicas import Replicated, settle_at
 from tests.support.syscalls import killed_before

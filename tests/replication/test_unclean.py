@@ -20,7 +20,7 @@ import pytest
 from pyspark_commitlog.errors import NotLeaderError, ReplicaNotAvailableError
 from pyspark_commitlog.topic.upkeep.settle import settle
 from pyspark_commitlog.topic.write.writers import Transaction
-from tests.replicas.lagging import expected, lagging
+from tests.replication.lagging import expected, lagging
 from tests.support.replicas import CONFIG, Replicated, no_device
 
 LARGE = Random(1).randbytes(20_000)

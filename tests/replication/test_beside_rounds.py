@@ -27,8 +27,8 @@ from pyspark_commitlog.cli.replicas import _round
 from pyspark_commitlog.topic.donors.catch_up import TopicSegments
 from pyspark_commitlog.topic.upkeep.last_maintained import since_maintained_ms
 from tests.crash.conftest import fast_path as fast_path
-from tests.replicas.lagging import expected, lagging, whole
-from tests.replicas.scenes import no_device
+from tests.replication.lagging import expected, lagging, whole
+from tests.replication.scenes import no_device
 from tests.support.replicas import Replicated
 
 #: What never comes fails the test instead.

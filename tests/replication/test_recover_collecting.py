@@ -26,7 +26,7 @@ from pyspark_commitlog.topic.collect.collect import collect
 from pyspark_commitlog.topic.write import writers
 from pyspark_commitlog.topic.write.writers import Transaction
 from tests.crash.conftest import fast_path as fast_path
-from tests.replicas.lost import at, recover
+from tests.replication.lost import at, recover
 from tests.support.replicas import CONFIG, Replicated, once_at, settle_at
 
 JOURNAL = "t/journal"

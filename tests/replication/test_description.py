@@ -9,9 +9,9 @@ import pytest
 
 from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.errors import AccessDeniedError, OffsetOutOfRangeError, ReplicaNotAvailableError
-from pyspark_commitlog.model import ReplicaDescription, ReplicationDescription
 from pyspark_commitlog.replication.admin.joining import add_replicas
 from pyspark_commitlog.replication.protocol.learning import learn
+from pyspark_commitlog.topic_description import ReplicaDescription, ReplicationDescription
 from tests.support.growing import add, alone
 from tests.support.replicas import Replicated
 

@@ -24,7 +24,7 @@ from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError, Replic
 from pyspark_commitlog.replication.protocol.entry_fields import state_of
 from pyspark_commitlog.testing.faults import Hook
 from pyspark_commitlog.topic.write.commit import commit
-from tests.replicas.lost import at, recover, url
+from tests.replication.lost import at, recover, url
 from tests.support.records import batch_of, stage
 from tests.support.replicas import CONFIG, Replicated, elect, no_device, once_at, settle_at, takes_no_chunk
 

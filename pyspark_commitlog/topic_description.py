@@ -1,0 +1,241 @@
+"""Description of a topic, its partitions and replicas: as values, and as lines for people. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from pyspark_commitlog.text import counted, table
+
+_HOUR_MS = 3_600_000
+#: Partitions whose offsets a replica's row shows; JSON has all.
+_SHOWN = 8
+_REPLICA_HEAD = "REPLICA ROOT-ID ROLE HIGH-WATERMARKS LOG-END-OFFSETS ENTRIES-BEHIND BYTES-BEHIND SECONDS-BEHIND"
+_HEAD = "PARTITION LOG-START-OFFSET HIGH-WATERMARK LOG-END-OFFSET SEGMENTS BYTES UNSETTLED"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """One row of `Topic.describe`.
+
+    `high_watermark` is the first offset that readers may not see, `log_end_offset` the one that the next record
+    gets; they differ where a topic has replicas, and not all in sync have learned the last records.
+    `segments` and `size_bytes` speak of the segmented log; `unsettled` counts the records that are
+    committed and readable but still lie in chunks or journal entries, and `unsettled_bytes` about their bytes: the
+    partition's share, by records, of what the topic has there.
+    """
+
+    partition: int
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+    segments: int
+    size_bytes: int
+    unsettled: int
+    unsettled_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Unsettled journal entries, their bytes, and the age (ms) of the oldest.
+
+    Of more than 64 entries the bytes are estimated. `age_ms` that only grows says that nobody settles: no writer, no
+    `maintain`, or a process that holds the lock and does not go on (`Maintained.busy`).
+    """
+
+    entries: int = 0
+    size_bytes: int = 0
+    age_ms: int = 0
+
+
+NOTHING_WAITS = Backlog()
+
+
+@dataclass(frozen=True, slots=True)
+class RootDescription:
+    """One of the roots that belong together.
+
+    `fault`: why it does not answer, or None. `leads`: the topics that it leads.
+    """
+
+    root_id: str
+    url: str
+    data: bool = True
+    metadata: bool = False
+    fault: str | None = None
+    leads: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaDescription:
+    """One replica of a topic.
+
+    `role` is "leader", "in sync", "joining" or "out of sync". Per partition: the log end offset (LEO), and the high
+    watermark that its readers see. `entries_behind` counts the entries of the topic that it has not learned,
+    `bytes_behind` about their bytes, `ms_behind` how long ago the first of them was decided. All of these are None
+    where it does not answer, which `fault` explains; ms and bytes too where the first entries are removed already.
+    """
+
+    root_id: str
+    url: str
+    role: str
+    high_watermarks: tuple[int, ...] | None = None
+    log_end_offsets: tuple[int, ...] | None = None
+    entries_behind: int | None = None
+    bytes_behind: int | None = None
+    ms_behind: int | None = None
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationDescription:
+    """On which roots a topic lives. Its partitions share one leader and one ISR.
+
+    `leader`, `isr` and `joining` are root ids. `metadata` has the roots that decide, with `fault` where one
+    does not answer: what is said here is then what the replicas that answer have learned. `elected_ms`: when
+    the leader was elected, in ms since 1970 by its storage's clock, -1 where nobody was; `elected_why` says why.
+    """
+
+    leader: str
+    leader_url: str
+    leader_epoch: int
+    replicas: tuple[ReplicaDescription, ...]
+    isr: tuple[str, ...]
+    joining: tuple[str, ...]
+    metadata: tuple[RootDescription, ...]
+    elected_ms: int = -1
+    elected_why: str = ""
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """Return whether fewer replicas are in sync than there are (Kafka: `UnderReplicatedPartitions`)."""
+        return len(self.isr) < len(self.replicas)
+
+    @property
+    def is_unavailable(self) -> bool:
+        """Return whether the leader does not answer."""
+        return any(replica.root_id == self.leader and replica.fault is not None for replica in self.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """Result of `Topic.describe`; its text is that of `commitlog topics describe`.
+
+    `config` has every config, `overrides` the names of those that are set for the topic or the root. `damaged`
+    maps partitions that can't be settled to what is damaged: commits to them are refused. `since_maintained_ms`: how
+    long ago `maintain` last ran; the first settling counts as a run; None where nothing was settled yet.
+    `unsafe_single_writer`: the root was made so that one process alone may write. `replication`: the roots that the
+    topic lives on; None where that is one root alone.
+    """
+
+    name: str
+    topic_id: str
+    config: Mapping[str, str]
+    partitions: tuple[PartitionDescription, ...]
+    unsettled: Backlog = NOTHING_WAITS
+    damaged: Mapping[int, str] = field(default_factory=dict)
+    overrides: tuple[str, ...] = ()
+    since_maintained_ms: int | None = None
+    unsafe_single_writer: bool = False
+    replication: ReplicationDescription | None = None
+
+    def __str__(self) -> str:
+        return "\n".join(topic_lines(self))
+
+
+def backlog_line(waiting: Backlog) -> str:
+    """Return how much of a topic waits to be settled."""
+    if not waiting.entries:
+        return "all is settled"
+    return (
+        f"{counted(waiting.entries, 'journal entry')} ({counted(waiting.size_bytes, 'byte')}) "
+        f"{'waits' if waiting.entries == 1 else 'wait'} to be settled, the oldest for {waiting.age_ms // 1000:,} s"
+    )
+
+
+def maintained_line(age_ms: int) -> str:
+    """Return when a topic was last maintained; advise after an hour."""
+    if age_ms < _HOUR_MS:
+        return f"maintained {age_ms // 1000:,} s ago"
+    return f"not maintained for {age_ms // 60_000:,} minutes: run `commitlog maintain` as a service, or from cron"
+
+
+def topic_lines(topic: TopicDescription, *, all_configs: bool = False) -> Iterator[str]:
+    """Yield lines like `kafka-topics --describe`: a head, and a row per partition.
+
+    `all_configs`: also configs at their default (`kafka-configs --describe --all`).
+    """
+    shown = topic.config if all_configs else {name: topic.config[name] for name in topic.overrides}
+    config = ",".join(f"{name}={value}" for name, value in sorted(shown.items()))
+    copies = f"ReplicationFactor: {len(topic.replication.replicas)}  " if topic.replication else ""
+    yield (
+        f"Topic: {topic.name}  TopicId: {topic.topic_id}  PartitionCount: {len(topic.partitions)}  {copies}"
+        f"Configs: {config}"
+    )
+    rows = [
+        (
+            p.partition,
+            p.log_start_offset,
+            p.high_watermark,
+            p.log_end_offset,
+            p.segments,
+            p.size_bytes + p.unsettled_bytes,
+            p.unsettled,
+        )
+        for p in topic.partitions
+    ]
+    yield from table(_HEAD.split(), rows)
+    if topic.replication is not None:
+        yield from replication_lines(topic.name, topic.replication)
+    yield f"{topic.name}: {backlog_line(topic.unsettled)}"
+    if topic.since_maintained_ms is not None:
+        yield f"{topic.name}: {maintained_line(topic.since_maintained_ms)}"
+    if topic.unsafe_single_writer:
+        yield f"{topic.name}: UNSAFE: its root was made with unsafe.single.writer=true: one process alone may write"
+    for partition, why in sorted(topic.damaged.items()):
+        yield f"{topic.name}: partition {partition} takes no commits: it can't be settled: {why}"
+
+
+def replication_lines(name: str, of: ReplicationDescription) -> Iterator[str]:
+    """Yield the leader, a row per replica, and silent roots.
+
+    All partitions of a topic share leader and ISR.
+    """
+    yield (
+        f"{name}: Leader: {of.leader_url} ({of.leader})  LeaderEpoch: {of.leader_epoch}  "
+        f"Replicas: {_urls(of, [replica.root_id for replica in of.replicas])}  Isr: {_urls(of, of.isr)}"
+    )
+    rows = [
+        (
+            replica.url,
+            replica.root_id,
+            replica.role,
+            _first(replica.high_watermarks),
+            _first(replica.log_end_offsets),
+            replica.entries_behind,
+            replica.bytes_behind,
+            None if replica.ms_behind is None else f"{replica.ms_behind / 1000:.1f}",
+        )
+        for replica in of.replicas
+    ]
+    yield from table(_REPLICA_HEAD.split(), rows)
+    if of.elected_ms >= 0:
+        at = datetime.fromtimestamp(of.elected_ms // 1000, UTC).isoformat()
+        yield f"{name}: last election at {at}: {of.elected_why}"
+    for replica in of.replicas:
+        if replica.fault is not None:
+            yield f"{name}: no answer from {replica.url}: {replica.fault}"
+    for root in of.metadata:
+        answer = "answers" if root.fault is None else f"does not answer: {root.fault}"
+        yield f"{name}: metadata: {root.url} ({root.root_id}) {answer}"
+
+
+def _urls(of: ReplicationDescription, roots: Sequence[str]) -> str:
+    return ",".join(replica.url for replica in of.replicas if replica.root_id in roots)
+
+
+def _first(offsets: Sequence[int] | None) -> str | None:
+    if offsets is None:
+        return None
+    return ",".join(map(str, offsets[:_SHOWN])) + ",…" * (len(offsets) > _SHOWN)
