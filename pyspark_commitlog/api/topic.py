@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark_commitlog.api.create_topic import check_configs_together
 from pyspark_commitlog.api.maintenance import Maintenance
 from pyspark_commitlog.api.repair import repair, repair_before_void
+from pyspark_commitlog.api.replica_progress import describe_replication, log_ends
 from pyspark_commitlog.api.replica_sync import set_replication_factor
 from pyspark_commitlog.config import check_config, check_names, partition_count
 from pyspark_commitlog.errors import UnknownTopicError, UsageError
@@ -19,7 +20,6 @@ from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.topic.access import Operation
 from pyspark_commitlog.topic.lookup.backlog import backlog
 from pyspark_commitlog.topic.lookup.fetch import fetch
-from pyspark_commitlog.topic.lookup.replica_progress import describe_replication, log_ends
 from pyspark_commitlog.topic.lookup.timestamps import OffsetAndTimestamp, find_max_timestamp, find_time
 from pyspark_commitlog.topic.repair.verify import TopicReport, verify
 from pyspark_commitlog.topic.repair.void import VoidedRange

@@ -19,8 +19,8 @@ from pyspark_commitlog.errors import AccessDeniedError, UsageError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.shape import Shape, check, damage
-from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged, no_sides
-from pyspark_commitlog.replication.leader.decided_journal import decided_settings
+from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
+from pyspark_commitlog.replication.leader.decided_journal import SettingsJournal, settings_journal
 from pyspark_commitlog.replication.protocol.roots import Roots
 from pyspark_commitlog.storage import Storage, environment
 
@@ -194,10 +194,8 @@ class Access:
         """Return the faults of the remaining entries."""
         return self._journal().faults()
 
-    def _journal(self) -> Journal:
-        if self._roots is not None:
-            return decided_settings(self._roots, paths.ACCESS_JOURNAL, "access", _check_entry)
-        return Journal(self._storage, paths.ACCESS_JOURNAL, "access", no_sides, _check_entry)
+    def _journal(self) -> SettingsJournal:
+        return settings_journal(self._storage, self._roots, paths.ACCESS_JOURNAL, "access", _check_entry)
 
 
 def checked(principal: str, operation: str, topic: str) -> Rule:

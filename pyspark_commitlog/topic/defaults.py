@@ -11,8 +11,8 @@ from pyspark_commitlog.config import check_defaults, check_together, topic_defau
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.shape import Shape, check, damage
-from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged, no_sides
-from pyspark_commitlog.replication.leader.decided_journal import decided_settings
+from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
+from pyspark_commitlog.replication.leader.decided_journal import settings_journal
 from pyspark_commitlog.replication.protocol.roots import Roots
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.topic.state.shapes import check_topic_config
@@ -26,11 +26,7 @@ class RootDefaults:
 
     def __init__(self, storage: Storage, roots: Roots | None = None) -> None:
         self._storage, self._roots = storage, roots
-        self._journal = (
-            Journal(storage, paths.CONFIG_JOURNAL, "config", no_sides, _check_entry)
-            if roots is None
-            else decided_settings(roots, paths.CONFIG_JOURNAL, "config", _check_entry)
-        )
+        self._journal = settings_journal(storage, roots, paths.CONFIG_JOURNAL, "config", _check_entry)
 
     def faults(self) -> list[str]:
         """Return the faults of the retained entries."""

@@ -19,7 +19,6 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.journal.anchor import FRESH_SECONDS
-from pyspark_commitlog.replication.leader.replica_staging import StagedOutput
 from pyspark_commitlog.storage import Holder, OutputFile, Storage
 from pyspark_commitlog.text import did_you_mean, similar_names
 from pyspark_commitlog.topic.defaults import RootDefaults
@@ -126,8 +125,7 @@ class TopicLog(TopicTables):
         """
         if not state.is_replicated:
             return self.storage.create
-        storages = self.journal.order().places.staged_at() if acks_all else [self.storage]
-        return lambda path: StagedOutput(path, storages)
+        return self.journal.creates(acks_all=acks_all)
 
     # --- logical -----------------------------------------------------------------------------------------
 

@@ -13,8 +13,7 @@ from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.format.segment_object import TRAILER_BYTES, Footer, decode_footer
 from pyspark_commitlog.format.shape import checked_json
 from pyspark_commitlog.journal import Journal
-from pyspark_commitlog.replication.leader.decided_journal import DecidedJournal
-from pyspark_commitlog.replication.leader.journal import ReplicatedJournal
+from pyspark_commitlog.replication.leader.decided_journal import unit_journal
 from pyspark_commitlog.replication.protocol.unit import Unit
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE, share_out
@@ -81,7 +80,7 @@ class TopicTables:
         self.name = paths.check_topic_name(name)
         self._side = partial(side_path, name)  # no method: journals would hold their handle, and it them, as a cycle
         unit = Unit(paths.journal(name), "topic", self._side, TopicFiles(storage, name))
-        self.journal = (DecidedJournal if decided else ReplicatedJournal)(storage, unit, check_topic_entry)
+        self.journal = unit_journal(storage, unit, check_topic_entry, decided=decided)
         self._settles: dict[str, Journal] = {}
         self._tables: Shelf[_Table, Mapping[str, WriterRow] | SealedSegments | Footer | list[list[Any]]] = Shelf()
 

@@ -39,8 +39,7 @@ from pyspark_commitlog.groups.state.tenure import Tenure, check_tenure
 from pyspark_commitlog.journal import Draft, LandedDraft, Slot, Stored, Unchanged
 from pyspark_commitlog.journal.anchor import stays_ms
 from pyspark_commitlog.journal.entries import Appended, Plan, Result
-from pyspark_commitlog.replication.leader.decided_journal import DecidedJournal
-from pyspark_commitlog.replication.leader.journal import ReplicatedJournal
+from pyspark_commitlog.replication.leader.decided_journal import unit_journal
 from pyspark_commitlog.replication.metadata.metadata_roots import Deciders
 from pyspark_commitlog.replication.protocol.unit import Unit
 from pyspark_commitlog.storage import Storage
@@ -106,7 +105,7 @@ class GroupLog:
         self._sides = paths.group_side(name)
         self._side = partial(_side_file, self._sides)  # no method: with it the journal would refer back to its handle
         unit = Unit(self.directory, "group", self._side, GroupFiles(storage, name), whole=True)
-        self.journal = (DecidedJournal if deciders else ReplicatedJournal)(storage, unit, check_group_entry)
+        self.journal = unit_journal(storage, unit, check_group_entry, decided=deciders is not None)
         self._entries = GroupEntries(storage, self.journal, name)
         self._topics: Shelf[str, TopicLog] = Shelf()
         self._members: tuple[Json, Members] | None = None

@@ -8,6 +8,7 @@ entries goes on with the newest, a complete one, and deletes older ones, ascendi
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from pyspark_commitlog.errors import UnsupportedError
 from pyspark_commitlog.format.entry import Entry, Json
@@ -17,6 +18,7 @@ from pyspark_commitlog.replication.leader.journal import ReplicatedJournal
 from pyspark_commitlog.replication.metadata.replica_journals import Places
 from pyspark_commitlog.replication.protocol.roots import Roots
 from pyspark_commitlog.replication.protocol.unit import NoAppends, Unit
+from pyspark_commitlog.storage import Storage
 
 
 class DecidedJournal(ReplicatedJournal):
@@ -82,20 +84,47 @@ class DecidedJournal(ReplicatedJournal):
         )
 
 
-def decided_settings(roots: Roots, directory: str, kind: str, check: Callable[[Json, str], object]) -> Journal:
-    """Return a settings journal of the current majority."""
-    return _SettingsJournal(Places(roots, Unit(directory, kind, no_sides, NoAppends(), whole=True), check))
+def unit_journal(
+    storage: Storage, unit: Unit, check: Callable[[Json, str], object], *, decided: bool
+) -> ReplicatedJournal:
+    """Return a unit's journal at a root; read where it is `decided`, or as the root has learned it."""
+    return (DecidedJournal if decided else ReplicatedJournal)(storage, unit, check)
 
 
-class _SettingsJournal(Journal):
+class SettingsJournal(Protocol):
+    """What settings (defaults, access rules) need of a journal; see `Journal`."""
+
+    def newest(self) -> Stored | None:
+        """Return the newest entry."""
+
+    def append(self, plan: Plan[Result]) -> Appended[Result]:
+        """Put one entry."""
+
+    def trim(self) -> None:
+        """Delete old entries."""
+
+    def faults(self) -> list[str]:
+        """Return the faults of the entries."""
+
+
+def settings_journal(
+    storage: Storage, roots: Roots | None, directory: str, kind: str, check: Callable[[Json, str], object]
+) -> SettingsJournal:
+    """Return the journal of settings at a root, or, if several decide together, of those `roots`."""
+    if roots is None:
+        return Journal(storage, directory, kind, no_sides, check)
+    return _DecidedSettings(Places(roots, Unit(directory, kind, no_sides, NoAppends(), whole=True), check))
+
+
+class _DecidedSettings:
     def __init__(self, places: Places) -> None:
-        self._places, self._directory = places, places.unit.directory
+        self._places = places
 
     def newest(self) -> Stored | None:
         return self._places.decided()
 
-    def append(self, plan: Plan[Result], *, repeatable: bool = False) -> Appended[Result]:
-        return self._places.decide(plan, repeatable=repeatable)
+    def append(self, plan: Plan[Result]) -> Appended[Result]:
+        return self._places.decide(plan)
 
     def trim(self) -> None:
         self._places.decider().journal.trim()

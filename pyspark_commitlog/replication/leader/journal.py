@@ -14,12 +14,13 @@ from pyspark_commitlog.journal import Draft, Journal, ReaderState, Slot, Stored,
 from pyspark_commitlog.journal.entries import Appended, LandedDraft, Plan, Result
 from pyspark_commitlog.replication.leader.collecting import collectable
 from pyspark_commitlog.replication.leader.order import Order
+from pyspark_commitlog.replication.leader.replica_staging import StagedOutput
 from pyspark_commitlog.replication.protocol.entry_fields import NotReplicatedError, state_of
 from pyspark_commitlog.replication.protocol.learning import Replica
 from pyspark_commitlog.replication.protocol.roots import Roots
 from pyspark_commitlog.replication.protocol.rules import visible
 from pyspark_commitlog.replication.protocol.unit import Unit
-from pyspark_commitlog.storage import Storage, first_that_answers
+from pyspark_commitlog.storage import OutputFile, Storage, first_that_answers
 
 #: Retries while the newest entry moves on before the one at its high watermark is read.
 _TRIES = 5
@@ -260,6 +261,11 @@ class ReplicatedJournal(Journal):
         if storage is not None:
             return ReplicatedJournal(storage, self._unit, self._check).nearest()
         return self.order().elections.fallback_root(self._storage)
+
+    def creates(self, *, acks_all: bool) -> Callable[[str], OutputFile]:
+        """Return what makes durable files here, or at all in-sync replicas."""
+        storages = self.order().places.staged_at() if acks_all else [self._storage]
+        return lambda path: StagedOutput(path, storages)
 
     def learned_in_sync(self) -> int | None:
         """Push; return the newest entry learned by all in-sync and joining."""
