@@ -41,7 +41,7 @@ def repair_before_void(root: Root, name: str) -> None:
         return
     with suppress(CorruptionError):  # a damaged newest entry is itself repaired below
         head = TopicLog(root.storage, name).journal.head()
-        if head is None or not head.entry.features:
+        if head is None or not head.entry.is_replicated:
             return
     done = repair(root, name)
     if done.left and done.away:
@@ -99,7 +99,7 @@ def _repair_named(
 
 def _holds(places: Places, head: Stored) -> bool:
     """Return whether the root that is asked holds the records of a topic."""
-    return bool(head.entry.features) and places.roots.own_id() in state_of(head.entry).replicas
+    return head.entry.is_replicated and places.roots.own_id() in state_of(head.entry).replicas
 
 
 def _holding(topic: TopicLog, head: Stored, others: Sequence[Replica]) -> list[TopicLog]:

@@ -16,7 +16,7 @@ def describe_replication(topic: TopicLog, newest: Stored) -> ReplicationDescript
     Raises:
         ReplicaNotAvailableError: no root that has it answers.
     """
-    return described(topic, look(topic.journal.order().places)) if newest.entry.features else None
+    return described(topic, look(topic.journal.order().places)) if newest.entry.is_replicated else None
 
 
 def log_ends(topic: TopicLog, state: TopicState) -> tuple[int, ...]:

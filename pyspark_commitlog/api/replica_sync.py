@@ -233,14 +233,14 @@ def set_replication_factor(root: Root, name: str, factor: int) -> Replicated:
     order = order_of(root, name)
     newest = order.places.newest()
     TopicLog(root.storage, name).newest_at(newest, None)  # raises if it is deleted
-    held = state_of(newest.entry).replicas if newest.entry.features else (order.places.decider().id,)
+    held = state_of(newest.entry).replicas if newest.entry.is_replicated else (order.places.decider().id,)
     if factor < 1:
         raise UsageError(f"replication.factor={factor} is not allowed: 1 or more")
     if factor > len(held):
         add_replicas(order, candidates(order.places, factor - len(held)))
     if factor < len(held):
         have_fewer(order, factor)
-    if not order.places.newest().entry.features:
+    if not order.places.newest().entry.is_replicated:
         return Replicated(name, held[0], held)
     return _replicated(name, replicate(order, TopicSegments(name)))
 

@@ -80,7 +80,7 @@ class Replicas:
             return None
         if stored is None or topic.state_of(stored.entry).deleted:
             return None
-        if stored.entry.features:
+        if stored.entry.is_replicated:
             return state_of(stored.entry).leader
         if self._root.is_replicated:  # it is on the root that decides alone
             return Roots.of(self._root.storage).listed().metadata[0].id
@@ -301,7 +301,7 @@ class Replicas:
         A replacement that does not catch up is removed again: otherwise each run would add one.
         """
         newest = order.places.newest()
-        before = state_of(newest.entry).replicas if newest.entry.features else ()
+        before = state_of(newest.entry).replicas if newest.entry.is_replicated else ()
         if root not in before:
             return
         chosen = replace_replica(order, root, by, leaving)

@@ -115,6 +115,16 @@ class Entry:
         """Return the number of the next entry."""
         return self.sequence + 1 if self.next is None else self.next
 
+    @property
+    def is_replicated(self) -> bool:
+        """Return whether it has the state of replicas."""
+        return REPLICAS in self.features
+
+
+def features_of(body: Json) -> tuple[str, ...]:
+    """Return the features that readers of an entry need, by its state."""
+    return (REPLICAS,) if "replicas" in body.get("state", ()) else ()
+
 
 def encode(entry: Entry, inline: bytes = b"") -> bytes:
     """Return the bytes of an entry's file."""

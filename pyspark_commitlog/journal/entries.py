@@ -49,7 +49,6 @@ class Draft(Generic[_Result]):
     sides: Mapping[str, bytes] = field(default_factory=dict)
     lineage: Lineage | None = None
     next: int | None = None
-    features: tuple[str, ...] = ()
     acks_all: bool = True
     hw_later: bool = False
     result: _Result = field(kw_only=True)

@@ -90,7 +90,7 @@ class JournalPutter(JournalReader):
             body=draft.body,
             lineage=draft.lineage or _lineage(base, slot),
             next=draft.next,
-            features=draft.features,
+            features=codec.features_of(draft.body),
         )
 
     def learned(self, entry: Entry) -> None:

@@ -47,7 +47,7 @@ def newest(roots: Grown) -> Stored:
 def in_sync(roots: Grown) -> str:
     """Return the roots that hold the group, in sync."""
     entry = newest(roots).entry
-    return roots.named(*state_of(entry).isr) if entry.features else "alone"
+    return roots.named(*state_of(entry).isr) if entry.is_replicated else "alone"
 
 
 def with_group(path: Path) -> Grown:

@@ -147,3 +147,14 @@ def test_length_and_crc_go_through_json() -> None:
 
     assert checked.to_json() == {"length": 12, "crc": "0000beef"}
     assert Checked.from_json(json.loads(json.dumps(checked.to_json()))) == checked
+
+
+def test_the_state_says_which_features_an_entry_needs() -> None:
+    assert codec.features_of({"state": {"replicas": {}}}) == ("replicas",)
+    assert codec.features_of({"state": {"config": {}}}) == ()
+    assert codec.features_of({"through": [1, "w"]}) == (), "a settle entry has no such state"
+
+
+def test_another_feature_does_not_mean_replicas() -> None:
+    assert Entry("topic", "append", "id", 1, "w", "", {}, features=("replicas", "other")).is_replicated
+    assert not Entry("topic", "append", "id", 1, "w", "", {}, features=("other",)).is_replicated

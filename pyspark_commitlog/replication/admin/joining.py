@@ -178,7 +178,7 @@ def add_replicas(order: Order, roots: Sequence[str]) -> None:
 
     def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
         assert base is not None
-        if base.entry.features:
+        if base.entry.is_replicated:
             state = state_of(base.entry)
         elif order.places.deciding() == (decider.id,) and _holds_data(order, decider.id):
             of = MetadataSet(0, decider.storage.new_id(), (decider.id,))
@@ -188,9 +188,9 @@ def add_replicas(order: Order, roots: Sequence[str]) -> None:
         after = state
         for root in roots:
             after = after if root in after.replicas else rules.added(after, root)
-        if base.entry.features and after == state:
+        if base.entry.is_replicated and after == state:
             return Unchanged(None)
-        if base.entry.features:
+        if base.entry.is_replicated:
             after = rules.after_other(after, base.sequence, slot.sequence)
         return without_append("replicas", base, after, None)
 
@@ -210,7 +210,7 @@ def replace_replica(order: Order, root: str, by: str | None, leaving: Container[
         UsageError, ReplicaNotAvailableError: the candidates hold something else, or do not answer.
     """
     newest = order.places.newest()
-    state = state_of(newest.entry) if newest.entry.features else None
+    state = state_of(newest.entry) if newest.entry.is_replicated else None
     if state is None or root not in state.replicas:
         return None
     if by is not None and by in state.replicas and by not in state.isr:

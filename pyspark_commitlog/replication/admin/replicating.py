@@ -169,7 +169,7 @@ def catch_up(
 
 def have_new_ones_join(order: Order, before: Stored, segments: SegmentCopier) -> None:
     """Let a recreated unit's new replicas catch up; log failures."""
-    held = state_of(before.entry).replicas if before.entry.features else order.places.deciding()
+    held = state_of(before.entry).replicas if before.entry.is_replicated else order.places.deciding()
     try:
         replicas = state_of(order.places.newest().entry).replicas
     except (CommitLogError, OSError) as error:  # it is created: `replicate` goes on

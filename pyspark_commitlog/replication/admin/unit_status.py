@@ -126,7 +126,7 @@ def _replica(
 
 def _head_and_visible(unit: Unit, replica: Replica, head: Stored | None) -> tuple[Stored | None, Stored | None]:
     for _ in range(_TRIES):
-        if head is None or not head.entry.features:  # written before the unit had replicas: all of it is visible
+        if head is None or not head.entry.is_replicated:  # written before the unit had replicas: all of it is visible
             return head, head
         if (until := visible(state_of(head.entry))) >= head.sequence:
             return head, head

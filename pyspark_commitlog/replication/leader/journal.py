@@ -74,7 +74,7 @@ class ReplicatedJournal(Journal):
     def recent(self, seconds: float) -> Stored | None:
         """Return the newest visible entry, perhaps remembered."""
         anchor = self._anchor
-        is_alone = anchor is not None and not anchor.entry.features
+        is_alone = anchor is not None and not anchor.entry.is_replicated
         return anchor if is_alone and self._was_newest(seconds) else self.newest()
 
     def to_stage_by(self, seconds: float) -> Stored | None:
@@ -89,7 +89,7 @@ class ReplicatedJournal(Journal):
         """Whether the topic has replicas, or is decided elsewhere."""
         if self._anchor is None:
             return self._order is not None
-        return bool(self._anchor.entry.features) or (self._order is not None and not self._decides_alone())
+        return self._anchor.entry.is_replicated or (self._order is not None and not self._decides_alone())
 
     def head(self) -> Stored | None:
         """Return the newest entry learned (LEO)."""
@@ -97,10 +97,10 @@ class ReplicatedJournal(Journal):
 
     def is_followed(self, stored: Stored) -> bool:
         """Return whether more than `stored` was learned here."""
-        return super().is_followed(self._anchor if stored.entry.features and self._anchor is not None else stored)
+        return super().is_followed(self._anchor if stored.entry.is_replicated and self._anchor is not None else stored)
 
     def _visible(self, head: Stored | None) -> Stored | None:
-        if head is None or not head.entry.features or (until := visible(state_of(head.entry))) >= head.sequence:
+        if head is None or not head.entry.is_replicated or (until := visible(state_of(head.entry))) >= head.sequence:
             return head
         if self._shown is None or self._shown[0] != self.listings or self._shown[1].sequence != until:
             try:
@@ -174,7 +174,7 @@ class ReplicatedJournal(Journal):
         `waited_ms`: for out-of-sync replicas.
         """
         head = self.head()
-        if head is None or not head.entry.features:
+        if head is None or not head.entry.is_replicated:
             return None
         now = self._storage.now_ms()
         return collectable(self.order().places, head, lambda: self.older_than(now - waited_ms)) + 1
@@ -188,7 +188,7 @@ class ReplicatedJournal(Journal):
             return []
         places = self.order().places
         newest, replicas = places.newest(), places.metadata()  # those that answer learn the newest first
-        if not newest.entry.features or any(each.id in state_of(newest.entry).replicas for each in replicas):
+        if not newest.entry.is_replicated or any(each.id in state_of(newest.entry).replicas for each in replicas):
             return []
         return [each.storage for each in replicas if _lacks_nothing(each)]
 
@@ -232,7 +232,7 @@ class ReplicatedJournal(Journal):
         decided = order.places.decided()
         if decided is None:
             return self._storage
-        return order.elections.leader(decided) if decided.entry.features else self._alone_at(order)
+        return order.elections.leader(decided) if decided.entry.is_replicated else self._alone_at(order)
 
     def _alone_at(self, order: Order) -> Storage:
         own = order.places.roots.own_id()
@@ -246,12 +246,12 @@ class ReplicatedJournal(Journal):
             ReplicaNotAvailableError: no replica answers.
         """
         head, order = self.head(), self.order()
-        here = head is not None and (bool(head.entry.features) or self._decides_alone())
+        here = head is not None and (head.entry.is_replicated or self._decides_alone())
         if not here:
             head = order.places.newest_known()
         if head is None:
             return self._storage
-        if not head.entry.features:
+        if not head.entry.is_replicated:
             return self._storage if here else self._alone_at(order)
         return order.elections.nearest(state_of(head.entry), here=here)
 
@@ -270,7 +270,7 @@ class ReplicatedJournal(Journal):
     def learned_in_sync(self) -> int | None:
         """Push; return the newest entry learned by all in-sync and joining."""
         head = self.head()
-        if head is None or not head.entry.features:
+        if head is None or not head.entry.is_replicated:
             return None
         order = self.order()
         learned, state = order.pusher.push().learned, state_of(order.places.newest().entry)
@@ -293,7 +293,7 @@ def _lacks_nothing(replica: Replica) -> bool:
 
 def _plan_without_replicas(plan: Plan[Result], decides: Callable[[], bool]) -> Plan[Result]:
     def checked(base: Stored | None, slot: Slot) -> Draft[Result] | Unchanged[Result] | LandedDraft:
-        if base is not None and (base.entry.features or not decides()):
+        if base is not None and (base.entry.is_replicated or not decides()):
             raise _DecidedElsewhereError
         return plan(base, slot)
 

@@ -92,7 +92,7 @@ class Order:
         decider, listed = self.places.decider(), self.places.roots.listed()
         how_many(self.places, factor)
         before = self.places.decided()  # raises if it is not the same root any more
-        is_new = before is None or not before.entry.features
+        is_new = before is None or not before.entry.is_replicated
         chosen, others = assigned(self.places, factor, ordinal) if is_new else ((), ())
         answering, free = ((), ()) if before is None or is_new else self._resizing(before, factor)
         of = MetadataSet(listed.generation, decider.storage.new_id(), listed.deciding())
@@ -101,7 +101,7 @@ class Order:
             answer = plan(base, slot)
             if not isinstance(answer, Draft):
                 return answer
-            if base is not None and base.entry.features:
+            if base is not None and base.entry.is_replicated:
                 state = self._resized(state_of(base.entry), factor, answering, free)
                 return with_state(answer, rules.made_again(state, slot.sequence))
             if base is not None:  # that root alone has the earlier entries

@@ -53,7 +53,7 @@ def how_many(places: Places, factor: int | None) -> int:
 def held_and_free(places: Places) -> tuple[Sequence[str], list[str]]:
     """Return the roots with a replica, and data roots without."""
     newest, deciding = places.newest(), places.deciding()
-    held = state_of(newest.entry).replicas if newest.entry.features else deciding
+    held = state_of(newest.entry).replicas if newest.entry.is_replicated else deciding
     taken = (*held, *deciding)  # metadata roots have the journal already, without records
     return held, [address.id for address in places.roots.listed().data if address.id not in taken]
 

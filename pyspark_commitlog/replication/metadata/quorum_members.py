@@ -135,7 +135,7 @@ class SeatedJournal(Journal):
             return newest
         others = [seat.replica for seat in self.seats if seat.replica.id != replica.id]
         chained = [first for other in others if (first := _oldest(other, newest[0])) is not None]
-        needed = state_of(newest[0]).hw if newest[0].features else newest[0].sequence
+        needed = state_of(newest[0]).hw if newest[0].is_replicated else newest[0].sequence
         oldest = min(chained, key=lambda entry: entry.sequence, default=None)
         if oldest is None or not following < oldest.sequence <= needed:
             raise ReplicaNotAvailableError(

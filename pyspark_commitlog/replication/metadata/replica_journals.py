@@ -158,7 +158,7 @@ class Places:
         moved = of if of is not None and isinstance(by, Quorum) else None
 
         def planned(base: Stored | None, slot: Slot) -> Draft[Result] | Unchanged[Result] | LandedDraft:
-            if base is None or not base.entry.features:
+            if base is None or not base.entry.is_replicated:
                 return plan(base, slot)
             deciding, now = state_of(base.entry).set, self.deciding() if moved is None else moved.deciding()
             if deciding.roots != now and (moved is None or deciding.generation >= moved.generation):

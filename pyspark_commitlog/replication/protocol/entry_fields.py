@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pyspark_commitlog.errors import ReplicaNotAvailableError
-from pyspark_commitlog.format.entry import REPLICAS, Entry
+from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.journal import Draft, Stored
 from pyspark_commitlog.journal.entries import Result
 from pyspark_commitlog.replication.protocol.replica_state import ReplicaState
@@ -27,7 +27,7 @@ def state_of(entry: Entry) -> ReplicaState:
     Raises:
         NotReplicatedError: the unit is on one root alone.
     """
-    if not entry.features:
+    if not entry.is_replicated:
         raise NotReplicatedError(f"entry {entry.sequence}: it has no replicas: it is on the root that decides alone")
     said = entry.body["state"]["replicas"]
     kept = _read.get(id(said))
@@ -43,7 +43,7 @@ def state_of(entry: Entry) -> ReplicaState:
 def with_state(draft: Draft[Result], state: ReplicaState) -> Draft[Result]:
     """Return a draft with this state of replicas."""
     said = {**draft.body["state"], "replicas": state.to_json(), "leaderEpoch": state.leader_epoch}
-    return replace(draft, body={**draft.body, "state": said}, features=(REPLICAS,))
+    return replace(draft, body={**draft.body, "state": said})
 
 
 def without_append(kind: str, base: Stored, state: ReplicaState, result: Result) -> Draft[Result]:

@@ -194,7 +194,7 @@ def drop_below(oldest: int, target: Replica) -> None:
 
 def generation(stored: Stored) -> int:
     """Return the generation of the next deciding set."""
-    return state_of(stored.entry).set.generation if stored.entry.features else 0  # 0: before it had replicas
+    return state_of(stored.entry).set.generation if stored.entry.is_replicated else 0  # 0: before it had replicas
 
 
 def _refuse_older(target: Replica, last: Stored, newest: Stored) -> None:
@@ -209,7 +209,7 @@ def _complete(
     source: Replica, target: Replica, unit: Unit, donors: Iterable[Storage], last: Stored, newest: Stored
 ) -> None:
     """Bring chunks of appends learned as void by an abandoned election."""
-    settled = state_of(last.entry).hw if last.entry.features else last.sequence
+    settled = state_of(last.entry).hw if last.entry.is_replicated else last.sequence
     for number in target.journal.sequences():
         with suppress(FileNotFoundError):  # collected
             entry = target.journal.read(number).entry
