@@ -52,6 +52,8 @@ _ABSENT = [(0,) * (_FIELDS - count) for count in range(_FIELDS + 1)]
 _MOST_NUMBER = 2**40 - 1
 #: Maximum number of cached layouts.
 _KEPT = 64
+#: Bits of a byte, and of an offset into a buffer.
+_BYTE, _OFFSET_BITS = 8, 32
 
 Numbers = tuple[int, ...]
 
@@ -61,15 +63,15 @@ class SchemaShape(NamedTuple):
 
     Attributes:
         alike: Node lengths -> the lengths that they must equal.
-        needs: (node, buffer, width, extra): a buffer has `width` bytes per value of the node, and `extra` if any.
-        bitmaps: Index of each node's validity buffer.
+        needs: (node, buffer, width, extra): a buffer has `width` bits per value of the node, and `extra` if any.
+        bitmaps: (node, buffer): validity buffers.
     """
 
     nodes: int
     buffers: int
     alike: Callable[[Numbers], Numbers]
     needs: tuple[tuple[int, int, int, int], ...]
-    bitmaps: Numbers
+    bitmaps: tuple[tuple[int, int], ...]
 
 
 class _Layout(NamedTuple):
@@ -93,34 +95,56 @@ class _Layout(NamedTuple):
 def shape_of(schema: pa.Schema) -> SchemaShape:
     """Return the message shape of a schema.
 
-    Of binary, string, list, struct and fixed-width columns.
+    Raises:
+        TypeError: a column has a type whose buffers are not known here, such as a union's, a view's or a dictionary's.
     """
     alike: list[int] = []
     needs: list[tuple[int, int, int, int]] = []
-    bitmaps: list[int] = []
+    bitmaps: list[tuple[int, int]] = []
     buffers = 0
 
     def add_node(kind: pa.DataType, like: int | None) -> None:
         nonlocal buffers
         node = len(alike)
         alike.append(node if like is None else like)
-        bitmaps.append(buffers)
+        if pa.types.is_null(kind):
+            return
+        bitmaps.append((node, buffers))
         buffers += 1
         if pa.types.is_struct(kind):
             for field in kind:
                 add_node(field.type, alike[node])
             return
-        fixed = pa.types.is_primitive(kind)
-        needs.append((node, buffers, kind.bit_width // 8, 0) if fixed else (node, buffers, _I32.size, _I32.size))
-        if pa.types.is_list(kind):
+        if (width := _width(kind)) is not None:
+            needs.append((node, buffers, width, 0))
             buffers += 1
-            add_node(kind.value_type, None)
+            return
+        needs.append((node, buffers, _OFFSET_BITS, _OFFSET_BITS))
+        if pa.types.is_list(kind) or pa.types.is_map(kind):
+            buffers += 1
+            add_node(pa.struct([kind.key_field, kind.item_field]) if pa.types.is_map(kind) else kind.value_type, None)
+        elif pa.types.is_binary(kind) or pa.types.is_string(kind):
+            buffers += 2
         else:
-            buffers += 1 if fixed else 2
+            raise TypeError(f"no column has the Arrow type {kind}")
 
     for field in schema:
         add_node(field.type, 0)
-    return SchemaShape(len(alike), buffers, itemgetter(*alike), tuple(needs), tuple(bitmaps))
+    return SchemaShape(len(alike), buffers, _picked(alike), tuple(needs), tuple(bitmaps))
+
+
+def _width(kind: pa.DataType) -> int | None:
+    """Return the bits of a value; None unless all values have as many."""
+    if pa.types.is_dictionary(kind):
+        return None
+    is_fixed = pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind)
+    return int(kind.bit_width) if is_fixed else None
+
+
+def _picked(nodes: Sequence[int]) -> Callable[[Numbers], Numbers]:
+    if len(nodes) == 1:  # of one number `itemgetter` makes no tuple
+        return lambda values: (values[nodes[0]],)
+    return itemgetter(*nodes)
 
 
 def decoded_bytes(message: pa.Buffer, shape: SchemaShape) -> tuple[int, bytes]:
@@ -162,7 +186,7 @@ class _Measured(NamedTuple):
 def _decoded_bytes(message: memoryview, shape: SchemaShape) -> _Measured:
     metadata, numbers, layout = _read(message, shape)
     lengths, places, body = numbers[layout.lengths], numbers[layout.places], numbers[layout.body]
-    if max(map(add, places, lengths)) > body:
+    if max(map(add, places, lengths), default=0) > body:
         raise ValueError(f"a buffer reaches beyond its body of {body} bytes: places {places}, lengths {lengths}")
     if layout.codec is None:
         return _Measured(sum(lengths), lengths, metadata, numbers, layout)
@@ -183,7 +207,7 @@ def _read(message: memoryview, shape: SchemaShape) -> tuple[bytes, Numbers, _Lay
     if continues != _CONTINUES or length <= 0 or start % _WORD or start > len(message):
         raise ValueError(f"it begins with {continues:08x} and metadata of {length} bytes, of {len(message)} in all")
     metadata = bytes(message[_WORD:start])
-    layout = _layouts.get((shape.nodes, length))
+    layout = _layouts.get((shape.nodes, shape.buffers, length))
     if layout is None or int.from_bytes(metadata, "little") & layout.mask != layout.rest:
         layout = _learn(metadata, shape)
     numbers = layout.read(metadata)
@@ -225,11 +249,11 @@ def _check(measured: _Measured, shape: SchemaShape) -> None:
     if values[0] != rows or shape.alike(values) != values:
         raise ValueError(f"of {rows} rows its columns, or the fields of a struct, are not equally long: {values}")
     for node, buffer, width, more in shape.needs:
-        if values[node] * width + more > sizes[buffer] and values[node]:
+        if values[node] * width + more > _BYTE * sizes[buffer] and values[node]:
             raise ValueError(f"{values[node]} values can't be in a buffer of {sizes[buffer]} bytes")
-    for count, null, bitmap in zip(values, nulls, shape.bitmaps, strict=True):
-        if null and not null <= count <= 8 * sizes[bitmap]:
-            raise ValueError(f"{null} of {count} values are null in a bitmap of {sizes[bitmap]} bytes")
+    for node, bitmap in shape.bitmaps:
+        if nulls[node] and not nulls[node] <= values[node] <= _BYTE * sizes[bitmap]:
+            raise ValueError(f"{nulls[node]} of {values[node]} values are null in a bitmap of {sizes[bitmap]} bytes")
 
 
 def _of_every_buffer(sizes: Sequence[int], lengths: Sequence[int]) -> list[int]:
@@ -242,8 +266,8 @@ def _of_every_buffer(sizes: Sequence[int], lengths: Sequence[int]) -> list[int]:
 
 # --- the flatbuffer ---------------------------------------------------------------------------------------
 
-#: Cached layouts, by number of nodes and length of metadata; one writer makes few.
-_layouts: dict[tuple[int, int], _Layout] = {}
+#: Cached layouts, by numbers of nodes and buffers and length of metadata; one writer makes few.
+_layouts: dict[tuple[int, int, int], _Layout] = {}
 
 
 def _learn(metadata: bytes, shape: SchemaShape) -> _Layout:
@@ -265,7 +289,7 @@ def _learn(metadata: bytes, shape: SchemaShape) -> _Layout:
     layout = _layout(metadata, runs, codec)
     if len(_layouts) >= _KEPT:
         _layouts.clear()
-    _layouts[shape.nodes, len(metadata)] = layout
+    _layouts[shape.nodes, shape.buffers, len(metadata)] = layout
     return layout
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -265,3 +266,96 @@ def test_a_message_without_rows_brings_no_offset_of_its_own() -> None:
     assert decoded.schema == SCHEMA
     assert decoded.num_rows == 0
     assert decoded.column("headers").offsets.to_pylist() == [0]  # Arrow's nbytes would read there
+
+
+POINT = pa.struct([("x", pa.int16()), ("label", pa.string())])
+#: Columns of each kind that a schema may have, with nulls, and rows without bytes.
+KINDS: dict[str, pa.Array] = {
+    "boolean": pa.array([True, None, False] * 70, pa.bool_()),
+    "byte": pa.array([1, None, -1] * 70, pa.int8()),
+    "double": pa.array([1.5, None, float("nan")] * 70, pa.float64()),
+    "decimal": pa.array([Decimal("1.25"), None, Decimal("-9.75")] * 70, pa.decimal128(38, 2)),
+    "wide decimal": pa.array([Decimal("1.25"), None, Decimal("-9.75")] * 70, pa.decimal256(50, 2)),
+    "date": pa.array([1, None, -1] * 70, pa.date32()),
+    "timestamp": pa.array([1, None, -1] * 70, pa.timestamp("us")),
+    "string": pa.array(["a", None, ""] * 70, pa.string()),
+    "fixed binary": pa.array([b"abcde", None, b"12345"] * 70, pa.binary(5)),
+    "null": pa.array([None] * 210, pa.null()),
+    "list": pa.array([[1, None], None, []] * 70, pa.list_(pa.int32())),
+    "map": pa.array([[("a", 1), ("b", None)], None, []] * 70, pa.map_(pa.string(), pa.int64())),
+    "struct": pa.array([{"x": 1, "label": "a"}, None, {"x": None, "label": None}] * 70, POINT),
+    "nested": pa.array([[[("a", [{"x": 1, "label": ""}])]], None, [[], None]] * 70,
+                       pa.list_(pa.map_(pa.string(), pa.list_(POINT)))),
+    "null in a list": pa.array([[None], None, []] * 70, pa.list_(pa.null())),
+}  # fmt: skip
+
+
+def message_of(rows: pa.RecordBatch, codec: str) -> pa.Buffer:
+    """Return rows as a message, without the schema's before it."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=None if codec == "none" else codec)
+    writer = pa.ipc.new_stream(sink, rows.schema, options=options)
+    writer.write_batch(rows)
+    return sink.getvalue().slice(rows.schema.serialize().size)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("alone", [False, True], ids=["with another", "alone"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_of_any_kind_are_measured(kind: str, alone: bool, codec: str) -> None:
+    columns_of = {kind: KINDS[kind]} if alone else {kind: KINDS[kind], "other": pa.array(range(210), pa.int64())}
+    for rows in (pa.record_batch(columns_of), pa.record_batch(columns_of).slice(3, 5), pa.record_batch(columns_of)[:0]):
+        message, shape = message_of(rows, codec), arrow_metadata.shape_of(rows.schema)
+        taken = sum(buffer.size for column in pa.ipc.read_record_batch(message, rows.schema).columns
+                    for buffer in column.buffers() if buffer is not None)  # fmt: skip
+        size = arrow_metadata.checked_bytes(message, shape)
+        assert arrow_metadata.decoded_bytes(message, shape)[0] == size
+        assert size >= taken or not rows.num_rows
+        assert size <= taken + 64 * shape.buffers, "padding"
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "null"])
+def test_of_columns_of_any_kind_more_values_than_their_bytes_are_refused(kind: str, codec: str) -> None:
+    rows = pa.record_batch({kind: KINDS[kind]})
+    message, shape = message_of(rows, codec).to_pybytes(), arrow_metadata.shape_of(rows.schema)
+    nodes = [(at, value) for what, at, value in numbers_of(message) if what == "values"]
+    for node, (at, value) in enumerate(nodes):
+        if any(node == having for having, _ in shape.bitmaps):  # nulls take no bytes
+            more = forged(message, at, value + 10_000)
+            with pytest.raises(CorruptionError, match="does not parse"):
+                arrow_metadata.checked_bytes(pa.py_buffer(more), shape)
+    said = [at for what, at, _ in numbers_of(message) if what in ("rows", "values")]
+    more = message
+    for at in said:
+        more = forged(more, at, 60_000)
+    with pytest.raises(CorruptionError, match="values can't be in a buffer"):
+        arrow_metadata.checked_bytes(pa.py_buffer(more), shape)
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.dictionary(pa.int8(), pa.string()), pa.string_view(), pa.large_string(), pa.dense_union([]),
+             pa.list_(pa.int8(), 3), pa.run_end_encoded(pa.int16(), pa.int8())], ids=str,
+)  # fmt: skip
+def test_a_type_whose_buffers_are_not_known_is_refused_by_name(kind: pa.DataType) -> None:
+    with pytest.raises(TypeError, match="no column has the Arrow type"):
+        arrow_metadata.shape_of(pa.schema([("a", kind)]))
+
+
+def test_schemas_alike_do_not_evict_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of three columns, with metadata of one length: compression takes as much of it as a buffer."""
+    alike = [(["string", "double", "byte"], "none"), (["date", "double", "byte"], "lz4")]
+    messages = []
+    for names, codec in alike:
+        rows = pa.record_batch({name: KINDS[name] for name in names})
+        messages.append((message_of(rows, codec), arrow_metadata.shape_of(rows.schema)))
+    assert len({struct.unpack_from("<i", message, 4) for message, _ in messages}) == 1
+    for told in messages:
+        arrow_metadata.decoded_bytes(*told)
+
+    def learn(*_: object) -> None:
+        raise AssertionError("it was known")
+
+    monkeypatch.setattr(arrow_metadata, "_learn", learn)
+    for told in messages:
+        arrow_metadata.decoded_bytes(*told)
