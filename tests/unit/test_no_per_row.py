@@ -209,7 +209,7 @@ def uses(source: str) -> Iterator[tuple[str, str]]:
 def test_no_module_makes_python_objects_of_a_column() -> None:
     found = {
         (path.relative_to(PACKAGE).as_posix(), function)
-        for room in ("consumer", "spark", "log", "format")
+        for room in ("consumer", "spark", "topic", "format")
         for path in sorted((PACKAGE / room).rglob("*.py"))
         for function, _ in uses(path.read_text())
     }
