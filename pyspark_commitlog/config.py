@@ -38,7 +38,7 @@ class Key:
     """One config: its default and the allowed values.
 
     Attributes:
-        several: Whether several choices, separated by commas, are allowed.
+        several: Whether choices may be several, separated by commas.
         ratio: Whether the number may be fractional.
         doc: Markdown for docs/reference/topic-configs.md.
     """
@@ -53,11 +53,7 @@ class Key:
     doc: str = ""
 
     def check(self, value: object) -> str:
-        """Return `value` as the text to store.
-
-        Raises:
-            ConfigError: the value is not allowed.
-        """
+        """Return an allowed `value` as the text to store."""
         text = str(value).strip()
         return self._check_choice(text) if self.choices else self._check_number(text)
 
@@ -301,11 +297,7 @@ def check_interval_ms(defaults: Mapping[str, str]) -> int:
 
 
 def check_names(names: Iterable[str], known: Iterable[str] = KEYS, what: str = "topic config") -> None:
-    """Refuse unknown config names.
-
-    Raises:
-        ConfigError: with the nearest known name, or all if none is near.
-    """
+    """Refuse unknown config names; suggest the nearest known one, or all."""
     known = list(known)
     for name in names:
         if name not in known:
@@ -321,15 +313,7 @@ _LEAST_WITHOUT_APPEND = {"file.delete.delay.ms": MIN_DELAY_MS, "staged.retention
 
 
 def check_together(config: Mapping[str, str], *, appends: bool) -> None:
-    """Refuse configs that contradict each other or storage (Kafka: `LogConfig.validateValues`).
-
-    Args:
-        config: the configs that are set.
-        appends: whether storage can append.
-
-    Raises:
-        ConfigError: names the conflicting values.
-    """
+    """Refuse configs that contradict each other or storage (Kafka: `LogConfig.validateValues`)."""
     topic = TopicConfig(config)
     for name, least in () if appends else _LEAST_WITHOUT_APPEND.items():
         if topic.number(name) < least:
@@ -343,11 +327,7 @@ def check_together(config: Mapping[str, str], *, appends: bool) -> None:
 
 
 def check_config(config: Mapping[str, object]) -> dict[str, str]:
-    """Check a user's configs and return them as stored text.
-
-    Raises:
-        ConfigError: unknown name or value not allowed.
-    """
+    """Check a user's configs and return them as stored text."""
     check_names(config)
     return {name: KEYS[name].check(value) for name, value in config.items()}
 
@@ -355,11 +335,7 @@ def check_config(config: Mapping[str, object]) -> dict[str, str]:
 def check_defaults(config: Mapping[str, object]) -> tuple[set[str], dict[str, str]]:
     """Check root-wide defaults, under Kafka's broker-wide or topic config names.
 
-    Returns:
-        The names whose value is None, and the other configs as stored text.
-
-    Raises:
-        ConfigError: unknown name or value not allowed.
+    Return the names whose value is None, and the other configs as stored text.
     """
     keys = {**KEYS, CHECK_INTERVAL.name: CHECK_INTERVAL}
     for topic_name, names in BROKER_NAMES.items():
@@ -370,7 +346,7 @@ def check_defaults(config: Mapping[str, object]) -> tuple[set[str], dict[str, st
 
 
 def _in_units(key: Key, name: str, unit: int) -> Key:
-    """Return a key under another name, in larger units.
+    """Key under another name, in larger units.
 
     -1, 0 and 1 stay as minimum.
     """
@@ -378,7 +354,7 @@ def _in_units(key: Key, name: str, unit: int) -> Key:
 
 
 def topic_defaults(given: Mapping[str, str]) -> dict[str, str]:
-    """Return root-wide defaults under topic config names, in their units (pure)."""
+    """Root-wide defaults under topic config names, in their units (pure)."""
     defaults: dict[str, str] = {}
     for topic_name in KEYS if given else ():  # runs on every commit, and most roots have none
         names = {topic_name: 1, **BROKER_NAMES.get(topic_name, {})}
@@ -399,15 +375,15 @@ class TopicConfig:
         return self.stored.get(name, KEYS[name].default)
 
     def number(self, name: str) -> int:
-        """Return a numeric config."""
+        """Numeric config."""
         return int(self._read(name))
 
     def ratio(self, name: str) -> float:
-        """Return a fractional config."""
+        """Fractional config."""
         return float(self._read(name))
 
     def has_policy(self, policy: str) -> bool:
-        """Return whether `cleanup.policy` includes `delete` or `compact`."""
+        """Whether `cleanup.policy` includes `delete` or `compact`."""
         return policy in _listed(self._read("cleanup.policy"))
 
     @property
@@ -420,7 +396,7 @@ class TopicConfig:
         return min(limit, self.number("max.compaction.lag.ms")) if self.has_policy("compact") else limit
 
     def codec(self, writer: str | None = None) -> str:
-        """Return the compression: the topic's, else the writer's, else the default.
+        """Compression: the topic's, else the writer's, else the default.
 
         Kafka: `BrokerCompressionType.targetCompression`.
         """
@@ -428,35 +404,27 @@ class TopicConfig:
         return (writer or KEYS["compression.type"].default) if own == PRODUCERS else own
 
     def text(self, name: str) -> str:
-        """Return a config that is one of a list."""
+        """Config that is one of a list."""
         return self._read(name)
 
     def flag(self, name: str) -> bool:
-        """Return a boolean config."""
+        """Boolean config."""
         return self._read(name) == "true"
 
     def resolved(self) -> dict[str, str]:
-        """Return every config with its value, defaults included."""
+        """Every config with its value, defaults included."""
         return {name: self.stored.get(name, key.default) for name, key in KEYS.items()}
 
 
 def truth_value(name: str, value: object) -> bool:
-    """Return a boolean config.
-
-    Raises:
-        ConfigError: neither true nor false.
-    """
+    """Return a boolean config; refuse what is neither true nor false."""
     if str(value).lower() not in FLAG:
         raise ConfigError(f"{name}={value!r} is not allowed: it takes true or false")
     return str(value).lower() == "true"
 
 
 def replication_factor(value: object) -> int | None:
-    """Return the replication factor of a new topic; None if not given.
-
-    Raises:
-        ConfigError: not a whole number.
-    """
+    """Replication factor of a new topic; None if not given."""
     try:
         return None if value is None else int(str(value))
     except ValueError:
@@ -464,11 +432,7 @@ def replication_factor(value: object) -> int | None:
 
 
 def partition_count(partitions: int) -> int:
-    """Return the partition count of a new topic.
-
-    Raises:
-        UsageError: not a whole number, or out of range.
-    """
+    """Partition count of a new topic."""
     count = as_whole(partitions)
     if count is None or not 1 <= count <= MAX_PARTITIONS:
         raise UsageError(f"partitions={partitions!r} is not allowed: it takes 1 to {MAX_PARTITIONS}")

@@ -17,7 +17,7 @@ _NOT_MS = range(10**7, 10**10)
 
 
 def iso_or_ms(text: str) -> int | None:
-    """Return the ms since 1970 of a number or ISO 8601 time.
+    """Ms since 1970 of a number or ISO 8601 time.
 
     None if it is neither. A time without a zone is UTC.
     """
@@ -33,11 +33,7 @@ def iso_or_ms(text: str) -> int | None:
 
 
 def parse_instant(text: str, now_ms: int) -> int:
-    """Return a point in time, in ms since 1970.
-
-    Args:
-        text: one of `FORMS`; days are UTC.
-        now_ms: the present, in ms since 1970.
+    """Return a point in time, in ms since 1970, of one of `FORMS`; days are UTC.
 
     Raises:
         ValueError: not one of the forms, before 1970, or probably seconds or a date.

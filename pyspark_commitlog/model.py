@@ -1,4 +1,4 @@
-"""Values that the rooms hand to each other: frozen, and comparable by what they hold."""
+"""Values that rooms exchange: frozen, compared by content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def as_whole(value: object) -> int | None:
-    """Return a whole number of any kind, such as NumPy's, as Python's; None for any other value."""
+    """Python integer of any kind of whole number, such as NumPy's; None for other values."""
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         return None
     try:
@@ -24,11 +24,7 @@ def as_whole(value: object) -> int | None:
 
 
 def whole_number(name: str, value: object) -> int:
-    """Return a whole number of any kind, such as NumPy's, as Python's.
-
-    Raises:
-        UsageError: it is none; names it.
-    """
+    """Like `as_whole`; refuses other values."""
     number = as_whole(value)
     if number is None:
         raise UsageError(f"{name}={value!r} is not allowed: it takes a whole number")
@@ -49,8 +45,8 @@ class TopicPartition(NamedTuple):
 class OffsetRange:
     """Offsets `start` (inclusive) to `end` (exclusive) of one partition of one topic id (rule R8).
 
-    `planned`: the entry of the topic that they were planned under (`Lineage.position`); empty where nobody knows.
-    `anchors`: where a task goes on in the topic's journals without listing them (`TopicLog.anchors`).
+    `planned`: the topic's entry at the plan (`Lineage.position`), or empty. `anchors`: where a task goes on in the
+    topic's journals without listing them (`TopicLog.anchors`).
     """
 
     topic: str
@@ -64,11 +60,11 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record, as `Topic.read` returns it (Kafka: `ConsumerRecord`).
+    """One record (Kafka: `ConsumerRecord`).
 
-    `timestamp_us` is exact, in microseconds since 1970; `timestamp` is Kafka's, in milliseconds.
-    `timestamp_type` is 0 for CreateTime, the producer's clock, and 1 for LogAppendTime. A key or a value may be
-    None. `headers` are pairs of name and value, in order; a name may come twice.
+    `timestamp_us` is exact, in microseconds since 1970; `timestamp` is Kafka's, in milliseconds. `timestamp_type` is 0
+    for CreateTime, the producer's clock, and 1 for LogAppendTime. Key or value may be None. `headers` are pairs of name
+    and value, in order; a name may come twice.
     """
 
     topic: str
@@ -82,15 +78,15 @@ class Record:
 
     @property
     def timestamp(self) -> int:
-        """Return the timestamp in milliseconds since 1970, cut off as in Kafka's frames."""
+        """Timestamp in milliseconds since 1970, cut off as in Kafka's frames."""
         return self.timestamp_us // 1000
 
     @property
     def datetime(self) -> datetime:
-        """Return the exact timestamp, in UTC.
+        """Exact timestamp, in UTC.
 
         Raises:
-            OverflowError: beyond the year 9999, which Python can't say.
+            OverflowError: beyond the year 9999.
         """
         return _EPOCH + timedelta(microseconds=self.timestamp_us)
 
@@ -139,9 +135,8 @@ class Recovered:
 class Repaired:
     """Result of `Topic.repair` at one root.
 
-    `root`: its directory or URL. `files`: entries, tables and chunks fetched from other roots. `ranges`: offsets whose
-    frames were, (partition, start, end). `left`: remaining damage and its reason. `away`: roots that do not answer and
-    may have it.
+    `root`: its directory or URL. `files`: entries, tables and chunks fetched. `ranges`: offsets whose frames were,
+    (partition, start, end). `left`: remaining damage and its reason. `away`: silent roots that may have it.
     """
 
     topic: str
@@ -161,14 +156,13 @@ def silent(what: str, done: int, total: int) -> None:
 
 
 class Watched:
-    """A `Progress` that remembers what it raised: that ends all the work, other failures only what needs them."""
+    """A `Progress` that remembers what it raised: that ends all work, other failures only what needs them."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._raised: BaseException | None = None
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        """Tell; raises what it raises."""
         try:
             self._progress(what, done, total)
         except BaseException as error:
@@ -176,10 +170,10 @@ class Watched:
             raise
 
     def ended_by(self, error: BaseException) -> bool:
-        """Return whether this is what it raised."""
+        """Whether this is what it raised."""
         return self._raised is error
 
 
 def watched(progress: Progress) -> Watched:
-    """Return a progress as one that remembers, the same one if it does."""
+    """Make a progress remember, unless it does."""
     return progress if isinstance(progress, Watched) else Watched(progress)

@@ -1,4 +1,4 @@
-"""Text for people: tables, numbers with their nouns, hints. Pure."""
+"""Text for people. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def similar_names(name: str, known: Iterable[str]) -> list[str]:
 
 
 def did_you_mean(similar: str | None) -> str:
-    """Return a hint at a similar name, or an empty string."""
+    """Hint at a similar name, if any."""
     return f" (did you mean {similar!r}?)" if similar else ""
 
 

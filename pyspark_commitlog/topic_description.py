@@ -1,4 +1,4 @@
-"""Description of a topic, its partitions and replicas: as values, and as lines for people. Pure."""
+"""Description of a topic: as values, and as lines. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ _HEAD = "PARTITION LOG-START-OFFSET HIGH-WATERMARK LOG-END-OFFSET SEGMENTS BYTES
 class PartitionDescription:
     """One row of `Topic.describe`.
 
-    `high_watermark` is the first offset that readers may not see, `log_end_offset` the one that the next record
-    gets; they differ where a topic has replicas, and not all in sync have learned the last records.
-    `segments` and `size_bytes` speak of the segmented log; `unsettled` counts the records that are
-    committed and readable but still lie in chunks or journal entries, and `unsettled_bytes` about their bytes: the
-    partition's share, by records, of what the topic has there.
+    `high_watermark` is the first offset that readers may not see, `log_end_offset` that of the next record; they differ
+    while in-sync replicas lack the last records. `segments` and `size_bytes` are of the segmented log; `unsettled`
+    counts readable records still in chunks or journal entries, `unsettled_bytes` about their bytes: the partition's
+    share, by records.
     """
 
     partition: int
@@ -40,8 +39,8 @@ class PartitionDescription:
 class Backlog:
     """Unsettled journal entries, their bytes, and the age (ms) of the oldest.
 
-    Of more than 64 entries the bytes are estimated. `age_ms` that only grows says that nobody settles: no writer, no
-    `maintain`, or a process that holds the lock and does not go on (`Maintained.busy`).
+    Of more than 64 entries the bytes are estimated. An `age_ms` that only grows: nobody settles, for lack of writers
+    and `maintain`, or as a process holds the lock and does not go on (`Maintained.busy`).
     """
 
     entries: int = 0
@@ -56,7 +55,7 @@ NOTHING_WAITS = Backlog()
 class RootDescription:
     """One of the roots that belong together.
 
-    `fault`: why it does not answer, or None. `leads`: the topics that it leads.
+    `fault`: why it does not answer, or None. `leads`: topics.
     """
 
     root_id: str
@@ -72,9 +71,9 @@ class ReplicaDescription:
     """One replica of a topic.
 
     `role` is "leader", "in sync", "joining" or "out of sync". Per partition: the log end offset (LEO), and the high
-    watermark that its readers see. `entries_behind` counts the entries of the topic that it has not learned,
-    `bytes_behind` about their bytes, `ms_behind` how long ago the first of them was decided. All of these are None
-    where it does not answer, which `fault` explains; ms and bytes too where the first entries are removed already.
+    watermark of its readers. `entries_behind` counts the topic's entries that it has not learned, `bytes_behind` about
+    their bytes, `ms_behind` the time since the first was decided. All are None if it does not answer, which `fault`
+    explains; ms and bytes also if the first entries are removed already.
     """
 
     root_id: str
@@ -90,11 +89,11 @@ class ReplicaDescription:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationDescription:
-    """On which roots a topic lives. Its partitions share one leader and one ISR.
+    """A topic's roots. Its partitions share one leader and one ISR.
 
-    `leader`, `isr` and `joining` are root ids. `metadata` has the roots that decide, with `fault` where one
-    does not answer: what is said here is then what the replicas that answer have learned. `elected_ms`: when
-    the leader was elected, in ms since 1970 by its storage's clock, -1 where nobody was; `elected_why` says why.
+    `leader`, `isr` and `joining` are root ids. `metadata` has the roots that decide, with a `fault` if one does not
+    answer: the rest is then what answering replicas have learned. `elected_ms`: last election, in ms since 1970 by the
+    leader's storage clock, -1 for none; `elected_why`: its reason.
     """
 
     leader: str
@@ -109,12 +108,12 @@ class ReplicationDescription:
 
     @property
     def is_under_replicated(self) -> bool:
-        """Return whether fewer replicas are in sync than there are (Kafka: `UnderReplicatedPartitions`)."""
+        """Whether some replicas are out of sync (Kafka: `UnderReplicatedPartitions`)."""
         return len(self.isr) < len(self.replicas)
 
     @property
     def is_unavailable(self) -> bool:
-        """Return whether the leader does not answer."""
+        """Whether the leader does not answer."""
         return any(replica.root_id == self.leader and replica.fault is not None for replica in self.replicas)
 
 
@@ -122,11 +121,10 @@ class ReplicationDescription:
 class TopicDescription:
     """Result of `Topic.describe`; its text is that of `commitlog topics describe`.
 
-    `config` has every config, `overrides` the names of those that are set for the topic or the root. `damaged`
-    maps partitions that can't be settled to what is damaged: commits to them are refused. `since_maintained_ms`: how
-    long ago `maintain` last ran; the first settling counts as a run; None where nothing was settled yet.
-    `unsafe_single_writer`: the root was made so that one process alone may write. `replication`: the roots that the
-    topic lives on; None where that is one root alone.
+    `config` has every config, `overrides` the names of those set for the topic or the root. `damaged` maps partitions
+    that can't be settled to their damage: commits to them are refused. `since_maintained_ms`: time since the last
+    `maintain`, or the first settling; None before. `unsafe_single_writer`: only one process may write to the root.
+    `replication`: None for one root alone.
     """
 
     name: str
@@ -198,10 +196,7 @@ def topic_lines(topic: TopicDescription, *, all_configs: bool = False) -> Iterat
 
 
 def replication_lines(name: str, of: ReplicationDescription) -> Iterator[str]:
-    """Yield the leader, a row per replica, and silent roots.
-
-    All partitions of a topic share leader and ISR.
-    """
+    """Yield the leader, a row per replica, and silent roots."""
     yield (
         f"{name}: Leader: {of.leader_url} ({of.leader})  LeaderEpoch: {of.leader_epoch}  "
         f"Replicas: {_urls(of, [replica.root_id for replica in of.replicas])}  Isr: {_urls(of, of.isr)}"

@@ -1,1 +1,1 @@
-"""What users call from Python besides `Producer` and `Consumer`: a root, its topics, replicas and maintenance."""
+"""Python API besides `Producer` and `Consumer`: a root, its topics, replicas and maintenance."""

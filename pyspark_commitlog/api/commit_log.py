@@ -1,4 +1,4 @@
-"""`CommitLog`: a root and its topics, for Python code, notebooks and jobs. No Spark needed."""
+"""`CommitLog`: a root and its topics, for Python without Spark."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 
 class CommitLog:
-    """A root of topics, and all that can be done with it but produce and consume. Opening it touches nothing.
+    """A root of topics, and all its operations but produce and consume. Opening it touches nothing.
 
     Args:
-        root: a directory, or a URL: `s3://`, `gs://`, `az://`, `abfs://`, `file://`; several of them, with
-            commas, if they belong together: the first that answers is used.
-        storage_options: for a URL, under the names of fsspec's filesystems (docs/how-to/object-stores.md).
-        principal: the one that asks, if the root has access rules; None: the value of `COMMITLOG_PRINCIPAL`.
+        root: a directory, or a URL: `s3://`, `gs://`, `az://`, `abfs://`, `file://`; several that belong together, with
+            commas: the first that answers is used.
+        storage_options: for a URL, named as fsspec's (docs/how-to/object-stores.md).
+        principal: the one that asks, if the root has access rules; None: `COMMITLOG_PRINCIPAL`.
 
     Attributes:
         root: the opened root, for the layers below this API.
@@ -55,14 +55,14 @@ class CommitLog:
 
     @classmethod
     def of(cls, root: Root) -> CommitLog:
-        """Return the API of an opened root."""
+        """Return an opened root's API."""
         log = cls.__new__(cls)
         log.root = root
         return log
 
     @classmethod
     def on(cls, storage: Storage, principal: str | None = None) -> CommitLog:
-        """Return the log on an open storage (tests inject clocks and faults this way)."""
+        """Return the log on an open storage, as tests inject."""
         return cls.of(Root.on(storage, principal))
 
     @classmethod
@@ -72,22 +72,22 @@ class CommitLog:
         metadata: Sequence[str] = (),
         storage_options: Mapping[str, object] | None = None,
     ) -> CommitLog:
-        """Make roots that belong together: the topics made there have replicas on several of them.
+        """Make roots that belong together: their topics have replicas on several of them.
 
         Args:
             replicas: directories or URLs, 1 to 16, each on a disk, machine or bucket of its own.
-            metadata: the roots that decide each topic's next entry: one of `replicas`, or a small directory anywhere
-                else, or three or five of these, which decide by majority. Without them nothing can be written. By
-                default the first of `replicas`.
-            storage_options: for those that are URLs.
+            metadata: the roots that decide each topic's next entry, without which nothing can be written: one of
+                `replicas`, or a small directory elsewhere, or three or five of these, which decide by majority.
+                Default: the first of `replicas`.
+            storage_options: for URLs.
 
         Returns:
             The log, opened at the first root.
 
         Raises:
-            UsageError: a root is there already, or is named twice; of several metadata roots one holds data, or there
-                are 2 or 4 of them. Nothing that was there is changed.
-            StorageError: one of them can't be made; run it again.
+            UsageError: a root exists already, or is named twice; of several metadata roots one holds data, or there are
+                2 or 4. No existing root is changed.
+            StorageError: one can't be made; run it again.
         """
         data, deciding = (
             [open_peer(url, storage_options, storage_options) for url in urls]
@@ -97,7 +97,7 @@ class CommitLog:
 
     @property
     def url(self) -> str:
-        """The root's directory or URL as it was named."""
+        """The root's directory or URL as named."""
         return self.root.url
 
     def __repr__(self) -> str:
@@ -120,8 +120,8 @@ class CommitLog:
         Args:
             name: 1 to 249 of `a-z A-Z 0-9 . _ -`.
             partitions: 1 to 10,000; it can grow later, never shrink.
-            config: Kafka's topic configs, and ours (docs/reference/topic-configs.md); `unsafe.single.writer` is for
-                the root that is made (docs/how-to/object-stores.md).
+            config: Kafka's topic configs, and ours (docs/reference/topic-configs.md); `unsafe.single.writer` is for the
+                new root (docs/how-to/object-stores.md).
             if_not_exists: do nothing if the topic exists, whatever its partitions and configs.
 
         Returns:
@@ -132,7 +132,7 @@ class CommitLog:
             UnsupportedError: the store takes two puts of one name; nothing was made.
             TopicExistsError: the topic exists.
             ReplicaNotAvailableError: fewer roots answer than `replication.factor`, or none; nothing was made. A topic
-                that is made again where it was does not ask them.
+                recreated on its roots does not ask them.
         """
         try:
             create_topic(self.root, name, partitions, config or {})
@@ -142,13 +142,11 @@ class CommitLog:
         return Topic(self.root, name)
 
     def topic(self, name: str) -> Topic:
-        """Return a topic by its name; it is looked for when it is used."""
+        """Return a topic, which is looked up when used."""
         return Topic(self.root, name)
 
     def topics(self) -> list[str]:
-        """Return the names of all topics, sorted, but those that this user may not read.
-
-        With access rules, those that the principal may use.
+        """Return the names of all topics that this user may read and the principal use, sorted.
 
         Raises:
             RootNotFoundError: there is no root here.
@@ -184,10 +182,10 @@ class CommitLog:
         return Replicas(self.root)
 
     def maintain(self, *, progress: Progress = silent) -> tuple[Maintained, ...]:
-        """Maintain all topics, as `Topic.maintain`, and all groups, as `Groups.maintain`.
+        """Maintain all topics (`Topic.maintain`) and groups (`Groups.maintain`).
 
         Args:
-            progress: is called with the step; it may raise to end the work there, which leaves all in order.
+            progress: called with the step; may raise to stop, which leaves all in order.
 
         Raises:
             RootNotFoundError: there is no root here.
@@ -198,17 +196,17 @@ class CommitLog:
             return maintenance.maintain_all(seen)
 
     def verify(self, *, progress: Progress = silent) -> RootReport:
-        """Check every stored byte of the root against what its newest entries say; reads only.
+        """Check every stored byte of the root against its newest entries; reads only.
 
         Args:
-            progress: is called with the bytes of segments that were looked at; it may raise to end the work there.
+            progress: called with the bytes of segments read; may raise to stop.
 
         Returns:
-            The faults of what belongs to no topic, and a report of each topic (`topics`).
+            Faults outside of topics, and a report of each topic (`topics`).
 
         Raises:
             RootNotFoundError: there is no root here.
-            ExceptionGroup: some topics could not be looked at; the others were.
+            ExceptionGroup: some topics could not be read; the others were.
         """
         report, reports, failed = verify_root(self.root), list[TopicReport](), list[Exception]()
         try:
@@ -236,13 +234,13 @@ class CommitLog:
     ) -> Copied:
         """Copy topics to another root, or bring copies up to date.
 
-        Ids, offsets, timestamps and histories are those of this root. It may be interrupted and called again, or run
-        several times at once, beside readers, writers and maintenance of this root. The destination always shows this
-        root as of some commit, of all partitions at once. The first entry that anybody else puts there (a commit, a
-        changed config) makes the topic independent, and further copies are refused.
+        Ids, offsets, timestamps and histories stay the same. Safe to interrupt and repeat, or to run several times at
+        once, beside readers, writers and maintenance of this root. The destination always shows this root as of some
+        commit, of all partitions at once. The first entry that anybody else puts there (a commit, a changed config)
+        makes the topic independent, and further copies are refused.
 
         Args:
-            destination: the root to copy to; made if it is not there.
+            destination: the root to copy to; made if missing.
             topics: names; None for all, and all access rules. A warning names those that can't be seen.
             groups: copy consumer groups' offsets too, forward only.
             progress: gets a title, and the amount done and in all; may raise to stop.
@@ -269,8 +267,8 @@ class CommitLog:
 
         Args:
             destination: the root that was copied to.
-            topics: their names; None for all topics here. A warning names those that can't be seen.
-            progress: is called with what is done, and how much of how much; it may raise to end the work there.
+            topics: names; None for all here. A warning names those that can't be seen.
+            progress: gets a title, and the amount done and in all; may raise to stop.
 
         Raises:
             UnknownTopicError: a topic is missing.

@@ -1,4 +1,4 @@
-"""Creates a topic at a root that stands alone, or at several that hold its replicas."""
+"""Creates a topic at one root, or several."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from pyspark_commitlog.topic.topic import TopicLog
 
 
 def create_topic(root: Root, name: str, partitions: int, config: Mapping[str, object]) -> None:
-    """Create a topic, and the root if it is the first; see `CommitLog.create_topic`."""
+    """Create a topic; see `CommitLog.create_topic`."""
     paths.check_topic_name(name)
     partitions = partition_count(partitions)
     config = dict(config)
@@ -77,7 +77,7 @@ def create_topic(root: Root, name: str, partitions: int, config: Mapping[str, ob
 def _create_replicated(
     topic: TopicLog, topic_id: str, partitions: int, plan: Callable[..., Draft[None]], factor: int | None
 ) -> None:
-    """Create a topic on several roots; those that are new to it catch up at once."""
+    """Create a topic on several roots; new ones catch up at once."""
     order = topic.journal.order()
     decider = order.places.decider()
     base = order.places.decided()
@@ -91,7 +91,7 @@ def _create_replicated(
 
 
 def check_configs_together(storage: Storage, config: Mapping[str, str]) -> None:
-    """Refuse configs of a topic that contradict each other, the root's defaults or its storage."""
+    """Refuse configs that contradict each other, the root's defaults or the storage."""
     defaults = RootDefaults(storage).by_topic_name()
     check_together({**defaults, **config}, appends=storage.can_append)
 

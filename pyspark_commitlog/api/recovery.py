@@ -1,4 +1,4 @@
-"""Recovers from the loss of the metadata root, with what the roots that are left have learned."""
+"""Recovers from the loss of the metadata root, with what the remaining roots have learned."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from pyspark_commitlog.topic.topic import TopicLog
 
 
 def recover(root: Root, metadata: str, lost: Sequence[str], *, execute: bool) -> tuple[Recovered, ...]:
-    """Go on without a metadata root that is lost for good; see `Replicas.recover`."""
+    """See `Replicas.recover`."""
     root.check_replica_admin()
     survivors = surviving_roots(Roots.of(root.storage), root.storage.peer(metadata), lost)
     orders = _surviving_orders(root, survivors)
@@ -47,7 +47,7 @@ def recover(root: Root, metadata: str, lost: Sequence[str], *, execute: bool) ->
 
 
 def _surviving_orders(root: Root, survivors: SurvivingRoots) -> dict[str, Order]:
-    """Return the order of each topic, deleted ones too, and of each group at the surviving roots."""
+    """Order of each topic, deleted ones too, and of each group at the surviving roots."""
     orders = dict[str, Order]()
     for name in _names_at(survivors, paths.TOPICS):
         with suppress(UsageError):  # no topic's directory

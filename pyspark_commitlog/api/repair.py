@@ -1,4 +1,4 @@
-"""Repair a topic at one root from the others that have it: entries, tables and chunks as files, segments by offset."""
+"""Repair a topic at one root from others: entries, tables and chunks as files, segments by offset."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from pyspark_commitlog.topic.upkeep.settle import settle_on
 
 
 def repair(root: Root, name: str) -> Repaired:
-    """Repair a topic at a root; see `Topic.repair`."""
+    """See `Topic.repair`."""
     root.check_replica_admin(name)
     root.check_store()
     return _repair(root.storage, name)
 
 
 def repair_before_void(root: Root, name: str) -> None:
-    """Fetch what other roots have of a topic with replicas, before what none has is voided.
+    """Fetch what other roots have of a topic, before what none has is voided.
 
     Raises:
         ReplicaNotAvailableError: one that may have it does not answer.
@@ -52,13 +52,7 @@ def repair_before_void(root: Root, name: str) -> None:
 
 
 def _repair(storage: Storage, name: str, *, segments: bool = True) -> Repaired:
-    """Repair a topic at a root.
-
-    Args:
-        storage: the root.
-        name: of the topic.
-        segments: read all segments, too; else only what is not settled.
-    """
+    """Repair a topic at a root; without `segments` only what is not settled."""
     topic = TopicLog(storage, name)
     places = topic.journal.order().places
     done, (others, away) = mend_journal(places), other_places(places)
@@ -98,12 +92,11 @@ def _repair_named(
 
 
 def _holds(places: Places, head: Stored) -> bool:
-    """Return whether the root that is asked holds the records of a topic."""
     return head.entry.is_replicated and places.roots.own_id() in state_of(head.entry).replicas
 
 
 def _holding(topic: TopicLog, head: Stored, others: Sequence[Replica]) -> list[TopicLog]:
-    """Return the topic at those of other roots that have its records, the likeliest first."""
+    """Return other roots' topics that have its records, the likeliest first."""
     by_id, said = {other.id: other.storage for other in others}, state_of(head.entry)
     holding = [by_id[root] for root in dict.fromkeys((*said.isr, *said.replicas)) if root in by_id]
     return [TopicLog(other, topic.name) for other in holding]
@@ -112,7 +105,7 @@ def _holding(topic: TopicLog, head: Stored, others: Sequence[Replica]) -> list[T
 def _take_settled(
     topic: TopicLog, holding: Sequence[TopicLog], has: Callable[[Storage], bool]
 ) -> tuple[MendedSegments, list[str]]:
-    """Copy the segments of the first root for which `has` is true; return the failures if there is none.
+    """Copy the segments of the first root for which `has` is true; else return the failures.
 
     A root that has settled beyond what this one has learned is left out.
 
@@ -145,7 +138,7 @@ def _take_settled(
 
 
 def _moved(before: SettleState, after: SettleState) -> MendedSegments:
-    """Return the offsets that are settled now and were not (pure)."""
+    """Offsets settled since (pure)."""
     ends = ((p, before.partition(p).end_offset, row.end_offset) for p, row in enumerate(after.partitions))
     return MendedSegments(tuple(each for each in ends if each[1] < each[2]))
 
@@ -154,9 +147,6 @@ def drop_void_records(storage: Storage, name: str) -> MendedSegments:
     """Drop what was made void after a root had settled it; see `mend_segments`.
 
     Compaction waits for it, since a void record supersedes none.
-
-    Raises:
-        CommitLogError, OSError: nothing was dropped, or of some partitions.
     """
     topic = TopicLog(storage, name)
     head = topic.journal.head()

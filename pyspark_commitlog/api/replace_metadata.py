@@ -1,4 +1,4 @@
-"""Replaces one of several metadata roots, and finishes a replacement that was cut off."""
+"""Replaces one of several metadata roots, and finishes an interrupted replacement."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyspark_commitlog.topic.topic import TopicLog
 
 
 def replace_metadata(root: Root, old: str, new: str) -> None:
-    """Replace a metadata root; see `Replicas.replace_metadata`."""
+    """See `Replicas.replace_metadata`."""
     root.check_replica_admin()
     root.check_store()
     roots, place = Roots.of(root.storage), root.storage.peer(new)
@@ -36,7 +36,7 @@ def replace_metadata(root: Root, old: str, new: str) -> None:
 
 
 def finish_replacing(root: Root) -> None:
-    """Finish a replacement of a metadata root that was decided, and cut off."""
+    """Finish an interrupted replacement that was decided."""
     roots = Roots.of(root.storage)
     roots.compare()
     if len(roots.listed().metadata) > 1:
@@ -47,7 +47,7 @@ def finish_replacing(root: Root) -> None:
 
 
 def _units(root: Root, ids: Sequence[str]) -> Iterator[Places]:
-    """Yield all that several metadata roots decide, as named at a majority of these."""
+    """Yield all that several metadata roots decide, as a majority of these names it."""
     roots = Roots.of(root.storage)
     for name in names_at(roots, ids, paths.TOPICS):
         with suppress(UsageError):  # no topic's directory

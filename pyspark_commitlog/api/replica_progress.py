@@ -11,11 +11,7 @@ from pyspark_commitlog.topic_description import ReplicaDescription, ReplicationD
 
 
 def describe_replication(topic: TopicLog, newest: Stored) -> ReplicationDescription | None:
-    """Return a topic's replication; None if it has no replicas.
-
-    Raises:
-        ReplicaNotAvailableError: no root that has it answers.
-    """
+    """Return a topic's replication; None if it has no replicas."""
     return described(topic, look(topic.journal.order().places)) if newest.entry.is_replicated else None
 
 

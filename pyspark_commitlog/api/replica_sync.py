@@ -1,4 +1,4 @@
-"""`ReplicaSync`: has the replicas of topics and groups learn what is decided, in rounds, and catch up."""
+"""`ReplicaSync`: replicas learn, in rounds, and catch up."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class ReplicaSync:
         self._catching, self._copying = set[str](), set[str]()
 
     def sync(self, name: str) -> Replicated:
-        """Sync a topic's replicas, and wait for roots that lag; raises as `Replicas.sync`."""
+        """Sync a topic's replicas, and wait for lagging roots; raises as `Replicas.sync`."""
         return _replicated(name, replicate(order_of(self._root, name), TopicSegments(name)))
 
     def take_turn(self, name: str) -> Replicated:
-        """Give a topic one turn of 10 s; `catch_up` goes on with it if a root lags. Raises as `Replicas.sync`."""
+        """Give a topic one turn of 10 s; `catch_up` goes on with lagging roots."""
         return _replicated(name, self._turn(name, order_of(self._root, name)))
 
     def _turn(self, name: str, order: Order) -> Outcome:
@@ -90,7 +90,7 @@ class ReplicaSync:
         return tuple(done)
 
     def _sync_settings(self) -> list[Exception]:
-        """Copy the settings to all roots, and finish the replacement of a metadata root; return what failed."""
+        """Copy the settings to all roots, finish the replacement of a metadata root; return failures."""
         failed = list[Exception]()
         for settings in JOURNALS:
             try:
@@ -108,7 +108,7 @@ class ReplicaSync:
     def _one_round(
         self, before: Mapping[str, Ended], *, catch_up: bool
     ) -> tuple[dict[str, Ended], list[CommitLogError | OSError | None]]:
-        """Give each topic a turn, and each group; then the topics of which a root lagged after the round before."""
+        """Give each topic and group a turn; then the topics whose roots lagged after the round before."""
 
         def turn(name: str) -> Outcome:
             order, last = order_of(self._root, name), before.get(name)
@@ -129,11 +129,10 @@ class ReplicaSync:
         """Catch up the roots that lagged at the last turn of their topics.
 
         Four topics at a time and a minute per lagging root, repeated until none lags, or its lag stops shrinking, as
-        others write as fast. A root that lacks entries which are collected everywhere gets segments first, without a
-        time limit. Failures are logged. Another thread may give topics turns meanwhile, if it asks `sync_if_copying`.
+        others write as fast. A root that lacks entries collected everywhere gets segments first, without a time limit.
+        Failures are logged. Another thread may give topics turns meanwhile, if it asks `sync_if_copying`.
 
-        Args:
-            stopped: is asked after each entry, and before each frame, whether to leave the rest.
+        `stopped` is asked after each entry, and before each frame.
         """
 
         def catch_up_topic(name: str) -> None:
@@ -157,7 +156,7 @@ class ReplicaSync:
     def sync_if_copying(self, name: str) -> bool:
         """Sync a topic whose segments `catch_up` copies in another thread; return whether it does.
 
-        Such a topic is not maintained before that ends: this process changes nothing of what it copies.
+        Until that ends this process does not maintain the topic: it changes nothing of what it copies.
         """
         if name not in self._copying:
             return False
@@ -168,10 +167,10 @@ class ReplicaSync:
         return True
 
     def replace_leaders(self, names: Sequence[str]) -> None:
-        """Elect another leader of each of these topics whose leader's root does not answer, four at a time.
+        """Elect another leader of each topic whose leader's root does not answer, four at a time.
 
-        Call it before long operations. If all roots answer, no topic is looked at. Failures are ignored: what is done
-        with the topic next reports them.
+        Call it before long operations. If all roots answer, no topic is looked at. Failures are ignored: the topic's
+        next operation reports them.
         """
         with suppress(CommitLogError, OSError):
             self._root.check()
@@ -182,10 +181,9 @@ class ReplicaSync:
                 of_each(lambda name: order_of(self._root, name).elections.leader(), names)
 
     def sync_first(self, name: str) -> dict[str, int]:
-        """Sync a topic before it is maintained; failures of single replicas are logged.
+        """Sync a topic before it is maintained; log failures of single replicas.
 
-        Returns:
-            The roots that still lag, for `set_lagging` after the maintenance; empty if the root stands alone.
+        Return the roots that still lag, for `set_lagging` after the maintenance.
         """
         self._root.check()
         if not self._root.is_replicated:
@@ -196,7 +194,7 @@ class ReplicaSync:
         return replicate_first(order, learns=name not in self._catching)
 
     def set_lagging(self, name: str, lags: dict[str, int]) -> None:
-        """Have `catch_up` go on with these roots: entries that each lacks, by root id."""
+        """Have `catch_up` go on with these roots: lacking entries by root id."""
         if lags:
             self._lagging[name] = lags
 
@@ -208,12 +206,7 @@ class ReplicaSync:
 
 
 def order_of(root: Root, name: str) -> Order:
-    """Return the order of a topic that the principal may administer.
-
-    Raises:
-        UsageError: the root stands alone.
-        UnknownTopicError: there is no such topic.
-    """
+    """Order of a topic that the principal may administer."""
     root.check_replica_admin(name)
     root.check_store()
     order = TopicLog(root.storage, name).journal.order()
@@ -223,13 +216,13 @@ def order_of(root: Root, name: str) -> Order:
 
 
 def group_names(root: Root) -> list[str]:
-    """Return the names of the groups that the metadata root stores, sorted."""
+    """Names of the groups at the metadata root, sorted."""
     names = (paths.parse_group(name) for name in (root.deciders or root.deciding).names(paths.GROUPS))
     return sorted(name for name in names if name is not None)
 
 
 def set_replication_factor(root: Root, name: str, factor: int) -> Replicated:
-    """Change how many roots hold a topic; see `Topic.set_replication_factor`."""
+    """See `Topic.set_replication_factor`."""
     order = order_of(root, name)
     newest = order.places.newest()
     TopicLog(root.storage, name).newest_at(newest, None)  # raises if it is deleted

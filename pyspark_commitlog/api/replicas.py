@@ -1,4 +1,4 @@
-"""`Replicas`: the roots that belong together, and the replicas of their topics, as `CommitLog.replicas`."""
+"""`Replicas`: roots that belong together, and the replicas of their topics."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pyspark_commitlog.topic_description import RootDescription
 
 
 class Replicas:
-    """The roots that belong together with a root, and the replicas of topics and groups on them.
+    """Roots that belong together with a root, and their replicas of topics and groups.
 
     A topic's replicas share one leader and one in-sync set (ISR).
     """
@@ -40,9 +40,9 @@ class Replicas:
         self._root = root
 
     def describe(self) -> tuple[RootDescription, ...]:
-        """Return the roots that belong together: which of them answer, and which topics each leads.
+        """Return the roots that belong together: which answer, and which topics each leads.
 
-        A root that stands alone is the only one. Of the topics those that the principal may see.
+        A root that stands alone is the only one; topics are those that the principal may see.
 
         Raises:
             RootNotFoundError: there is no root here.
@@ -72,7 +72,7 @@ class Replicas:
         )
 
     def _led_by(self, name: str) -> str | None:
-        """Return the root that leads a topic, by what is decided, else by what is learned here; None: no topic."""
+        """Return the root that leads a topic, as decided, else as learned here; None: no topic."""
         try:
             topic = TopicLog(self._root.storage, name)
             stored = self._newest(topic)
@@ -93,18 +93,18 @@ class Replicas:
         return topic.journal.head()
 
     def elect(self, name: str, to: str | None = None, *, unclean: bool = False) -> str:
-        """Elect another leader of a topic, one in sync: nothing that was acknowledged with acks=all is lost.
+        """Elect another leader of a topic, one in sync: nothing acknowledged with acks=all is lost.
 
         While the present leader answers, all replicas in sync first learn its entries.
 
         Args:
-            name: of the topic.
+            name: topic name.
             to: the root's id, directory or URL; None for the one in sync that has learned most, but the leader.
             unclean: if the leader is gone and no root in sync can lead, elect one out of sync. Records that it lacks
                 are lost for good, also acknowledged and read ones; their offsets stay a gap.
 
         Returns:
-            The id of the leader; if `to` led already, nothing was changed.
+            The leader's id; if `to` led already, nothing was changed.
 
         Raises:
             UnknownTopicError: there is no such topic.
@@ -118,7 +118,7 @@ class Replicas:
         return hand_over(order, root, "it was asked for", unclean=unclean).leader
 
     def _root_named(self, named: str) -> str:
-        """Return the id of a root that belongs together with this one."""
+        """Return the id of a named root."""
         addresses = Roots.of(self._root.storage).listed().data
         for address in addresses:
             if named in (address.id, address.url) or self._root.storage.peer(named).url == address.url:
@@ -139,10 +139,10 @@ class Replicas:
         or removed: `maintain` does that, at each root. Without a name also consumer groups, and defaults and access
         rules, which are copied to all roots; four topics, or groups, at a time. A root that lags far delays no other
         topic: each has a turn of 10 s, then those that lag have a minute, and so on until none lags, or others write as
-        fast as it learns. A replacement of a metadata root that was cut off is finished.
+        fast as it learns. An interrupted replacement of a metadata root is finished.
 
         Args:
-            name: of the topic; None for all of them, deleted ones too.
+            name: topic name; None for all, deleted ones too.
 
         Raises:
             UsageError: the root stands alone.
@@ -154,23 +154,23 @@ class Replicas:
         return sync.sync_all() if name is None else sync.sync(name)
 
     def recover(self, metadata: str, lost: Sequence[str], *, execute: bool = False) -> tuple[Recovered, ...]:
-        """Go on without a metadata root that is lost for good; by default only say what that would come to.
+        """Go on without a metadata root that is lost for good; by default only report the result.
 
-        Of each topic the longest journal that is left is taken, and its root leads, alone in sync; the others learn
-        from it and join; consumer groups likewise. What only the roots that are given up knew is gone. They must stay
-        off: one that comes back can't take part, and what a process does at it alone is in no log that goes on.
-        Running it again finishes what was cut off.
+        Of each topic the longest journal left is taken, and its root leads, alone in sync; the others learn from it and
+        join; consumer groups likewise. What only the lost roots knew is gone. They must stay off: one that comes back
+        can't take part, and what a process does at it alone is in no log that goes on. Running it again finishes an
+        interrupted run.
 
         Args:
-            metadata: where it is decided from now on: a root that is left, or an empty place.
-            lost: the roots that are given up, by their ids or URLs: all that do not answer, the metadata root too.
+            metadata: the next metadata root: a root that is left, or an empty place.
+            lost: ids or URLs of the roots given up: all that do not answer, the metadata root too.
             execute: do it; otherwise nothing is changed.
 
         Returns:
-            A row for each topic, and for each group; and for the settings that no root has whole.
+            A row for each topic and group, and for settings that no root has whole.
 
         Raises:
-            UsageError: a root that is given up answers, one that is not does not, or the metadata is not lost.
+            UsageError: a lost root answers, another does not, or the metadata is not lost.
             CommitLogError, OSError: a root that is left fails.
         """
         return recover(self._root, metadata, lost, execute=execute)
@@ -178,8 +178,8 @@ class Replicas:
     def replace_metadata(self, old: str, new: str) -> tuple[RootDescription, ...]:
         """Replace a metadata root, of three or five, by an empty place: one that is lost, or is to move.
 
-        Writers, readers and groups go on. The old one has no vote any more, whatever it holds when it comes back. A run
-        that was cut off is finished by the next; until then a majority of the former ones has to answer.
+        Writers, readers and groups go on. The old one has no vote any more, whatever it holds when it comes back. The
+        next run finishes an interrupted one; until then a majority of the former ones has to answer.
 
         Args:
             old: the root's id, directory or URL.
@@ -199,11 +199,11 @@ class Replicas:
         return self.describe()
 
     def add(self, roots: Sequence[str]) -> tuple[RootDescription, ...]:
-        """Add roots to this one, which may have stood alone: then it decides from now on.
+        """Add roots to this one; if it stood alone, it decides from now on.
 
         Its topics stay where they are until `set_replication_factor` gives them replicas; its consumer groups, access
-        rules and defaults are copied at once. Readers and writers go on. What was cut off is finished when it is run
-        again, or by `sync` or `maintain`.
+        rules and defaults are copied at once. Readers and writers go on. Another run finishes an interrupted one, as do
+        `sync` and `maintain`.
 
         Args:
             roots: directories or URLs of empty places, each on a disk, machine or bucket of its own.
@@ -234,18 +234,18 @@ class Replicas:
     def remove(self, roots: Sequence[str], *, to: str | None = None) -> tuple[RootDescription, ...]:
         """Remove roots; others get their replicas and lead in their place.
 
-        A root that does not answer can be removed too. What it holds stays there.
+        A root that does not answer can be removed too. Its files stay there.
 
         Args:
             roots: ids, directories or URLs.
             to: the root that gets their replicas; None: any that holds none.
 
         Returns:
-            The roots that belong together then.
+            The roots that then belong together.
 
         Raises:
             UsageError: one is none of them, decides, or holds the only replica of something; or `to` is one of them.
-            NotLeaderError: nobody else in sync can lead; what was done by then stays, and it can be run again.
+            NotLeaderError: nobody else in sync can lead; what was done stays, and it can be run again.
             ReplicaNotAvailableError: a root that gets a replica has not caught up: run it again.
         """
         self._root.check_replica_admin()
@@ -261,7 +261,7 @@ class Replicas:
         return self.describe()
 
     def move(self, root: str, to: str) -> tuple[RootDescription, ...]:
-        """Move all replicas of a root to another root, or to an empty place, and remove it; see `add` and `remove`."""
+        """Move a root's replicas to another root, or an empty place, and remove it; see `add` and `remove`."""
         self._root.check_replica_admin()
         together = Roots.of(self._root.storage)
         together.compare(again=True)
@@ -271,11 +271,7 @@ class Replicas:
         return self.remove([root], to=to)
 
     def _that_may_go(self, roots: Sequence[str]) -> list[str]:
-        """Return the ids of roots that are to be taken out.
-
-        Raises:
-            UsageError: one holds no data of this log, or decides.
-        """
+        """Return the ids of roots to be removed; refuse those that decide or hold no data."""
         ids = [self._root_named(each) for each in roots]
         deciding = Roots.of(self._root.storage).listed().deciding()
         for root in ids:

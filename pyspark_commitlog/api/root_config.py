@@ -14,13 +14,13 @@ from pyspark_commitlog.topic.defaults import RootDefaults
 
 
 class RootConfig:
-    """Root-wide defaults of topic configs (Kafka: cluster-wide broker configs), as `CommitLog.config`."""
+    """Root-wide defaults of topic configs (Kafka: cluster-wide broker configs)."""
 
     def __init__(self, root: Root) -> None:
         self._root = root
 
     def get(self) -> dict[str, str]:
-        """Return the defaults that are set, by the names that were given.
+        """Return the defaults, by the names they were set with.
 
         Raises:
             RootNotFoundError: there is no root here.
@@ -32,11 +32,11 @@ class RootConfig:
     def alter(self, config: Mapping[str, object]) -> None:
         """Change defaults; running writers and settlers go by them from their next commit.
 
-        A topic's own config wins over a default of the root, and that over the built-in one.
+        A topic's own config precedes a default of the root, and that the built-in one.
 
         Args:
             config: Kafka's broker-wide names (`log.retention.hours`, `log.segment.bytes`, …) and those of topic
-                configs; `None` as a value removes a default.
+                configs; None removes a default.
 
         Raises:
             RootNotFoundError: there is no root here.

@@ -1,4 +1,4 @@
-"""`Topic`: what can be done with one topic but produce to it, or consume it record by record."""
+"""`Topic`: the operations of one topic but produce and consume."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 class Topic:
     """A topic of a root, by its name; it need not exist. `CommitLog.topic` and `create_topic` return it.
 
-    Every method looks at the root's newest state; the object holds none of it.
+    Every method looks at the root's newest state.
     """
 
     def __init__(self, root: Root, name: str) -> None:
@@ -58,7 +58,7 @@ class Topic:
         return self._root.topic(self._name, operation)
 
     def describe(self) -> TopicDescription:
-        """Return the topic's id, configs (defaults of the root and built-in ones included) and partitions.
+        """Return the topic's id, configs (also defaults and built-in ones) and partitions.
 
         Raises:
             UnknownTopicError: there is no such topic.
@@ -105,16 +105,16 @@ class Topic:
 
         Args:
             partition: its number.
-            offset: of the first record; if compaction has removed that one, the next record is first.
-            max_records: how many at most, 1 or more.
+            offset: of the first record; if compaction has removed it, the next one is first.
+            max_records: maximum number, 1 or more.
 
         Returns:
             The records in order, fewer at the end of the log: none at the high watermark, as Kafka's fetch.
 
         Raises:
             UnknownTopicError: there is no such topic.
-            UsageError: a partition that does not exist, or `max_records` below 1.
-            OffsetOutOfRangeError: an offset below the log start offset or above the high watermark.
+            UsageError: no such partition, or `max_records` below 1.
+            OffsetOutOfRangeError: below the log start offset or above the high watermark.
             CorruptionError: stored bytes are damaged.
         """
         return fetch(self._log(), partition, offset, max_records)
@@ -129,21 +129,21 @@ class Topic:
         """Return the records as one table; memory must hold them.
 
         Args:
-            columns: of the table, in their order; others are not even decompressed. None: all.
-            start: partition -> first offset, or a time (with a zone): the first record that is not before it. None,
-                and partitions left out: the log start offset.
+            columns: of the table, in order; others are not even decompressed. None: all.
+            start: partition -> first offset, or a time (with a zone): the first record not earlier. None, and
+                partitions left out: the log start offset.
             end: where to end, before that offset or time. None, and partitions left out: the high watermark.
-            view: `latest` for the newest record of each key, without those whose value is null; not with `start`.
+            view: `latest` for the newest record of each key, without null values; not with `start`.
 
         Returns:
             key binary, value binary, topic string, partition int32, offset int64, timestamp timestamp[us, UTC],
-            timestampType int32, headers list<struct<key string, value binary>>; by partition and, without `view`,
-            by offset.
+            timestampType int32, headers list<struct<key string, value binary>>; by partition and, without `view`, by
+            offset.
 
         Raises:
             UnknownTopicError: there is no such topic.
-            UsageError: columns, partitions or a view that do not exist; a record without key in a view.
-            OffsetOutOfRangeError: an offset below the log start offset or above the high watermark.
+            UsageError: no such columns, partitions or view; a record without key in a view.
+            OffsetOutOfRangeError: below the log start offset or above the high watermark.
             CorruptionError: stored bytes are damaged.
         """
         from pyspark_commitlog.topic.lookup.table import read_table
@@ -151,16 +151,16 @@ class Topic:
         return read_table(self._log(), columns, start, end, view)
 
     def offsets_for_times(self, times: Mapping[int, int]) -> dict[int, OffsetAndTimestamp | None]:
-        """Return, per partition, the first record that is not before a timestamp (Kafka: `offsetsForTimes`).
+        """Return, per partition, the first record not before a timestamp (Kafka: `offsetsForTimes`).
 
         Args:
             times: partition -> milliseconds since the epoch.
 
         Returns:
-            Offset and timestamp of that record; None if all records are earlier.
+            Offset and timestamp; None if all records are earlier.
 
         Raises:
-            UsageError: a partition that does not exist.
+            UsageError: no such partition.
         """
         topic = self._log()
         _, state = topic.newest()
@@ -175,10 +175,10 @@ class Topic:
             partitions: their numbers; None for all.
 
         Returns:
-            Offset and timestamp, in ms, of the first such record; None if there is no record.
+            Offset and timestamp, in ms, of the first such record; None without records.
 
         Raises:
-            UsageError: a partition that does not exist.
+            UsageError: no such partition.
         """
         topic = self._log()
         _, state = topic.newest()
@@ -188,7 +188,7 @@ class Topic:
         return {partition: find_max_timestamp(topic, state.topic_id, partition) for partition in chosen}
 
     def alter(self, config: Mapping[str, object]) -> None:
-        """Change configs; `None` as a value takes a config back to the root's default or the built-in one.
+        """Change configs; None takes one back to the root's default or the built-in one.
 
         Raises:
             ConfigError: nothing was changed.
@@ -237,12 +237,12 @@ class Topic:
     def set_replication_factor(self, factor: int) -> Replicated:
         """Change how many roots hold the topic, while it is written and read.
 
-        Added replicas learn all that there is and join the ISR. Of fewer replicas those leave first that do not answer,
-        then those out of sync, then the last assigned, never the leader: one that does not answer is replaced before.
-        What a removed replica holds stays on its root, unread.
+        Added replicas learn everything and join the ISR. Of fewer replicas those leave first that do not answer, then
+        those out of sync, then the last assigned, never the leader: one that does not answer is replaced before. A
+        removed replica's files stay on its root, unread.
 
         Args:
-            factor: on how many roots, 1 or more.
+            factor: number of roots, 1 or more.
 
         Returns:
             As `Replicas.sync`: `failed` has the roots that have not caught up yet.
@@ -261,15 +261,15 @@ class Topic:
         """Delete the records below an offset of each partition given: readers no longer see them, at once.
 
         Args:
-            offsets: partition -> the first offset that stays; -1 for the high watermark, which deletes all that is
-                there now. `maintain` frees the disk.
+            offsets: partition -> the first offset that stays; -1 for the high watermark, which deletes all. `maintain`
+                frees the disk.
 
         Returns:
-            The log start offset of each partition that was given.
+            The log start offset of each partition given.
 
         Raises:
-            UsageError: a partition that does not exist.
-            OffsetOutOfRangeError: an offset beyond the high watermark; nothing was deleted.
+            UsageError: no such partition.
+            OffsetOutOfRangeError: beyond the high watermark; nothing was deleted.
         """
         topic = self._log(Operation.ADMIN)
         starts = delete_records(topic, topic.newest()[1].topic_id, offsets)
@@ -298,13 +298,12 @@ class Topic:
     def maintain(self, *, progress: Progress = silent) -> Maintained:
         """Settle, retain, rebuild damaged indexes, compact, sweep, collect, and remove former incarnations.
 
-        A topic with replicas is synced first (`Replicas.sync`) and maintained at this root; a root that lags far
-        learns for 10 s then, and goes on when that is done. Safe beside writers and readers, and twice at once. Of a
-        deleted topic only former incarnations are removed. Damaged bytes stop what needs them, not the rest: the error
-        comes when all is done that can be.
+        A topic with replicas is synced first (`Replicas.sync`) and maintained at this root; a root that lags far learns
+        for 10 s then, and goes on afterwards. Safe beside writers and readers, and twice at once. Of a deleted topic
+        only former incarnations are removed. Damaged bytes stop what needs them, not the rest: the error comes last.
 
         Args:
-            progress: is called with the step; it may raise to end the work there, which leaves all in order.
+            progress: called with the step; may raise to stop, which leaves all in order.
 
         Raises:
             UnknownTopicError: there is no such topic.
@@ -317,10 +316,10 @@ class Topic:
             return maintenance.maintain(self._name, seen)
 
     def verify(self, *, progress: Progress = silent) -> TopicReport:
-        """Check every stored byte against what the newest entries say; reads only.
+        """Check every stored byte against the newest entries; reads only.
 
         Args:
-            progress: is called with how many bytes of segments were looked at; it may raise to end the work there.
+            progress: called with the bytes of segments read; may raise to stop.
 
         Raises:
             UnknownTopicError: there is no such topic.
@@ -353,16 +352,16 @@ class Topic:
     ) -> tuple[VoidedRange, ...]:
         """Give up, for ever, records whose segment, chunk or journal entry is lost or damaged.
 
-        Readers skip their offsets, and the partition goes on. Readable records stay, unless `force` is set. Of a
-        topic with replicas what other roots have is fetched first (`repair`), unless `force` is set: what none has is
-        given up at all of them.
+        Readers skip their offsets, and the partition goes on. Readable records stay, unless `force` is set. Of a topic
+        with replicas what other roots have is fetched first (`repair`), unless `force` is set: what none has is given
+        up at all of them.
 
         Reads all that is unsettled, and the segments that overlap `ranges`: all without `ranges`, and all for the
         repair. With append, settling waits until it ends; readers and commits go on, but a commit may wait 10 s.
 
         Args:
             ranges: partition -> (first offset, offset after the last); None for all that can't be read. A range must
-                not end inside what can only be given up whole: a frame, or all that a lost file holds.
+                not end inside what can only be given up whole: a frame, or a lost file.
             force: give up everything in `ranges`.
             dry_run: change nothing.
 

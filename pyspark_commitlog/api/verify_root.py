@@ -1,4 +1,4 @@
-"""Verifies what belongs to no topic: the root's marker, its defaults, access rules and groups."""
+"""Verifies a root's marker, defaults, access rules and groups."""
 
 from __future__ import annotations
 
@@ -26,11 +26,7 @@ _KNOWN = {
 
 
 def verify_root(root: Root) -> RootReport:
-    """Check what belongs to no topic; reads only.
-
-    Raises:
-        RootNotFoundError: there is no root here.
-    """
+    """Check what belongs to no topic; reads only."""
     try:
         root.check()
     except (CorruptionError, UnsupportedError) as error:
@@ -43,7 +39,7 @@ def verify_root(root: Root) -> RootReport:
 
 
 def _unnamed(storage: Storage) -> list[str]:
-    """Return the files of a root, and of its settings, that have no meaning."""
+    """Return files of a root, and of its settings, without meaning."""
     unnamed = [name for name in storage.names("") if name not in _KNOWN]
     for path in _JOURNALS:
         home, journal = path.split("/")

@@ -1,4 +1,4 @@
-"""`commitlog`: the command line. This module is light: what it needs beyond the core is in the extra `cli`."""
+"""`commitlog`: the command line. This module is light: its needs beyond the core are in the extra `cli`."""
 
 from __future__ import annotations
 

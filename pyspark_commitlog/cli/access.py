@@ -1,4 +1,4 @@
-"""`commitlog access …`: the rules that say who may do what, as `kafka-acls` does with allow rules."""
+"""`commitlog access …`: access rules, as `kafka-acls`' allow rules."""
 
 from __future__ import annotations
 

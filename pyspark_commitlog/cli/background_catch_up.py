@@ -1,4 +1,4 @@
-"""Beside the rounds of a service: roots that lag catch up in a thread, however long one of them needs."""
+"""Catch-up of lagging roots in a thread, beside the rounds of a service."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class CatchingUp:
     """Background catch-up of lagging roots by at most one thread.
 
     Args:
-        catch_up: what `CommitLog.catch_up` does; it ends soon when `stop` is set, and raises nothing.
-        stop: is set at the end of the block, and by signals before.
+        catch_up: `CommitLog.catch_up`; it ends soon when `stop` is set, and raises nothing.
+        stop: set at the end of the block, and by signals before.
     """
 
     def __init__(self, catch_up: Callable[[], object], stop: Event) -> None:
@@ -25,13 +25,13 @@ class CatchingUp:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Wait until it is at work no more, whatever ended the service: no thread is left in the midst of a copy."""
+        """Wait until the thread ends, whatever ended the service: none is left in the midst of a copy."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
 
     def go_on(self) -> None:
-        """Begin, unless it is at work. A process that gets no more threads waits for it."""
+        """Begin, unless it is at work; without a free thread, in this one."""
         if self._thread is not None and self._thread.is_alive():
             return
         try:

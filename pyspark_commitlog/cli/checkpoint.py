@@ -1,4 +1,4 @@
-"""`commitlog checkpoint …`: where a stopped streaming query goes on, shown and moved."""
+"""`commitlog checkpoint …`: position of a stopped streaming query, shown and moved."""
 
 from __future__ import annotations
 

@@ -72,7 +72,6 @@ def copy(
 
 @contextmanager
 def _bar() -> Iterator[Progress]:
-    """Yield what shows how far some work is."""
     with progress_bars() as bars:
         bar = bars.add_task("")
 
@@ -90,7 +89,7 @@ def _print_copied(copied: Copied, *, as_json: bool) -> None:
 
 
 def _print_compared(compared: tuple[Compared, ...], *, as_json: bool) -> int:
-    """Print what a comparison found; return the number of faults."""
+    """Print a comparison; return the number of faults."""
     if as_json:
         print_lines(json.dumps(asdict(each)) for each in compared)
     else:
@@ -108,7 +107,7 @@ def compared_line(compared: Compared) -> str:
 
 
 def copied_lines(copied: Copied) -> list[str]:
-    """Return the lines about a copy, one for each topic and group (pure)."""
+    """Return a line per copied topic and group (pure)."""
     lines = [
         f"{each.topic}: {counted(each.copied, 'offset')} copied, up to entry {each.sequence}" for each in copied.topics
     ]

@@ -1,4 +1,4 @@
-"""`commitlog groups …`: what `kafka-consumer-groups` shows and does, with its columns and flags.
+"""`commitlog groups …`: `kafka-consumer-groups`, with its columns and flags.
 
 Exit codes as of the other commands: 1 something is wrong with a group or the root, 2 the command line is.
 """
@@ -92,7 +92,6 @@ def describe(
 
 
 def _describe_each(log: CommitLog, names: Sequence[str], each: EachAlone) -> list[GroupDescription]:
-    """Describe groups, and complain of what is wrong with them."""
     asked = [each.ask(log.groups.describe, name) for name in names]
     descriptions = [description for description in asked if description is not None]
     for fault in (fault for description in descriptions for fault in description.faults):
@@ -176,7 +175,7 @@ def _print_moved(
 
 
 def refuse(*faults: str) -> None:
-    """Refuse a command line with all that is wrong with it; empty texts are none."""
+    """Refuse a command line with all its faults; empty texts are none."""
     if any(faults):
         raise UsageError("; ".join(filter(None, faults)))
 
@@ -191,13 +190,12 @@ def _scope_fault(topic: list[str] | None, all_topics: bool, from_file: str | Non
 
 
 def _select_groups(log: CommitLog, group: str | None, all_groups: bool) -> Sequence[str]:
-    """Return the groups that a command is for: one, or all."""
     refuse(_group_fault(group, all_groups))
     return log.groups.list() if group is None else [group]
 
 
 def _apply_to_groups(groups: Iterable[str], act: Callable[[str], None], *, all_groups: bool) -> None:
-    """Run a command for one group, or for all: there one's error stops no other."""
+    """Run a command for one group, or for all, where an error stops no other."""
     code = 0
     for name in groups:
         try:
@@ -211,24 +209,17 @@ def _apply_to_groups(groups: Iterable[str], act: Callable[[str], None], *, all_g
 
 
 def target_fault(given: Mapping[str, object]) -> str:
-    """Return the fault of the flags that name a target, else empty (pure).
-
-    There must be one.
-
-    Args:
-        given: flag -> its value; None or False if it is not given.
-    """
+    """Fault of the flags that name a target, if not exactly one (pure)."""
     flags = [flag for flag, value in given.items() if value is not None and value is not False]
     return "" if len(flags) == 1 else f"give exactly one of {', '.join(given)}; given: {', '.join(flags) or 'none'}"
 
 
 def named_target(given: Mapping[str, object]) -> str | None:
-    """Return `earliest`, `latest` or `current`, if its flag is given (pure)."""
+    """Return `earliest`, `latest` or `current`, if given (pure)."""
     return next((name for name in ("earliest", "latest", "current") if given.get(f"--to-{name}")), None)
 
 
 def _partitions(topics: list[str] | None) -> dict[str, list[int]] | list[str] | None:
-    """Return the topics of `--topic`, with partitions if one names some."""
     if topics is None or not any(":" in topic for topic in topics):
         return topics
     partitions: dict[str, list[int]] = {}
@@ -242,7 +233,7 @@ def _partitions(topics: list[str] | None) -> dict[str, list[int]] | list[str] | 
 
 
 def chosen_partitions(topics: list[str] | None) -> dict[str, list[int] | None] | None:
-    """Return topic -> partitions of what `--topic` names, None for all of a topic; None where none is named."""
+    """Return topic -> partitions of `--topic`, None for all of a topic, or of all topics."""
     chosen = _partitions(topics)
     if chosen is None or isinstance(chosen, dict):
         return None if chosen is None else dict(chosen)
@@ -250,7 +241,7 @@ def chosen_partitions(topics: list[str] | None) -> dict[str, list[int] | None] |
 
 
 def _text(path: str) -> str:
-    """Return the text of a file named on the command line."""
+    """Read a file named on the command line."""
     storage, name = open_parent(path)
     try:
         return storage.read(name).decode("utf-8-sig")  # as spreadsheets write it

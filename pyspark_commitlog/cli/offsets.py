@@ -1,4 +1,4 @@
-"""`commitlog offsets` and `delete-records`: what `kafka-get-offsets` and `kafka-delete-records` do."""
+"""`commitlog offsets` and `delete-records` (Kafka: `kafka-get-offsets`, `kafka-delete-records`)."""
 
 from __future__ import annotations
 
@@ -56,11 +56,7 @@ def offsets(
 
 
 def parse_time(text: str) -> int | str:
-    """Return milliseconds since the epoch, or `earliest`, `latest` or `max-timestamp` (`OffsetSpec`).
-
-    Raises:
-        UsageError: it is none of them.
-    """
+    """Return ms since 1970, or `earliest`, `latest` or `max-timestamp` (`OffsetSpec`)."""
     named = {"-1": "latest", "-2": "earliest", "-3": _MAX_TIMESTAMP}
     if text in named or text in named.values():
         return named.get(text, text)

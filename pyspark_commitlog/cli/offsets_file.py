@@ -1,4 +1,4 @@
-"""The CSV lines that `groups reset --export` prints and `--from-file` takes, as those of Kafka's tool (pure)."""
+"""CSV lines of `groups reset --export` and `--from-file`, as of Kafka's tool (pure)."""
 
 from __future__ import annotations
 
@@ -14,29 +14,23 @@ if TYPE_CHECKING:
 
 
 def exported_lines(moved: Sequence[OffsetReset], group: str | None) -> Iterator[str]:
-    """Yield where a reset goes, without a header; each line begins with the group where one is given."""
+    """Yield a reset's targets, without a header; lines begin with `group`, if given."""
     before = "" if group is None else f"{_quoted(group)},"
     for row in moved:
         yield f"{before}{row.topic},{row.partition},{row.after}"
 
 
 def _quoted(text: str) -> str:
-    """Return a field of CSV: in quotes where it would not be read as it is."""
+    """Quote a field of CSV if necessary."""
     if text == text.strip() and not set(text) & set(',"\r\n'):
         return text
     return '"' + text.replace('"', '""') + '"'
 
 
 def parse_offsets(text: str, path: str, group: str | None) -> dict[str, dict[str, dict[int, int]]]:
-    """Return group -> topic -> partition -> offset of the lines of a file.
+    """Parse a file's lines to group -> topic -> partition -> offset.
 
-    Args:
-        text: of the file.
-        path: names it in errors.
-        group: whose offsets they are; None: each line begins with its group.
-
-    Raises:
-        UsageError: names the line that is something else, or says of a partition what one before it has said.
+    With `group` None each line begins with its group. A line must not contradict one before it.
     """
     offsets: dict[str, dict[str, dict[int, int]]] = {} if group is None else {group: {}}
     lines = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)

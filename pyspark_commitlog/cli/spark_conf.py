@@ -1,4 +1,4 @@
-"""`commitlog spark-conf`: what `configure_spark` sets, for spark-submit and spark-defaults.conf."""
+"""`commitlog spark-conf`: settings of `configure_spark`, for spark-submit and spark-defaults.conf."""
 
 from __future__ import annotations
 

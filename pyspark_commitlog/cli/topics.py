@@ -1,4 +1,4 @@
-"""`commitlog topics …`: what `kafka-topics` and `kafka-configs` do with topics."""
+"""`commitlog topics …`: `kafka-topics` and `kafka-configs` for topics."""
 
 from __future__ import annotations
 
@@ -66,7 +66,6 @@ def create(
 
 
 def _report(log: CommitLog, topic: str, outcome: str, *, as_json: bool) -> None:
-    """Print what was done, or the topic as it is now."""
     print_lines([json.dumps(asdict(log.topic(topic).describe())) if as_json else outcome])
 
 
@@ -149,12 +148,9 @@ def alter(
 
 
 def _check_changes(log: CommitLog, topic: str, partitions: int | None, factor: int | None) -> None:
-    """Refuse what can't be before the first of several changes is made: each of them is an entry of its own.
+    """Refuse invalid changes before the first of several is made: each of them is an entry of its own.
 
     Configs come first, and are checked as they are changed.
-
-    Raises:
-        UsageError: the topic has so many partitions already, or the log too few roots.
     """
     from pyspark_commitlog.topic.access import Operation
 
@@ -166,11 +162,7 @@ def _check_changes(log: CommitLog, topic: str, partitions: int | None, factor: i
 
 
 def check_grows(topic: str, present: int, partitions: int) -> None:
-    """Refuse to grow a topic to what it has already, or to more than any has (pure).
-
-    Raises:
-        UsageError: says what is allowed.
-    """
+    """Refuse to grow a topic to no more than it has, or beyond the maximum (pure)."""
     if not 1 <= partitions <= MAX_PARTITIONS:
         raise UsageError(f"partitions={partitions} is not allowed: it takes 1 to {MAX_PARTITIONS}")
     if partitions <= present:
@@ -178,11 +170,7 @@ def check_grows(topic: str, present: int, partitions: int) -> None:
 
 
 def check_factor(roots: int, factor: int) -> None:
-    """Refuse to have a topic live on no root, or on more than there are (pure).
-
-    Raises:
-        UsageError: says what is allowed.
-    """
+    """Refuse no root, or more than there are (pure)."""
     if factor < 1:
         raise UsageError(f"replication.factor={factor} is not allowed: 1 or more")
     if factor > roots:

@@ -55,25 +55,25 @@ class Consumer:
             partitions.
         client_id: name in log messages.
         group_instance_id: id of a static member, which may restart within its session and keep its partitions.
-        partition_assignment_strategy: some of `range`, `roundrobin`, `sticky` and `cooperative-sticky`, the
-            best first; the group takes one that all members know.
+        partition_assignment_strategy: some of `range`, `roundrobin`, `sticky` and `cooperative-sticky`, the best first;
+            the group takes one that all members know.
         session_timeout_ms, heartbeat_interval_ms, max_poll_interval_ms, initial_rebalance_delay_ms: `MemberConfig`. A
-            thread sends heartbeats, also while nobody polls, up to `max_poll_interval_ms`.
-        auto_offset_reset: where to begin without a committed offset, and to go on where a position is out of range:
-            `latest`, `earliest`, or `none`, which raises. Partitions and topics that come up while the consumer
-            runs are read from their start.
-        enable_auto_commit: with a group, `poll` commits what earlier polls have handed out.
-        auto_commit_interval_ms: how often, at most.
-        max_poll_records: how many records `poll` returns at most.
-        fetch_max_bytes: about how many decoded bytes one poll takes at most; a frame more than that may come.
+            thread sends heartbeats, up to `max_poll_interval_ms` after the last poll.
+        auto_offset_reset: where to begin without a committed offset, and to go on if a position is out of range:
+            `latest`, `earliest`, or `none`, which raises. Partitions and topics that come up while the consumer runs
+            are read from their start.
+        enable_auto_commit: with a group, `poll` commits what earlier polls have returned.
+        auto_commit_interval_ms: minimum time between these commits.
+        max_poll_records: maximum records of a `poll`.
+        fetch_max_bytes: about the maximum decoded bytes of a poll; up to a frame more.
         consumer_timeout_ms: iteration ends when nothing has come for so long; None: never.
-        metadata_max_age_ms: how often a `pattern` looks for new topics (a group does with every heartbeat), and
-            access rules are asked again.
-        idle_poll_interval_ms: mean interval between requests that find nothing, for each topic and process, where
-            nothing reports news: object stores and unknown mounts. So a record is seen about so late after a long
-            silence, at once where records flow. Range: 1 to 60,000.
-        principal: in whose name to read, where the root has access rules; None for what `COMMITLOG_PRINCIPAL` says.
-        storage_options: for a URL, under the names of fsspec's filesystems (docs/how-to/object-stores.md).
+        metadata_max_age_ms: how often a `pattern` looks for new topics (a group does with every heartbeat), and access
+            rules are asked again.
+        idle_poll_interval_ms: mean interval between requests that find nothing, for each topic and process, on object
+            stores and unknown mounts. A record after a long silence is seen about so late, at once if records flow.
+            Range: 1 to 60,000.
+        principal: in whose name to read, if the root has access rules; None: `COMMITLOG_PRINCIPAL`.
+        storage_options: for a URL, named as fsspec's (docs/how-to/object-stores.md).
 
     Raises:
         RootNotFoundError: there is no root.
@@ -176,7 +176,7 @@ class Consumer:
 
         Args:
             topics: topic names.
-            pattern: instead, a Python regular expression for whole names; topics that match later are found.
+            pattern: instead, a Python regular expression for whole names, also of later topics.
             listener: called inside `poll` with partitions that are assigned, revoked or lost.
 
         Raises:
@@ -216,7 +216,7 @@ class Consumer:
         return set(self._subscriptions.assigned)
 
     def is_stable(self) -> bool:
-        """Return whether `assignment` is all that is to be read, maybe nothing: not while a group rebalances."""
+        """Return whether `assignment` is complete, perhaps empty: not while a group rebalances."""
         return self._coordinator.is_stable
 
     def partitions_for_topic(self, topic: str) -> set[int]:
@@ -450,9 +450,9 @@ class Consumer:
     # --- commits -----------------------------------------------------------------------------------------
 
     def commit(self, offsets: Mapping[TopicPartition, int] | None = None, metadata: str = "") -> None:
-        """Commit to the group durably, never backwards.
+        """Commit to the group durably, never backwards: to go back, reset the group.
 
-        To go back, reset the group. After an error, unless OutcomeUnknownError, nothing was committed.
+        After an error, unless OutcomeUnknownError, nothing was committed.
 
         Args:
             offsets: offset of the next record of each partition; None: all positions.

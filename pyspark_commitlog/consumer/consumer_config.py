@@ -23,11 +23,7 @@ class Reset(Enum):
 
     @classmethod
     def of(cls, value: str) -> Reset:
-        """Return the member of a name.
-
-        Raises:
-            UsageError: names the valid ones.
-        """
+        """Parse a name."""
         try:
             return cls(value)
         except ValueError:
@@ -57,11 +53,7 @@ class ConsumerConfig:
 
 
 def checked(settings: ConsumerConfig) -> ConsumerConfig:
-    """Check and return the settings.
-
-    Raises:
-        UsageError: names what is not allowed, and what is.
-    """
+    """Check and return the settings."""
     if settings.group_id is not None:
         check_group_name(settings.group_id)
     elif settings.group_instance_id is not None:
@@ -77,21 +69,13 @@ def checked(settings: ConsumerConfig) -> ConsumerConfig:
 
 
 def check_number(name: str, value: object, least: int = 1) -> None:
-    """Refuse a value that is no integer of at least `least`.
-
-    Raises:
-        UsageError: names it.
-    """
+    """Refuse all but integers of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise UsageError(f"{name}={value!r} is not allowed: it takes {least} or more")
 
 
 def check_flag(name: str, value: bool) -> bool:
-    """Return a bool; `"false"` would count as true.
-
-    Raises:
-        UsageError: it is no bool.
-    """
+    """Return a bool; `"false"` would count as true."""
     if not isinstance(value, bool):
         raise UsageError(f"{name}={value!r} is not allowed: it takes True or False")
     return value
@@ -99,18 +83,14 @@ def check_flag(name: str, value: bool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Subscription to topics by name, or by regular expression for whole names."""
+    """Topics by name, or a regular expression for whole names."""
 
     names: tuple[str, ...] = ()
     pattern: re.Pattern[str] | None = None
 
 
 def subscription(topics: Iterable[str] | str | None, pattern: str | re.Pattern[str] | None) -> Subscription:
-    """Return the subscription to topics or to a pattern.
-
-    Raises:
-        UsageError: neither or both were given, or a name is invalid.
-    """
+    """Subscription to topics or to a pattern."""
     if (topics is None) == (pattern is None):
         raise UsageError("subscribe takes either topics or pattern=…")
     if pattern is not None:
@@ -125,11 +105,7 @@ def subscription(topics: Iterable[str] | str | None, pattern: str | re.Pattern[s
 
 
 def pattern_text(pattern: re.Pattern[str] | None) -> str | None:
-    """Return a pattern's text for the other members of a group.
-
-    Raises:
-        UsageError: it has flags outside of its text.
-    """
+    """Return a pattern's text for the other members of a group."""
     if pattern is None:
         return None
     if pattern.flags != re.compile(pattern.pattern).flags:
@@ -138,11 +114,7 @@ def pattern_text(pattern: re.Pattern[str] | None) -> str | None:
 
 
 def check_places(places: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
-    """Return unique partitions, sorted.
-
-    Raises:
-        UsageError: a value is no `TopicPartition`.
-    """
+    """Return unique partitions, sorted."""
     partitions = set()
     for place in places:
         if not isinstance(place, TopicPartition):

@@ -29,10 +29,7 @@ _TOPIC_IDS = 4096
 
 
 class ConsumerCoordinator:
-    """Membership, listener calls and commits of one consumer.
-
-    Every poll takes the assignment from the membership.
-    """
+    """Membership, listener calls and commits of one consumer."""
 
     def __init__(
         self,
@@ -54,17 +51,17 @@ class ConsumerCoordinator:
 
     @property
     def has_group(self) -> bool:
-        """Return whether the consumer has a group."""
+        """Whether the consumer has a group."""
         return self._group is not None
 
     @property
     def is_joining(self) -> bool:
-        """Return whether the consumer is a member without partitions."""
+        """Whether the consumer is a member without partitions."""
         return isinstance(self._membership, GroupMember) and not self._subscriptions.assigned
 
     @property
     def is_stable(self) -> bool:
-        """Return whether the assignment is final."""
+        """Whether the assignment is final."""
         membership = self._membership
         return membership is not None and (not isinstance(membership, GroupMember) or membership.is_stable)
 
@@ -114,10 +111,9 @@ class ConsumerCoordinator:
             self._group.member, self._beats = membership, False
 
     def _kept_for(self, membership: Membership | None) -> dict[TopicPartition, PartitionState]:
-        """Return the partition states that a new assignment may keep.
+        """Partition states that a new assignment may keep: a position found again could skip or repeat records.
 
-        A position found again could skip or repeat records. Lost ones are dropped; a member starts at the group's
-        offsets.
+        Lost ones are dropped; a member starts at the group's offsets.
         """
         if any(each is None or isinstance(each, GroupMember) for each in (self._membership, membership)):
             return {}
@@ -126,7 +122,7 @@ class ConsumerCoordinator:
     def leave(self, *, commit: bool = True) -> None:
         """Give up the assignment: commit, call the listener, leave.
 
-        Without `commit` the last automatic commit is omitted.
+        Without `commit`, omit the last automatic one.
         """
         membership = self._membership
         if membership is None:
@@ -164,20 +160,14 @@ class ConsumerCoordinator:
     # --- following the membership ------------------------------------------------------------------------
 
     def check_subscribed(self) -> None:
-        """Refuse to poll without a subscription or an assignment.
-
-        Raises:
-            UsageError: there is neither.
-        """
+        """Refuse to poll without a subscription or an assignment."""
         if self._membership is None:
             raise UsageError("nothing is subscribed to: call subscribe(topics) or assign(partitions) first")
 
     def follow_assignment(self) -> None:
         """Poll the membership, give up revoked partitions, take on assigned ones.
 
-        Raises:
-            FencedInstanceIdError: another process is this static member now.
-            UnknownTopicError, UsageError, StorageDeniedError, CorruptionError: see `GroupMember.poll`.
+        Raises as `GroupMember.poll`.
         """
         subscriptions = self._subscriptions
         if subscriptions.begun is None and subscriptions.subscription is not None:
@@ -255,8 +245,7 @@ class ConsumerCoordinator:
     def auto_commit(self, *, now: bool = False) -> bool:
         """Commit the records returned before this call, if due.
 
-        Returns:
-            False if the group has moved on, and nothing was committed.
+        Return False if the group has moved on, and nothing was committed.
         """
         if self._group is None or not self._config.auto_commit or not (now or self._group.is_commit_due()):
             return True
@@ -303,17 +292,12 @@ class ConsumerCoordinator:
     def _topic_ids_of(
         self, partitions: Collection[TopicPartition], read: Mapping[TopicPartition, PartitionState]
     ) -> dict[TopicPartition, str]:
-        """Return the topic id under which each partition was read, else the present one."""
         ids = {key: state.topic_id for key, state in read.items() if state.topic_id is not None}
         states = self._metadata.states([key for key in partitions if key not in ids])
         return ids | {key: state.topic_id for key, state in states.items()}
 
     def committed(self, partition: TopicPartition) -> int | None:
-        """Return the group's committed offset of a partition; None without one.
-
-        Raises:
-            UsageError: the consumer has no group.
-        """
+        """Return the group's committed offset, if any."""
         if self._group is None:
             raise UsageError("there is no group that could have committed: make the consumer with group_id=…")
         state = self._group.state()

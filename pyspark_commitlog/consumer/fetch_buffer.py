@@ -1,4 +1,4 @@
-"""Rows that a consumer has read and not returned (Kafka: `FetchBuffer`), and what it returns them as."""
+"""Rows that a consumer has read and not returned (Kafka: `FetchBuffer`)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class FetchBuffer:
         self.rest: FrameRest | None = None
 
     def hold(self, records: Sequence[Record]) -> None:
-        """Hold polled records; positions move as they are handed over."""
+        """Hold polled records; positions move at their hand-over."""
         self.records.extend(records)
         for record in reversed(records):
             self._subscriptions.move(TopicPartition(record.topic, record.partition), record.offset)
@@ -63,12 +63,12 @@ class FetchBuffer:
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """Drop the records of some partitions.
 
-        Call it before a position moves, or handing over a record moves it back.
+        Call it before a position moves: handing over a record would move it back.
         """
         self.records = deque(r for r in self.records if TopicPartition(r.topic, r.partition) not in partitions)
 
     def drop_rest(self) -> None:
-        """Drop the rest of a frame of an unassigned partition."""
+        """Drop the rest of a frame if its partition is unassigned."""
         if self.rest is not None and self.rest.place not in self._subscriptions.assigned:
             self.rest = None
 
@@ -97,7 +97,7 @@ class PolledRows:
 
 
 def to_records(pieces: Sequence[PolledRows]) -> list[Record]:
-    """Return the rows as records."""
+    """Rows as records."""
     records: list[Record] = []
     for piece in pieces:
         records += records_of(piece.place.topic, piece.place.partition, piece.rows, piece.rows.count)
@@ -105,6 +105,6 @@ def to_records(pieces: Sequence[PolledRows]) -> list[Record]:
 
 
 def to_table(pieces: Sequence[PolledRows], schema: pa.Schema) -> pa.Table:
-    """Return the rows as a table, a chunk per frame, without copies."""
+    """Rows as a table, a chunk per frame, without copies."""
     batches = [to_batch(piece.place.topic, piece.place.partition, piece.rows, schema) for piece in pieces]
     return pa.Table.from_batches(batches, schema)

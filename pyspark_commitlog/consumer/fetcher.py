@@ -43,10 +43,8 @@ class Fetcher:
     def take(self, views: Mapping[str, View], names: tuple[str, ...], max_records: int, max_bytes: int) -> PollResult:
         """Return the next rows of partitions not paused, round-robin by frame.
 
-        No further frame is taken after `max_bytes` decoded bytes.
-
-        Raises:
-            CorruptionError: a frame is damaged, and there are no other rows. The position stays.
+        No further frame is taken after `max_bytes` decoded bytes. A damaged frame raises if there are no other rows;
+        the position stays.
         """
         result = PollResult(last=self._last)
         active = deque(in_turn([key for key in self._subscriptions.assigned if self._is_due(key, views)], self._last))
@@ -65,7 +63,7 @@ class Fetcher:
         return result
 
     def apply(self, result: PollResult) -> None:
-        """Move the positions after the rows of a poll."""
+        """Move the positions after a poll's rows."""
         assigned = self._subscriptions.assigned
         result.before = {key: (assigned[key].topic_id, assigned[key].position) for key in result.positions}
         for key, position in result.positions.items():

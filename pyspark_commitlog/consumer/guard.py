@@ -17,25 +17,17 @@ class ConsumerGuard:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the consumer is closed, or another process'."""
+        """Whether the consumer is closed, or another process'."""
         return self.closed or self._process != process_id()
 
     def check_open(self) -> None:
-        """Refuse work after `close`.
-
-        Raises:
-            UsageError: the consumer is closed.
-        """
+        """Refuse work after `close`."""
         if self.closed:
             raise UsageError(f"{self._name} is closed: make another")
 
     @property
     def lock(self) -> RLock:
-        """Return the lock; a forked child might find it held.
-
-        Raises:
-            UsageError: this is another process.
-        """
+        """Lock; a forked child might find it held."""
         if self._process != process_id():
             raise UsageError(
                 f"{self._name} was made in the process that this one was forked from, and both would read the same "

@@ -1,4 +1,4 @@
-"""Sources of a consumer's assignment without a group; see also `GroupMember`."""
+"""Sources of a consumer's assignment without a group."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ConsumerRebalanceListener:
 
 
 def changed(before: Places, now: Places) -> Assignment | None:
-    """Return the change between two sets of partitions, if any (pure)."""
+    """Change between two sets of partitions, if any (pure)."""
     return None if now == before else Assignment(0, now, before - now, now - before)
 
 
@@ -40,11 +40,11 @@ class Sole:
 
     @property
     def assignment(self) -> Places:
-        """See `Membership.assignment`."""
+        """See `Membership`."""
         return self._partitions
 
     def poll(self) -> Assignment | None:
-        """See `Membership.poll`."""
+        """See `Membership`."""
         counts = self._counts()
         if counts == self._last:
             return None
@@ -56,7 +56,7 @@ class Sole:
         return change
 
     def leave(self) -> None:
-        """See `Membership.leave`."""
+        """See `Membership`."""
 
 
 class ManualAssignment:
@@ -67,9 +67,9 @@ class ManualAssignment:
         self.assignment = self._places
 
     def poll(self) -> Assignment | None:
-        """See `Membership.poll`."""
+        """See `Membership`."""
         given, self._places = self._places, None
         return None if given is None else changed(frozenset(), given)
 
     def leave(self) -> None:
-        """See `Membership.leave`."""
+        """See `Membership`."""

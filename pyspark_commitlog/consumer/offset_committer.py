@@ -36,13 +36,13 @@ class OffsetCommitter:
         return self._handle.newest()
 
     def is_commit_due(self) -> bool:
-        """Return whether an automatic commit is due."""
+        """Whether an automatic commit is due."""
         return self._clock.monotonic() - self._began >= self._interval
 
     def commit(self, positions: Sequence[Position], generation: int, metadata: str = "") -> None:
         """Commit all of the positions, or raise; see `GroupLog.advance`.
 
-        `generation` is the last reset that the consumer follows, not to undo a later one; ignored for members.
+        `generation`: the last reset that the consumer follows, not to undo a later one; ignored for members.
         """
         if self.member is not None:
             self.member.commit(positions, metadata)
@@ -50,10 +50,9 @@ class OffsetCommitter:
         self._handle.advance(positions, generation, metadata, strict=True)
 
     def commit_now_and_then(self, positions: Sequence[Position], generation: int) -> bool:
-        """Commit automatically: a failure warns, and the next commit retries.
+        """Commit automatically; return False if the group was reset or rebalanced.
 
-        Returns:
-            False if the group was reset or rebalanced.
+        A failure warns, and the next commit retries.
 
         Raises:
             StorageDeniedError: this user may not write the group's files; final.

@@ -64,14 +64,13 @@ class OffsetFetcher:
     def look(self, known: Mapping[str, View] | None = None, *, certain: bool = True) -> dict[str, View]:
         """Return views of the assigned topics, and correct every position by them.
 
-        Topics with a damaged newest entry are left out, and in `ConsumerMetadata.damaged`. `known` has views from
-        just now; `certain`: see `SharedTopic.look`.
+        Topics with a damaged newest entry go to `ConsumerMetadata.damaged`. `known` has views from just now; `certain`:
+        see `SharedTopic.look`.
 
         Raises:
             UnknownTopicError: a topic never existed.
-            TopicChangedError, OffsetOutOfRangeError: `auto_offset_reset` is `none`, and a position is invalid.
-            LogTruncationError: as these, after a restore or a loss by an unclean election.
-            UsageError: a partition does not exist.
+            TopicChangedError, OffsetOutOfRangeError, LogTruncationError: `auto_offset_reset` is `none`, and a position
+                is invalid.
         """
         views = self._look_at_each(known or {}, certain=certain)
         moving = [
@@ -116,7 +115,6 @@ class OffsetFetcher:
         self._warn(f"topic {name!r} was deleted: the consumer waits for it to be made again")
 
     def _look_again(self, views: dict[str, View]) -> None:
-        """Look again at topics of which the group knows a later entry."""
         for key, state in self._subscriptions.assigned.items():
             view = views.get(key.topic)
             if view is None or state.lineage is None or state.topic_id != view.topic.topic_id:
@@ -128,7 +126,6 @@ class OffsetFetcher:
                     del views[key.topic]
 
     def _follow_history(self, views: Mapping[str, View]) -> None:
-        """Validate positions reached under another entry, maybe before a restore."""
         judged: dict[tuple[str, Lineage | None], Divergence | None] = {}
         refused: list[LogTruncationError] = []
         for key, state in self._subscriptions.assigned.items():

@@ -16,12 +16,12 @@ from pyspark_commitlog.topic.state.state import TopicState
 class PartitionState:
     """State of an assigned partition (Kafka: `SubscriptionState.TopicPartitionState`).
 
+    `topic_id` and `lineage` are those that `position` refers to.
+
     Attributes:
-        topic_id: incarnation that `position` refers to.
         position: next offset to return; None before the first look.
         late: added after the consumer had begun, so all records are new.
-        lineage: history that `position` refers to, if known.
-        lost: the position is invalid: the application has to seek.
+        lost: the application has to seek.
         remade: lost because the topic was recreated.
     """
 
@@ -47,12 +47,12 @@ def first_position(reset: Reset, committed: int | None, low: int, high: int, *, 
 
 
 def reset_position(reset: Reset, low: int, high: int) -> int | None:
-    """Return the offset of `auto_offset_reset`; None for `none`."""
+    """Offset of `auto_offset_reset`; None for `none`."""
     return {Reset.EARLIEST: low, Reset.LATEST: high, Reset.NONE: None}[reset]
 
 
 def in_turn(places: Sequence[TopicPartition], last: TopicPartition | None) -> list[TopicPartition]:
-    """Return partitions sorted, rotated to start after the last one served."""
+    """Sorted partitions, from the one after the last served."""
     ordered = sorted(places)
     if last is None:
         return ordered
@@ -61,7 +61,7 @@ def in_turn(places: Sequence[TopicPartition], last: TopicPartition | None) -> li
 
 
 def no_offset(place: TopicPartition, low: int, high: int, group: str | None) -> OffsetOutOfRangeError:
-    """Return the error for a missing offset (Kafka: `NoOffsetForPartitionException`)."""
+    """Error for a missing offset (Kafka: `NoOffsetForPartitionException`)."""
     why = "the consumer has no group" if group is None else f"group {group!r} has committed nothing"
     return OffsetOutOfRangeError(
         f"topic {place.topic!r} partition {place.partition}: {why}, and auto_offset_reset is 'none'. Seek to an offset "
@@ -83,7 +83,7 @@ def out_of_range(place: TopicPartition, position: int, low: int, high: int) -> s
 
 
 def is_moved(state: PartitionState, partition: int, topic: TopicState) -> bool:
-    """Return whether a position is missing or invalid in the present topic."""
+    """Whether a position is missing or invalid in the present topic."""
     if state.topic_id != topic.topic_id or state.position is None or partition >= topic.partitions:
         return True
     return not topic.log_start[partition] <= state.position <= topic.log_end[partition]

@@ -38,8 +38,7 @@ log = logging.getLogger("pyspark_commitlog.consumer")
 class PollRequest(Generic[_Rows]):
     """Arguments of one poll.
 
-    `convert` makes the result, `then` is called with it once positions have moved. `certain`: see
-    `SharedTopic.look`.
+    `convert` makes the result, `then` gets it once positions have moved. `certain`: see `SharedTopic.look`.
     """
 
     names: tuple[str, ...]
@@ -90,7 +89,7 @@ class Poller:
                 raise
 
     async def apoll(self, timeout: float, request: PollRequest[_Rows]) -> _Rows:
-        """Poll as `poll`, without blocking the event loop."""
+        """Like `poll`, without blocking the event loop."""
         deadline = self._clock.monotonic() + timeout
         while True:
             # Only the loop's thread moves positions: a poll cancelled here has returned nothing.
@@ -117,11 +116,7 @@ class Poller:
         return _WAIT_SECONDS if busy else _PATIENCE_SECONDS
 
     def _take(self, request: PollRequest[_Rows]) -> PollResult:
-        """Take available rows; none while the root is briefly unavailable.
-
-        Raises:
-            RootNotAvailableError: for `_AWAY_SECONDS`, or at once for a certain request.
-        """
+        """Take available rows; none while the root is away for up to `_AWAY_SECONDS`, unless the request is certain."""
         try:
             result = self._take_there(request)
         except RootNotAvailableError as error:
@@ -179,7 +174,7 @@ class Poller:
         return True
 
     async def ahas_next(self) -> bool:
-        """Wait as `has_next`, without blocking the event loop."""
+        """Like `has_next`, without blocking the event loop."""
         while not self._buffer.records:
             await self._apoll_ahead(self._patience)
             if not self._buffer.records and self._config.consumer_timeout_ms is not None:
@@ -208,7 +203,7 @@ class Poller:
     def read_up(self, timeout: float, names: tuple[str, ...], most: int, schema: pa.Schema) -> pa.Table:
         """Return up to `most` rows, to the present high watermarks.
 
-        A failure restores positions; commits within count none of these rows.
+        A failure restores positions; commits meanwhile count none of these rows.
         """
         begun: dict[TopicPartition, tuple[str | None, int]] = {}
 
@@ -233,7 +228,7 @@ class Poller:
             self._subscriptions.reading = {}
 
     def lag(self) -> dict[TopicPartition, int]:
-        """Return each assigned partition's distance to the high watermark, in offsets."""
+        """Return each assigned partition's distance to the high watermark."""
         with self._guard.lock:
             self._guard.check_open()
             views = self._offsets.look()

@@ -1,4 +1,4 @@
-"""Subscription and positions of a consumer (Kafka: `SubscriptionState`). No I/O."""
+"""Subscription and positions of a consumer. No I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger("pyspark_commitlog.consumer")
 
 
 class SubscriptionState:
-    """Subscription, listener and assigned partitions of a consumer.
+    """Subscription, listener and assigned partitions (Kafka: `SubscriptionState`).
 
     Attributes:
         begun: partition counts by topic at the subscription's first look, or None.
@@ -43,20 +43,17 @@ class SubscriptionState:
         self.begun, self._former = None, former
 
     def names(self) -> set[str]:
-        """Return the topics with assigned partitions."""
+        """Topics with assigned partitions."""
         return {key.topic for key in self.assigned}
 
     def count(self, name: str) -> int:
-        """Return how many partitions of a topic are assigned."""
+        """Return a topic's number of assigned partitions."""
         return sum(key.topic == name for key in self.assigned)
 
     def add(
         self, partitions: Iterable[TopicPartition], late: Callable[[TopicPartition], bool], topic_ids: Mapping[str, str]
     ) -> None:
-        """Assign partitions.
-
-        `late` returns whether a partition is new to the consumer.
-        """
+        """Assign partitions; `late`: those that are new to the consumer."""
         for key in partitions:
             new = PartitionState(topic_ids.get(key.topic), late=late(key))
             self.assigned[key] = self._former.get(key, new)
@@ -68,15 +65,11 @@ class SubscriptionState:
             self.assigned.pop(key, None)
 
     def is_late(self, key: TopicPartition) -> bool:
-        """Return whether a partition was added after the subscription began."""
+        """Whether a partition was added after the subscription began."""
         return self.begun is not None and key.partition >= self.begun.get(key.topic, 0)
 
     def check_assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Refuse partitions that are not assigned.
-
-        Raises:
-            UsageError: names the first of them.
-        """
+        """Refuse partitions that are not assigned."""
         for key in check_places(partitions):
             if key not in self.assigned:
                 raise UsageError(
@@ -94,7 +87,7 @@ class SubscriptionState:
             self.assigned[key].paused = paused
 
     def positions(self) -> list[Position]:
-        """Return positions after the returned records, sorted."""
+        """Positions after the returned records, sorted."""
         return [
             Position(key.topic, state.topic_id, key.partition, self._handed_out(key, state), state.lineage)
             for key, state in sorted(self.assigned.items(), key=lambda item: item[0])
@@ -126,7 +119,7 @@ class SubscriptionState:
     ) -> None:
         """Move to offsets reset after `generation`; stay if only removed.
 
-        `forget` is called before a position moves, to drop rows read there.
+        `forget` drops rows read at a position, before it moves.
         """
         for key, state in self.assigned.items():
             if (

@@ -29,7 +29,6 @@ class ConsumerMetadata:
     """Topics that a consumer uses.
 
     Attributes:
-        views: views of the poll in progress.
         damaged: topics whose newest entry it can't read.
         seen: versions at the last poll; another one wakes the consumer.
     """
@@ -47,11 +46,7 @@ class ConsumerMetadata:
         self.seen: dict[SharedTopic, str] = {}
 
     def topic(self, name: str) -> SharedTopic:
-        """Return a topic as the process shares it.
-
-        Raises:
-            AccessDeniedError: at the first use: the principal may not read it.
-        """
+        """Topic as the process shares it; the first use checks access."""
         topic = self._topics.get(name)
         if topic is None:
             topic = self._topics[name] = self._root.topic(name, self._own_root.topic(name).storage)
@@ -73,12 +68,7 @@ class ConsumerMetadata:
             return None
 
     def states(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, TopicState]:
-        """Return the state of each partition's topic.
-
-        Raises:
-            UnknownTopicError: a topic does not exist.
-            UsageError: a partition does not exist.
-        """
+        """State of each partition's topic."""
         states = {}
         for key in check_places(partitions):
             states[key] = self.look(key.topic).topic
@@ -86,7 +76,7 @@ class ConsumerMetadata:
         return states
 
     def versions(self, views: Mapping[str, View]) -> dict[SharedTopic, str]:
-        """Return the seen version of every assigned topic."""
+        """Seen version of every assigned topic."""
         names = self._subscriptions.names()
         return {self.topic(n): views[n].newest.write_id if n in views else self.topic(n).version for n in names}
 
@@ -131,21 +121,13 @@ class ConsumerMetadata:
         return max(self._config.metadata_max_age_ms, least)
 
     def check_damaged(self, *topics: str) -> None:
-        """Raise the error of a damaged topic, by default of any.
-
-        Raises:
-            CorruptionError: its newest entry is damaged.
-        """
+        """Raise the error of a damaged topic, by default of any."""
         for name in topics or self.damaged:
             if name in self.damaged:
                 raise self.damaged[name]
 
     def check_access(self) -> None:
-        """Check at intervals whether the principal may still read.
-
-        Raises:
-            AccessDeniedError: at each poll until access is granted again.
-        """
+        """Check at intervals whether the principal may still read; if not, raise at each poll."""
         now = self._clock.monotonic()
         if (now - self._allowed) * 1000 >= self._age_ms:
             names = self._subscriptions.names()
@@ -156,7 +138,7 @@ class ConsumerMetadata:
     # --- eviction ----------------------------------------------------------------------------------------
 
     def list_again(self) -> None:
-        """List the topics of a pattern at the next look."""
+        """List a pattern's topics at the next look."""
         self._listed = None
 
     def begin_looks(self) -> None:

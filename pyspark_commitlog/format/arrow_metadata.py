@@ -1,8 +1,7 @@
 """Check an Arrow message's metadata before Arrow allocates memory for it.
 
-Arrow allocates the size that a compressed buffer claims: a 100 KB frame may claim 8 GB. So metadata (Arrow:
-`Message.fbs`) and lengths are checked first, in microseconds, as layouts are cached: one writer's messages of a
-schema differ only in their numbers.
+Arrow allocates the size that a compressed buffer claims: a 100 KB frame may claim 8 GB. The check takes microseconds,
+as layouts (Arrow: `Message.fbs`) are cached: one writer's messages of a schema differ only in their numbers.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class SchemaShape(NamedTuple):
 class _Layout(NamedTuple):
     """Positions of the numbers in a message's metadata.
 
-    `read` returns the numbers, which the other members index; `rest` is the rest under `mask`.
+    The other members index what `read` returns; `rest` is the rest under `mask`.
     """
 
     mask: int
@@ -93,7 +92,7 @@ class _Layout(NamedTuple):
 
 
 def shape_of(schema: pa.Schema) -> SchemaShape:
-    """Return the message shape of a schema.
+    """Message shape of a schema.
 
     Raises:
         TypeError: a column has a type whose buffers are not known here, such as a union's, a view's or a dictionary's.
@@ -130,7 +129,7 @@ def shape_of(schema: pa.Schema) -> SchemaShape:
 
     for field in schema:
         add_node(field.type, 0)
-    return SchemaShape(len(alike), buffers, _picked(alike), tuple(needs), tuple(bitmaps))
+    return SchemaShape(len(alike), buffers, _getter(alike), tuple(needs), tuple(bitmaps))
 
 
 def _width(kind: pa.DataType) -> int | None:
@@ -141,19 +140,16 @@ def _width(kind: pa.DataType) -> int | None:
     return int(kind.bit_width) if is_fixed else None
 
 
-def _picked(nodes: Sequence[int]) -> Callable[[Numbers], Numbers]:
+def _getter(nodes: Sequence[int]) -> Callable[[Numbers], Numbers]:
     if len(nodes) == 1:  # of one number `itemgetter` makes no tuple
         return lambda values: (values[nodes[0]],)
     return itemgetter(*nodes)
 
 
 def decoded_bytes(message: pa.Buffer, shape: SchemaShape) -> tuple[int, bytes]:
-    """Return a RecordBatch message's decoded size, and its metadata's copy.
+    """RecordBatch message's decoded size, and its metadata's copy.
 
-    For use before Arrow gets the message. Rows are left to Arrow (`RecordBatch.validate`) or `checked_bytes`.
-
-    Raises:
-        CorruptionError: it is inconsistent, or decodes to more than a frame may.
+    Rows are left to Arrow (`RecordBatch.validate`) or `checked_bytes`.
     """
     try:
         measured = _decoded_bytes(memoryview(message), shape)
@@ -163,10 +159,7 @@ def decoded_bytes(message: pa.Buffer, shape: SchemaShape) -> tuple[int, bytes]:
 
 
 def checked_bytes(message: pa.Buffer, shape: SchemaShape) -> int:
-    """Return a message's decoded size, checking rows, without decoding it.
-
-    Raises like `decoded_bytes`.
-    """
+    """Return a message's decoded size, checking rows, without decoding it."""
     try:
         measured = _decoded_bytes(memoryview(message), shape)
         _check(measured, shape)
@@ -219,7 +212,6 @@ def _read(message: memoryview, shape: SchemaShape) -> tuple[bytes, Numbers, _Lay
 
 
 def _sizes(message: memoryview, places: Numbers, lengths: Numbers, body: int) -> list[int]:
-    """Return the decoded sizes of non-empty compressed buffers, from their prefixes."""
     words = _words(message)
     start = len(words) - body // _WORD
     sizes = [words[start + (at >> 3)] for at in compress(places, lengths)]
@@ -257,7 +249,7 @@ def _check(measured: _Measured, shape: SchemaShape) -> None:
 
 
 def _of_every_buffer(sizes: Sequence[int], lengths: Sequence[int]) -> list[int]:
-    """Return decoded sizes of all buffers, those of length 0 too, which `sizes` leaves out."""
+    """Add the buffers of length 0, which `sizes` leaves out."""
     if any(0 < length < _WORD for length in lengths):
         raise ValueError(f"a compressed buffer has less than {_WORD} bytes")
     left = iter(sizes)
@@ -294,7 +286,7 @@ def _learn(metadata: bytes, shape: SchemaShape) -> _Layout:
 
 
 def _layout(metadata: bytes, runs: Sequence[tuple[int, int]], codec: int | None) -> _Layout:
-    """Return the layout of (position, count) runs: body length, rows, nodes, buffers.
+    """Layout of (position, count) runs: body length, rows, nodes, buffers.
 
     Body length or rows at position 0 are absent.
     """
@@ -320,7 +312,7 @@ def _layout(metadata: bytes, runs: Sequence[tuple[int, int]], codec: int | None)
 
 
 def _mask(length: int, runs: Sequence[tuple[int, int]]) -> int:
-    """Return the mask of constant bits; of numbers: sign, high bits, low bits of places."""
+    """Mask of constant bits; of numbers: sign, high bits, low bits of places."""
     mask = (1 << 8 * length) - 1
     for at, many in (run for run in runs if run[0]):
         for number in range(at, at + many * _WORD, _WORD):
@@ -332,7 +324,7 @@ def _mask(length: int, runs: Sequence[tuple[int, int]]) -> int:
 
 
 def _fields(metadata: bytes, at: int) -> Numbers:
-    """Return the positions of the first fields (0: absent) of a table.
+    """Positions of the first fields (0: absent) of a table.
 
     `at` holds the offset to the table.
     """
@@ -346,7 +338,7 @@ def _fields(metadata: bytes, at: int) -> Numbers:
 
 
 def _pairs(metadata: bytes, at: int, expected: int) -> int:
-    """Return the start of a vector of `expected` FieldNodes or Buffers."""
+    """Start of a vector of `expected` FieldNodes or Buffers."""
     start = at + _U32.unpack_from(metadata, at)[0] if at else 0
     count = _U32.unpack_from(metadata, start)[0] if at else 0
     if count != expected:

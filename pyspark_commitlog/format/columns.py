@@ -46,17 +46,13 @@ _MOST_TIMES = 2
 
 
 def instants(timestamps: pa.Array) -> npt.NDArray[np.int64]:
-    """Return a null-free timestamp column as µs since 1970, without a copy."""
+    """Null-free timestamp column as µs since 1970, without a copy."""
     microseconds: npt.NDArray[np.int64] = timestamps.view(pa.int64()).to_numpy()
     return microseconds
 
 
 def deltas_of(batch: pa.RecordBatch, base_offset: int, last_delta: int) -> Ints:
-    """Return the offset deltas of a sparse frame's rows.
-
-    Raises:
-        CorruptionError: not ascending, or outside the frame.
-    """
+    """Offset deltas of a sparse frame's rows."""
     deltas: Ints = batch.column(OFFSET_DELTA).to_numpy().astype(np.int64)
     if len(deltas) and (deltas[0] < 0 or deltas[-1] > last_delta or (deltas[1:] <= deltas[:-1]).any()):
         raise CorruptionError(
@@ -66,7 +62,7 @@ def deltas_of(batch: pa.RecordBatch, base_offset: int, last_delta: int) -> Ints:
 
 
 def most_decoded(frame_bytes: int) -> int:
-    """Return the maximum decoded bytes of a multi-row frame (pure)."""
+    """Maximum decoded bytes of a multi-row frame (pure)."""
     return min(_MOST_TIMES * frame_bytes, TOGETHER_BYTES)
 
 
@@ -81,10 +77,7 @@ def bounded(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
 
 
 def encode(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
-    """Return `batch` as one encapsulated IPC RecordBatch message.
-
-    It has `SCHEMA` or `SPARSE_SCHEMA`; `compression` is `none`, `lz4` or `zstd`.
-    """
+    """Return `batch`, of `SCHEMA` or `SPARSE_SCHEMA`, as one encapsulated IPC RecordBatch message."""
     schema = SCHEMA if batch.num_columns == len(SCHEMA) else SPARSE_SCHEMA
     options = pa.ipc.IpcWriteOptions(compression=_CODECS[compression], use_threads=False)
     sink = pa.BufferOutputStream()
@@ -95,11 +88,7 @@ def encode(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
 
 
 def decoded_bytes(message: pa.Buffer, *, sparse: bool) -> int:
-    """Return the decoded size of a message's columns, without decoding.
-
-    Raises:
-        CorruptionError: inconsistent, or beyond `MAX_DECODED_BYTES`.
-    """
+    """Return the decoded size of a message's columns, without decoding."""
     return arrow_metadata.checked_bytes(message, _SPARSE_SHAPE if sparse else _SHAPE)
 
 
@@ -107,10 +96,6 @@ def decode(message: pa.Buffer, *, sparse: bool, names: Sequence[str] | None = No
     """Return the rows of a message, in the schema's column order.
 
     Only the columns in `names` (None: all) are decompressed.
-
-    Raises:
-        CorruptionError: it does not parse, is too large, or lacks a value.
-        MemoryError: not enough memory.
     """
     _, metadata = arrow_metadata.decoded_bytes(message, _SPARSE_SHAPE if sparse else _SHAPE)
     wanted = sparse, None if names is None else tuple(names)
@@ -129,8 +114,8 @@ def decode(message: pa.Buffer, *, sparse: bool, names: Sequence[str] | None = No
 class _Decoder:
     """Decoder of successive messages as batches of one Arrow stream.
 
-    Opening a stream costs a sixth of a decode; `read_record_batch` waits for threads. After any error (Ctrl-C, too)
-    drop it: it may take the next message for a rest.
+    Opening a stream costs a sixth of a decode; `read_record_batch` waits for threads. Drop it after any error (Ctrl-C,
+    too): it may take the next message for a rest.
     """
 
     def __init__(self, sparse: bool, names: tuple[str, ...] | None) -> None:

@@ -50,12 +50,12 @@ class Checked:
     crc: int
 
     def to_json(self) -> Json:
-        """Return the JSON form."""
+        """JSON form."""
         return {"length": self.length, "crc": f"{self.crc:08x}"}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Checked:
-        """Return the value of the JSON form."""
+        """Value of the JSON form."""
         return cls(data["length"], int(data["crc"], 16))
 
     @classmethod
@@ -65,15 +65,11 @@ class Checked:
 
     @property
     def at_most(self) -> int:
-        """Return the bytes to read for `check`: one extra shows excess."""
+        """Bytes to read for `check`: one more than its length shows excess."""
         return self.length + 1
 
     def check(self, data: bytes, what: str) -> bytes:
-        """Return `data`, up to `at_most` bytes read, if it matches.
-
-        Raises:
-            CorruptionError: length or CRC differ.
-        """
+        """Return `data`, up to `at_most` bytes read, if it matches."""
         if len(data) > self.length:
             raise CorruptionError(f"{what}: more than the expected {self.length} bytes")
         actual = Checked.of(data)
@@ -112,7 +108,7 @@ class Entry:
 
     @property
     def following(self) -> int:
-        """Return the number of the next entry."""
+        """Number of the next entry."""
         return self.sequence + 1 if self.next is None else self.next
 
     @property
@@ -155,11 +151,7 @@ def seal(fields: Json) -> bytes:
 
 
 def check_seal(line: bytes, where: str) -> bytes:
-    """Return the bytes that a line's CRC covers: JSON without its end.
-
-    Raises:
-        CorruptionError: cut off, or CRC mismatch.
-    """
+    """Return the bytes that a line's CRC covers: JSON without its end."""
     covered, tail = line[: -_TAIL_BYTES - 1], _TAIL.fullmatch(line[-_TAIL_BYTES - 1 : -1])
     if tail is None or not line.endswith(b"\n"):
         raise CorruptionError(f"{where}: the line is cut off after {len(line)} bytes; restore the file")
@@ -172,9 +164,7 @@ def check_seal(line: bytes, where: str) -> bytes:
 def decode(data: bytes, *, where: str, journal: str, sequence: int) -> Entry:
     """Return the entry in a file's first bytes, perhaps without inline ones.
 
-    Raises:
-        CorruptionError: cut off, CRC mismatch, or another entry.
-        UnsupportedError: unknown format version or feature.
+    Another entry than `sequence` of `journal` is damage.
     """
     line, newline, _ = data.partition(b"\n")
     fields: Json = decode_json(check_seal(line + newline, where) + b"}", dict[str, object], where)
@@ -224,19 +214,13 @@ class _Envelope(Shape):
 
 
 class _Version(Shape):
-    """Members that every release checks first."""
-
     format_version: object = None
     read_features: tuple[Text, ...] = ()
     write_features: tuple[Text, ...] = ()
 
 
 def check_version(fields: Mapping[str, Any], where: str) -> None:
-    """Refuse entries that this release would misread.
-
-    Raises:
-        UnsupportedError: unknown format version or feature.
-    """
+    """Refuse entries that this release would misread."""
     if (fields.get("formatVersion"), fields.get("readFeatures"), fields.get("writeFeatures")) == _PLAIN:
         return
     version = check(fields, _Version, where).format_version

@@ -155,22 +155,22 @@ class Frame:
 
     @property
     def last_offset(self) -> int:
-        """Return the last offset of the frame."""
+        """Last offset of the frame."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        """Return the offset after the frame."""
+        """Offset after the frame."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def log_append_time(self) -> bool:
-        """Return whether timestamps are the write task's clock."""
+        """Whether timestamps are the write task's clock."""
         return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """Return the tombstones' delete horizon in ms; None if unset."""
+        """The tombstones' delete horizon in ms; None if unset."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
 
@@ -191,16 +191,16 @@ class Pieces(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return the frame's size in bytes."""
+        """The frame's size in bytes."""
         size: int = len(self.before) + self.message.size + len(self.after)
         return size
 
     def joined(self) -> bytes:
-        """Return the whole frame, as a copy."""
+        """Whole frame, as a copy."""
         return b"".join((self.before, memoryview(self.message), self.after))
 
     def to_write(self) -> tuple[bytes | pa.Buffer, ...]:
-        """Return the buffers to write, small frames joined to save calls."""
+        """Buffers to write, small frames joined to save calls."""
         return self if self.message.size >= _LARGE_BYTES else (self.joined(),)
 
 
@@ -216,7 +216,7 @@ def encode(
 def pieces(
     message: pa.Buffer, *, rows: int, times: Times, identity: Identity, base_offset: int = 0, leader_epoch: int = 0
 ) -> Pieces:
-    """Like `encode`, in pieces: the message is not copied."""
+    """Like `encode`, without a copy of the message."""
     delta = rows - 1
     horizon = times.delete_horizon_ms
     base_ms = times.base_ms if horizon is None else horizon
@@ -249,11 +249,7 @@ def stamp(frame: Frame, base_offset: int, leader_epoch: int) -> tuple[bytes, pa.
 
 
 def restage(frame: Frame, chunk: str) -> bytes:
-    """Return a dense frame as if staged for `chunk`.
-
-    Raises:
-        CorruptionError: the frame is damaged.
-    """
+    """Return a dense frame as if staged for `chunk`."""
     payload = open_payload(frame)
     return encode(
         payload.message,
@@ -268,9 +264,6 @@ def parse(buffer: pa.Buffer, position: int) -> Frame | None:
     """Return the frame at `position`; None if the buffer ends inside it.
 
     `open_payload` checks the CRC.
-
-    Raises:
-        CorruptionError: no frame header at `position`.
     """
     if position + HEADER_BYTES > buffer.size:
         return None
@@ -304,12 +297,7 @@ def needed_bytes(buffer: pa.Buffer, position: int) -> int:
 
 
 def open_payload(frame: Frame) -> Payload:
-    """Check a frame's CRC and return its Arrow message and identity.
-
-    Raises:
-        CorruptionError: CRC mismatch, or the record does not parse.
-        UnsupportedError: a newer payload kind or version.
-    """
+    """Check a frame's CRC and return its Arrow message and identity."""
     crc = crc32c(frame.buffer.slice(_CRC_COUNTS_FROM))
     if crc != frame.crc:
         raise CorruptionError(f"frame at offset {frame.base_offset}: CRC-32C is {crc:08x}, expected {frame.crc:08x}")
@@ -348,7 +336,7 @@ def _length(data: bytes | memoryview, position: int) -> tuple[int, int]:
 
 
 def _identity(headers: bytes) -> Identity:
-    """Return the identity in headers; the part before the chunk is cached."""
+    """Identity in headers; the part before the chunk is cached."""
     at = headers.rfind(_CHUNK)
     if at >= 0:
         with suppress(ValueError, KeyError):  # the match is inside another header

@@ -77,14 +77,14 @@ def lookup_time(buffer: pa.Buffer, base_offset: int, target: int) -> TimeEntry:
 
 
 def position_after(buffer: pa.Buffer, base_offset: int, target: int) -> int | None:
-    """Return the nearest indexed position after `target`'s frame; None if none."""
+    """Nearest indexed position after `target`'s frame; None if none."""
     slots = buffer.size // OFFSET_ENTRY_BYTES
     last = bisect_left(range(slots), target, key=lambda i: decode_offset(buffer, i, base_offset).offset)
     return decode_offset(buffer, last + 1, base_offset).position if last + 1 < slots else None
 
 
 def first_time(buffer: pa.Buffer, base_offset: int, after_ms: int, from_offset: int) -> TimeEntry | None:
-    """Return the first entry after `after_ms` at or above `from_offset`, else None."""
+    """First entry after `after_ms` at or above `from_offset`, else None."""
     slots = range(buffer.size // TIME_ENTRY_BYTES)
 
     def is_after(slot: int) -> bool:
@@ -163,9 +163,9 @@ def index_frame(
 
 
 def rolling_from(state: IndexState, now_ms: int) -> IndexState:
-    """Return a first frame's state with a start for time-based rolls (pure).
+    """First frame's state with a start for time-based rolls (pure).
 
-    The clock's time if it has no timestamp (`LogSegment.created`).
+    Without a timestamp, the clock's time (`LogSegment.created`).
     """
     return replace(state, first_timestamp=-1 - now_ms) if state.first_timestamp < 0 else state
 
@@ -196,7 +196,7 @@ class Published:
 
 
 def offset_index_fault(data: bytes, published: Published) -> str:
-    """Return an offset index's fault, or "" (pure; `OffsetIndex.sanityCheck`).
+    """Offset index's fault, or "" (pure; `OffsetIndex.sanityCheck`).
 
     Not compared with the log: readers check the frames.
     """
@@ -217,7 +217,7 @@ def offset_index_fault(data: bytes, published: Published) -> str:
 
 
 def time_index_fault(data: bytes, published: Published) -> str:
-    """Return a time index's fault, or "" (pure; `TimeIndex.sanityCheck`)."""
+    """Time index's fault, or "" (pure; `TimeIndex.sanityCheck`)."""
     fault = _length_fault(len(data), published.time_bytes, TIME_ENTRY_BYTES)
     if fault:
         return fault
@@ -239,7 +239,6 @@ def _length_fault(length: int, expected: int, entry_bytes: int) -> str:
 
 
 def _column_fault(offsets: _Column, other: _Column, least: int, published: Published) -> str:
-    """Return the fault of an index's columns; `least` is its lowest relative offset."""
     if not (_rises(offsets) and _rises(other)):
         return "its entries do not rise"
     if len(offsets) and not (offsets[0] >= least and published.base_offset + int(offsets[-1]) < published.end_offset):
@@ -270,7 +269,7 @@ def should_roll(
     incoming_last_offset: int,
     now_ms: int,
 ) -> bool:
-    """Return whether to roll before the incoming frame (pure; `LogSegment.shouldRoll`).
+    """Whether to roll before the incoming frame (pure; `LogSegment.shouldRoll`).
 
     By size, time, a full index, or the 32-bit relative offset.
     """

@@ -31,7 +31,7 @@ class Verdict(Enum):
 
 @lru_cache(maxsize=64)
 def marked_sequences(sequence: int) -> tuple[int, ...]:
-    """Return the sequences an entry has marks of, its own first, descending.
+    """Sequences an entry has marks of, its own first, descending.
 
     A multiple of 2^k is kept while at most `REACH` · 2^k below.
     """
@@ -56,8 +56,7 @@ def _descent(sequence: int) -> Iterator[int]:
 class Lineage:
     """Marks of a history, as stored in an entry or a position.
 
-    `marks` concatenates `_WIDTH` letters each, descending from `sequence`, which determines the others'
-    sequences.
+    `marks` concatenates `_WIDTH` letters each, descending from `sequence`.
     """
 
     sequence: int = 0
@@ -74,13 +73,13 @@ class Lineage:
 
     @classmethod
     def superseding(cls, sequence: int, write_id: str) -> Lineage:
-        """Return the lineage of an entry without predecessor: every mark differs."""
+        """Lineage of an entry without predecessor: every mark differs."""
         begun = cls().advanced(write_id)
         return cls(sequence, begun.marks * len(marked_sequences(sequence)))
 
     @classmethod
     def of_copied_entry(cls, sequence: int, later: Lineage, before: Lineage, write_id: str) -> Lineage:
-        """Return the lineage of a copied entry below `later`.
+        """Lineage of a copied entry below `later`.
 
         Marks come from `later`, else from the entry `before`; the rest are arbitrary, as no later entry has marks
         there.
@@ -89,14 +88,14 @@ class Lineage:
         return cls(sequence, "".join(later.at.get(at) or before.at.get(at) or own for at in marked_sequences(sequence)))
 
     def advanced(self, write_id: str) -> Lineage:
-        """Return the lineage of the next entry."""
+        """Lineage of the next entry."""
         covered = f"{self.marks[:_WIDTH]}{write_id}".encode()
         mark = b64encode(hashlib.sha256(covered).digest()[: _WIDTH * 3 // 4]).decode()
         return Lineage(self.sequence + 1, mark + self._inherited_marks)
 
     @property
     def _inherited_marks(self) -> str:
-        """Return the marks that the next entry inherits.
+        """Marks that the next entry inherits.
 
         At most one expires: that of the multiple of 2^k REACH · 2^k below, 2^k the largest power that divides both.
         Before it stand the REACH multiples of 2^k above it, and REACH / 2 odd multiples of each smaller power.
@@ -107,12 +106,12 @@ class Lineage:
 
     @cached_property
     def position(self) -> str:
-        """Return the text of a position, for a group's row or checkpoint."""
+        """Text of a position, for a group's row or checkpoint."""
         return f"{self.sequence}:" + "".join(self.at[sequence] for sequence in _descent(self.sequence))
 
     @classmethod
     def of_position(cls, text: str) -> Lineage | None:
-        """Return the lineage in a position's text; None if absent or malformed."""
+        """Lineage in a position's text; None if absent or malformed."""
         match = _POSITION.fullmatch(text)
         return None if match is None else cls(int(match[1]), match[2])
 
@@ -122,9 +121,9 @@ NO_LINEAGE = Lineage()
 
 
 def compare(mine: Lineage, theirs: Lineage) -> Verdict:
-    """Return whether `theirs`, a newest entry's, continues `mine`, an earlier one's.
+    """Whether `theirs`, a newest entry's, continues `mine`, an earlier one's.
 
-    PARTED proves two histories. SAME takes an equal mark at `mine.sequence`.
+    PARTED proves two histories; SAME takes an equal mark at `mine.sequence`.
     """
     own = theirs.at.get(mine.sequence)
     if own is not None and own == mine.at.get(mine.sequence):
@@ -135,7 +134,7 @@ def compare(mine: Lineage, theirs: Lineage) -> Verdict:
 
 
 def common(mine: Lineage, theirs: Lineage) -> int:
-    """Return the highest sequence with equal marks; 0 if none."""
+    """Highest sequence with equal marks; 0 if none."""
     return max((sequence for sequence, mark in mine.at.items() if theirs.at.get(sequence) == mark), default=0)
 
 

@@ -31,12 +31,7 @@ class Marker(Shape):
 
 
 def decode_marker(data: bytes, where: str) -> Marker:
-    """Return the content of a root marker, at most `MARKER_BYTES`.
-
-    Raises:
-        UnsupportedError: another format version, or an unknown feature.
-        CorruptionError: it is damaged.
-    """
+    """Return the content of a root marker, at most `MARKER_BYTES`."""
     fields = checked_json(data, dict[str, object], where)
     check_version(fields, where)
     check_seal(data, where)

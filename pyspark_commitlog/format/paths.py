@@ -54,11 +54,7 @@ _SEGMENT = re.compile(r"([0-9]{20})(?:\.([1-9][0-9]*))?\.(log|index|timeindex)")
 
 
 def check_topic_name(name: str) -> str:
-    """Return `name` if Kafka (`Topic.validate`) and we allow it.
-
-    Raises:
-        UsageError: not allowed.
-    """
+    """Return `name` if Kafka (`Topic.validate`) and we allow it."""
     if not isinstance(name, str) or not _TOPIC_NAME.fullmatch(name) or name in (".", ".."):
         raise UsageError(f"topic name {name!r} is not allowed: 1 to 249 of a-z A-Z 0-9 . _ - and neither '.' nor '..'")
     if name.startswith(_RESERVED):
@@ -67,7 +63,7 @@ def check_topic_name(name: str) -> str:
 
 
 def is_topic_name(name: str) -> bool:
-    """Return whether a topic can have this name."""
+    """Whether a topic can have this name."""
     try:
         check_topic_name(name)
     except UsageError:
@@ -76,11 +72,7 @@ def is_topic_name(name: str) -> bool:
 
 
 def check_group_name(name: str) -> str:
-    """Return `name` if it can name a group.
-
-    Raises:
-        UsageError: empty, reserved, or too long for a directory name.
-    """
+    """Return `name` if it can name a group."""
     if not isinstance(name, str) or not name or name.startswith(_RESERVED):
         raise UsageError(f"group name {name!r} is not allowed: a text, not empty, that does not start with '__'")
     try:
@@ -96,7 +88,7 @@ def check_group_name(name: str) -> str:
 
 
 def group_directory(name: str) -> str:
-    """Return the name of a group's directory: percent-encoded, never hidden."""
+    """Name of a group's directory: percent-encoded, never hidden."""
     encoded = quote(name, safe="")
     return f"%2E{encoded[1:]}" if encoded.startswith(".") else encoded
 
@@ -123,7 +115,7 @@ def group_members(name: str) -> str:
 
 
 def member_name(member_id: str) -> str:
-    """Return the file name of a member."""
+    """File name of a member."""
     return f"{member_id}.json"
 
 
@@ -134,7 +126,7 @@ def parse_member(name: str) -> str | None:
 
 
 def is_topic_id(name: str) -> bool:
-    """Return whether a directory name is a topic id."""
+    """Whether a directory name is a topic id."""
     return re.fullmatch(_UUID, name) is not None
 
 
@@ -144,7 +136,7 @@ def topic(name: str) -> str:
 
 
 def journal(name: str) -> str:
-    """Return the directory of a topic's logical journal, epoch 0."""
+    """Directory of a topic's logical journal, epoch 0."""
     return f"{TOPICS}/{name}/journal"
 
 
@@ -157,68 +149,68 @@ class TopicPaths:
 
     @property
     def home(self) -> str:
-        """Return the directory of this incarnation."""
+        """Directory of this incarnation."""
         return f"{TOPICS}/{self.name}/{self.topic_id}"
 
     @property
     def settle(self) -> str:
-        """Return the settle journal's directory."""
+        """Settle journal's directory."""
         return f"{self.home}/settle"
 
     @property
     def lock(self) -> str:
-        """Return the settler's lock file (R3)."""
+        """The settler's lock file (R3)."""
         return f"{self.settle}/lock"
 
     @property
     def maintained(self) -> str:
-        """Return the file whose time is that of the last `maintain`."""
+        """File whose time is that of the last `maintain`."""
         return f"{self.settle}/maintained"
 
     @property
     def staged(self) -> str:
-        """Return the directory of chunks."""
+        """Directory of chunks."""
         return f"{self.home}/staged"
 
     @property
     def side(self) -> str:
-        """Return the directory of side files."""
+        """Directory of side files."""
         return f"{self.home}/side"
 
     @property
     def manifests(self) -> str:
-        """Return the directory of manifests."""
+        """Directory of manifests."""
         return f"{self.home}/manifests"
 
     @property
     def objects(self) -> str:
-        """Return the directory of segment objects."""
+        """Directory of segment objects."""
         return f"{self.home}/objects"
 
     @property
     def copied(self) -> str:
-        """Return the directory of a running copy's notes."""
+        """Directory of a running copy's notes."""
         return f"{self.home}/copied"
 
     def object(self, name: str) -> str:
-        """Return the path of a segment object."""
+        """Path of a segment object."""
         return f"{self.objects}/{name}"
 
     def chunk(self, name: str) -> str:
-        """Return the path of a chunk."""
+        """Path of a chunk."""
         return f"{self.staged}/{name}"
 
     def partition(self, partition: int) -> str:
-        """Return the directory of a partition's segments."""
+        """Directory of a partition's segments."""
         return f"{self.home}/{partition}"
 
     def segment_file(self, partition: int, stem: str, suffix: str) -> str:
-        """Return the path of a segment's file with this suffix."""
+        """Path of a segment's file with this suffix."""
         return f"{self.home}/{partition}/{stem}.{suffix}"
 
 
 def entry_name(sequence: int) -> str:
-    """Return the file name of a journal entry."""
+    """File name of a journal entry."""
     return f"{sequence:020d}.json"
 
 
@@ -229,22 +221,22 @@ def parse_entry(name: str) -> int | None:
 
 
 def acceptor_of(directory: str, generation: int = 0) -> str:
-    """Return the register of a journal, at one of several metadata roots."""
+    """Register of a journal, at one of several metadata roots."""
     return f"{directory.rpartition('/')[0]}/{_ACCEPTOR}{generation}"
 
 
 def after_set(generation: int) -> str:
-    """Return the one-entry journal that decides a metadata quorum's successor."""
+    """One-entry journal that decides a metadata quorum's successor."""
     return f"{REPLICAS}/after-{generation}/journal"
 
 
 def is_acceptor(name: str) -> bool:
-    """Return whether a directory name is that of a journal's register."""
+    """Whether a directory name is that of a journal's register."""
     return name.startswith(_ACCEPTOR) and name[len(_ACCEPTOR) :].isdigit()
 
 
 def chunk_name(sequence: int, unique: str) -> str:
-    """Return the name of a chunk opened at newest entry `sequence` (R1)."""
+    """Name of a chunk opened at newest entry `sequence` (R1)."""
     return f"{sequence:020d}-{unique}.chunk"
 
 
@@ -267,7 +259,7 @@ def chunk_id(name: str) -> str:
 
 
 def side_name(sequence: int, write_id: str, kind: str) -> str:
-    """Return the name of a side file of the entry `sequence`."""
+    """Name of a side file of the entry `sequence`."""
     return f"{sequence:020d}.{write_id}.{kind}"
 
 
@@ -278,7 +270,7 @@ def parse_side(name: str) -> int | None:
 
 
 def manifest_name(partition: int, sequence: int, unique: str) -> str:
-    """Return the name of a manifest made for the settle entry `sequence`."""
+    """Name of a manifest made for the settle entry `sequence`."""
     return f"{partition}-{sequence:020d}-{unique}.json"
 
 
@@ -289,7 +281,7 @@ def parse_manifest(name: str) -> tuple[int, int] | None:
 
 
 def object_name(sequence: int, unique: str) -> str:
-    """Return the name of an object begun at settle entry `sequence` (O1)."""
+    """Name of an object begun at settle entry `sequence` (O1)."""
     return f"{sequence:020d}-{unique}.segment"
 
 
@@ -311,5 +303,5 @@ def parse_segment(name: str) -> tuple[int, int, str] | None:
 
 
 def is_text(value: str) -> bool:
-    """Return whether JSON can hold a text: it has no lone surrogates."""
+    """Whether JSON can hold a text: it has no lone surrogates."""
     return not any("\ud800" <= letter <= "\udfff" for letter in value)

@@ -1,7 +1,4 @@
-"""Segment object: segments of several partitions in one write-once file.
-
-For storage without append.
-"""
+"""Segment object: segments of several partitions in one file, for storage without append."""
 
 from __future__ import annotations
 
@@ -56,7 +53,7 @@ class Slice(Shape):
 
     @property
     def length(self) -> int:
-        """Return the bytes of all its parts."""
+        """Bytes of all its parts."""
         return sum(part.length for part in self.parts)
 
 
@@ -90,11 +87,7 @@ def encode_footer(slices: Sequence[Slice]) -> tuple[bytes, Checked]:
 
 
 def decode_footer(data: bytes, where: str) -> Footer:
-    """Return the footer in its JSON.
-
-    Raises:
-        CorruptionError: it is inconsistent.
-    """
+    """Return the footer in its JSON."""
     slices = decode_json(data, _Footer, where).slices
     for number, piece in enumerate(slices):
         names = tuple(part.name for part in piece.parts)
@@ -111,11 +104,7 @@ def decode_footer(data: bytes, where: str) -> Footer:
 
 
 def decode_trailer(data: bytes, where: str) -> Checked:
-    """Return the footer's length and CRC from an object's last `TRAILER_BYTES`.
-
-    Raises:
-        CorruptionError: not a segment object.
-    """
+    """Return the footer's length and CRC from an object's last `TRAILER_BYTES`."""
     if len(data) != TRAILER_BYTES:
         raise CorruptionError(f"{where}: {len(data)} bytes are left, a segment object ends with {TRAILER_BYTES}")
     length, crc, magic = _TRAILER.unpack(data)

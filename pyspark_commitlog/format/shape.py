@@ -1,7 +1,7 @@
 """Decode JSON that others may have written, checked against declared types.
 
 msgspec checks types, ranges and lengths in C, before allocation. Undeclared members are ignored: releases of one format
-version may add some; required ones are features (`readFeatures`). See docs/explanation/design/validated-json.md.
+version may add some; required ones are features. See docs/explanation/design/validated-json.md.
 """
 
 from __future__ import annotations
@@ -50,11 +50,7 @@ class Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 def decode(data: bytes, kind: Any, where: str) -> Any:
-    """Return JSON decoded as `kind`.
-
-    Raises:
-        CorruptionError: not JSON, or not of this shape.
-    """
+    """Return JSON decoded as `kind`, else raise `CorruptionError`."""
     try:
         return _decoder(kind).decode(data)
     except (ValueError, RecursionError) as error:
@@ -62,7 +58,7 @@ def decode(data: bytes, kind: Any, where: str) -> Any:
 
 
 def checked_json(data: bytes, kind: Any, where: str) -> Any:
-    """Return JSON of this shape, as lists and mappings; raises like `decode`."""
+    """Return JSON of this shape as lists and mappings; raises like `decode`."""
     value = decode(data, object, where)
     check(value, kind, where)
     return value
@@ -78,7 +74,7 @@ def check(value: object, kind: type[_Kind], where: str) -> _Kind:
 
 
 def damage(where: str, field: str, value: object, expected: str) -> CorruptionError:
-    """Return the error for a wrong value of the right shape."""
+    """Error for a wrong value of the right shape."""
     return CorruptionError(f"{where}: {field} is {_abbreviate(value)}, expected {expected}; restore the file")
 
 

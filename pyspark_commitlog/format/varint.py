@@ -20,7 +20,7 @@ def decode(data: Sequence[int], position: int) -> tuple[int, int]:
     """Return (value, position after it).
 
     Raises:
-        ValueError: longer than 10 bytes, or cut off.
+        ValueError: too long, or cut off.
     """
     shift = rest = 0
     while shift < 70:

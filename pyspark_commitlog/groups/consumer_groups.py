@@ -56,8 +56,8 @@ Chosen = str | Sequence[str] | Mapping[str, Sequence[int]] | None
 class Groups:
     """The consumer groups of a root. Opening has no effect.
 
-    Changes need READ on the topics, if the root has access rules. `maintain` also cleans `learner`, the opened root
-    if the `deciders` are others.
+    Changes need READ on the topics, if the root has access rules. `maintain` also cleans `learner`, the opened root if
+    the `deciders` are others.
     """
 
     def __init__(
@@ -97,13 +97,13 @@ class Groups:
         return results_of(act, groups, self._storage.requests_at_once)
 
     def every_name(self) -> tuple[str, ...]:
-        """Return the names of all groups with files, even deleted, sorted."""
+        """Names of all groups with files, even deleted, sorted."""
         stored = (self._deciders or self._storage).names(paths.GROUPS)
         names = (paths.parse_group(name) for name in stored)
         return tuple(sorted(name for name in names if name is not None))
 
     def _is_live(self, group: str) -> bool:
-        """Return whether a group exists; an unreadable one counts."""
+        """Whether a group exists; an unreadable one counts."""
         try:
             return self.open(group).newest().exists
         except UsageError:
@@ -166,15 +166,15 @@ class Groups:
     def commit(
         self, group: str, offsets: Offsets, *, generation: int | None = None, metadata: str = ""
     ) -> dict[str, dict[int, int]]:
-        """Commit offsets, those of the next records to read; creates the group.
+        """Commit offsets of the next records to read; creates the group.
 
         Never moves backwards: to go back, reset.
 
         Args:
             group: group name.
             offsets: topic -> partition -> offset.
-            generation: that of `describe` when you began to read, to refuse the commit after a reset. None: the
-                present one.
+            generation: that of `describe` when you began to read, to refuse the commit after a reset. None: the present
+                one.
             metadata: text of up to 4,096 bytes to store with them.
 
         Returns:
@@ -381,11 +381,7 @@ def _row(name: str, topic: TopicState, partition: int, offset: int | None) -> Gr
 
 
 def moved_to(topic: TopicLog, state: TopicState, partition: int, target: Target, current: int | None) -> int:
-    """Return a partition's target offset; a timestamp is looked up.
-
-    Raises:
-        UsageError: the partition does not exist. Others as `new_offset`.
-    """
+    """Return a partition's target offset; a timestamp is looked up."""
     check_partition(topic.name, state, partition)
     low, high = state.log_start[partition], state.log_end[partition]
     if target.way is not Way.TIMESTAMP:
@@ -397,7 +393,7 @@ def moved_to(topic: TopicLog, state: TopicState, partition: int, target: Target,
 def _planned(
     handle: GroupLog, state: GroupState, topics: Chosen, target: Target, ids: dict[str, str]
 ) -> Iterable[tuple[Position, int | None]]:
-    """Yield each chosen partition's target, and its committed offset.
+    """Yield each chosen partition's target and committed offset.
 
     `ids` keeps the first attempt's topic ids.
     """

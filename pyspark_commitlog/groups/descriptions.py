@@ -1,4 +1,4 @@
-"""Descriptions of a root's groups: values without I/O."""
+"""Descriptions of a root's groups."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class MaintainedGroup:
 
 
 def described_members(members: Members) -> tuple[MemberDescription, ...]:
-    """Return the members of a group, by their names."""
+    """Members of a group, by their names."""
     rows = (
         MemberDescription(
             f"{row.profile.client_id}-{member_id}",

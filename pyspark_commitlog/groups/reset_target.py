@@ -53,11 +53,7 @@ def target_of(
     duration: str | None,
     now_ms: int,
 ) -> Target:
-    """Return the one target that was given.
-
-    Raises:
-        UsageError: none or several were given, or it is invalid.
-    """
+    """One target that was given."""
     given = {"to": to, "offset": offset, "timestamp": timestamp, "shift": shift, "duration": duration}
     chosen = [name for name, value in given.items() if value is not None]
     if len(chosen) != 1:
@@ -82,11 +78,7 @@ def _named_target(to: str | Offsets) -> Target:
 
 
 def whole_offsets(offsets: Offsets) -> dict[str, dict[int, int]]:
-    """Convert topic -> partition -> offset to Python's integers.
-
-    Raises:
-        UsageError: one is no integer.
-    """
+    """Convert topic -> partition -> offset to Python's integers."""
     return {
         name: {whole_number("partition", p): whole_number("offset", offset) for p, offset in by_partition.items()}
         for name, by_partition in offsets.items()
@@ -105,11 +97,7 @@ def _ms(timestamp: int | datetime | None) -> int:
 
 
 def duration_ms(text: str) -> int:
-    """Return the ms of an ISO 8601 duration (Kafka: `Duration.parse`).
-
-    Raises:
-        UsageError: the text is invalid.
-    """
+    """Ms of an ISO 8601 duration (Kafka: `Duration.parse`)."""
     match = _DURATION.fullmatch(text)
     if match is None:
         raise UsageError(f"duration {text!r}: use PnDTnHnMnS, such as PT1H or P1DT12H")
@@ -122,12 +110,8 @@ def duration_ms(text: str) -> int:
 def new_offset(place: TopicPartition, target: Target, current: int | None, low: int, high: int) -> int:
     """Return a partition's target offset, except for timestamps.
 
-    As in Kafka a shift stays in the log, and `current` without a committed offset is the high watermark. `low` is
-    the log start offset, `high` the high watermark.
-
-    Raises:
-        UsageError: a shift without a committed offset.
-        OffsetOutOfRangeError: outside the log.
+    As in Kafka a shift stays in the log, and `current` without a committed offset is the high watermark. `low` is the
+    log start offset, `high` the high watermark.
     """
     match target.way:
         case Way.EARLIEST:
@@ -146,11 +130,7 @@ def new_offset(place: TopicPartition, target: Target, current: int | None, low: 
 
 
 def check_range(place: TopicPartition, offset: int, low: int, high: int) -> int:
-    """Return an offset inside the log.
-
-    Raises:
-        OffsetOutOfRangeError: it is outside; names the range.
-    """
+    """Return an offset, if inside the log."""
     if not low <= offset <= high:
         raise OffsetOutOfRangeError(
             f"{place.topic} partition {place.partition} has offsets {low} to {high} (the high watermark), not {offset}"

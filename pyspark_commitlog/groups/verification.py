@@ -30,7 +30,7 @@ def faults_of(handle: GroupLog) -> Iterable[str]:
 
 
 def strays_of(handle: GroupLog) -> list[str]:
-    """Return the files in a group's directories that belong to no entry or member."""
+    """Files in a group's directories that belong to no entry or member."""
     storage, name = handle.storage, handle.name
     home, ours = f"{paths.GROUPS}/{paths.group_directory(name)}", {"journal", "side", "members"}
     unnamed = _strays(storage, home, lambda file: file in ours or paths.is_acceptor(file))

@@ -1,4 +1,4 @@
-"""`Root`: an opened root and the handles of its topics and groups, for the layers that stand on it.
+"""`Root`: an opened root and the handles of its topics and groups.
 
 `CommitLog` is the API on top of it. Clients and the Spark source and sink use `Root`, which imports faster.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Root:
-    """A root of topics; its arguments are those of `CommitLog`. Opening it touches nothing."""
+    """A root of topics, with `CommitLog`'s arguments. Opening it touches nothing."""
 
     def __init__(
         self, root: str, storage_options: Mapping[str, object] | None = None, principal: str | None = None
@@ -51,46 +51,40 @@ class Root:
 
     @classmethod
     def on(cls, storage: Storage, principal: str | None = None) -> Self:
-        """Return the root on an open storage (tests inject clocks and faults this way)."""
+        """Root on an open storage, as tests inject."""
         root = cls.__new__(cls)
         root._begin(storage, principal)
         return root
 
     @property
     def storage(self) -> Storage:
-        """The storage of its files."""
+        """Storage of its files."""
         return self._storage
 
     @property
     def root_id(self) -> str:
-        """The id that the root's marker gives it."""
+        """Id in the root's marker."""
         return root_id(self._storage)
 
     @property
     def is_unsafe(self) -> bool:
-        """Whether one process alone may write, by the marker as it was last read."""
+        """Whether only one process may write, by the marker last read."""
         return bool(self._unsafe)
 
     def acting_as(self, principal: str | None) -> Self:
-        """Return the same root for another principal."""
+        """Return this root for another principal."""
         return self.on(self._storage, principal)
 
     @property
     def url(self) -> str:
-        """The directory or URL as the user named it."""
+        """Directory or URL as the user named it."""
         return self._storage.url
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._storage.url!r})"
 
     def check(self) -> None:
-        """Refuse a missing root or another format version.
-
-        Raises:
-            RootNotFoundError: there is no root here.
-            UnsupportedError: made by another format version.
-            CorruptionError: its marker is damaged.
-        """
+        """Refuse a missing root, one of another format version, or a damaged marker."""
         data = self.marker()
         marker = decode_marker(data, f"{self._storage.url}/{paths.ROOT_MARKER}")
         if self._unsafe is None and marker.unsafe_single_writer:
@@ -106,11 +100,7 @@ class Root:
             self._storage.expect_root()
 
     def check_replicated(self) -> None:
-        """Refuse a root that stands alone.
-
-        Raises:
-            UsageError: its topics have no replicas.
-        """
+        """Refuse a root that stands alone."""
         if not self.is_replicated:
             raise UsageError(
                 f"{self.url} stands alone: its topics have no replicas. Roots that belong together are made "
@@ -119,13 +109,13 @@ class Root:
             )
 
     def check_replica_admin(self, topic: str = ALL) -> None:
-        """Refuse a root that stands alone, or a principal that may not administer a topic."""
+        """Refuse a root that stands alone, or a principal without admin rights."""
         self.check()
         self.check_replicated()
         self.local_access.check(Operation.ADMIN, topic)
 
     def marker(self) -> bytes:
-        """Return the marker's bytes; of several named roots the first one that answers is used from now on."""
+        """Return the marker's bytes; of several roots the first that answers is used from now on."""
         try:
             return self._storage.read(paths.ROOT_MARKER, 0, MARKER_BYTES)
         except (FileNotFoundError, NotADirectoryError):
@@ -145,19 +135,16 @@ class Root:
         )
 
     def check_store(self) -> None:
-        """Refuse to write to a store that takes two puts of one name; see `storage.race`."""
+        """Refuse to write to a store that takes two puts of one name (`storage.race`)."""
         if self._storage.client and not self._unsafe:
             from pyspark_commitlog.storage.race import check_store
 
             check_store(self._storage)
 
     def topic(self, name: str, operation: Operation = Operation.READ) -> TopicLog:
-        """Return the handle of a topic, existing or not; the layers below the API work on it, and ask no more.
+        """Handle of a topic, existing or not; the layers below the API check no access.
 
-        Raises:
-            RootNotFoundError, UnsupportedError: the root can't be used.
-            AccessDeniedError: the principal may not do this with the topic.
-            UnsupportedError: it is to be written to, and the store is not safe.
+        Refuse what the principal may not do, and to write to an unsafe store.
         """
         self.check()
         self.local_access.check(operation, name)
@@ -168,16 +155,12 @@ class Root:
 
     @property
     def local_access(self) -> Access:
-        """The access rules as this root has learned them."""
+        """Access rules as this root has learned them."""
         return Access(self._storage, self.principal)
 
     @property
     def access(self) -> Access:
-        """The access rules of this root.
-
-        Raises:
-            RootNotFoundError, UnsupportedError: the root can't be used.
-        """
+        """The access rules of this root."""
         self.check()
         if not self.is_replicated:
             return self.local_access
@@ -189,7 +172,7 @@ class Root:
 
     @property
     def deciding(self) -> Storage:
-        """The root where groups and settings are put, where one decides: of several roots the metadata root.
+        """Root where groups and settings are put: of several the metadata root, if one decides.
 
         Raises:
             ReplicaNotAvailableError: it does not answer.
@@ -200,7 +183,7 @@ class Root:
         return roots.open(roots.listed().metadata[0].id)
 
     def find_fallback(self, topic: str) -> Storage | None:
-        """Return another root that answers, if this one does not, as an operation on a topic has found; else None."""
+        """Return another root that answers, if this one does not."""
         if self._storage.together is None or not TopicLog(self._storage, topic).is_away():
             return None
         roots = Roots.of(self._storage)
@@ -208,12 +191,7 @@ class Root:
         return None if found is None else roots.open(found)
 
     def group(self, name: str) -> GroupLog:
-        """Return the handle of a consumer group, existing or not; the layers below the API work on it.
-
-        Raises:
-            RootNotFoundError, UnsupportedError: the root can't be used.
-            UsageError: a name that is not allowed.
-        """
+        """Handle of a consumer group, existing or not."""
         from pyspark_commitlog.groups.state.group_log import GroupLog
 
         self.check()
@@ -223,21 +201,21 @@ class Root:
 
     @property
     def deciders(self) -> Deciders | None:
-        """The metadata roots if several decide, else None."""
+        """Metadata roots if several decide."""
         if not self.is_replicated or len(Roots.of(self._storage).listed().metadata) == 1:
             return None
         return Deciders(Roots.of(self._storage))
 
     def listed(self) -> list[str]:
-        """Return what is named in the topics' directory, sorted: one listing; none need be a topic.
+        """Names in the topics' directory that the principal may use, sorted; none need be a topic.
 
-        Names that the principal may not use are left out. Of roots that belong together: a listing of this one, and
-        one of the metadata root, where all topics are, or of all that answer where that does not.
+        One listing. Of roots that belong together: of this one, and the metadata root, where all topics are, or else of
+        all that answer.
         """
         return self.local_access.permitted_topics(Operation.DESCRIBE, self.names())
 
     def names(self) -> list[str]:
-        """Return the names in the topics' directory, also those the principal may not use; none need be a topic."""
+        """Names in the topics' directory, also hidden ones; none need be a topic."""
         names = self._storage.names(paths.TOPICS)
         if not names:  # a root that was not seen yet may be away
             self.check()
@@ -251,34 +229,21 @@ class Root:
         return sorted({*names, *found})
 
     def topics(self) -> list[str]:
-        """Return the names of all live topics that the principal may describe and this user may read, sorted.
-
-        Raises:
-            RootNotFoundError: there is no root here.
-        """
+        """Live topics that the principal may describe and this user read, sorted."""
         self.check()
         return [name for name in self.listed() if self._is_live(name)]
 
     def every_name(self) -> list[str]:
-        """Return the names of all topics, deleted and damaged ones too, whose files maintenance removes.
-
-        Raises:
-            RootNotFoundError: there is no root here.
-        """
+        """Names of all topics, also deleted and damaged ones, for maintenance."""
         self.check()
         return [name for name in self._storage.names(paths.TOPICS) if self._has_entries(name)]
 
     def unseen_topics(self, names: Collection[str]) -> list[str]:
-        """Return the topics not among `names`, sorted: this principal, or user, may not read them.
-
-        Raises:
-            RootNotFoundError: there is no root here.
-        """
+        """Topics not among `names`, sorted: this principal, or user, may not read them."""
         self.check()
         return [name for name in self.names() if name not in names and self._may_be_live(name)]
 
     def _newest(self, name: str) -> None:
-        """Look for a topic; raises if it is not there or can't be read."""
         topic = TopicLog(self._storage, name)
         (topic.route(writing=False) if self.is_replicated else topic).newest()
 
@@ -301,7 +266,7 @@ class Root:
         return True
 
     def _has_entries(self, name: str) -> bool:
-        """Return whether a directory is a topic's, not one that is being made or of somebody else."""
+        """Whether a directory is a topic's, not one being made or somebody else's."""
         try:
             return TopicLog(self._storage, name).journal.newest() is not None
         except UsageError:
@@ -311,11 +276,7 @@ class Root:
 
     @property
     def groups(self) -> Groups:
-        """The root's consumer groups.
-
-        Raises:
-            RootNotFoundError, UnsupportedError: the root can't be used.
-        """
+        """The root's consumer groups."""
         from pyspark_commitlog.groups.consumer_groups import Groups
 
         self.check()

@@ -1,4 +1,4 @@
-"""Makes a root by its marker, alone or as one of several that hold replicas."""
+"""Makes a root by its marker, alone or as one of several."""
 
 from __future__ import annotations
 
@@ -18,14 +18,8 @@ def make_root(root: Root, *, unsafe: bool = False, replicated: bool = False) -> 
     """Make a root if it is not there.
 
     Args:
-        root: the root, opened.
-        unsafe: make it even if the store is not known to keep the log safe from two concurrent writers.
+        unsafe: make it even if the store may not keep the log safe from two concurrent writers.
         replicated: it is one of several (`CommitLog.create`).
-
-    Raises:
-        UnsupportedError: a root of another format version is there, or the store is not safe.
-        UsageError: a root is there that was made otherwise.
-        StorageError: it can't be made.
     """
     storage = root.storage
     if not storage.exists(paths.ROOT_MARKER):
@@ -59,7 +53,7 @@ def make_replicated_root(storage: Storage) -> None:
 
 
 def become_replicated(root: Root) -> None:
-    """Replace the marker of a root that stood alone by one of a root that is one of several."""
+    """Replace the marker of a root that stood alone."""
     marker = checked_json(root.marker(), dict[str, object], f"{root.url}/{paths.ROOT_MARKER}")
     kept = {name: value for name, value in marker.items() if name != "crc"}
     features = {"readFeatures": [REPLICAS], "writeFeatures": [REPLICAS], REPLICAS: True}

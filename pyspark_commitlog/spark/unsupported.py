@@ -14,7 +14,7 @@ NEEDED = (4, 2)
 
 
 def is_outdated(version: str) -> bool:
-    """Return whether a PySpark lacks admission control for Python sources (4.2)."""
+    """Whether a PySpark lacks admission control for Python sources (4.2)."""
     return tuple(int(part) for part in version.split(".")[:2]) < NEEDED
 
 

@@ -2,8 +2,8 @@
 
 - `manual_clock.ManualClock`: time that a test moves by hand.
 - `faults.FaultyStorage`: a storage that fails, blocks or dies at the operation that a hook chooses.
-- `storage_contract`: what a `Storage` must do, as classes of tests (`StorageContract`, `ObjectContract` without
-  append); needs pytest.
+- `storage_contract`: tests of a `Storage`, as classes (`StorageContract`, `ObjectContract` without append); needs
+  pytest.
 
 A log whose first commit gets no answer, under a clock that stands still::
 
@@ -16,5 +16,5 @@ A log whose first commit gets no answer, under a clock that stands still::
     log = CommitLog.on(FaultyStorage(LocalStorage("/data/commitlog", clock=ManualClock()), hook))
 
 With `pytest.register_assert_rewrite("pyspark_commitlog.testing")` in a `conftest.py`, before the import, pytest
-explains failed asserts of the contract.
+explains failed asserts.
 """

@@ -1,4 +1,4 @@
-"""Base of the storage contract: opening storage, and raw looks at files."""
+"""Base of the storage contract."""
 
 from __future__ import annotations
 
@@ -34,17 +34,11 @@ class StorageCase(ABC):
 
     @abstractmethod
     def raw_names(self, storage: Storage, directory: str) -> list[str]:
-        """Return all names in a directory, temporary ones too.
-
-        Empty if it is missing.
-        """
+        """Return all names in a directory, temporary ones too; none if it is missing."""
 
     @abstractmethod
     def raw_temporary(self, storage: Storage, directory: str, modified_ms: int) -> None:
-        """Leave a killed writer's temporary file, last written at `modified_ms`.
-
-        Without directories, written now.
-        """
+        """Leave a killed writer's temporary file, last written at `modified_ms`; without directories, now."""
 
     @pytest.fixture
     def storage(self, opener: Opener) -> Storage:

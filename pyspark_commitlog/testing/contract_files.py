@@ -1,4 +1,4 @@
-"""Contract of files that are written once, or appended to."""
+"""Contract of files written once, or appended to."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class AppendContract(StorageCase):
 
     @pytest.fixture
     def appending(self, storage: Storage) -> Storage:
-        """Return a storage with a directory."""
+        """Storage with a directory."""
         assert storage.can_append
         storage.make_directory("0")
         return storage

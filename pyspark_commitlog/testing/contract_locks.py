@@ -37,7 +37,7 @@ class LockContract(StorageCase):
 
     @pytest.fixture
     def locking(self, storage: Storage) -> Storage:
-        """Return a storage with a directory."""
+        """Storage with a directory."""
         assert storage.can_append
         storage.make_directory("0")
         return storage
@@ -127,10 +127,7 @@ class _OtherProcess:
 
 @contextmanager
 def _other_process(act: Callable[[Opener, Connection], None], opener: Opener) -> Iterator[_OtherProcess]:
-    """Run `act` in another process.
-
-    Go on when it has sent a number.
-    """
+    """Run `act` in another process; go on when it has sent a number."""
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=act, args=(opener, theirs))

@@ -24,7 +24,7 @@ class PutContract(StorageCase):
     @pytest.fixture(scope="class")
     @classmethod
     def pool(cls) -> Iterator[Executor]:
-        """Yield four processes, started once, as each imports the package."""
+        """Yield four processes, started once: each imports the package."""
         with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as started:
             yield started
 

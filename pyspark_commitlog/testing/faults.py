@@ -100,7 +100,7 @@ FaultyStorage.__abstractmethods__ = frozenset()
 
 
 def io_error() -> OSError:
-    """Return the error of a lost reply."""
+    """Error of a lost reply."""
     return OSError(errno.EIO, "injected: the reply was lost")
 
 

@@ -10,11 +10,11 @@ class ManualClock:
         self._now_ms = now_ms
 
     def now_ms(self) -> int:
-        """Return the time."""
+        """Time."""
         return self._now_ms
 
     def monotonic(self) -> float:
-        """Return the time in seconds."""
+        """Time in seconds."""
         return self._now_ms / 1000
 
     def sleep(self, seconds: float) -> None:

@@ -16,7 +16,7 @@ __all__ = ["ObjectContract", "Opener", "StorageContract"]
 
 
 class _EveryContract(PutContract, FileContract, ReadContract, TurnContract):
-    """The tests of all storages."""
+    """All storages' tests."""
 
 
 class StorageContract(_EveryContract, AppendContract, LockContract):

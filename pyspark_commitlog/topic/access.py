@@ -62,7 +62,7 @@ def _implies(given: Operation, asked: Operation) -> bool:
 
 
 def allows(rules: Iterable[Rule], principal: str | None, operation: Operation, topic: str) -> bool:
-    """Return whether a rule, or having none, allows it (pure)."""
+    """Whether a rule, or having none, allows it (pure)."""
     rules = tuple(rules)
     return not rules or any(rule.covers(principal, operation, topic) for rule in rules)
 
@@ -96,16 +96,12 @@ class Access:
         return _rules(self._journal().newest())
 
     def permitted_topics(self, operation: Operation, topics: Iterable[str]) -> list[str]:
-        """Return the topics on which the operation is allowed."""
+        """Topics on which the operation is allowed."""
         rules = self.rules()
         return [topic for topic in topics if allows(rules, self.principal, operation, topic)]
 
     def check(self, operation: Operation, *topics: str) -> None:
-        """Refuse an operation that is not allowed.
-
-        Raises:
-            AccessDeniedError: names principal, operation and topic.
-        """
+        """Refuse an operation that is not allowed (`AccessDeniedError`)."""
         rules = self.rules()
         for topic in topics:
             self._check(rules, operation, topic)
@@ -191,7 +187,7 @@ class Access:
         )
 
     def faults(self) -> list[str]:
-        """Return the faults of the remaining entries."""
+        """Faults of the remaining entries."""
         return self._journal().faults()
 
     def _journal(self) -> SettingsJournal:
@@ -199,7 +195,7 @@ class Access:
 
 
 def checked(principal: str, operation: str, topic: str) -> Rule:
-    """Return a rule, checked (pure).
+    """Rule, checked (pure).
 
     Raises:
         UsageError: names the value and what is allowed.

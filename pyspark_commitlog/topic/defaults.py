@@ -29,27 +29,22 @@ class RootDefaults:
         self._journal = settings_journal(storage, roots, paths.CONFIG_JOURNAL, "config", _check_entry)
 
     def faults(self) -> list[str]:
-        """Return the faults of the retained entries."""
+        """Faults of the retained entries."""
         return self._journal.faults()
 
     def as_given(self) -> Mapping[str, str]:
-        """Return the defaults by the names they were set with.
+        """Defaults by the names they were set with.
 
-        Raises:
-            CorruptionError: the newest entry is damaged. No fallback: retention would delete by it.
+        No fallback if damaged: retention would delete by it.
         """
         return _config(self._journal.newest())
 
     def by_topic_name(self) -> Mapping[str, str]:
-        """Return the defaults by topic config; raises as `as_given`."""
+        """Defaults by topic config; raises as `as_given`."""
         return topic_defaults(self.as_given())
 
     def alter(self, config: Mapping[str, object]) -> None:
-        """Set defaults; None removes one. Keeps the newest two entries.
-
-        Raises:
-            ConfigError: nothing was changed.
-        """
+        """Set defaults; None removes one. Keeps the newest two entries."""
         removed, checked = check_defaults(config)
         if self._roots is None:
             self._storage.make_directory(paths.CONFIG_JOURNAL)

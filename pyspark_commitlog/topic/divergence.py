@@ -27,18 +27,18 @@ class Divergence:
     ends: tuple[int, ...] | None
 
     def end(self, partition: int) -> int | None:
-        """Return the end of the common offsets; None if unknown."""
+        """End of the common offsets; None if unknown."""
         if self.ends is None:
             return None
         return self.ends[partition] if partition < len(self.ends) else 0
 
     def loses(self, partition: int, offset: int) -> bool:
-        """Return whether a position is after the known common offset."""
+        """Whether a position is after the known common offset."""
         return offset > (self.end(partition) or 0)
 
     @property
     def reason(self) -> str:
-        """Return a description of the divergence."""
+        """Description of the divergence."""
         return (
             f"the topic was restored from an older copy: it was seen with journal entry {self.seen}, and the journal "
             f"that ends with entry {self.newest} is another one"
@@ -68,12 +68,9 @@ def _common_ends(topic: TopicLog, seen: Lineage, state: TopicState) -> tuple[int
 
 
 def check_parted(topic: TopicLog, seen: Lineage | None, state: TopicState, offsets: Sequence[tuple[int, int]]) -> None:
-    """Refuse positions, as (partition, offset), of a history that is gone.
+    """Refuse (partition, offset) positions of a history that is gone.
 
     `seen` is the lineage they were reached under, if known.
-
-    Raises:
-        LogTruncationError: names the first such position.
     """
     other = find_divergence(topic, seen, state)
     if other is None:

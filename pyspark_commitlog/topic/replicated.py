@@ -1,4 +1,4 @@
-"""A topic's side of `replicas`: files to learn, and elections."""
+"""A topic's side of replication: files to learn, and elections."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _APPEND = "append"
 
 
 class TopicFiles:
-    """`replication.protocol.unit.UnitFiles` of one topic at one root."""
+    """`UnitFiles` of one topic at one root."""
 
     def __init__(self, storage: Storage, name: str) -> None:
         self._name, self._defaults = name, RootDefaults(storage)
 
     def limits(self, entry: Entry) -> ReplicationLimits:
-        """Return the replication configs in force at an entry."""
+        """Replication configs in force at an entry."""
         config = TopicConfig({**self._defaults.by_topic_name(), **entry.body["state"]["config"]})
         return ReplicationLimits(
             config.number("min.insync.replicas"),
@@ -51,7 +51,7 @@ class TopicFiles:
         )
 
     def tables(self, entry: Entry) -> Sequence[NeededFile]:
-        """Return the side files that an entry names."""
+        """Side files that an entry names."""
         side = TopicPaths(self._name, entry.topic_id).side
         return [NeededFile(f"{side}/{table['file']}", Checked.from_json(table)) for table in side_tables(entry)]
 
@@ -66,7 +66,7 @@ class TopicFiles:
         return self._chunks_of(entry.topic_id, rows)
 
     def drafted(self, draft: Draft[Any]) -> Sequence[NeededFile]:
-        """Return the chunks that a drafted append names."""
+        """Chunks that a drafted append names."""
         if draft.kind != _APPEND:
             return []
         rows = draft.body["chunks"]
@@ -85,12 +85,12 @@ class TopicFiles:
         return checked_json(side(entry.topic_id, table), shape, f"{kind} of entry {entry.sequence} of {self._name!r}")
 
     def settled(self, storage: Storage, topic_id: str) -> int:
-        """Return the entry below which a root settled everything; 0 for none."""
+        """Entry below which a root settled everything; 0 for none."""
         newest = settle_journal(storage, TopicPaths(self._name, topic_id)).newest()
         return 0 if newest is None else int(newest.entry.body["through"][0])
 
     def begins(self, newest: Entry) -> int:
-        """Return the first entry that a root needs."""
+        """First entry that a root needs."""
         state = TopicState.from_entry(newest.topic_id, newest.body)
         return newest.sequence if state.deleted else state.created
 
@@ -101,18 +101,18 @@ class TopicFiles:
             make_home(storage, TopicPaths(self._name, entry.topic_id), len(entry.body["state"]["logEnd"]))
 
     def is_living(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
-        """Return whether an entry is an append not void by `newest`."""
+        """Whether an entry is an append not void by `newest`."""
         return entry.kind == _APPEND and entry.topic_id == newest.topic_id and not self._voids(entry, newest, side)
 
     def offsets(self, entry: Entry, side: ReadSide) -> Sequence[tuple[int, int, int]]:
-        """Return the offsets of an append: (partition, start, end)."""
+        """Offsets of an append: (partition, start, end)."""
         extents = read_extents(self._table(entry, "extents", Extents, side))
         return [(extent.partition, extent.base_offset, extent.end_offset) for extent in extents]
 
     # --- elections ---------------------------------------------------------------------------------------
 
     def is_void(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
-        """Return whether an entry is an append that is void by `newest`."""
+        """Whether an entry is an append that is void by `newest`."""
         return entry.kind == _APPEND and self._voids(entry, newest, side)
 
     def _voids(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
@@ -133,7 +133,7 @@ class TopicFiles:
         journal: Journal,
         election: UncleanElection | None = None,
     ) -> Json:
-        """Return the body of an entry that voids appends."""
+        """Body of an entry that voids appends."""
         state = TopicState.from_entry(base.topic_id, base.body, base.lineage)
         if voids:
             entries = _entries(journal, hw, base)
@@ -186,9 +186,9 @@ class _Tables:
 
 
 def _rows_back(state: TopicState, tables: _Tables, hw: int, above: Sequence[int], voids: Sequence[int]) -> Writers:
-    """Roll the writers of void appends back to their last living row.
+    """Roll the writers of void appends back to their last living row (rule 5).
 
-    Rule 5. Rows above the high watermark, and their ranges, may be of appends that earlier elections voided.
+    Rows above the high watermark, and their ranges, may be of appends that earlier elections voided.
     """
     lost = _void_appends(tables.entries, hw, frozenset(above).difference(voids))
     kept = sorted(set(tables.entries) - lost, reverse=True)

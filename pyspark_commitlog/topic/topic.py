@@ -1,4 +1,4 @@
-"""Handle on one topic: both journals and their newest states."""
+"""Handle on one topic, by both journals."""
 
 from __future__ import annotations
 
@@ -43,11 +43,7 @@ RECENT_SECONDS = 300.0
 
 
 def check_partition(topic: str, state: TopicState, partition: int) -> None:
-    """Refuse a partition that a topic does not have.
-
-    Raises:
-        UsageError: names the valid range.
-    """
+    """Refuse a partition that a topic does not have."""
     if not 0 <= partition < state.partitions:
         raise UsageError(f"topic {topic!r} has partitions 0 to {state.partitions - 1}, not {partition}")
 
@@ -80,11 +76,7 @@ class TopicLog(TopicTables):
     # --- replicas ----------------------------------------------------------------------------------------
 
     def route(self, *, writing: bool) -> TopicLog:
-        """Return a handle at the leader, or at a root to read.
-
-        Raises:
-            NotLeaderError, ReplicaNotAvailableError: there is none.
-        """
+        """Return a handle at the leader, or at a root to read; raise if there is none."""
         storage = self.journal.leader() if writing else self.journal.nearest()
         if storage is self.storage and not self._decided:
             return self
@@ -94,11 +86,11 @@ class TopicLog(TopicTables):
         return handle
 
     def readable(self) -> TopicLog:
-        """Return a handle at a root that has the records."""
+        """Handle at a root that has the records."""
         return self.route(writing=False) if self.journal.is_replicated else self
 
     def is_away(self) -> bool:
-        """Return whether this root does not answer while other roots may."""
+        """Whether this root does not answer while other roots may."""
         if not self.journal.is_replicated and not self.storage.others and self.storage.together is None:
             return False
         try:
@@ -107,15 +99,11 @@ class TopicLog(TopicTables):
             return True
 
     def at_fallback_root(self) -> TopicLog:
-        """Return a handle at another of the known roots that answers.
-
-        Raises:
-            ReplicaNotAvailableError: none does.
-        """
+        """Handle at another of the known roots that answers."""
         return TopicLog(self.journal.fallback_root(), self.name)
 
     def at_leader(self) -> TopicLog:
-        """Return a handle at the leader; raises as `route`."""
+        """Return a handle at the leader."""
         return self.route(writing=True) if self.journal.is_replicated else self
 
     def creates_chunks(self, state: TopicState, *, acks_all: bool) -> Callable[[str], OutputFile]:
@@ -130,17 +118,17 @@ class TopicLog(TopicTables):
     # --- logical -----------------------------------------------------------------------------------------
 
     def newest(self, topic_id: str | None = None) -> tuple[Stored, TopicState]:
-        """Return the newest entry and its state.
+        """Newest entry and its state.
 
         Raises:
             UnknownTopicError: there is no such topic.
-            ReplicaNotAvailableError: the root is one of several, and does not answer.
+            ReplicaNotAvailableError: a root of several does not answer.
             TopicChangedError: incarnation `topic_id` was deleted or recreated.
         """
         return self.newest_at(self.journal.newest(), topic_id)
 
     def newest_durable(self, topic_id: str | None = None, *, fresh: bool = False) -> tuple[Stored, TopicState]:
-        """Return the newest entry and state, synced (R5); raises as `newest`.
+        """Newest entry and state, synced (R5); raises as `newest`.
 
         For effects that outlive the entry: its writer may have died before the directory's sync. `fresh`: for callers
         that write here and delete by it.
@@ -166,7 +154,7 @@ class TopicLog(TopicTables):
         return stored, state
 
     def ended(self, topic_id: str) -> TopicState | None:
-        """Return the last state of an ended incarnation, if still known."""
+        """Last state of an ended incarnation, if still known."""
         stored = self.journal.newest()
         if stored is None:
             return None
@@ -182,7 +170,7 @@ class TopicLog(TopicTables):
         return unknown_topic(self.storage, self.name)
 
     def changed(self, state: TopicState, topic_id: str) -> TopicChangedError:
-        """Return the error for a caller with an ended incarnation."""
+        """Error for a caller with an ended incarnation."""
         now = "it is deleted" if state.deleted else f"it was made again with id {state.topic_id}"
         return TopicChangedError(
             f"topic {self.name!r} (id {topic_id}) in {self.storage.url} is gone: {now}. Its offsets mean nothing any "
@@ -190,7 +178,7 @@ class TopicLog(TopicTables):
         )
 
     def state_of(self, entry: Entry) -> TopicState:
-        """Return the state that an entry carries."""
+        """State that an entry carries."""
         return TopicState.from_entry(entry.topic_id, entry.body, entry.lineage)
 
     # --- physical ----------------------------------------------------------------------------------------
@@ -199,10 +187,8 @@ class TopicLog(TopicTables):
     def settling(self, topic_id: str) -> Iterator[bool]:
         """Try the settlers' lock; rereads both journals under it (R3).
 
-        Yields whether it was free; if not, `busy` is its holder.
-
-        Raises:
-            TopicChangedError: no settle journal: topic deleted, or disk not mounted.
+        Yields whether it was free; if not, `busy` is its holder. No settle journal: the topic was deleted, or the disk
+        is not mounted.
         """
         lock = self.paths(topic_id).lock
         with ExitStack() as stack:
@@ -237,7 +223,6 @@ class TopicLog(TopicTables):
             The entry; None if nothing was put: given up, files below the floor (rule O4), or landed before.
 
         Raises:
-            TopicChangedError: this incarnation is gone.
             OutcomeUnknownError, ConflictError, StorageError: see `Journal.append`; safe to repeat.
         """
 
@@ -271,21 +256,16 @@ class TopicLog(TopicTables):
         self._collecting = memory
 
     def reserve(self, base: Stored, settled: SettleState) -> Stored | None:
-        """Put `base` again, to own the next number for segments' names.
+        """Put `base` again, to own the next number for segments' names; None as from `publish`.
 
-        Else a task that outlives its driver's lock could overwrite files of the next driver (rule R1). None as from
-        `publish`.
+        Else a task that outlives its driver's lock could overwrite files of the next driver (rule R1).
         """
         return self.publish(base, settled)
 
     def settled(self, topic_id: str, *, within: float = 0.0) -> tuple[Stored, SettleState]:
-        """Return the newest settle entry and state, at most `within` seconds old.
+        """Newest settle entry and state, at most `within` seconds old.
 
         Read it after the logical one (rule R12).
-
-        Raises:
-            TopicChangedError: this incarnation is gone.
-            CorruptionError: the entry is damaged, or its table missing.
         """
         journal = self.settle_journal(topic_id)
         while (stored := journal.recent(within)) is not None:
@@ -322,23 +302,17 @@ class TopicLog(TopicTables):
             journal.resume(sequence, identity)
 
     def damaged(self, topic_id: str) -> tuple[Damage, ...]:
-        """Return the damaged partitions; usually one look.
+        """Damaged partitions; usually one look.
 
         If a look is a request, the view may be `RECENT_SECONDS` old.
-
-        Raises:
-            CorruptionError: the newest settle entry is damaged.
         """
         stored = self.settle_journal(topic_id).recent(RECENT_SECONDS)
         return self.settled(topic_id)[1].damaged if stored is not None and "damaged" in stored.entry.body else ()
 
     def config(self, state: TopicState) -> TopicConfig:
-        """Return the effective config: the topic's, the root's, or built-in.
+        """Effective config: the topic's, the root's, or built-in.
 
         Reads the root's defaults once per operation (`forget_defaults`).
-
-        Raises:
-            CorruptionError: the root's defaults are damaged.
         """
         if self._defaults is None:
             self._defaults = self._root_defaults.by_topic_name()
@@ -366,7 +340,7 @@ class TopicLog(TopicTables):
 
 
 def unknown_topic(storage: Storage, name: str) -> UnknownTopicError:
-    """Return the error for a missing topic; suggests a similar name."""
+    """Error for a missing topic; suggests a similar name."""
     url = storage.url
     return UnknownTopicError(f"{_no_topic(storage, name)}: create it with ").advising(
         f"CommitLog({url!r}).create_topic({name!r}, partitions=…)", f"commitlog topics create {url} {name}"
@@ -374,7 +348,7 @@ def unknown_topic(storage: Storage, name: str) -> UnknownTopicError:
 
 
 def nothing_to_delete(storage: Storage, name: str) -> UnknownTopicError:
-    """Return the error for the deletion of a missing topic."""
+    """Error for the deletion of a missing topic."""
     return UnknownTopicError(f"{_no_topic(storage, name)}: all that there are: ").advising(
         f"CommitLog({storage.url!r}).topics()", f"commitlog topics list {storage.url}"
     )

@@ -70,10 +70,7 @@ _Table = str | Manifest | Shared | Leaf
 
 
 class TopicTables:
-    """Journals of a topic, and the files that their entries name. Not thread-safe.
-
-    `decided`: see `TopicLog`.
-    """
+    """Journals of a topic, and the files that their entries name. Not thread-safe."""
 
     def __init__(self, storage: Storage, name: str, *, decided: bool = False) -> None:
         self.storage, self._decided = storage, decided
@@ -99,7 +96,7 @@ class TopicTables:
         return rows
 
     def chunks(self, entry: Entry) -> tuple[ChunkRef, ...]:
-        """Return the chunks that an entry names."""
+        """Chunks that an entry names."""
         return read_chunks(self._table(entry, "chunks", Chunks))
 
     def _table(self, entry: Entry, kind: str, shape: Any) -> Any:
@@ -110,12 +107,12 @@ class TopicTables:
         return checked_json(journal.side(topic_id, named), shape, self._side(topic_id, named["file"]))
 
     def writer(self, state: TopicState, writer_id: str) -> WriterRow | None:
-        """Return a writer id's row, if remembered."""
+        """Writer id's row, if remembered."""
         row = state.writers.rows.get(writer_id) or self.snapshot(state).get(writer_id)
         return None if row is None or row.is_forgotten else row
 
     def snapshot(self, state: TopicState) -> Mapping[str, WriterRow]:
-        """Return the snapshot of the writers' table."""
+        """Snapshot of the writers' table."""
         named = state.writers.snapshot
         if named is None:
             return {}
@@ -128,11 +125,11 @@ class TopicTables:
     # --- physical ----------------------------------------------------------------------------------------
 
     def paths(self, topic_id: str) -> TopicPaths:
-        """Return the paths of one incarnation of the topic."""
+        """Paths of one incarnation of the topic."""
         return TopicPaths(self.name, topic_id)
 
     def settle_journal(self, topic_id: str) -> Journal:
-        """Return the settle journal of one incarnation of the topic."""
+        """Settle journal of one incarnation of the topic."""
         if topic_id not in self._settles:
             self._settles = {topic_id: settle_journal(self.storage, self.paths(topic_id))}
         return self._settles[topic_id]
@@ -175,7 +172,6 @@ class TopicTables:
 
         Raises:
             FileNotFoundError: an object that may have such offsets is collected: read the newest settle entry again.
-            CorruptionError: a manifest or footer differs from its reference.
         """
         slices = self._slices(settle, partition)
         slices.check(low)
@@ -184,7 +180,7 @@ class TopicTables:
     def sealed_before_gap(
         self, settle: SettleState, partition: int, low: int
     ) -> tuple[tuple[Sealed, ...], Unreadable | None]:
-        """Return sealed segments before the first gap above `low`, and its error.
+        """Sealed segments before the first gap above `low`, and its error.
 
         Raises as `sealed`, of the manifest.
         """
@@ -200,12 +196,7 @@ class TopicTables:
         return [] if manifest is None else self._rows(settle.topic_id, manifest)
 
     def leaves(self, topic_id: str, manifest: Manifest | None) -> tuple[Leaf, ...]:
-        """Return a manifest's leaves; none of a short one.
-
-        Raises:
-            FileNotFoundError: it is collected.
-            CorruptionError: it differs from its reference.
-        """
+        """Return a manifest's leaves; none of a short one. Raises as `sealed`."""
         if manifest is None or manifest.segments <= LEAF_SEGMENTS:
             return ()
         return self._manifest_parts(topic_id, manifest)[0]
@@ -220,7 +211,7 @@ class TopicTables:
         return self.own_segments(settle, partition).followed_by(slices.rows)
 
     def holding(self, settle: SettleState, partition: int, offset: int) -> Sealed | None:
-        """Return the last sealed segment from at most `offset`; raises as `sealed`.
+        """Last sealed segment from at most `offset`; raises as `sealed`.
 
         The tail is read only if no own segment has the offset.
         """
@@ -232,7 +223,7 @@ class TopicTables:
         return SealedSegments.of(slices.rows).holding(offset) or found
 
     def own_segments(self, settle: SettleState, partition: int) -> SealedSegments:
-        """Return a partition's own sealed segments, without the tail; raises as `sealed`."""
+        """Return a partition's own sealed segments, without the tail."""
         manifest = settle.partition(partition).manifest
         if manifest is None:
             return SealedSegments((), ())
@@ -244,12 +235,7 @@ class TopicTables:
         return cast(SealedSegments, segments)
 
     def footer(self, topic_id: str, shared: Shared) -> Footer:
-        """Return an object's footer, cached process-wide.
-
-        Raises:
-            FileNotFoundError: the object is collected.
-            CorruptionError: the footer differs from its reference.
-        """
+        """Return an object's footer, cached process-wide. Raises as `sealed`."""
         footer = self._known_footer(topic_id, shared)
         if footer is None:
             path = self.paths(topic_id).object(shared.name)
@@ -282,7 +268,7 @@ class TopicTables:
         return [(shared, each) for shared, each in zip(settle.tail, found, strict=True) if each is not None]
 
     def slice_in(self, topic_id: str, shared: Shared, partition: int) -> Sealed | None:
-        """Return a partition's segment in an object, or None; raises as `footer`."""
+        """Return a partition's segment in an object, if any."""
         piece = self.footer(topic_id, shared).of(partition)
         return None if piece is None else sealed_slice(shared.name, *piece)
 

@@ -1,1 +1,1 @@
-"""What commands share: arguments, output, streams."""
+"""Parts that commands share: arguments, output, streams."""

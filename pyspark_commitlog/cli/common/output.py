@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def maintained_lines(done: Maintained) -> Iterator[str]:
-    """Yield a line per thing that was done; none where there was nothing to do."""
+    """Yield a line per thing done, if any."""
     name = done.topic
     if done.busy is not None:
         held = f" ({done.busy_ms // 1000:,} s ago)" if done.busy.since_ms >= 0 else ""
@@ -62,7 +62,7 @@ def _removed_lines(done: Maintained) -> Iterator[str]:
 
 
 def root_lines(roots: Sequence[RootDescription]) -> Iterator[str]:
-    """Yield a table of roots that belong together, and a line for each that does not answer."""
+    """Yield a table of roots that belong together, and a line per silent one."""
     rows = [
         (
             root.url,
@@ -80,7 +80,7 @@ def root_lines(roots: Sequence[RootDescription]) -> Iterator[str]:
 
 
 def recovered_lines(found: Sequence[Recovered], *, execute: bool) -> Iterator[str]:
-    """Yield what `replicas recover` finds of each topic and group, or has done."""
+    """Yield the findings or results of `replicas recover`."""
     for each in found:
         yield from _recovered_lines_of(each, *(("took", "are") if execute else ("would take", "would be")))
     yield "Lost besides: what only the roots that are given up had learned."
@@ -103,7 +103,7 @@ def _recovered_lines_of(one: Recovered, took: str, are: str) -> Iterator[str]:
 
 
 def repaired_lines(done: Repaired) -> Iterator[str]:
-    """Yield what was fetched of a topic, and what is damaged still."""
+    """Yield what was fetched of a topic, and what is still damaged."""
     for file in done.files:
         yield f"{done.topic}: fetched {file}"
     for partition, start, end in done.ranges:
@@ -117,7 +117,7 @@ def repaired_lines(done: Repaired) -> Iterator[str]:
 
 
 def replicated_lines(done: Replicated) -> Iterator[str]:
-    """Yield a line per thing that was done for a topic's replicas, or could not be; none where all had all."""
+    """Yield a line per thing done for a topic's replicas, or failed, if any."""
     name = done.topic
     if done.elected is not None:
         yield f"{name}: root {done.elected} leads now: the former leader does not answer"
@@ -130,7 +130,7 @@ def replicated_lines(done: Replicated) -> Iterator[str]:
 
 
 def group_maintained_lines(done: MaintainedGroup) -> Iterator[str]:
-    """Yield a line per thing that was done to a group; none where there was nothing to do."""
+    """Yield a line per thing done to a group, if any."""
     if done.forgotten_topics:
         yield f"group {done.group}: forgot the offsets of {done.forgotten_topics} topics that were deleted"
     if done.collected_entries:
@@ -138,7 +138,7 @@ def group_maintained_lines(done: MaintainedGroup) -> Iterator[str]:
 
 
 def void_lines(topic: str, given_up: Sequence[VoidedRange], *, execute: bool) -> Iterator[str]:
-    """Yield a line per range that was given up, or would be."""
+    """Yield a line per range given up, or to be."""
     for lost in given_up:
         gave_up = f"{'gave' if execute else 'would give'} up offsets {lost.start} to {lost.end - 1}"
         yield f"{topic}: partition {lost.partition}: {gave_up} ({counted(lost.records, 'record')}): {lost.why}"
@@ -149,7 +149,7 @@ def void_lines(topic: str, given_up: Sequence[VoidedRange], *, execute: bool) ->
 
 
 def fault_lines(report: TopicReport) -> Iterator[str]:
-    """Yield a line per fault, and one that sums up."""
+    """Yield a line per fault, and a summary."""
     for fault in report.faults:
         yield f"{report.topic}: FAULT {fault}"
     for file in report.unnamed:
@@ -173,16 +173,15 @@ def fault_lines(report: TopicReport) -> Iterator[str]:
 
 
 def dumped_line(row: Mapping[str, Any]) -> str:
-    """Return a row of a file in the form of Kafka's `DumpLogSegments`: `baseOffset: 0 lastOffset: 9`."""
+    """Format a row of a file as Kafka's `DumpLogSegments`: `baseOffset: 0 lastOffset: 9`."""
     cells = {name: cell if isinstance(cell, str) else json.dumps(cell) for name, cell in row.items()}
     return "  ".join(f"{name}: {cell}" for name, cell in cells.items())
 
 
 def described_lines(groups: Sequence[GroupDescription]) -> Iterator[str]:
-    """Yield a table of all partitions of groups, with the columns of `kafka-consumer-groups`.
+    """Yield a table of groups' partitions, with `kafka-consumer-groups`' columns.
 
-    The columns of members are empty for partitions that no member has. The lag of a partition of which nothing was
-    committed counts from its log start offset.
+    The columns of members are empty for unassigned partitions. Lag without a commit counts from the log start offset.
     """
     rows = []
     for group in groups:
@@ -196,7 +195,7 @@ def described_lines(groups: Sequence[GroupDescription]) -> Iterator[str]:
 
 
 def member_lines(groups: Sequence[GroupDescription]) -> Iterator[str]:
-    """Yield a table of all members of groups, with the columns of `kafka-consumer-groups --members --verbose`."""
+    """Yield a table of groups' members (`kafka-consumer-groups --members --verbose`)."""
     rows = [
         (
             group.group,
@@ -215,7 +214,7 @@ def member_lines(groups: Sequence[GroupDescription]) -> Iterator[str]:
 
 
 def _assignment(partitions: Sequence[TopicPartition]) -> str | None:
-    """Return partitions as Kafka's tool does: `flights(0,2), orders(1)`."""
+    """Format partitions as Kafka's tool: `flights(0,2), orders(1)`."""
     numbers: dict[str, list[str]] = {}
     for place in partitions:
         numbers.setdefault(place.topic, []).append(str(place.partition))
@@ -223,13 +222,13 @@ def _assignment(partitions: Sequence[TopicPartition]) -> str | None:
 
 
 def state_lines(groups: Sequence[GroupDescription]) -> Iterator[str]:
-    """Yield a table of groups, with the columns of `kafka-consumer-groups --state`; there is no coordinator."""
+    """Yield a table of groups (`kafka-consumer-groups --state`); there is no coordinator."""
     rows = [(group.group, None, group.protocol, group.state, len(group.members)) for group in groups]
     yield from table(["GROUP", "COORDINATOR", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"], rows)
 
 
 def moved_lines(group: str, moved: Sequence[OffsetReset], *, execute: bool) -> Iterator[str]:
-    """Yield a table of what a reset moved, or would move."""
+    """Yield a table of a reset's moves, made or planned."""
     rows = [(group, row.topic, row.partition, row.before, row.after) for row in moved]
     yield from table(["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"], rows)
     if not execute:

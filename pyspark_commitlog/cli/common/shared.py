@@ -1,4 +1,4 @@
-"""Arguments that most commands take, the principal, and endings by errors."""
+"""Arguments of most commands, the principal, and endings by errors."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ _asking: ContextVar[str | None] = ContextVar("asking", default=None)
 
 
 def ask_as(principal: str | None) -> None:
-    """Set the command's principal; None: as `COMMITLOG_PRINCIPAL` says."""
+    """Set the command's principal; None: `COMMITLOG_PRINCIPAL`."""
     _asking.set(principal)
 
 
 def principal() -> str | None:
-    """Return the principal that the command line names; None where it names none."""
+    """Principal of the command line, if any."""
     return _asking.get()
 
 
 def _root_of(context: typer.Context) -> CommitLog | None:
-    """Return the log of a command line that is being completed; None where there is none yet."""
+    """Log of a command line being completed, if named."""
     from pyspark_commitlog.api.commit_log import CommitLog
 
     root = context.params.get("root")
@@ -56,7 +56,7 @@ def _root_of(context: typer.Context) -> CommitLog | None:
 
 
 def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of topics that begin so; none where the root can't be read: a completion shows no errors."""
+    """Return topic names with a prefix; none for an unreadable root: a completion shows no errors."""
     try:
         log = _root_of(context)
         return [name for name in log.topics() if name.startswith(incomplete)] if log else []
@@ -65,7 +65,7 @@ def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_group(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of groups that begin so, as `complete_topic`."""
+    """Return group names with a prefix, as `complete_topic`."""
     try:
         log = _root_of(context)
         return [name for name in log.groups.list() if name.startswith(incomplete)] if log else []
@@ -86,11 +86,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON objects, one a line."
 
 
 def open_parent(path: str) -> tuple[Storage, str]:
-    """Return the storage of a file's directory, and the file's name there.
-
-    Raises:
-        UsageError: it names no file.
-    """
+    """Return the storage of a file's directory, and the file's name there."""
     if not path or path.endswith("/"):
         raise UsageError(f"{path!r} names no file")
     directory, _, name = path.rpartition("/")
@@ -98,7 +94,7 @@ def open_parent(path: str) -> tuple[Storage, str]:
 
 
 def progress_bars() -> Bars:
-    """Return bars on standard error that are gone when all is done; without a terminal none is drawn."""
+    """Return transient bars on standard error; none without a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
@@ -108,19 +104,19 @@ def progress_bars() -> Bars:
 
 
 def complain(text: str) -> None:
-    """Say on standard error what is wrong, in one line."""
+    """Print a fault on standard error, in one line."""
     typer.echo(visible(text), err=True)
 
 
 class LogFormatter(logging.Formatter):
-    """Formats records as one line each, control characters as escapes, and tracebacks below them, indented."""
+    """Formats records as one line each, control characters escaped, and tracebacks below them, indented."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 logging's name
-        """Return the line."""
+        """Format the line."""
         return visible(super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 logging's name
-        """Return the traceback: no line of an error's text begins one on the terminal."""
+        """Format the traceback: no line of an error's text begins one on the terminal."""
         return "\n".join(f"  {visible(line)}" for line in super().formatException(ei).split("\n"))
 
 
@@ -136,14 +132,14 @@ def log_to_stderr(*, verbose: bool) -> None:
 
 
 def error_text(error: CommitLogError) -> str:
-    """Return the message of an error for the command line."""
+    """Return an error's message for the command line."""
     text = error.on_command_line or str(error)
     other = _other_root() if isinstance(error, RootNotFoundError) else None
     return f"{text} ({other} is one: should it come first?)" if other else text
 
 
 def _other_root() -> str | None:
-    """Return an argument of the command line that names a root, where another one was taken for it."""
+    """Argument that names a root, if another was taken for it."""
     for text in sys.argv[1:]:
         with suppress(CommitLogError, OSError):
             if storage_at(text).exists(ROOT_MARKER):
@@ -157,9 +153,9 @@ def exit_code(error: CommitLogError) -> int:
 
 
 def complain_of(error: Exception, what: str = "") -> int:
-    """Say what failed, and of what, each of several failures in a line of its own; return the exit code.
+    """Print a failure, or several, a line each; return the exit code.
 
-    The traceback of what is no error of ours is logged, for `--verbose`.
+    Tracebacks of foreign errors are logged, for `--verbose`.
     """
     if isinstance(error, ExceptionGroup):
         return max(complain_of(failure, what) for failure in error.exceptions)
@@ -175,10 +171,8 @@ def complain_of(error: Exception, what: str = "") -> int:
 class EachAlone:
     """Calls for topics or groups, one by one; a failure stops no other.
 
-    `code` is the highest exit code of what failed.
-
-    Args:
-        named: whether the command line names them; else they were listed, and one that is gone was deleted since.
+    `code` is the highest exit code of the failures. `named`: by the command line; else they were listed, and a missing
+    one was deleted since.
     """
 
     def __init__(self, *, named: bool) -> None:
@@ -186,7 +180,7 @@ class EachAlone:
         self._passed = () if named else (UnknownTopicError, UnknownGroupError)
 
     def ask(self, of: Callable[[str], _T], name: str) -> _T | None:
-        """Return the answer for a name; None if there is none, as after a failure."""
+        """Return the answer for a name, if any; None after a failure."""
         try:
             return of(name)
         except BrokenPipeError:
@@ -205,8 +199,8 @@ class EachAlone:
 def ended_by_errors() -> Iterator[None]:
     """End the command with one line for an error in the block.
 
-    Errors of the system count, as of a full disk. Several failures, of several topics say, have a line each, and end it
-    as the worst of them does. A closed pipe is no error: the reader has ended.
+    Errors of the system count, as of a full disk. Several failures have a line each, and the worst one's exit code. A
+    closed pipe is no error: the reader has ended.
     """
     try:
         yield
@@ -224,7 +218,7 @@ def ended_by_errors() -> Iterator[None]:
 
 @contextmanager
 def opened(root: str) -> Iterator[CommitLog]:
-    """Yield the log at a root, for the principal of the command line; an error in the block ends the command."""
+    """Yield the log at a root, for the command line's principal; an error in the block ends the command."""
     with ended_by_errors():
         from pyspark_commitlog.api.commit_log import CommitLog
 
@@ -232,11 +226,7 @@ def opened(root: str) -> Iterator[CommitLog]:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines, control characters in them as escapes.
-
-    Raises:
-        UsageError: there are some, and the standard output is closed.
-    """
+    """Print lines, control characters escaped; refuse a closed standard output."""
     for line in lines:
         if sys.stdout is None:
             raise UsageError("the standard output is closed")
@@ -244,11 +234,7 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def parse_config(pairs: list[str] | None) -> dict[str, object]:
-    """Return the configs of `--config name=value`, given several times.
-
-    Raises:
-        UsageError: one has no `=`.
-    """
+    """Parse several `--config name=value`."""
     config: dict[str, object] = {}
     for pair in pairs or ():
         name, equals, value = pair.partition("=")
@@ -259,11 +245,7 @@ def parse_config(pairs: list[str] | None) -> dict[str, object]:
 
 
 def parse_partitions(pairs: list[str], what: str) -> dict[int, int]:
-    """Return partition -> number of `0:25`, given several times.
-
-    Raises:
-        UsageError: one is not two numbers.
-    """
+    """Parse several `0:25` to partition -> number."""
     numbers: dict[int, int] = {}
     for pair in pairs:
         partition, _, number = pair.partition(":")
@@ -275,15 +257,9 @@ def parse_partitions(pairs: list[str], what: str) -> dict[int, int]:
 
 
 def instant_of(option: str, text: str, also: str = "") -> int:
-    """Return the point in time that an option gives, in milliseconds since 1970 (`instants.parse_instant`).
+    """Return an option's point in time, in ms since 1970 (`instants.parse_instant`).
 
-    Args:
-        option: for errors.
-        text: what it gives.
-        also: what else the option takes, which ends the error.
-
-    Raises:
-        UsageError: it is none; names the option.
+    `also`: what else the option takes, for the error.
     """
     try:
         return parse_instant(text, SystemClock().now_ms())
@@ -313,7 +289,7 @@ def unescape(text: str, what: str) -> bytes:
 
 
 class SignalledError(BaseException):
-    """SIGINT or SIGTERM came: what is under way ends here. Like `KeyboardInterrupt`, no error of the program."""
+    """SIGINT or SIGTERM came. Like `KeyboardInterrupt`, no error of the program."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -322,7 +298,7 @@ class SignalledError(BaseException):
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Raise `SignalledError` in the block when SIGINT or SIGTERM comes; a second one ends the process at once."""
+    """Raise `SignalledError` in the block at SIGINT or SIGTERM; a second one ends the process at once."""
     numbers = (signal.SIGINT, signal.SIGTERM)
 
     def end(number: int, _: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""`commitlog --storage-option NAME=VALUE`: how a command gets at an object store, secrets kept out of its history."""
+"""`commitlog --storage-option NAME=VALUE`: options of an object store, secrets kept out of the history."""
 
 from __future__ import annotations
 
@@ -19,32 +19,19 @@ _given: ContextVar[tuple[str, ...]] = ContextVar("given", default=())
 
 
 def use_storage_options(pairs: Sequence[str] | None) -> None:
-    """Set the options that the command opens storage with."""
+    """Set the command's storage options."""
     _given.set(tuple(pairs or ()))
 
 
 def storage_options() -> dict[str, object]:
-    """Return the storage options of the command line.
-
-    Raises:
-        UsageError: see `parse_storage_options`.
-    """
+    """Return the command's storage options."""
     return parse_storage_options(_given.get(), environment, _content)
 
 
 def parse_storage_options(
     pairs: Sequence[str], variable: Callable[[str], str | None], content: Callable[[str], str]
 ) -> dict[str, object]:
-    """Return options by name; the value `env:NAME` is an environment variable's, `@FILE` a file's (pure).
-
-    Args:
-        pairs: `name=value` each.
-        variable: returns an environment variable, None where there is none.
-        content: returns what is in a file.
-
-    Raises:
-        UsageError: one has no `=`, names a variable or file that is not there, or is a secret in plain sight.
-    """
+    """Return options by name; the value `env:NAME` is an environment variable's, `@FILE` a file's (pure)."""
     options: dict[str, object] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -69,14 +56,9 @@ def parse_storage_options(
 
 
 def storage_at(place: str, pairs: Sequence[str] | None = None) -> Storage:
-    """Return the door to a place that a command line names; a path takes none of the options, but for its replicas.
+    """Open the storage at a path or URL named on the command line.
 
-    Args:
-        place: a path or a URL.
-        pairs: options for this place alone; None for those of the whole command line.
-
-    Raises:
-        UsageError, UnsupportedError: it can't be opened.
+    A path takes options only for its replicas. `pairs` are for this place alone; None: the command's.
     """
     if pairs:
         return open_storage(place, parse_storage_options(pairs, environment, _content))

@@ -1,4 +1,4 @@
-"""Standard output and error that wait for a slow reader, whatever the terminal, ssh or CI set for their descriptors."""
+"""Standard output and error that wait for a slow reader, even if the terminal, ssh or CI made them non-blocking."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ if TYPE_CHECKING:
 
 
 class WaitingFile(io.RawIOBase):
-    """A raw file that writes all it is given, and waits until there is room.
+    """A raw file that writes everything, waiting for room.
 
     O_NONBLOCK belongs to the open file, which other processes share: it may come at any time, and is theirs to change.
 
-    Args:
-        stream: on the file, which it would close if nobody held it.
+    `stream` is on the file, which it would close if nobody held it.
     """
 
     def __init__(self, stream: io.TextIOWrapper) -> None:
@@ -28,19 +27,19 @@ class WaitingFile(io.RawIOBase):
         self._room.register(stream.fileno(), select.POLLOUT)
 
     def writable(self) -> bool:
-        """Return that it is."""
+        """Return True."""
         return True
 
     def fileno(self) -> int:
-        """Return the descriptor."""
+        """Descriptor of the file."""
         return self._raw.fileno()
 
     def isatty(self) -> bool:
-        """Return whether it is a terminal."""
+        """Whether it is a terminal."""
         return self._raw.isatty()
 
     def write(self, data: Buffer) -> int:
-        """Write all of the bytes; return how many."""
+        """Write all bytes; return their number."""
         rest = memoryview(data).cast("B")
         while rest:
             written = self._raw.write(rest)
@@ -57,7 +56,7 @@ def wait_for_readers() -> None:
 
 
 def _waiting(stream: TextIO) -> TextIO:
-    """Return a standard stream on a `WaitingFile`; as it is where it is closed (None) or no file."""
+    """Return a stream on a `WaitingFile`; unchanged if closed or no file."""
     if not isinstance(stream, io.TextIOWrapper):
         return stream
     stream.flush()

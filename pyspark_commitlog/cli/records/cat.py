@@ -146,11 +146,7 @@ def cat(
 def _output_form(
     form: str | None, delimiter: str, key_separator: str | None, *, null: bool, as_json: bool
 ) -> tuple[set[str], _Render]:
-    """Return the columns that the output needs, and what renders it.
-
-    Raises:
-        UsageError: the flags contradict each other, or one can't be parsed.
-    """
+    """Columns that the output needs, and its renderer."""
     from pyspark_commitlog.cli.records.render import JSON_COLUMNS, columns_of, parse_format, render, render_json
 
     if as_json + (form is not None) + (key_separator is not None) > 1:
@@ -203,7 +199,7 @@ def _run(root: str, request: _Request) -> None:
 
 
 def _commit(consumer: Consumer, group: str) -> bool:
-    """Commit what was written; return False where members came or went, which the next poll follows."""
+    """Commit what was written; return False if the group rebalanced: the next poll follows."""
     try:
         consumer.commit()
     except CommitFailedError:
@@ -217,7 +213,7 @@ def _commit(consumer: Consumer, group: str) -> bool:
 
 
 def _begin(consumer: Consumer, request: _Request) -> dict[TopicPartition, int]:
-    """Go to where the request starts; return the offset to end before of each partition, where it ends."""
+    """Go to the request's start; return each partition's end offset, if any."""
     if request.group is not None:
         consumer.subscribe(request.topics)
         return {}
@@ -252,7 +248,7 @@ def _places(consumer: Consumer, request: _Request) -> list[TopicPartition]:
 
 
 def _at(consumer: Consumer, places: Sequence[TopicPartition], time: int | None) -> dict[TopicPartition, int | None]:
-    """Return the offset of the first record that is not before a time; None without one."""
+    """Return each first record's offset not before a time; None without one."""
     if time is None:
         return dict.fromkeys(places)
     records = consumer.offsets_for_times(dict.fromkeys(places, time))
@@ -260,7 +256,7 @@ def _at(consumer: Consumer, places: Sequence[TopicPartition], time: int | None) 
 
 
 def _is_done(consumer: Consumer, request: _Request, ends: dict[TopicPartition, int]) -> bool:
-    """Return whether all that was asked for is written; partitions that are done are not polled any more."""
+    """Return whether all is written; stop polling finished partitions."""
     if request.group is not None:
         begun = bool(consumer.assignment()) or consumer.is_stable()  # others may have all partitions
         return request.to_end and begun and not any(consumer.lag().values())
@@ -273,7 +269,6 @@ def _is_done(consumer: Consumer, request: _Request, ends: dict[TopicPartition, i
 
 
 def _up_to(batch: pa.RecordBatch, ends: dict[TopicPartition, int]) -> pa.RecordBatch:
-    """Return the records of a batch, all of one partition, before the offset where that ends."""
     if not ends or not batch.num_rows:
         return batch
     place = TopicPartition(batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py())
@@ -282,11 +277,7 @@ def _up_to(batch: pa.RecordBatch, ends: dict[TopicPartition, int]) -> pa.RecordB
 
 
 class _Stdout:
-    """The standard output, unbuffered: what was written is with the reader, and nothing is left to write at the end.
-
-    Raises:
-        UsageError: it is closed.
-    """
+    """Unbuffered standard output: what was written is with the reader, and nothing is left to write at the end."""
 
     def __init__(self) -> None:
         if sys.stdout is None:
@@ -299,27 +290,18 @@ class _Stdout:
         self._size = 0
 
     def write(self, data: bytes | memoryview) -> None:
-        """Take the bytes of a batch; small ones are gathered.
-
-        Raises:
-            BrokenPipeError: nobody reads any more.
-        """
+        """Take a batch's bytes; small ones are gathered."""
         self._held.append(data)
         self._size += len(data)
         if self._size >= _WRITE_BYTES:
             self.flush()
 
     def check(self) -> None:
-        """Find out whether somebody still reads, where there is nothing to write.
-
-        Raises:
-            BrokenPipeError: nobody does.
-        """
+        """Raise `BrokenPipeError` if nobody reads, without writing."""
         if self._closed.poll(0):
             raise BrokenPipeError
 
     def flush(self) -> None:
-        """Write what was gathered."""
         data = memoryview(self._held[0] if len(self._held) == 1 else b"".join(self._held))
         self._held, self._size = [], 0
         while data:

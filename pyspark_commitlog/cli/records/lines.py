@@ -32,7 +32,7 @@ _NAMES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """How a line is read, see `commitlog produce`. `partition` and `headers`: of a record without its own."""
+    """Form of a line, see `commitlog produce`. `partition` and `headers`: of a record without its own."""
 
     key_separator: bytes | None
     null: bool
@@ -57,9 +57,9 @@ _JSON_BESIDE = 2**20
 
 
 def longest_line(record: int, form: LineFormat) -> int:
-    """Return how many bytes the line of a record has at most, for how many the record has.
+    """Maximum bytes of a record's line, given the record's.
 
-    Of JSON more than anybody writes: spaces and headers of nothing have no bound.
+    Of JSON a generous guess: spaces and headers of nothing have no bound.
     """
     if form.as_json:
         return record * _JSON_PER_BYTE + _JSON_BESIDE
@@ -67,9 +67,9 @@ def longest_line(record: int, form: LineFormat) -> int:
 
 
 class LineSplitter:
-    """Lines of bytes that come in pieces: each byte is looked at once, however long its line is.
+    """Lines of bytes that come in pieces; looks at each byte once, however long its line is.
 
-    `rest` is what came of a line that has no end yet.
+    `rest` is the line without an end yet.
     """
 
     def __init__(self, end: bytes) -> None:
@@ -87,11 +87,7 @@ class LineSplitter:
 
 
 def parse_headers(given: Sequence[str]) -> tuple[_Header, ...]:
-    """Return the headers of `name=value`, given several times; `name` alone has no value.
-
-    Raises:
-        UsageError: one has no name.
-    """
+    """Parse several `name=value`; `name` alone has no value."""
     headers: list[_Header] = []
     for text in given:
         name, equals, value = text.partition("=")
@@ -112,12 +108,9 @@ def _is_utf8(text: str) -> bool:
 def parse_lines(
     lines: Sequence[bytes], first: int, form: LineFormat
 ) -> tuple[pa.RecordBatch, InvalidRecordError | None]:
-    """Return the records of lines, up to the first that is none, and the error that says why.
+    """Return the records of lines, up to the first invalid one, and its error.
 
-    Args:
-        lines: without what ends them.
-        first: the number of the first, from 1.
-        form: how a line is read.
+    `first` is the number of the first line, from 1.
     """
     rows: list[_Row] = []
     error: InvalidRecordError | None = None
@@ -202,7 +195,7 @@ def _decoded(text: object) -> bytes:
 
 
 def _headers(given: Any) -> tuple[_Header, ...]:
-    """Return headers of an object, or of kcat's list of names and values by turns."""
+    """Parse an object, or kcat's list of alternating names and values."""
     pairs = list(given.items()) if isinstance(given, dict) else None
     if isinstance(given, list) and len(given) % 2 == 0:
         pairs = list(zip(given[::2], given[1::2], strict=True))
@@ -245,7 +238,7 @@ _COLUMNS: Mapping[str, tuple[pa.DataType, Callable[[_Row], object]]] = {
 
 
 def _batch(rows: Sequence[_Row]) -> pa.RecordBatch:
-    """Return the columns that a producer takes; those that no record has are left out."""
+    """Columns that a producer takes, but those that no record has."""
     columns = {}
     for name, (kind, cell_of) in _COLUMNS.items():
         cells = [cell_of(row) for row in rows]

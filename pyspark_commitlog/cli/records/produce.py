@@ -135,22 +135,16 @@ def _check_input(form: LineFormat, end: bytes, file: Sequence[str] | None) -> No
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Return whether a line of the log says what this command does not say by itself."""
+    """Whether a log line says what this command does not."""
     from pyspark_commitlog.producer.delivery import NOT_COMMITTED
 
     return record.msg != NOT_COMMITTED
 
 
 def _longest(log: CommitLog, topic: str, form: LineFormat, landed: int) -> Callable[[int], int]:
-    """Return a function of a line's number that bounds its bytes.
+    """Return a function of a line's number that bounds its bytes by what the topic takes then.
 
-    The bound is what the topic takes by then.
-
-    Args:
-        log: has the topic.
-        topic: its name.
-        form: how a line is read.
-        landed: up to which sequence records are there already, whatever the topic takes now.
+    `landed`: up to this sequence records are there already, whatever the topic takes now.
     """
     from pyspark_commitlog.cli.records.lines import longest_line
     from pyspark_commitlog.format.frame import MAX_RECORD_BYTES
@@ -187,8 +181,8 @@ class _Signals:
     def read(self) -> bytes:
         """Return the next bytes of the standard input, as soon as there are some; none at its end, or by a signal.
 
-        A read that begins just after a signal came, or while another thread takes it, is not interrupted by it: what is
-        waited for is also what the interpreter writes when a signal comes.
+        A read that begins just after a signal came, or while another thread takes it, is not interrupted by it: so the
+        descriptor to which the interpreter writes signals is awaited too.
         """
         before = signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
         try:
@@ -207,14 +201,8 @@ class _Signals:
 def _line_batches(form: LineFormat, end: bytes, stop: _Signals, longest: Callable[[int], int]) -> _Batches:
     """Yield the records of the standard input, each ended by `end`; the last one need not be.
 
-    Args:
-        form: how a line is read.
-        end: what ends it.
-        stop: reads.
-        longest: says how many bytes a line may have, by its number; asked where one has more than a read.
-
-    Raises:
-        InvalidRecordError: after the records before it: a line is no record, or longer than that.
+    `longest` bounds a line's bytes by its number; asked if one has more than a read. An invalid or longer line raises
+    after the records before it.
     """
     from pyspark_commitlog.cli.records.lines import LineSplitter
 
@@ -244,11 +232,7 @@ def _parsed(lines: Sequence[bytes], first: int, form: LineFormat) -> _Batches:
 
 
 def _file_batches(files: Sequence[str], stop: _Signals) -> _Batches:
-    """Yield the records of Parquet files, with a bar on a terminal.
-
-    Raises:
-        InvalidRecordError: what is no Parquet file.
-    """
+    """Yield the records of Parquet files, with a bar on a terminal."""
     with progress_bars() as bars:
         for path in files:
             bar, done = bars.add_task(path), 0
@@ -261,7 +245,7 @@ def _file_batches(files: Sequence[str], stop: _Signals) -> _Batches:
 
 
 def _parquet(path: str) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Yield the records of a Parquet file in batches of bounded size, with how many the file has."""
+    """Yield bounded batches of a Parquet file's records, with their total number."""
     import pyarrow as pa
     import pyarrow.parquet as pq  # a tenth of a second that no other command needs
 
@@ -287,8 +271,6 @@ class _BatchSender:
     """Sends batches to a topic, and counts the records that were committed.
 
     Args:
-        producer: sends.
-        topic: its name.
         numbered: give each record its number in the input as sequence.
         print_offsets: print where records went, as soon as they are committed.
     """
@@ -303,7 +285,7 @@ class _BatchSender:
         producer.send_batch(topic, pa.table({"value": pa.array([], pa.binary())}))  # a missing topic is the first error
 
     def send(self, batches: _Batches) -> CommitLogError | None:
-        """Send all; return the first error, after which the producer is given nothing more."""
+        """Send all; return the first error, after which the producer gets nothing more."""
         error: CommitLogError | None = None
         try:
             for batch, what in batches:
@@ -322,7 +304,7 @@ class _BatchSender:
         return error
 
     def _settle(self) -> None:
-        """Wait for the batch that was sent first, and count it."""
+        """Wait for the oldest batch, and count it."""
         future, what = self._under_way.popleft()
         try:
             done = future.result()
@@ -338,6 +320,5 @@ class _BatchSender:
                     print_lines([json.dumps(row)])
 
     def summary(self) -> str:
-        """Return one line on the records that were sent."""
         records, partitions = counted(self._records, "record"), counted(len(self._partitions), "partition")
         return f"{self._topic}: sent {records} to {partitions}"

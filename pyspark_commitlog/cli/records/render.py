@@ -45,12 +45,12 @@ def parse_format(text: str) -> list[Part]:
 
 
 def columns_of(parts: Sequence[Part]) -> set[str]:
-    """Return the columns that a format needs."""
+    """Columns that a format needs."""
     return {_COLUMNS[part] for part in parts if isinstance(part, str)}
 
 
 def render(batch: pa.RecordBatch, parts: Sequence[Part], null: bytes) -> memoryview:
-    """Return the bytes of a format for every record, one after the other; `null` stands for what is null."""
+    """Return the bytes of a format for every record; `null` replaces null."""
     pieces = [_piece(batch, part, null) if isinstance(part, str) else pa.scalar(part, _BINARY) for part in parts]
     if not any(isinstance(piece, pa.Array) for piece in pieces):
         return memoryview(b"".join(part for part in parts if isinstance(part, bytes)) * batch.num_rows)
@@ -62,7 +62,6 @@ def render(batch: pa.RecordBatch, parts: Sequence[Part], null: bytes) -> memoryv
 
 
 def _piece(batch: pa.RecordBatch, token: str, null: bytes) -> pa.Array:
-    """Return a token's bytes for every record."""
     column = batch.column(_COLUMNS[token])
     if token in "sk":
         return column.fill_null(null) if column.null_count else column
@@ -79,7 +78,7 @@ def _piece(batch: pa.RecordBatch, token: str, null: bytes) -> pa.Array:
 
 
 def _lengths(column: pa.Array) -> pa.Array:
-    """Return how many bytes each value has; -1 for null."""
+    """Return each value's bytes; -1 for null."""
     return pc.fill_null(pc.binary_length(column), -1)
 
 

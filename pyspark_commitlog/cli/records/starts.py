@@ -1,4 +1,4 @@
-"""Where `commitlog cat` starts and stops: kcat's `-o`."""
+"""Start and stop of `commitlog cat`: kcat's `-o`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAMES = ("beginning", "end", "stored")
 class StartAndStop:
     """Start and stop of `-o`: a name, an offset, or times in ms.
 
-    The offset counts from the end if `back`. `since` is the time to start at, `until` the time to stop before.
+    The offset counts from the end if `back`. It starts at `since`, and stops before `until`.
     """
 
     name: str | None = None
@@ -25,12 +25,9 @@ class StartAndStop:
     until: int | None = None
 
     def start(self, low: int, high: int, at_since: int | None) -> int:
-        """Return the offset to start at in a partition, between its log start offset and high watermark.
+        """Offset to start at, between log start offset `low` and high watermark `high`.
 
-        Args:
-            low: the log start offset.
-            high: the high watermark.
-            at_since: the offset of the first record that is not before `since`; None where all are.
+        `at_since`: offset of the first record not before `since`, if any.
         """
         if self.since is not None:
             return high if at_since is None else at_since
@@ -41,16 +38,12 @@ class StartAndStop:
         return max(low, min(high, high - self.offset if self.back else self.offset))
 
     def is_outside(self, low: int, high: int) -> bool:
-        """Return whether it is an offset that a partition does not have (any more, or yet)."""
+        """Whether a partition lacks the offset."""
         return self.offset is not None and not self.back and not low <= self.offset <= high
 
 
 def parse_start_and_stop(given: Sequence[str]) -> StartAndStop:
-    """Return the start and stop of `-o`; `s@` and `e@` go together.
-
-    Raises:
-        UsageError: it is none of kcat's forms, or two that exclude each other.
-    """
+    """Parse `-o`; `s@` and `e@` go together."""
     start: StartAndStop | None = None
     until: int | None = None
     for text in given:
@@ -82,11 +75,7 @@ def _start(text: str) -> StartAndStop:
 
 
 def parse_partitions(text: str | None) -> list[int] | None:
-    """Return the partitions of `0,2`.
-
-    Raises:
-        UsageError: one is no number.
-    """
+    """Parse `0,2`."""
     if text is None:
         return None
     try:

@@ -77,7 +77,7 @@ class FrameCache:
         self._shelf: Shelf[FrameKey, Fetched] = Shelf(cache)
 
     def get(self, key: FrameKey) -> Fetched | None:
-        """Return cached rows, if any."""
+        """Return cached rows."""
         return self._shelf.get(key)
 
     def put(self, key: FrameKey, fetched: Fetched) -> None:
@@ -90,7 +90,7 @@ class FrameCache:
 
 
 def bytes_of(rows: Rows | None) -> int:
-    """Return the memory that rows keep."""
+    """Memory that rows keep."""
     return 0 if rows is None or rows.batch is None else rows.batch.get_total_buffer_size()
 
 
@@ -107,7 +107,6 @@ class SharedEntries(Entries):
         self._lock = Lock()
 
     def read(self, sequence: int, entry: Entry | None) -> Pending:
-        """Return an entry, from `entry` if given; raises as `Journal.read`."""
         with self._lock:
             pending = self._pending.get(sequence)
             if pending is None:
@@ -117,7 +116,6 @@ class SharedEntries(Entries):
             return pending
 
     def read_many(self, sequences: Sequence[int]) -> dict[int, Pending]:
-        """Return readable entries, uncached ones read together."""
         with self._lock:
             known = {sequence: self._pending.get(sequence) for sequence in sequences}
             found = {sequence: pending for sequence, pending in known.items() if pending is not None}
@@ -130,7 +128,6 @@ class SharedEntries(Entries):
             return {**found, **missing}
 
     def inline(self, entry: Entry) -> bytes:
-        """Return an entry's inline bytes, cached; raises as `Journal.inline`."""
         with self._lock:
             inline = self._inline.get(entry.write_id)
             if inline is None:
@@ -162,7 +159,7 @@ class SharedPartition:
 
     @property
     def incarnation(self) -> tuple[str, int]:
-        """Return the topic's incarnation and history."""
+        """The topic's incarnation and history."""
         return self._id, self._history
 
     def fetch(self, view: View, start: int) -> Fetched:
@@ -170,8 +167,6 @@ class SharedPartition:
 
         Raises:
             OffsetOutOfRangeError: retention overtook `start`.
-            CorruptionError: the frame there is damaged.
-            TopicChangedError: this incarnation is over.
         """
         key = FrameKey(self._id, self._history, self._partition, self._names, start)
         fetched = self._cache.get(key)
@@ -223,16 +218,16 @@ class SharedTopic:
 
     @property
     def is_paced(self) -> bool:
-        """Return whether looks that find nothing are requests, and so paced: on object stores and unknown mounts."""
+        """Whether looks that find nothing are requests, and paced: on object stores and unknown mounts."""
         return not self.storage.can_append
 
     def shorten_idle_interval(self, interval_ms: int) -> None:
-        """Lower the interval between idle looks to the shortest that a consumer gives."""
+        """Lower the interval between idle looks to the shortest of any consumer."""
         with self._lock:
             self._pace.shorten(interval_ms)
 
     def seconds_left(self) -> float:
-        """Return the seconds until the next paced look."""
+        """Seconds until the next paced look."""
         return self._pace.seconds_left(self.storage.clock.monotonic())
 
     def look(self, *, certain: bool = True) -> View:
@@ -242,10 +237,6 @@ class SharedTopic:
             certain: whether to conclude from the view that there is no more. False is for a caller that will look
                 again: at most one request if nothing changed, none before a paced look is due, and possibly no news for
                 `RECHECK_SECONDS`, if the next entry is collected already (the anchor rule).
-
-        Raises:
-            UnknownTopicError: the topic does not exist.
-            CorruptionError: the newest entry is damaged.
         """
         with self._lock:
             now = self.storage.clock.monotonic()
@@ -264,7 +255,7 @@ class SharedTopic:
             return self._require_view()
 
     def _is_old(self, now: float) -> bool:
-        """Return whether a full look is due.
+        """Whether a full look is due.
 
         Paced looks need it rarely while closer than the collection of entries: nothing put after one look is gone at
         the next.
@@ -286,7 +277,7 @@ class SharedTopic:
             self._checked = -math.inf
 
     def follow(self, events: Events) -> int | None:
-        """Report new entries to `events`; see `Storage.follow`."""
+        """Report new entries to `events` (`Storage.follow`)."""
         return self.storage.follow(events, journal(self.name))
 
     def _is_followed(self) -> bool:
@@ -296,7 +287,6 @@ class SharedTopic:
             return True  # the full look shows more
 
     def _read_somewhere(self) -> None:
-        """Look in full, after a failure at another root from now on."""
         try:
             self._read()
         except (CommitLogError, OSError):
@@ -306,16 +296,11 @@ class SharedTopic:
             self._read()
 
     def is_away(self) -> bool:
-        """Return whether the root does not answer, and there are others."""
+        """Whether the root does not answer, and there are others."""
         return self._topic.is_away()
 
     def _move(self) -> None:
-        """Move to another root that shows the newest entry seen.
-
-        Raises:
-            ReplicaNotAvailableError: none shows it yet.
-            StorageError: none answers.
-        """
+        """Move to another root that shows the newest entry seen."""
         topic = self._topic.at_fallback_root()
         if self._stored is not None:
             topic.journal.await_shown(self._stored.sequence, _MOVE_SECONDS)
@@ -362,7 +347,6 @@ class SharedTopic:
             self._forget()
 
     def _follow_elections(self, state: TopicState) -> None:
-        """Drop caches after an unclean election lost records."""
         if self._view is not None and state.lost != self._view.topic.lost:
             self._forget()
 
@@ -372,7 +356,7 @@ class SharedTopic:
         self._partitions.clear()
 
     def find_divergence(self, seen: Lineage | None, view: View) -> Divergence | None:
-        """Return how the view diverges from the history seen, if it does."""
+        """Return the view's divergence from the history seen, if any."""
         with self._lock:
             return find_divergence(self._topic, seen, view.topic)
 
@@ -382,11 +366,7 @@ class SharedTopic:
         self._entries.clear()
 
     def partition(self, view: View, partition: int, names: Sequence[str]) -> SharedPartition:
-        """Return a partition for reading these columns.
-
-        Raises:
-            TopicChangedError: the view's history is gone.
-        """
+        """Partition for reading these columns."""
         chosen, incarnation = tuple(names), (view.topic.topic_id, view.history)
         with self._lock:
             if view.history != self._history:
@@ -402,5 +382,5 @@ class SharedTopic:
 
     @property
     def cache(self) -> FrameCache:
-        """Return the decoded frames."""
+        """Decoded frames."""
         return self._cache

@@ -1,7 +1,7 @@
 """Watcher thread that wakes a process' waiting consumers.
 
-Local disks report entries (`storage.events`), beyond the user's limit of watches the thread polls, elsewhere looks
-are paced requests (`storage.pace`). While one hangs, consumers of other roots look themselves. Costs:
+Local disks report entries (`storage.events`), beyond the user's limit of watches the thread polls, elsewhere looks are
+paced requests (`storage.pace`). While one hangs, consumers of other roots look themselves. Costs:
 docs/explanation/design/waking.md.
 """
 
@@ -43,7 +43,7 @@ class Waiter:
 
 
 def next_pause(pause: float, *, news: bool) -> float:
-    """Return the next pause in seconds (pure)."""
+    """Next pause in seconds (pure)."""
     return FIRST_PAUSE if news else min(pause * _GROWTH, LONGEST_PAUSE)
 
 
@@ -60,7 +60,7 @@ class Watcher:
         self._under_way: tuple[str, float] | None = None
 
     def is_held_up(self, topics: Iterable[SharedTopic]) -> bool:
-        """Return whether a look at another root hangs, so nobody is woken.
+        """Whether a look at another root hangs, so nobody is woken.
 
         At their own root consumers could not look either.
         """
@@ -151,8 +151,7 @@ class Watcher:
     ) -> tuple[list[SharedTopic], bool]:
         """Return topics that may have changed, and whether some lack events.
 
-        Topics are followed before the look, not to miss a change, and again at full looks, as a directory may have been
-        replaced.
+        Topics are followed before the look, not to miss a change, and again at full looks, if a directory was replaced.
         """
         with self._lock:
             waiting, followed = list(self._waiting), dict(self._followed)
@@ -167,7 +166,6 @@ class Watcher:
     def _follow(
         self, events: Events, new: Iterable[SharedTopic], notified: Mapping[SharedTopic, int], *, everything: bool
     ) -> dict[SharedTopic, int | None]:
-        """Follow topics; return their numbers among the events, None without. Forget those that ended."""
         numbers = {}
         for topic in new:
             self._under_way = topic.storage.url, monotonic()
@@ -244,7 +242,7 @@ class SharedRoot:
         return cls(storage, (storage.url, repr(sorted((storage_options or {}).items()))))
 
     def topic(self, name: str, storage: Storage | None = None) -> SharedTopic:
-        """Return a topic, existing or not, read at `storage` if given."""
+        """Topic, existing or not, read at `storage` if given."""
         process = _process
         with process.lock:
             topic = process.topics.get((self._key, name))
@@ -267,7 +265,7 @@ class SharedRoot:
             watcher.remove(waiter)
 
     async def await_news(self, seen: Mapping[SharedTopic, str], seconds: float) -> None:
-        """Wait as `wait`, without blocking the event loop."""
+        """Like `wait`, without blocking the event loop."""
         loop, news, watcher = asyncio.get_running_loop(), asyncio.Event(), _process.watcher
 
         def wake() -> None:

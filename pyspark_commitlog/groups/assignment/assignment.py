@@ -15,8 +15,7 @@ Places = frozenset[TopicPartition]
 class Assignment:
     """A member's partitions and their changes (Kafka: `ConsumerRebalanceListener`).
 
-    `revoked` can be committed until the next `poll`, unless `lost`. A recreated topic is in `revoked` and
-    `assigned`.
+    `revoked` can be committed until the next `poll`, unless `lost`. A recreated topic is in `revoked` and `assigned`.
     """
 
     generation: int
@@ -35,7 +34,7 @@ class Membership(Protocol):
         """Partitions that `poll` has assigned."""
 
     def poll(self) -> Assignment | None:
-        """Return the assignment if it changed; cheap, for every consumer poll."""
+        """Return the assignment if it changed; cheap."""
 
     def leave(self) -> None:
         """Give up all partitions, for others to take at once."""

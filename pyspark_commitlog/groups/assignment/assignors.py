@@ -96,11 +96,7 @@ ASSIGNORS: Mapping[str, Assignor] = {
 
 
 def check_assignors(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names as a tuple.
-
-    Raises:
-        UsageError: none, or an unknown one.
-    """
+    """Return the names as a tuple; refuse unknown ones, and none."""
     unknown = [name for name in names if name not in ASSIGNORS]
     if unknown or not names or isinstance(names, str):
         raise UsageError(f"partition_assignment_strategy={names!r}: use some of {', '.join(ASSIGNORS)}")

@@ -32,19 +32,17 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Replacement of the rows; `topics` start a new generation."""
-
     rows: Mapping[str, Member]
     topics: Mapping[str, TopicIncarnation] | None = None
 
 
 def is_due(before: Members, observation: Observation, topics: Mapping[str, TopicIncarnation]) -> bool:
-    """Return whether `rebalanced` would change anything."""
+    """Whether `rebalanced` would change anything."""
     return _step(before, observation, topics) is not None
 
 
 def rebalanced(before: Members, observation: Observation, topics: Mapping[str, TopicIncarnation]) -> Members:
-    """Return the members after an observation; the same object without changes.
+    """Members after an observation; the same object without changes.
 
     While partitions are being given up, only departures and returning static members count (Kafka:
     `PREPARING_REBALANCE`).
@@ -136,7 +134,6 @@ class _Handover:
     target: Mapping[str, Places]
 
     def blocked(self) -> Places:
-        """Return the partitions to be given up before reassignment."""
         return frozenset().union(*self.leaving.values())
 
 
@@ -146,7 +143,7 @@ def _assigned(
     wanted: Mapping[str, TopicIncarnation],
     topics: Mapping[str, TopicIncarnation],
 ) -> Members:
-    """Return the next generation, of rows with nothing left to give up.
+    """Next generation, of rows with nothing left to give up.
 
     Eager: all give up everything if anybody has to. Cooperative: only moved partitions are given up, free ones assigned
     at once (KIP-429). Unwanted partitions are given up, too, except of deleted topics, which can't be committed.
@@ -170,7 +167,7 @@ def _assigned(
 def _lasting(
     before: Mapping[str, TopicIncarnation], topics: Mapping[str, TopicIncarnation]
 ) -> dict[str, TopicIncarnation]:
-    """Return the last generation's topics, without deleted or recreated ones."""
+    """Last generation's topics, without deleted or recreated ones."""
     return {
         name: incarnation
         for name, incarnation in before.items()
@@ -200,10 +197,7 @@ def _target(
 
 
 def _handover(has: Mapping[str, Places], target: Mapping[str, Places], *, cooperative: bool) -> _Handover:
-    """Return the partitions to give up first, and the targets.
-
-    With an eager assignor all, if any moves.
-    """
+    """Give up all first if any moves, with an eager assignor."""
     leaving = {m: has[m] - target[m] for m in has}
     if any(leaving.values()) and not cooperative:
         return _Handover(has, dict.fromkeys(has, frozenset()))
@@ -219,7 +213,7 @@ def _row_after(
 
 
 def wanted_topics(profiles: Iterable[Profile], topics: Mapping[str, TopicIncarnation]) -> dict[str, TopicIncarnation]:
-    """Return the existing topics that members want, sorted by name.
+    """Existing topics that members want, sorted by name.
 
     Each evaluates its own pattern, so that a bad one harms no other.
     """

@@ -40,7 +40,6 @@ def sticky(
 def _undisputed(
     owned: Mapping[str, Sequence[TopicPartition]], members: Iterable[str], there: Mapping[str, int]
 ) -> _Assigned:
-    """Return the existing partitions that each member owns alone."""
     claims = Counter(place for places in owned.values() for place in places)
     return {
         member: [place for place in owned[member] if claims[place] == 1 and place.partition < there.get(place.topic, 0)]
@@ -128,13 +127,11 @@ class _Spread:
             self.give(place, member)
 
     def least_loaded(self, topic: str) -> str:
-        """Return the subscriber of a topic with the fewest partitions."""
         if topic not in self._least_loaded:
             self._least_loaded[topic] = next(member for _, member in self._by_size if topic in self._topics[member])
         return self._least_loaded[topic]
 
     def give(self, place: TopicPartition, member: str) -> None:
-        """Move a partition to a member."""
         if place in self.owner:
             self._resize(self.owner[place], -1)
             self.has[self.owner[place]].remove(place)
@@ -170,7 +167,7 @@ def _level(places: Sequence[TopicPartition], spread: _Spread, before: _Owner) ->
 
 
 def _partition_to_move(place: TopicPartition, to: str, spread: _Spread, before: _Owner) -> TopicPartition:
-    """Return the partition to move: one of the topic coming back, preferably.
+    """Partition to move: one of the topic coming back, preferably.
 
     Else members would swap partitions (Kafka: `PartitionMovements`). As in Kafka, it is sought at the first owner.
     """

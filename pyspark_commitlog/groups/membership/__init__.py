@@ -1,1 +1,1 @@
-"""Membership of a process in a group: member, heartbeats, eviction."""
+"""Membership of a process in a group."""

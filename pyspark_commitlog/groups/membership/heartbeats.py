@@ -44,11 +44,9 @@ class _Root:
     calls: list[_HeartbeatCall] = field(default_factory=list)
 
     def held_up(self, now: float) -> int:
-        """Return how many calls hang."""
         return sum(now - call.since > HELD_UP_SECONDS for call in self.calls)
 
     def is_free(self, now: float) -> bool:
-        """Return whether another member may be called now."""
         return bool(self.waiting) and len(self.calls) < min(WORKERS_OF_A_ROOT, 1 + self.held_up(now))
 
 
@@ -111,7 +109,6 @@ class Heartbeats:
         return min(member.heartbeat_seconds for member in members) / _LOOKS
 
     def _gather(self, members: list[GroupMember]) -> None:
-        """Begin another round of roots whose last one is complete."""
         by_root: dict[str, list[GroupMember]] = {}
         for member in members:
             by_root.setdefault(member.root, []).append(member)
@@ -129,7 +126,6 @@ class Heartbeats:
         return news
 
     def _start(self, workers: int) -> None:
-        """Start threads, or rely on running ones or this one."""
         for number in range(workers):
             try:
                 start_thread("commitlog-heartbeat", self._work)
@@ -178,7 +174,6 @@ class Heartbeats:
             self._failed.pop(member, None)
 
     def _warn(self, member: GroupMember, error: Exception) -> None:
-        """Warn once of each failure; unexpected ones with a traceback."""
         message = f"{type(error).__name__}: {error}"
         if self._failed.get(member) != message:
             self._failed[member] = message
@@ -194,7 +189,7 @@ _process = Heartbeats()
 
 
 def of_process() -> Heartbeats:
-    """Return the heartbeats of this process."""
+    """Heartbeats of this process."""
     return _process
 
 

@@ -55,10 +55,7 @@ class GroupMember:
         handle: the group, used by this member alone.
         topics: names; or `pattern`: a regular expression for whole names.
         group_instance_id: id of a static member, which keeps its partitions over a restart within its session.
-        partition_assignment_strategy: assignors, the best first.
-
-    Raises:
-        UsageError: a value is not allowed.
+        partition_assignment_strategy: the best first.
     """
 
     def __init__(
@@ -94,7 +91,6 @@ class GroupMember:
         self._polled = self._clock.monotonic()
 
     def _begin(self) -> None:
-        """Reset to a fresh member id that has not joined."""
         self._id = self._handle.storage.new_id()
         self._joined: int | None = None
         self._generation = self._given_up = NEVER_IN
@@ -151,11 +147,7 @@ class GroupMember:
         return Tenure(self._id, self._joined, self._generation, self._profile.instance_id)
 
     def subscribe(self, topics: Sequence[str] = (), pattern: str | None = None) -> None:
-        """Replace the wanted topics.
-
-        Raises:
-            UsageError: neither or both are given, or one is invalid.
-        """
+        """Replace the wanted topics."""
         if isinstance(topics, str) or bool(topics) == (pattern is not None):
             raise UsageError(f"topics={topics!r}, pattern={pattern!r}: give a list of names, or a pattern")
         for name in topics:
@@ -171,13 +163,11 @@ class GroupMember:
     def poll(self) -> Assignment | None:
         """Return the assignment if it changed since the last call.
 
-        The call gives up all partitions that the last result revoked, so only the consumer may make it.
+        The call gives up all partitions that the last result revoked: only the consumer may make it.
 
         Raises:
             FencedInstanceIdError: another process is this static member now.
-            UsageError: no assignor in common with the members, or the group is full.
             StorageDeniedError: this user may not read or write the group's files.
-            CorruptionError: the group's newest entry is damaged.
         """
         with self._lock:
             if self._fenced is not None:
@@ -216,10 +206,7 @@ class GroupMember:
     def commit(self, positions: Sequence[Position], metadata: str = "") -> None:
         """Commit offsets of the member's partitions, never backwards (rule R9).
 
-        Raises:
-            CommitFailedError: a partition or generation is not the member's: poll, and commit what is assigned then.
-            FencedInstanceIdError: another process is this static member now.
-            OffsetOutOfRangeError, TopicChangedError, OutcomeUnknownError: see `GroupLog.advance`.
+        Raises as `GroupLog.advance`.
         """
         if not positions:
             return
@@ -242,7 +229,6 @@ class GroupMember:
     # --- protocol -------------------------------------------------------------------------------------------
 
     def _is_out(self) -> bool:
-        """Return whether it was removed, which `poll` has to report."""
         return self._joined is not None and self._id not in self._members.rows
 
     def _go(self) -> None:
@@ -320,7 +306,6 @@ class GroupMember:
         return now + patience + (0.0 if first == self._id else jitter)
 
     def _delete_files(self, observation: Observation) -> None:
-        """Delete the files of gone members, and of former ids of returning static ones."""
         returning = (self._members.instance(profile.instance_id) for profile in observation.joining.values())
         for member_id in (*observation.gone, *(former for former in returning if former is not None)):
             self._files.delete(member_id)

@@ -45,15 +45,11 @@ class MemberFiles:
 
     @classmethod
     def of(cls, handle: GroupLog) -> MemberFiles:
-        """Return the files of a group."""
+        """Files of a group."""
         return cls(handle.storage, handle.name, handle.deciders)
 
     def _run_at_each_root(self, act: Callable[[Storage], _Result]) -> list[_Result]:
-        """Run a function at each reachable root; return the results.
-
-        Raises:
-            StorageError: it failed, or no majority is left.
-        """
+        """Run a function at each reachable root; return the results."""
         if self._deciders is None:
             return [act(self._storage)]
         found, failures = list[_Result](), list[str]()
@@ -139,7 +135,7 @@ class MemberFiles:
             return None
 
     def keep(self, members: Collection[str]) -> None:
-        """Drop what is remembered of all others."""
+        """Forget all others."""
         if len(self._read) > len(members):
             self._read = {member_id: seen for member_id, seen in self._read.items() if member_id in members}
 
@@ -148,7 +144,7 @@ class MemberFiles:
         self._run_at_each_root(lambda storage: storage.delete(self._path(member_id)))
 
     def faults(self) -> list[str]:
-        """Return the faults of invalid files."""
+        """Faults of invalid files."""
         found = [self._run_at_each_root(lambda storage: self._at(storage, member)) for member in self.members()]  # noqa: B023
         return [str(each) for of_member in found for each in of_member if isinstance(each, CorruptionError)]
 
@@ -162,7 +158,7 @@ class MemberFiles:
         self._run_at_each_root(clear)
 
     def members(self) -> list[str]:
-        """Return the members with files, sorted."""
+        """Members with files, sorted."""
         named = self._run_at_each_root(lambda storage: storage.names(self._directory))
         member_ids = (paths.parse_member(name) for name in sorted(set[str]().union(*named)))
         return [member_id for member_id in member_ids if member_id is not None]
@@ -171,7 +167,7 @@ class MemberFiles:
 def topic_incarnations(
     handle: GroupLog, profiles: Iterable[Profile], known: Mapping[str, TopicIncarnation], warn: Callable[[str], object]
 ) -> dict[str, TopicIncarnation]:
-    """Return the present incarnations of the topics that members want.
+    """Present incarnations of the topics that members want.
 
     A damaged topic keeps its `known` incarnation, so that others proceed, and is passed to `warn`.
     """

@@ -15,10 +15,7 @@ from pyspark_commitlog.groups.state.members import NEVER_IN, Member, MemberFile,
 
 
 class Observer:
-    """Looks of one member at the files of the others.
-
-    `start`: see `Watch`.
-    """
+    """Looks of one member at the files of the others; `start`: see `Watch`."""
 
     def __init__(self, files: MemberFiles, start: float, heartbeat_seconds: float) -> None:
         self._files, self._heartbeat, self._watch = files, heartbeat_seconds, Watch(start)
@@ -30,8 +27,7 @@ class Observer:
     def look(self, members: Members, member_id: str, profile: Profile, given_up: int, now: float) -> Observation:
         """Observe the other members; delete the file of a silent joiner.
 
-        `member_id` looks, wants `profile` and has reached generation `given_up`. `now` is monotonic, in
-        seconds.
+        `member_id` looks, wants `profile` and has reached generation `given_up`; `now` is monotonic seconds.
         """
         rows = members.rows
         others = sorted({*rows, *self._files.members()} - {member_id})

@@ -1,4 +1,4 @@
-"""Topic pattern of a member, evaluated by itself only. Pure."""
+"""Topic pattern, evaluated by its member only. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ MAX_PATTERN = 1024
 
 
 class TopicPattern:
-    """Python regular expression for whole names, with cached results.
-
-    Raises:
-        UsageError: it is invalid or too long.
-    """
+    """Python regular expression for whole names, with cached results."""
 
     def __init__(self, text: str) -> None:
         if len(text) > MAX_PATTERN:
@@ -28,7 +24,7 @@ class TopicPattern:
         self._seen: dict[str, bool] = {}
 
     def matching_names(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return the names that match, sorted."""
+        """Names that match, sorted."""
         self._seen = {name: self._seen[name] if name in self._seen else self._finds(name) for name in names}
         return tuple(sorted(name for name, matches in self._seen.items() if matches))
 

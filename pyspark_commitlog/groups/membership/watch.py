@@ -30,7 +30,7 @@ class Watch:
         self._seen: dict[str, _Sight] = {}
 
     def turn(self, members: Sequence[str]) -> list[str]:
-        """Return the members to look at: all, or the next ones."""
+        """Members to look at: all, or the next ones."""
         if len(members) <= AT_ONCE:
             return list(members)
         first = int(self._start * len(members)) if self._next is None else self._next
@@ -51,7 +51,7 @@ class Watch:
         return silent >= session
 
     def changed(self, member: str, identity: str | None) -> bool:
-        """Return whether a file seen before has changed."""
+        """Whether a file seen before has changed."""
         before = self._seen.get(member)
         return before is not None and identity not in (None, before.identity)
 

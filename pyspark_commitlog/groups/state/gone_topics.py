@@ -13,7 +13,7 @@ log = logging.getLogger("pyspark_commitlog.groups")
 
 
 def gone_for_good(topic: Callable[[str], TopicLog], state: GroupState, group: str, *, absent: bool) -> set[str]:
-    """Return the topic ids that are deleted or replaced, which is final.
+    """Topic ids that are deleted or replaced, which is final.
 
     `absent` includes topics without any journal, which might be restored.
     """

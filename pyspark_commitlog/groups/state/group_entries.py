@@ -23,7 +23,7 @@ class GroupEntries:
 
         Args:
             delay_ms: the successor's age exceeds it.
-            in_sync: returns the last entry that all in-sync replicas have learned; None if there are no others.
+            in_sync: returns the last entry that all in-sync replicas have learned; None without others.
         """
         sequences, now = self._journal.sequences(), self._storage.now_ms()
         needed = self._oldest_needed(sequences, now, delay_ms)
@@ -65,7 +65,7 @@ class GroupEntries:
 
 
 def oldest_needed(entries: Iterable[tuple[int, int | None]], now_ms: int, delay_ms: int) -> int:
-    """Return the newest entry older than the delay; 0 if none: those before it may go (pure).
+    """Newest entry older than the delay; 0 if none: those before it may go (pure).
 
     Entries from the future, of a clock that was ahead, are ignored. `entries` ascend, with storage times in ms (None
     if gone), and are consumed lazily.

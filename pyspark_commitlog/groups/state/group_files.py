@@ -13,7 +13,7 @@ from pyspark_commitlog.topic.defaults import RootDefaults
 
 
 class GroupFiles(NoAppends):
-    """A group's `replication.protocol.unit.UnitFiles`, at one root; no entry is an append."""
+    """A group's `UnitFiles`, at one root; no entry is an append."""
 
     def __init__(self, storage: Storage, name: str) -> None:
         self._name, self._defaults = name, RootDefaults(storage)
@@ -27,13 +27,11 @@ class GroupFiles(NoAppends):
         return ReplicationLimits(1, config.number("replica.lag.time.max.ms"))
 
     def tables(self, entry: Entry) -> Sequence[NeededFile]:
-        """Return the file of the members, if an entry names one."""
         members = entry.body["state"].get("members") or {}
         if "file" not in members:
             return []
         return [NeededFile(f"{paths.group_side(self._name)}/{members['file']}", Checked.from_json(members))]
 
     def prepare(self, storage: Storage, entry: Entry) -> None:
-        """Create the group's directories."""
         for directory in (paths.group_journal(self._name), paths.group_side(self._name)):
             storage.make_directory(directory)

@@ -1,4 +1,4 @@
-"""Handle on one group: its journal, and the newest entry's state."""
+"""Handle on one group, by its journal."""
 
 from __future__ import annotations
 
@@ -83,8 +83,6 @@ class GroupLog:
     """One group of a root. Not thread-safe; opening has no effect.
 
     Args:
-        storage: the root.
-        name: group name.
         allow: raises if offsets of a topic may not be committed; not called again for topics of the last commit.
         replicated: whether replicas learn commits.
         deciders: metadata roots, if several, read instead of this root.
@@ -112,7 +110,7 @@ class GroupLog:
         self._allowed: set[str] = set()
 
     def topic(self, name: str) -> TopicLog:
-        """Return the handle of a topic."""
+        """Handle of a topic."""
         topic = self._topics.get(name)
         if topic is None:
             topic = self._opened(name)
@@ -120,30 +118,22 @@ class GroupLog:
         return topic
 
     def _topic_once(self, name: str) -> TopicLog:
-        """Return a handle uncached: thousands of deleted topics may be known."""
+        """Handle uncached: thousands of deleted topics may be known."""
         return self._topics.get(name) or self._opened(name)
 
     def _opened(self, name: str) -> TopicLog:
         return TopicLog(self.storage, name, decided=self.deciders is not None)
 
     def topic_names(self) -> list[str]:
-        """Return the names in the topics' directory, sorted; not all are topics."""
+        """Names in the topics' directory, sorted; not all are topics."""
         return (self.deciders or self.storage).names(paths.TOPICS)
 
     def topic_state(self, name: str, topic_id: str | None = None) -> TopicState:
-        """Return the newest state of a topic, made durable first (rule R5).
-
-        Raises:
-            UnknownTopicError, TopicChangedError: see `TopicLog.newest`.
-        """
+        """Newest state of a topic, made durable first (rule R5)."""
         return self.topic(name).newest_durable(topic_id)[1]
 
     def newest(self) -> GroupState:
-        """Return the group's durable state, empty before any commit.
-
-        Raises:
-            CorruptionError: the newest entry is damaged.
-        """
+        """Return the group's durable state, empty before any commit."""
         stored = self.journal.newest()
         if stored is None:
             return GroupState()
@@ -157,11 +147,10 @@ class GroupLog:
             return self.newest()
 
     def state_of(self, stored: Stored | None) -> GroupState:
-        """Return the state in an entry; an empty one for none.
+        """State in an entry; an empty one for none.
 
         Raises:
             FileNotFoundError: the side file with its members was collected.
-            CorruptionError: that file is damaged.
         """
         if stored is None:
             return GroupState()
@@ -193,16 +182,14 @@ class GroupLog:
         Unless OutcomeUnknownError, an error means that nothing was committed.
 
         Args:
-            positions: positions to commit.
-            generation: generation that the committer follows; ignored for members, which no reset coexists with.
-            metadata: text to store.
+            generation: that the committer follows; ignored for members, which no reset coexists with.
             strict: refuse the whole commit if a part was reset since; else commit the rest.
             member: committing member; None for queries and others.
 
         Raises:
             AccessDeniedError: the principal may not read a topic.
             UnknownTopicError, TopicChangedError: a topic was deleted or recreated.
-            UsageError: a partition does not exist, or the state is too large.
+            UsageError: no such partition, or the state is too large.
             OffsetOutOfRangeError: negative, or beyond the high watermark.
             LogTruncationError: a topic was restored since the position was reached.
             GroupResetError: a part was reset, and `strict` is set.
@@ -244,11 +231,7 @@ class GroupLog:
         self._allowed = topics
 
     def end(self) -> None:
-        """Delete the group: drop all offsets and fence former followers.
-
-        Raises:
-            NonEmptyGroupError: it has members.
-        """
+        """Delete the group: drop all offsets, fence former followers. Refuse one with members."""
 
         def change(state: GroupState, slot: Slot) -> GroupState:
             self.refuse_members(state.members)
@@ -280,11 +263,7 @@ class GroupLog:
         return generation if type(generation) is int and 0 <= generation < MAX_GENERATION else 0
 
     def forget(self) -> int:
-        """Forget the offsets of deleted topics, as Kafka's coordinator does (`maintain`).
-
-        Returns:
-            The number of topic ids.
-        """
+        """Forget the offsets of deleted topics, as Kafka's coordinator does; return the number of topic ids."""
 
         def without_gone(state: GroupState) -> GroupState:
             return forgotten(state, gone_for_good(self._topic_once, state, self.name, absent=False))
@@ -296,11 +275,7 @@ class GroupLog:
         return known - len(after.topics)
 
     def _fitting(self, state: GroupState) -> GroupState:
-        """Return a state; one that is too large without deleted topics.
-
-        Raises:
-            UsageError: it does not fit even so.
-        """
+        """State; one that is too large without deleted topics."""
         size = len(to_json_bytes(state.to_json()))
         if size > MAX_STATE_BYTES:
             state = forgotten(state, gone_for_good(self._topic_once, state, self.name, absent=True))
@@ -313,11 +288,7 @@ class GroupLog:
         return state
 
     def refuse_members(self, members: Members) -> None:
-        """Refuse an operation on a group with members.
-
-        Raises:
-            NonEmptyGroupError: names one.
-        """
+        """Refuse an operation on a group with members."""
         for row in members.rows.values():
             raise NonEmptyGroupError(
                 f"group {self.name!r} has {len(members.rows)} members, such as {row.profile.client_id} on "
@@ -372,10 +343,7 @@ class GroupLog:
         return Draft(kind, "", {"state": body}, sides=sides, result=changed)
 
     def of_history(self, state: GroupState, name: str, topic: TopicState) -> GroupState:
-        """Cut commits of a topic's lost history to the common prefix.
-
-        To nothing, if that is unknown.
-        """
+        """Cut commits of a topic's lost history to the common prefix, to nothing if unknown."""
         difference = find_divergence(self.topic(name), state.lineage(topic.topic_id), topic)
         if difference is None:
             return state

@@ -1,4 +1,4 @@
-"""Shapes of a group's entries, member tables and member files. Pure."""
+"""Shapes of a group's entries, tables and files. Pure."""
 
 from __future__ import annotations
 
@@ -90,11 +90,7 @@ class File(MemberFields):
 
 
 def check_group_entry(body: Json, where: str) -> None:
-    """Check an entry of a group's journal, with inline members.
-
-    Raises:
-        CorruptionError: names the field, the value and what was expected.
-    """
+    """Check an entry of a group's journal, with inline members."""
     state = check(body, GroupEntry, where).state
     check_replicated(state.replicas, body, where)
     members = state.members
@@ -107,7 +103,7 @@ def check_group_entry(body: Json, where: str) -> None:
 
 
 def check_members(members: Json, where: str) -> Json:
-    """Check and return a table of members; raises as `check_group_entry`."""
+    """Check and return a table of members."""
     table = check(members, Table, where)
     for member_id, row in table.rows.items():
         if row.topics >= len(table.wishes):

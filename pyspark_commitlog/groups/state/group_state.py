@@ -47,7 +47,7 @@ class TopicOffsets:
     mark: str = ""
 
     def to_json(self) -> Json:
-        """Return the form for an entry."""
+        """Form for an entry."""
         return {
             "name": self.name,
             "offsets": list(self.offsets),
@@ -59,7 +59,7 @@ class TopicOffsets:
 
     @classmethod
     def from_json(cls, data: Json) -> TopicOffsets:
-        """Return the value of that form."""
+        """Value of that form."""
         offsets, since = tuple(data["offsets"]), tuple(data["since"])
         return cls(data["name"], offsets, since, data["time"], data["metadata"], data["mark"])
 
@@ -86,7 +86,7 @@ class GroupState:
         return bool(self.members.rows or self.names())
 
     def to_json(self) -> Json:
-        """Return the form for an entry, without the members (`GroupLog`)."""
+        """Form for an entry, without the members (`GroupLog`)."""
         return {
             "generation": self.generation,
             "floor": self.floor,
@@ -96,7 +96,7 @@ class GroupState:
 
     @classmethod
     def from_json(cls, data: Json, members: Members | None = None) -> GroupState:
-        """Return the value of that form."""
+        """Value of that form."""
         topics = {topic_id: TopicOffsets.from_json(row) for topic_id, row in data["topics"].items()}
         return cls(data["generation"], data["floor"], data["lastReset"], topics, members or Members())
 
@@ -111,28 +111,28 @@ class GroupState:
         return row.offsets[partition] if row is not None and partition < len(row.offsets) else NEVER
 
     def lineage(self, topic_id: str) -> Lineage | None:
-        """Return the topic entry of the last commit's offsets; None if unknown."""
+        """Topic entry of the last commit's offsets; None if unknown."""
         row = self.topics.get(topic_id)
         return None if row is None else Lineage.of_position(row.mark)
 
     def since(self, topic_id: str, partition: int) -> int:
-        """Return the least generation whose followers may move a partition."""
+        """Least generation whose followers may move a partition."""
         row = self.topics.get(topic_id)
         own = row.since[partition] if row is not None and partition < len(row.since) else 0
         return max(own, self.floor)
 
     def names(self) -> tuple[str, ...]:
-        """Return the topics with committed offsets, sorted."""
+        """Topics with committed offsets, sorted."""
         return tuple(sorted(row.name for topic_id, row in self.topics.items() if self.offsets(topic_id)))
 
 
 def fenced(state: GroupState, positions: Iterable[Position], generation: int) -> tuple[Position, ...]:
-    """Return the positions that a reset or deletion fences from `generation`."""
+    """Positions that a reset or deletion fences from `generation`."""
     return tuple(at for at in positions if state.since(at.topic_id, at.partition) > generation)
 
 
 def committed(state: GroupState, positions: Iterable[Position], time_ms: int, metadata: str) -> GroupState:
-    """Return the state after a commit of higher offsets, if any."""
+    """State after a commit of higher offsets, if any."""
     moved = [at for at in positions if at.offset > state.offset(at.topic_id, at.partition)]
     if not moved:
         return state
@@ -146,7 +146,7 @@ def committed(state: GroupState, positions: Iterable[Position], time_ms: int, me
 
 
 def without_lost(state: GroupState, topic_id: str, ends: Sequence[int] | None) -> GroupState:
-    """Return the state without commits to a lost history of a topic.
+    """State without commits to a lost history of a topic.
 
     `ends`: common prefix by partition; None, if unknown, drops all.
     """
@@ -165,7 +165,7 @@ def _mark(rows: Sequence[Position], before: TopicOffsets) -> str:
 
 
 def reset(state: GroupState, positions: Iterable[Position], time_ms: int, write_id: str) -> GroupState:
-    """Return the state after a reset, in a new generation."""
+    """State after a reset, in a new generation."""
     moved, generation, topics = list(positions), state.generation + 1, dict(state.topics)
     for topic_id, rows in _by_topic(moved).items():
         before = topics.get(topic_id, TopicOffsets(rows[0].topic))
@@ -177,7 +177,7 @@ def reset(state: GroupState, positions: Iterable[Position], time_ms: int, write_
 
 
 def without_topic(state: GroupState, name: str, live: Mapping[str, int], time_ms: int, write_id: str) -> GroupState:
-    """Return the state after deleting a topic's offsets.
+    """State after deleting a topic's offsets.
 
     `live`: topic id -> partitions of the present incarnation, to fence former queries.
     """
@@ -189,13 +189,13 @@ def without_topic(state: GroupState, name: str, live: Mapping[str, int], time_ms
 
 
 def ended(state: GroupState, write_id: str) -> GroupState:
-    """Return the state after a deletion of the group."""
+    """State after a deletion of the group."""
     generation = state.generation + 1
     return GroupState(generation, floor=generation, last_reset=write_id, members=state.members)
 
 
 def forgotten(state: GroupState, topic_ids: Collection[str]) -> GroupState:
-    """Return the state without deleted topic ids.
+    """State without deleted topic ids.
 
     No new generation: nobody can commit to such ids.
     """

@@ -15,10 +15,10 @@ class MemberConfig:
     """Kafka's consumer configs of a member; `initial_rebalance_delay_ms` is the broker's.
 
     Args:
-        session_timeout_ms: a member is removed after this time without a heartbeat. 100 to 1,800,000 (Kafka:
+        session_timeout_ms: a member without a heartbeat is removed. 100 to 1,800,000 (Kafka:
             `group.max.session.timeout.ms`). Default: 45,000.
         heartbeat_interval_ms: below the session timeout. Default: 3,000.
-        max_poll_interval_ms: a member leaves after this time without a poll. Default: 300,000.
+        max_poll_interval_ms: a member without a poll leaves. Default: 300,000.
         initial_rebalance_delay_ms: how long a joining member waits for others. Default: 200.
     """
 
@@ -28,11 +28,6 @@ class MemberConfig:
     initial_rebalance_delay_ms: int = 200
 
     def __post_init__(self) -> None:
-        """Check the configs.
-
-        Raises:
-            UsageError: names the config, its value, and what is allowed.
-        """
         for name, value in asdict(self).items():
             if isinstance(value, bool) or not isinstance(value, int):
                 raise UsageError(f"{name}={value!r} is not allowed: it takes a whole number, ms")

@@ -46,7 +46,7 @@ class Profile:
     session_timeout_ms: int = 45_000
 
     def to_json(self) -> Json:
-        """Return the form for an entry, and for the member's file."""
+        """Form for an entry, and for the member's file."""
         return {
             "clientId": self.client_id,
             "host": self.host,
@@ -59,7 +59,7 @@ class Profile:
 
     @classmethod
     def from_json(cls, data: Json) -> Profile:
-        """Return the value of that form."""
+        """Value of that form."""
         return cls(
             data["clientId"],
             data["host"],
@@ -85,11 +85,7 @@ class MemberFile:
 
     @classmethod
     def decode(cls, data: bytes, where: str) -> MemberFile:
-        """Parse a member's file.
-
-        Raises:
-            CorruptionError: it is invalid; its member writes it again.
-        """
+        """Parse a member's file."""
         fields = checked_json(data, File, where)
         return cls(Profile.from_json(fields), fields["generation"])
 
@@ -98,8 +94,8 @@ class MemberFile:
 class Member:
     """A member's row.
 
-    `joined` is the unique number of its admission, also of one id. `revoking` must be given up before reassignment;
-    `revoked_in` is the last generation that revoked.
+    `joined` is its admission's unique number. `revoking` must be given up before reassignment; `revoked_in` is the last
+    generation that revoked.
     """
 
     profile: Profile
@@ -110,7 +106,7 @@ class Member:
 
     @property
     def places(self) -> Places:
-        """Return the partitions it has, and may commit."""
+        """Partitions it has, and may commit."""
         return self.owned | self.revoking
 
 
@@ -134,18 +130,18 @@ class Members:
     rows: Mapping[str, Member] = field(default_factory=dict)
 
     def has(self, member_id: str, place: TopicPartition, topic_id: str) -> bool:
-        """Return whether a partition of a topic id is a member's."""
+        """Whether a partition of a topic id is a member's."""
         row, incarnation = self.rows.get(member_id), self.topics.get(place.topic)
         return row is not None and incarnation is not None and incarnation.topic_id == topic_id and place in row.places
 
     def instance(self, instance_id: str | None) -> str | None:
-        """Return the member that has a `group_instance_id`."""
+        """Member that has a `group_instance_id`."""
         if instance_id is None:
             return None
         return next((m for m, row in self.rows.items() if row.profile.instance_id == instance_id), None)
 
     def to_json(self) -> Json:
-        """Return the form for an entry; shared topic lists appear once."""
+        """Form for an entry; shared topic lists appear once."""
         wishes = {
             topics: number for number, topics in enumerate(dict.fromkeys(r.profile.topics for r in self.rows.values()))
         }
@@ -163,7 +159,7 @@ class Members:
 
     @classmethod
     def from_json(cls, data: Json) -> Members:
-        """Return the value of that form."""
+        """Value of that form."""
         wishes = [tuple(topics) for topics in data["wishes"]]
         return cls(
             data["generation"],

@@ -72,9 +72,9 @@ class PositionCheck:
 
 
 def _covers(topic: TopicState, at: Position, group: GroupState) -> bool:
-    """Return whether a cached topic state suffices for a position (pure).
+    """Whether a cached topic state suffices for a position (pure).
 
-    It must have the offset, and be no older than the position and the group's last commit, or it looks diverged.
+    It must have the offset, and be no older than position and last commit, or it looks diverged.
     """
     seen = [lineage.sequence for lineage in (at.lineage, group.lineage(at.topic_id)) if lineage is not None]
     is_old = max(seen, default=0) > topic.lineage.sequence

@@ -28,9 +28,7 @@ class Tenure:
 def check_tenure(group: str, members: Members, member: Tenure, positions: Iterable[Position]) -> None:
     """Refuse a commit of a generation that is over, or of partitions that are not the member's (pure).
 
-    Raises:
-        CommitFailedError: see above; nothing was committed.
-        FencedInstanceIdError: another process is the static member now.
+    Raises `FencedInstanceIdError` if another process is the static member now.
     """
     row = members.rows.get(member.member_id)
     if row is None or (row.joined, members.generation) != (member.joined, member.generation):

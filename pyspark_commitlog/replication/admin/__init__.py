@@ -1,1 +1,1 @@
-"""What operators do with replicas: create, add, move, replace, recover."""
+"""Operators' changes of replicas."""

@@ -46,13 +46,8 @@ def add_roots(own: Storage, listed: Listed | None, new: Sequence[Storage], make:
     """List new roots and others at each other; return the list.
 
     Args:
-        own: the opened root.
         listed: None if it stands alone.
         new: empty places, or roots of an interrupted call.
-        make: puts a root's marker, if absent.
-
-    Raises:
-        UsageError: a place is not empty, named twice, or one too many; nothing was changed.
     """
     before = listed or Listed((Address(root_id(own), own.url),), (Address(root_id(own), own.url),), version=0)
     fresh = [storage for storage in new if all(each.url != storage.url for each in before.data)]
@@ -102,23 +97,16 @@ def _opened(own: Storage, address: Address) -> Storage:
 
 
 def refuse_same_place(storage: Storage, others: Sequence[Storage]) -> None:
-    """Refuse a directory that is another root's.
-
-    Raises:
-        UsageError: names both.
-    """
+    """Refuse a directory that is another root's."""
     same = next((each for each in others if each.place() is not None and each.place() == storage.place()), None)
     if same is not None:
         raise UsageError(f"{storage.url} and {same.url} are one directory: each replica needs a place of its own")
 
 
 def begun_at(storage: Storage, before: Listed) -> list[Listed]:
-    """Return an interrupted call's list at a place, if any.
+    """Interrupted call's list at a place, if any.
 
     A late process may have put entries at an emptied root.
-
-    Raises:
-        UsageError: there is another root, or other files.
     """
     is_filled = bool(storage.names(paths.TOPICS) or storage.names(paths.GROUPS))
     if not storage.exists(paths.ROOT_MARKER):
@@ -140,7 +128,7 @@ def begun_at(storage: Storage, before: Listed) -> list[Listed]:
 
 
 def give_default(order: Order) -> dict[str, str]:
-    """Give a group as many replicas as a new one.
+    """Give a group a new one's number of replicas.
 
     Return failures by root. Replicas at unlisted roots are taken out.
     """
@@ -169,11 +157,7 @@ def _take_out_unlisted(order: Order, held: Sequence[str]) -> bool:
 
 
 def add_replicas(order: Order, roots: Sequence[str]) -> None:
-    """Add replicas, perhaps the first ones, out of sync.
-
-    Raises:
-        UsageError: its root holds no data.
-    """
+    """Add replicas out of sync, perhaps the first ones."""
     decider = order.places.decider()
 
     def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
@@ -205,9 +189,6 @@ def replace_replica(order: Order, root: str, by: str | None, leaving: Container[
     """Add a replica in another's place, perhaps `by`; return its root.
 
     An interrupted call may have added it. Roots that are `leaving` get none.
-
-    Raises:
-        UsageError, ReplicaNotAvailableError: the candidates hold something else, or do not answer.
     """
     newest = order.places.newest()
     state = state_of(newest.entry) if newest.entry.is_replicated else None
@@ -228,7 +209,7 @@ def have_fewer(order: Order, factor: int) -> None:
     """Take out replicas down to `factor`; replace a lost leader first.
 
     Raises:
-        NotLeaderError: nobody in sync can lead: nothing was changed; or another leads meanwhile: run it again.
+        NotLeaderError: nothing was changed, or another leads meanwhile: run it again.
     """
     order.elections.leader()
     state = state_of(order.places.newest().entry)
@@ -241,10 +222,6 @@ def remove_replica(order: Order, root: str, may_go: Callable[[ReplicaState], boo
     """Take a replica out; a leader hands over first.
 
     Its files stay; its last entry says that it is no replica. `may_go` judges the base's state.
-
-    Raises:
-        NotLeaderError: it leads and nobody else in sync answers, or it may not go; nothing was changed.
-        UsageError: it is the last one.
     """
     places = order.places
     state = state_of(places.newest().entry)

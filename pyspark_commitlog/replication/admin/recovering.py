@@ -64,7 +64,7 @@ class SurvivingRoots:
     metadata: Address | None = None
 
     def given_up(self, state: ReplicaState) -> tuple[str, ...]:
-        """Return the lost replicas."""
+        """Lost replicas."""
         ids = [address.id for address in self.data]
         return tuple(root for root in state.replicas if root not in ids)
 
@@ -77,9 +77,7 @@ class UnitRecovery:
         ends: the number learned by each root.
         root: the one to go on with.
         gone: offsets whose records it lacks: (partition, start, end).
-        fault: why none can be taken.
-        done: recovered already.
-        goes_on: the next metadata root has all.
+        goes_on: the next metadata root has all of it.
         damaged: roots left out, and why.
     """
 
@@ -94,11 +92,7 @@ class UnitRecovery:
 
 
 def surviving_roots(roots: Roots, metadata: Storage, lost: Sequence[str]) -> SurvivingRoots:
-    """Return the roots but for `lost` ids or URLs.
-
-    Raises:
-        UsageError: a lost root answers, another does not, or the metadata is not lost.
-    """
+    """Roots but for `lost` ids or URLs."""
     listed = roots.listed()
     given_up = tuple(_lost_addresses(listed, lost, begun=any(each.url == metadata.url for each in listed.metadata)))
     data = tuple(address for address in listed.data if address not in given_up)
@@ -265,7 +259,7 @@ def _longest(heads: Mapping[str, Stored], newest: ReplicaState) -> str | None:
 
 
 def _has(replica: Replica, places: Places, base: Stored) -> set[int]:
-    """Return the living appends above HW whose files a root has.
+    """Living appends above HW whose files a root has.
 
     Settled ones need none.
     """
@@ -291,11 +285,7 @@ def _settled(replica: Replica, places: Places, base: Stored) -> int:
 
 
 def begin(survivors: SurvivingRoots, make: Callable[[Storage], None]) -> dict[str, str]:
-    """Create the next metadata root, if need be; return `damaged_settings`.
-
-    Raises:
-        UsageError: something else is there.
-    """
+    """Create the next metadata root, if need be; return `damaged_settings`."""
     if survivors.metadata is None:
         if survivors.storage.exists(paths.ROOT_MARKER):
             theirs = list_at(survivors.storage)
@@ -389,7 +379,7 @@ def _next_touched() -> Iterator[None]:
 def _of_next(survivors: SurvivingRoots, found: UnitRecovery) -> Iterator[None]:
     """Record damage at a next metadata root as a unit's fault.
 
-    Without data it can't decide then: raise.
+    Without data it can't decide: raise.
     """
     try:
         yield
@@ -459,7 +449,6 @@ def _next_at(survivors: SurvivingRoots, places: Places) -> Replica:
 
 
 def _copy(source: Replica, target: Replica, donors: Sequence[Storage], newest: Stored) -> None:
-    """Copy all entries, without a gap, to a root without replica."""
     for _ in range(_TRIES):
         with _next_touched():
             last = target.journal.before_gap() or target.journal.newest()

@@ -28,15 +28,11 @@ Units = Callable[[Sequence[str]], Iterable[Places]]
 
 
 def replaced_by(listed: Listed, old: str, new: Storage, peer: Callable[[str], Storage]) -> Address | None:
-    """Return the metadata root to replace; None if `new` has replaced it.
+    """Metadata root to replace; None if `new` has replaced it.
 
     Args:
         old: id, directory or URL.
         new: another place, or the same, emptied.
-        peer: opens a root.
-
-    Raises:
-        UsageError: one root decides alone, `old` decides nothing, or `new` is another of these roots.
     """
     if len(listed.metadata) == 1:
         raise UsageError(
@@ -59,11 +55,7 @@ def _is(storage: Storage, address: Address) -> bool:
 
 
 def begin(roots: Roots, old: Address, new: Storage, make: Callable[[Storage], None]) -> Address:
-    """Create the replacing root, which decides nothing yet.
-
-    Raises:
-        UsageError: the place is not empty, or another root's; nothing was changed.
-    """
+    """Create the replacing root, which decides nothing yet."""
     listed = roots.listed()
     others = [each for each in listed.every() if each.id != old.id and roots.answers(each.id)]
     refuse_same_place(new, [roots.open(each.id) for each in others])
@@ -84,12 +76,7 @@ def teach(new: Address, at: Storage, units: Iterable[Places]) -> None:
 
 
 def move(roots: Roots, old: Address, new: Address) -> None:
-    """Decide the next set.
-
-    Raises:
-        ConflictError: another replacement was decided first.
-        OutcomeUnknownError: run it again.
-    """
+    """Decide the next set."""
     listed = roots.listed()
     if listed.former or old not in listed.metadata:  # the former set may still decide a unit
         raise ConflictError(f"another metadata root is being replaced ({_metadata_text(listed)} decide): run it again")

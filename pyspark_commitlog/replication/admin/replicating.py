@@ -46,9 +46,7 @@ class LaggingError(ReplicaNotAvailableError):
 class Outcome:
     """Outcome of a unit's replication; roots by id.
 
-    Attributes:
-        failed: roots that have not learned all, and why.
-        lagging: those that need more time, or segments; entries that each lacks.
+    `failed` lack something, and why; `lagging` need more time, or segments, for so many entries.
     """
 
     state: ReplicaState
@@ -73,7 +71,7 @@ class Outcome:
 
 
 def is_nearer(lagging: Mapping[str, int], before: Mapping[str, int]) -> bool:
-    """Return whether a root lacks less than before (pure).
+    """Whether a root lacks less than before (pure).
 
     New ones wait for the next run: two that lag by turns would never end.
     """
@@ -88,14 +86,12 @@ def replicate(
 ) -> Outcome:
     """Push decided entries, take back and take out roots, and state HW.
 
-    Lost leaders are replaced; in-sync roots overdue by `replica.lag.time.max.ms` are taken out. Out-of-sync roots
-    learn before they join, so they hold up no writer. Groups get missing replicas.
+    Lost leaders are replaced; in-sync roots overdue by `replica.lag.time.max.ms` are taken out. Out-of-sync roots learn
+    before they join, so they hold up no writer. Groups get missing replicas.
 
     Args:
-        order: of the unit.
         segments: for roots that lack collected entries; None: they keep lagging.
-        seconds: to learn, for each out-of-sync root; unbounded for a small group.
-        stopped: asked after each entry.
+        seconds: for each out-of-sync root to learn; unbounded for a small group.
     """
     places, pusher = order.places, order.pusher
     lacking = give_default(order) if places.unit.whole else {}
@@ -136,8 +132,7 @@ def replicate_late(order: Order, segments: SegmentCopier, stopped: Callable[[], 
 def replicate_first(order: Order, *, learns: bool = True) -> dict[str, int]:
     """Replicate an existing unit; log failures.
 
-    Returns:
-        The roots that still lag, for `catch_up`.
+    Return the roots that still lag, for `catch_up`.
     """
     where = order.places.unit.directory
     try:
@@ -155,8 +150,7 @@ def catch_up(
 ) -> dict[str, int]:
     """Let lagging roots catch up; log failures.
 
-    Returns:
-        Roots that still lag; none without progress.
+    Return those that still lag; none without progress.
     """
     try:
         done = replicate_late(order, segments, stopped)
@@ -251,9 +245,6 @@ def hand_over(order: Order, to: str | None, why: str, *, unclean: bool = False) 
     """Elect `to`, or the non-leader of the ISR that learned most.
 
     All learn first: what only the leader has (acks=1) would be void. A root that leads stays.
-
-    Raises:
-        NotLeaderError: it is not in sync, does not answer, or nobody else can lead: nothing was changed.
     """
     order.elections.elect(to, why=why, unclean=unclean)
     return state_of(order.places.newest().entry)

@@ -18,12 +18,7 @@ def make_roots(data: Sequence[Storage], metadata: Sequence[Storage], make: Calla
     """Create roots that list one another; return the first data root.
 
     Args:
-        data: roots that hold topics.
         metadata: one, perhaps of `data`; or three or five others.
-        make: puts a root's marker, if absent.
-
-    Raises:
-        UsageError: see `CommitLog.create`; roots that stand alone stay as they are.
     """
     _check_numbers(data, metadata)
     every = [*data, *(storage for storage in metadata if all(storage.url != other.url for other in data))]
@@ -69,7 +64,6 @@ def _check_names(every: Sequence[Storage], data: Sequence[str]) -> None:
 
 
 def _refuse_alone(storage: Storage) -> None:
-    """Refuse an existing root, unless an interrupted call made it."""
     if storage.exists(paths.ROOT_MARKER) and (
         storage.names(paths.TOPICS) or storage.names(paths.REPLICAS_JOURNAL) or storage.names(paths.GROUPS)
     ):

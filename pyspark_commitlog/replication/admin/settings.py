@@ -33,11 +33,7 @@ class _Entry(NamedTuple):
 
 
 def spread(roots: Roots, directory: str) -> None:
-    """Copy the newest settings entry to all roots.
-
-    Raises:
-        CorruptionError: no root has it whole; nothing was copied.
-    """
+    """Copy the newest settings entry to all roots."""
     listed = roots.listed()
     deciding = _answering(roots, listed.metadata, directory)
     number = max(number for _, number in deciding.values())
@@ -55,11 +51,7 @@ def spread(roots: Roots, directory: str) -> None:
 
 
 def copy_newest(sources: Sequence[Storage], directory: str, target: Storage) -> None:
-    """Copy the newest settings entry, if any, to another root.
-
-    Raises:
-        CorruptionError: it is whole at no source.
-    """
+    """Copy the newest settings entry, if any, to another root."""
     number = max((_newest(source, directory) for source in sources), default=0)
     if number:
         _copy(_first_whole_entry(sources, directory, number), target)

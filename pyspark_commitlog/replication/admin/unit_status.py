@@ -39,12 +39,9 @@ class Lacking:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
-    """Status of a replica.
+    """Status of a replica; with a `fault` the rest is unknown.
 
-    Attributes:
-        head: the newest entry learned; None at an empty root.
-        visible: the newest entry that readers see.
-        fault: why it does not answer; nothing else is known then.
+    `head`: the newest entry learned, None at an empty root; `visible`: the newest that readers see.
     """
 
     address: Address
@@ -77,11 +74,7 @@ def fault_at(roots: Roots, address: Address) -> str | None:
 
 
 def look(places: Places) -> UnitStatus:
-    """Return a unit's status, by the newest entry at any root.
-
-    Raises:
-        ReplicaNotAvailableError: no root that has the unit answers.
-    """
+    """Return a unit's status, by the newest entry at any root."""
     listed = places.roots.listed()
     heads, faults = _heads(places, [*listed.data, *listed.metadata])
     if not heads:

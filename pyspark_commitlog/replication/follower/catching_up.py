@@ -38,11 +38,11 @@ class SettledLog(Protocol):
 
     @property
     def sequence(self) -> int:
-        """The entry's number."""
+        """Entry number."""
 
     @property
     def write_id(self) -> str:
-        """The entry's write id."""
+        """Write id."""
 
 
 class SegmentCopier(Protocol):
@@ -64,9 +64,6 @@ def learn_or_catch_up(
     """Bring an out-of-sync root up to an entry; return the number.
 
     `allowed` bounds learning; segments are copied whole, unless it is stopped.
-
-    Raises:
-        ReplicaNotAvailableError: no in-sync root can give what it lacks.
     """
     state = state_of(newest.entry)
     for _ in range(_TRIES):

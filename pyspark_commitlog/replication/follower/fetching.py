@@ -45,11 +45,10 @@ class _EntryCopy(NamedTuple):
 
 
 def damaged(looked: Mapping[int, int | str | None], first: int | None) -> list[EntryRange]:
-    """Return the entries that are damaged, or missing in between (pure).
+    """Entries that are damaged, or missing in between (pure).
 
-    Args:
-        looked: for each number the one after it, its damage, or None if it was gone.
-        first: the first number listed afterwards; those below were collected.
+    `looked`: for each number the one after it, its damage, or None if it was gone. Entries below `first`, the first
+    number listed afterwards, were collected.
     """
     numbers, runs = sorted(looked), list[EntryRange]()
     following = numbers[0] if numbers else 0
@@ -66,7 +65,7 @@ def damaged(looked: Mapping[int, int | str | None], first: int | None) -> list[E
 
 
 def is_linked(entry: Entry, before: Entry | None, after: Entry | None) -> bool:
-    """Return whether neighbours link an entry (pure)."""
+    """Whether neighbours link an entry (pure)."""
     links = []
     if before is not None and before.following == entry.sequence:
         links.append(entry.prev == before.write_id)
@@ -94,7 +93,7 @@ def by_threads(
 
 
 def donors_of(others: Sequence[Replica]) -> list[Storage]:
-    """Return the donors, roots with records first."""
+    """Donors, roots with records first."""
     return [other.storage for other in sorted(others, key=lambda other: not other.data)]
 
 
@@ -111,14 +110,14 @@ class Fetching:
         self.fetched: dict[int, int] = {}
 
     def has(self, run: EntryRange) -> bool:
-        """Return whether all of a run was fetched."""
+        """Whether all of a run was fetched."""
         number = run.start
         while number < run.stop and number in self.fetched:
             number = self.fetched[number]
         return number >= run.stop
 
     def path(self, sequence: int) -> str:
-        """Return the path of an entry."""
+        """Path of an entry."""
         return f"{self._places.unit.directory}/{paths.entry_name(sequence)}"
 
     def fetch(self, runs: Sequence[EntryRange], *, descending: bool = False) -> None:

@@ -32,10 +32,7 @@ from pyspark_commitlog.storage.os_errors import is_eio
 class MendedFiles:
     """Outcome of a mend.
 
-    Attributes:
-        files: fetched, below the root.
-        left: remaining damage, and why.
-        lost: entries whose chunks no root has as files.
+    `files` were fetched, `left` is remaining damage and why; no root has the chunks of the entries `lost` as files.
     """
 
     files: tuple[str, ...] = ()
@@ -47,7 +44,7 @@ class MendedFiles:
 
     @classmethod
     def all(cls, parts: Sequence[MendedFiles]) -> MendedFiles:
-        """Return the sum of several mends, in order."""
+        """Sum of several mends, in order."""
         return cls(
             tuple(file for each in parts for file in each.files),
             tuple(fault for each in parts for fault in each.left),

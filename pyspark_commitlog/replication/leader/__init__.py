@@ -1,1 +1,1 @@
-"""A leader's side: the decided order, pushing, elections, high watermark and ISR."""
+"""A leader's side: the decided order, pushing, elections, ISR."""

@@ -12,7 +12,7 @@ from pyspark_commitlog.replication.protocol.entry_fields import state_of
 
 
 def collectable(places: Places, head: Stored, older: Callable[[], int]) -> int:
-    """Return the highest number that a root that settled it may delete.
+    """Highest number that a root that settled it may delete.
 
     Joining roots are asked; in-sync roots if entries show them below the high watermark, which passes entries without
     appends and stays in an unclean election. Out-of-sync roots are waited for up to `older()`.

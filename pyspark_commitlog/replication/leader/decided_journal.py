@@ -30,40 +30,32 @@ class DecidedJournal(ReplicatedJournal):
 
     @property
     def is_replicated(self) -> bool:
-        """True."""
         return True
 
     def newest(self) -> Stored | None:
-        """Return the newest visible entry."""
         return self._visible(self.head())
 
     def head(self) -> Stored | None:
-        """Return the newest decided entry."""
+        """Newest decided entry."""
         return self.order().places.decided()
 
     def recent(self, seconds: float) -> Stored | None:
-        """Return `newest`."""
         return self.newest()
 
     def is_followed(self, stored: Stored) -> bool:
-        """Return whether an entry follows this one."""
         newest = self.newest()
         return newest is not None and newest.sequence > stored.sequence
 
     def read(self, sequence: int) -> Stored:
-        """Return the entry at a number."""
         return self._decider.read(sequence)
 
     def sequences(self) -> list[int]:
-        """Return the stored numbers."""
         return self._decider.sequences()
 
     def side(self, topic_id: str, named: Json) -> bytes:
-        """Return a side file that an entry names."""
         return self._decider.side(topic_id, named)
 
     def bytes_of(self, entry: Entry) -> bytes:
-        """Return an entry's file."""
         return self._decider.bytes_of(entry)
 
     def sync_exposed(self, stored: Stored) -> None:
@@ -73,7 +65,6 @@ class DecidedJournal(ReplicatedJournal):
         """Do nothing: a majority has synced it."""
 
     def append(self, plan: Plan[Result], *, repeatable: bool = False) -> Appended[Result]:
-        """Decide one entry."""
         return self.order().append(plan, repeatable=repeatable)
 
     def supersede(self, make: object) -> Stored:

@@ -42,9 +42,6 @@ class Elections:
         """Return the opened root if a replica, else the first that answers.
 
         `here`: whether the opened one has learned any of the unit.
-
-        Raises:
-            ReplicaNotAvailableError: none answers.
         """
         own = self._places.roots.own_id()
         if own in state.replicas and here:
@@ -68,14 +65,11 @@ class Elections:
         self, leader: str | None = None, *, gone: str | None = None, why: str, unclean: bool = False,
         preferred: Collection[str] = (),
     ) -> str:  # fmt: skip
-        """Elect another leader; return the leader's root id.
+        """Elect another leader; return its root id.
 
         Args:
             leader: the next one; None for the one of the ISR that has learned most.
             gone: the lost leader; nothing is done if another leads.
-            why: the reason, for `describe`.
-            unclean: as `unclean.leader.election.enable`.
-            preferred: roots to prefer.
 
         Raises:
             NotLeaderError: nobody can lead: nothing was changed.

@@ -59,7 +59,7 @@ class ReplicatedJournal(Journal):
     # --- reading -----------------------------------------------------------------------------------------
 
     def newest(self) -> Stored | None:
-        """Return the newest visible entry, at the high watermark."""
+        """Newest visible entry, at the high watermark."""
         for _ in range(_TRIES):
             head = super().newest()
             shown = self._visible(head)
@@ -72,13 +72,12 @@ class ReplicatedJournal(Journal):
         )
 
     def recent(self, seconds: float) -> Stored | None:
-        """Return the newest visible entry, perhaps remembered."""
         anchor = self._anchor
         is_alone = anchor is not None and not anchor.entry.is_replicated
         return anchor if is_alone and self._was_newest(seconds) else self.newest()
 
     def to_stage_by(self, seconds: float) -> Stored | None:
-        """Return the entry to stage by: with replicas the newest learned.
+        """Entry to stage by: with replicas the newest learned.
 
         It is decided, and nearer to the commit's base than the newest visible.
         """
@@ -92,11 +91,10 @@ class ReplicatedJournal(Journal):
         return self._anchor.entry.is_replicated or (self._order is not None and not self._decides_alone())
 
     def head(self) -> Stored | None:
-        """Return the newest entry learned (LEO)."""
+        """Newest entry learned (LEO)."""
         return super().newest()
 
     def is_followed(self, stored: Stored) -> bool:
-        """Return whether more than `stored` was learned here."""
         return super().is_followed(self._anchor if stored.entry.is_replicated and self._anchor is not None else stored)
 
     def _visible(self, head: Stored | None) -> Stored | None:
@@ -118,10 +116,10 @@ class ReplicatedJournal(Journal):
             return None
 
     def await_shown(self, sequence: int, seconds: float) -> None:
-        """Wait until this root shows an entry; push meanwhile.
+        """Wait up to `seconds` until this root shows an entry; push meanwhile.
 
         Raises:
-            ReplicaNotAvailableError: it takes longer than `seconds`.
+            ReplicaNotAvailableError: it does not.
         """
         clock = self._storage.clock
         until = clock.monotonic() + seconds
@@ -139,9 +137,6 @@ class ReplicatedJournal(Journal):
         """Wait until the newest election is visible; return whether it was not.
 
         Before, this root may lack a chunk that only the election voids.
-
-        Raises:
-            ReplicaNotAvailableError: it takes longer than `seconds`.
         """
         if not self.is_replicated:
             return False
@@ -169,7 +164,7 @@ class ReplicatedJournal(Journal):
         return shown is not None and state_of(shown.entry).leader_epoch >= state_of(known.entry).leader_epoch
 
     def kept_from(self, waited_ms: int) -> int | None:
-        """Return the lowest number that must stay; None without replicas.
+        """Lowest number that must stay; None without replicas.
 
         `waited_ms`: for out-of-sync replicas.
         """
@@ -180,7 +175,7 @@ class ReplicatedJournal(Journal):
         return collectable(self.order().places, head, lambda: self.older_than(now - waited_ms)) + 1
 
     def metadata(self) -> list[Storage]:
-        """Return the metadata roots that answer and lack nothing.
+        """Metadata roots that answer and lack nothing.
 
         Empty if one has a replica, or is being replaced.
         """
@@ -223,11 +218,7 @@ class ReplicatedJournal(Journal):
         return roots.own_id() in [address.id for address in roots.listed().metadata]
 
     def leader(self) -> Storage:
-        """Return the leader's root; this one without such a topic.
-
-        Raises:
-            NotLeaderError: nobody of the ISR can lead.
-        """
+        """Return the leader's root; this one without such a topic."""
         order = self.order()
         decided = order.places.decided()
         if decided is None:
@@ -240,11 +231,7 @@ class ReplicatedJournal(Journal):
         return self._storage if decider.id == own else decider.storage
 
     def nearest(self) -> Storage:
-        """Return the root to read: this one, if it holds a replica.
-
-        Raises:
-            ReplicaNotAvailableError: no replica answers.
-        """
+        """Root to read: this one, if it holds a replica."""
         head, order = self.head(), self.order()
         here = head is not None and (head.entry.is_replicated or self._decides_alone())
         if not here:
@@ -256,7 +243,7 @@ class ReplicatedJournal(Journal):
         return order.elections.nearest(state_of(head.entry), here=here)
 
     def fallback_root(self) -> Storage:
-        """Return the root to read while this one is away."""
+        """Root to read while this one is away."""
         storage = first_that_answers(self._storage) if self._storage.others else None
         if storage is not None:
             return ReplicatedJournal(storage, self._unit, self._check).nearest()
@@ -277,7 +264,7 @@ class ReplicatedJournal(Journal):
         return min(learned.get(root, 0) for root in (*state.isr, *state.joining))
 
     def order(self) -> Order:
-        """Return the decided log."""
+        """Decided log."""
         if self._order is None:
             self._order = Order(Roots.of(self._storage), self._unit, self._check, self._handed)
             self._handed = None

@@ -71,23 +71,21 @@ class Order:
         self.elections = Elections(self.places, self.pusher)
 
     def exists(self) -> bool:
-        """Return whether the unit was decided to exist."""
+        """Whether the unit was decided to exist."""
         return self.places.decided() is not None
 
     def create(self, plan: Plan[Result], factor: int | None, ordinal: int) -> Appended[Result]:
         """Put the first entry of a unit's incarnation, with its replicas.
 
-        A recreated topic's new replicas are not in sync yet.
+        A recreated topic's new replicas are out of sync.
 
         Args:
-            plan: makes the entry.
             factor: None for as many replicas as before, else three or all roots.
-            ordinal: of the unit; leaders go round robin by it.
+            ordinal: leaders go round robin by it.
 
         Raises:
             UsageError, ReplicaNotAvailableError: too few roots, or too few answer: nothing was put.
-            NotLeaderError: it is to have fewer replicas, and none in sync answers: nothing was put.
-            ConflictError: others changed its replicas: nothing was put.
+            NotLeaderError, ConflictError: its replicas can't be changed: nothing was put.
         """
         decider, listed = self.places.decider(), self.places.roots.listed()
         how_many(self.places, factor)
@@ -199,7 +197,7 @@ class Order:
         return state_of(self.places.newest().entry).hw > above
 
     def _waits_for_home(self, error: _HomeError) -> bool:
-        """Return whether to wait for the leader's root, which takes nothing.
+        """Whether to wait for the leader's root, which takes nothing.
 
         Once overdue, another is elected. True also if the metadata root was behind.
         """

@@ -1,4 +1,4 @@
-"""Placement: which roots get a unit's replicas, and which give theirs up."""
+"""Placement: the roots of a unit's replicas."""
 
 from __future__ import annotations
 
@@ -18,10 +18,6 @@ def assigned(places: Places, factor: int | None, ordinal: int) -> tuple[Sequence
     """Return a new unit's replicas: in sync, leader first; and others.
 
     Roots that do not answer are not in sync, or they would hold up writers. Leaders go round robin by `ordinal`.
-
-    Raises:
-        UsageError: there are fewer roots.
-        ReplicaNotAvailableError: fewer answer than `factor`, or none.
     """
     data, many = places.roots.listed().data, how_many(places, factor)
     away = [address for address in data if not places.roots.answers(address.id)]
@@ -38,11 +34,7 @@ def assigned(places: Places, factor: int | None, ordinal: int) -> tuple[Sequence
 
 
 def how_many(places: Places, factor: int | None) -> int:
-    """Return a new unit's replication factor, by default three or all roots.
-
-    Raises:
-        UsageError: there are fewer roots.
-    """
+    """Return a new unit's replication factor, by default three or all roots."""
     roots = len(places.roots.listed().data)
     many = min(roots, DEFAULT_FACTOR) if factor is None else factor
     if not 1 <= many <= roots:
@@ -51,7 +43,7 @@ def how_many(places: Places, factor: int | None) -> int:
 
 
 def held_and_free(places: Places) -> tuple[Sequence[str], list[str]]:
-    """Return the roots with a replica, and data roots without."""
+    """Roots with a replica, and data roots without."""
     newest, deciding = places.newest(), places.deciding()
     held = state_of(newest.entry).replicas if newest.entry.is_replicated else deciding
     taken = (*held, *deciding)  # metadata roots have the journal already, without records
@@ -59,11 +51,7 @@ def held_and_free(places: Places) -> tuple[Sequence[str], list[str]]:
 
 
 def candidates(places: Places, many: int) -> list[str]:
-    """Return `many` roots that may get a replica.
-
-    Raises:
-        UsageError: there are fewer, or others hold something else by that name.
-    """
+    """Return `many` roots that may get a replica."""
     held, free = held_and_free(places)
     if len(free) < many:
         raise UsageError(
@@ -74,7 +62,7 @@ def candidates(places: Places, many: int) -> list[str]:
 
 
 def so_many_free(places: Places, free: Sequence[str], many: int) -> list[str]:
-    """Return `many` free roots; raise as `candidates`."""
+    """Return `many` free roots."""
     chosen, failed = first_free(places, free, many)
     if len(chosen) < many:
         is_wrong = all(isinstance(error, UsageError) for error in failed.values())
@@ -98,11 +86,7 @@ def first_free(places: Places, free: Sequence[str], many: int) -> tuple[list[str
 
 
 def check_free(places: Places, root: str) -> None:
-    """Refuse a root that holds something else by the unit's name.
-
-    Raises:
-        UsageError: it has another history of that name.
-    """
+    """Refuse a root that holds something else by the unit's name."""
     replica = places.at(root)
     theirs = replica.journal.newest()  # earlier gaps do not matter: it starts over
     if theirs is None:
@@ -135,7 +119,7 @@ def leaving(state: ReplicaState, answering: Container[str], many: int) -> list[s
 def lags_behind(
     state: ReplicaState, root: str, chosen: str | None, answers: Callable[[str], bool], leaving: Container[str] = ()
 ) -> str | None:
-    """Return the root that must sync before another goes, if any.
+    """Root that must sync before another goes, if any.
 
     A root that is away or out of sync may go.
 
@@ -152,7 +136,7 @@ def lags_behind(
 
 
 def resized(state: ReplicaState, factor: int, answering: Container[str], free: Iterable[str]) -> ReplicaState:
-    """Return the state with `factor` replicas, if possible (pure)."""
+    """State with `factor` replicas, if possible (pure)."""
     for root in leaving(state, answering, len(state.replicas) - factor):
         state = rules.without_replica(state, root)
     for root in free:

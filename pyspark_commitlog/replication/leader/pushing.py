@@ -56,10 +56,7 @@ class Pusher:
         self._lag.answered(root, chunks=True)
 
     def push(self, newest: Stored | None = None) -> Pushed:
-        """Have in-sync and joining roots learn what is decided.
-
-        `newest`: the newest entry, if known.
-        """
+        """Have in-sync and joining roots learn what is decided."""
         pushed = self._push(newest or self._places.newest())
         ahead = [error.number for error in pushed.failed.values() if isinstance(error, BehindError)]
         if ahead and self._places.has_decided(max(ahead)):
@@ -115,13 +112,13 @@ class Pusher:
         return self._places.newest()
 
     def overdue(self, failed: Mapping[str, Exception], at: Stored, *, chunks: bool = False) -> list[str]:
-        """Return the roots that `lags` and may be taken out."""
+        """Roots that `lags` and may be taken out."""
         state = state_of(at.entry)
         out = [root for root in failed if root != state.leader and root in (*state.isr, *state.joining)]
         return [root for root in out if self.lags(root, at, chunks=chunks)]
 
     def lags(self, root: str, at: Stored, *, chunks: bool = False) -> bool:
-        """Return whether pushes, or `chunks`, failed for `replica.lag.time.max.ms`."""
+        """Whether pushes, or `chunks`, failed for `replica.lag.time.max.ms`."""
         lag_ms, now = self._unit.files.limits(at.entry).lag_ms, self._places.monotonic()
         seconds = [self._lag.seconds(root, now, chunks=each) for each in (False, chunks)]
         return max(seconds) * 1000 >= lag_ms

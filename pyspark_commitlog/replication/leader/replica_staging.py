@@ -16,11 +16,7 @@ logger = logging.getLogger("pyspark_commitlog.replication")
 
 
 class StagedOutput:
-    """New file at several roots; one that fails is dropped.
-
-    Raises:
-        OSError: all of them fail.
-    """
+    """New file at several roots; one that fails is dropped, unless all do."""
 
     def __init__(self, path: str, storages: Sequence[Storage]) -> None:
         self._path, self._storages = path, {storage.url: storage for storage in storages}

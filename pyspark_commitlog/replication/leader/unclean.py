@@ -36,11 +36,7 @@ class _UncleanCandidate:
 def draft_unclean_election(
     places: Places, base: Stored, number: int, wanted: str | None, why: str
 ) -> tuple[str, Json, ReplicaState, tuple[int, ...]]:
-    """Return the next leader, the entry's body and state, voided appends.
-
-    Raises:
-        NotLeaderError: none can lead, or the leader answers.
-    """
+    """Return the next leader, the entry's body and state, voided appends."""
     state, where = state_of(base.entry), places.unit.directory
     if places.roots.answers(state.leader):
         raise NotLeaderError(
@@ -64,7 +60,7 @@ def draft_unclean_election(
 
 
 def unclean_election_of(after: ReplicaState, number: int) -> UncleanElection:
-    """Return the record of an unclean election."""
+    """Record of an unclean election."""
     return UncleanElection(number, after.leader_epoch, after.elected_ms, after.leader)
 
 

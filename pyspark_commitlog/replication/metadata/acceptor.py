@@ -57,11 +57,7 @@ class Acceptor:
         self._births = Births(storage)
 
     def read(self) -> Register:
-        """Return the register, synced.
-
-        Raises:
-            ReplicaNotAvailableError: the root is a restored copy.
-        """
+        """Return the register, synced; refuse a restored copy."""
         stored = self._journal.newest()
         if stored is None:
             self._check()
@@ -71,7 +67,7 @@ class Acceptor:
         return _register(stored)
 
     def held(self) -> tuple[Register, bytes]:
-        """Return register and entry's file from one record, not synced.
+        """Register and entry's file from one record, not synced.
 
         The register must not count.
         """

@@ -36,11 +36,7 @@ class Births:
         self._journal.is_patient = False
 
     def refuse_copy(self) -> None:
-        """Refuse a restored copy: what it lacks proves nothing.
-
-        Raises:
-            ReplicaNotAvailableError: it is one.
-        """
+        """Refuse a restored copy: what it lacks proves nothing."""
         checked = _checked.get(self._storage)
         if checked is not None:
             self._journal.go_on_from(checked)
@@ -53,11 +49,7 @@ class Births:
             _checked[self._storage] = state
 
     def put(self) -> None:
-        """Put a birth; at first two, the second naming the first.
-
-        Raises:
-            ReplicaNotAvailableError: the root is a copy.
-        """
+        """Put a birth; at first two, the second naming the first."""
         self._storage.make_directory(paths.BIRTHS)
         for _ in range(2 if self._journal.newest() is None else 1):
             if self._journal.append(self._plan).stored is None:
@@ -81,11 +73,7 @@ def identity(storage: Storage, directory: str, sequence: int) -> str:
 
 
 def refuse_copy(storage: Storage, journal: Journal, directory: str, stored: Stored) -> None:
-    """Refuse a root whose record names another predecessor.
-
-    Raises:
-        ReplicaNotAvailableError: it is a restored copy.
-    """
+    """Refuse a root whose record names another predecessor: a restored copy."""
     before = stored.entry.body["before"]
     if not before:
         return

@@ -23,7 +23,7 @@ class Deciders:
         return majority(len(self._roots.listed().metadata))
 
     def reachable_roots(self) -> list[Storage]:
-        """Return the roots that have answered once, in order."""
+        """Roots that have answered once, in order."""
         found = list[Storage]()
         for address in self._roots.listed().metadata:
             try:
@@ -33,12 +33,12 @@ class Deciders:
         return found
 
     def names(self, directory: str) -> list[str]:
-        """Return the names in a directory at any of them."""
+        """Names in a directory at any of them."""
         return names_at(self._roots, self._roots.listed().deciding(), directory)
 
 
 def names_at(roots: Roots, ids: Sequence[str], directory: str) -> list[str]:
-    """Return the names in a directory at any metadata root."""
+    """Names in a directory at any metadata root."""
     found, failures, answered = set[str](), list[str](), 0
     for root in ids:
         try:

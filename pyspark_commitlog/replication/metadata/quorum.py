@@ -65,8 +65,6 @@ class Quorum(SeatedJournal):
     Args:
         seats: the roots that answer, at least a majority.
         many: size of the set.
-        unit: the unit.
-        check: see `Journal`.
         former: returns the former set's quorum, while it may decide units.
         is_last: whether no set follows; asked after finding a unit's first entry, or none.
     """
@@ -87,12 +85,9 @@ class Quorum(SeatedJournal):
     # --- the head ----------------------------------------------------------------------------------------
 
     def newest(self) -> Stored | None:
-        """Return the newest decided entry, if any, read at the first seat.
+        """Newest decided entry, if any, read at the first seat.
 
-        The former set's last is this one's first.
-
-        Raises:
-            MovedError: others decide.
+        The former set's last is this one's first. Raises `MovedError` if others decide.
         """
         for _ in range(_LOOKS):
             value = self._head()
@@ -121,7 +116,7 @@ class Quorum(SeatedJournal):
         )
 
     def _settled(self, *, end: bool = False) -> Register:
-        """Return the decided register: a majority's, else after a round of Paxos.
+        """Decided register: a majority's, else after a round of Paxos.
 
         `end`: decide nothing after its value.
         """
@@ -315,8 +310,7 @@ class Quorum(SeatedJournal):
     def planned(self, plan: Plan[Result], own: Sent[Result]) -> Appended[Result]:
         """Append; `own` collects what was sent, also to the former set.
 
-        Raises:
-            MovedError: others decide.
+        Raises `MovedError` if others decide.
         """
         pause = _FIRST_PAUSE
         for _ in range(_TRIES):
@@ -378,7 +372,6 @@ class Quorum(SeatedJournal):
         return self.seats[0].acceptor.directory, seats
 
     def _landed_of(self, own: Sent[Result], base: Stored | None) -> Appended[Result] | None:
-        """Return the own entry that was decided; forget lost ones."""
         for number in [number for number in own if base is not None and number <= base.sequence]:
             stored = self.read(number)
             if stored.entry.write_id in own[number]:

@@ -94,11 +94,7 @@ def follow(roots: Roots) -> None:
 
 
 def tell(roots: Roots, after: Listed) -> None:
-    """Have the roots that answer list these metadata roots.
-
-    Raises:
-        ReplicaNotAvailableError: no majority of the new set took it: run it again.
-    """
+    """Have the roots that answer list these metadata roots."""
     roots.know(after)
     lists, failures = set[str](), list[str]()
     for address in sorted(roots.listed().every(), key=lambda each: each not in after.metadata):

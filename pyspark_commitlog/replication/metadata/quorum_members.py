@@ -86,7 +86,6 @@ class SeatedJournal(Journal):
             )
 
     def _takes(self, replica: Replica, entry: Entry, data: bytes) -> bool:
-        """Teach a decided entry to a root that lacks only that."""
         last = replica.learned()
         if last is None or (last.entry.following, last.entry.write_id) != (entry.sequence, entry.prev):
             return False
@@ -113,7 +112,7 @@ class SeatedJournal(Journal):
             return before
 
     def _following(self, last: Stored | None, write_id: str) -> tuple[Entry, bytes] | None:
-        """Return the entry after `last`; None if no seat has its number.
+        """Entry after `last`; None if no seat has its number.
 
         Of registers only the decided `write_id` counts.
         """
@@ -210,7 +209,7 @@ def _oldest(replica: Replica, newest: Entry) -> Entry | None:
 
 
 def leading_to(number: int, sequences: Sequence[int]) -> range:
-    """Return the consecutive numbers that end below one (pure)."""
+    """Consecutive numbers that end below one (pure)."""
     below = bisect_left(sequences, number)
     first = number
     while below and sequences[below - 1] == first - 1:

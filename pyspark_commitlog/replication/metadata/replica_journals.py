@@ -1,4 +1,4 @@
-"""Places of a unit: its journals at all roots, and the decider."""
+"""A unit's journals at all roots, and its decider."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Donors:
 class Places:
     """A unit at all its roots. Not thread-safe, except `at`.
 
-    `reader_states`: of other handles of this process, by root URL.
+    `reader_states`: other handles' of this process, by root URL.
     """
 
     def __init__(
@@ -98,11 +98,11 @@ class Places:
         return Replica(first.id, first.storage, self.unit, self._quorum)
 
     def deciding(self) -> tuple[str, ...]:
-        """Return the ids of the roots that decide."""
+        """Ids of the roots that decide."""
         return self.roots.listed().deciding()
 
     def metadata(self) -> list[Replica]:
-        """Return the answering metadata roots; none during a replacement."""
+        """Answering metadata roots; none during a replacement."""
         decider, listed = self.decider(), self.roots.listed()
         if self._quorum is None or len(listed.metadata) == 1:
             return [decider]
@@ -150,7 +150,7 @@ class Places:
         return self._where_decided(act)
 
     def _by_base(self, decider: Replica, plan: Plan[Result]) -> Plan[Result]:
-        """Return a plan, refused if the base says that others decide.
+        """Plan, refused if the base says that others decide.
 
         After a replacement the register says so; the next entry names the new set.
         """
@@ -175,7 +175,7 @@ class Places:
         return planned
 
     def decided(self) -> Stored | None:
-        """Return the newest decided entry, if any.
+        """Newest decided entry, if any.
 
         Without its marker the metadata root is an empty mount point.
         """
@@ -198,12 +198,12 @@ class Places:
         return stored
 
     def has_decided(self, number: int) -> bool:
-        """Return whether an entry that the decider lacked is decided."""
+        """Whether an entry that the decider lacked is decided."""
         newest = self.decided()
         return newest is not None and newest.sequence >= number
 
     def newest(self) -> Stored:
-        """Return the newest decided entry.
+        """Newest decided entry.
 
         Raises:
             ReplicaNotAvailableError: the metadata root lacks the unit.
@@ -216,18 +216,14 @@ class Places:
         return stored
 
     def standing(self, base: Stored | None) -> Stored:
-        """Return the base of a plan for an existing unit.
-
-        Raises:
-            ReplicaNotAvailableError: the metadata root was away.
-        """
+        """Return the base of a plan for an existing unit."""
         if base is None:
             self.newest()  # raises while the root is away
             raise ReplicaNotAvailableError(f"{self.unit.directory}: the metadata root was away; run it again")
         return base
 
     def newest_known(self) -> Stored | None:
-        """Return the newest decided entry, else one found learned."""
+        """Newest decided entry, else one found learned."""
         try:
             return self.decided()
         except (CommitLogError, OSError):  # reads do not need the metadata root
@@ -257,11 +253,11 @@ class Places:
         self._at.pop(root, None)
 
     def donors(self, state: ReplicaState) -> Donors:
-        """Return the answering roots with files, leader first."""
+        """Answering roots with files, leader first."""
         return Donors(self, tuple(dict.fromkeys((state.leader, *state.isr, *state.replicas))))
 
     def staged_at(self) -> list[Storage]:
-        """Return the answering roots for acks=all, leader first."""
+        """Answering roots for acks=all, leader first."""
         state, found = state_of(self.newest().entry), []
         for root in dict.fromkeys((state.leader, *state.isr, *state.joining)):
             try:
@@ -276,7 +272,7 @@ class Places:
         return [listed.address(root) or Address(root, "a root that is not listed") for root in state.replicas]
 
     def monotonic(self) -> float:
-        """Return monotonic time, in seconds."""
+        """Monotonic time, in seconds."""
         return self.decider().storage.clock.monotonic()
 
     def pause(self, seconds: float) -> None:

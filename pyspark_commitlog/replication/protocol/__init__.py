@@ -1,1 +1,1 @@
-"""Rules of replication, the state of replicas in entries, and how a root learns an entry. Mostly pure."""
+"""Rules of replication, the state of replicas, and learning. Mostly pure."""

@@ -57,17 +57,17 @@ def accept(
 
 
 def majority(many: int) -> int:
-    """Return the size of a majority."""
+    """Size of a majority."""
     return many // 2 + 1
 
 
 def highest(registers: Iterable[Register]) -> Register:
-    """Return the register whose value a proposer takes."""
+    """Register whose value a proposer takes."""
     return max(registers, key=lambda register: register.accepted)
 
 
 def decided(registers: Sequence[Register], many: int) -> Register | None:
-    """Return a register that a majority of `many` shows under one ballot.
+    """Register that a majority of `many` shows under one ballot.
 
     Under two ballots a value is not decided: a ballot between them may win.
     """

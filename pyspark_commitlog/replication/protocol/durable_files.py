@@ -27,7 +27,7 @@ def add(root: Storage, path: str) -> None:
 
 
 def has(root: Storage, path: str, found: FileInfo) -> bool:
-    """Return whether this process has synced this very file."""
+    """Whether this process has synced this very file."""
     with _lock:
         return _known.get((root.url, path)) == found.identity
 

@@ -22,10 +22,9 @@ class NotReplicatedError(ReplicaNotAvailableError):
 
 
 def state_of(entry: Entry) -> ReplicaState:
-    """Return the state of replicas in an entry.
+    """State of replicas in an entry.
 
-    Raises:
-        NotReplicatedError: the unit is on one root alone.
+    Raises `NotReplicatedError` without one.
     """
     if not entry.is_replicated:
         raise NotReplicatedError(f"entry {entry.sequence}: it has no replicas: it is on the root that decides alone")
@@ -41,17 +40,17 @@ def state_of(entry: Entry) -> ReplicaState:
 
 
 def with_state(draft: Draft[Result], state: ReplicaState) -> Draft[Result]:
-    """Return a draft with this state of replicas."""
+    """Draft with this state of replicas."""
     said = {**draft.body["state"], "replicas": state.to_json(), "leaderEpoch": state.leader_epoch}
     return replace(draft, body={**draft.body, "state": said})
 
 
 def without_append(kind: str, base: Stored, state: ReplicaState, result: Result) -> Draft[Result]:
-    """Return a draft that changes only the state of replicas."""
+    """Draft that changes only the state of replicas."""
     body = {"state": base.entry.body["state"]}
     return with_state(Draft(kind, base.entry.topic_id, body, result=result), state)
 
 
 def states_hw_alone(entry: Entry) -> bool:
-    """Return whether an entry only states its base as `hw`."""
+    """Whether an entry only states its base as `hw`."""
     return entry.kind == HW and state_of(entry).hw == entry.sequence - 1

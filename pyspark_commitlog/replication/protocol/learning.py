@@ -50,11 +50,11 @@ class Allowance:
         self._until = self._clock.monotonic() + self._seconds
 
     def is_over(self) -> bool:
-        """Return whether to leave the rest."""
+        """Whether to leave the rest."""
         return self.is_stopped() or self._clock.monotonic() >= self._until
 
     def is_stopped(self) -> bool:
-        """Return whether it was stopped."""
+        """Whether it was stopped."""
         return self._stopped()
 
 
@@ -79,12 +79,9 @@ class Replica:
         return cls(root, storage, unit, Journal(storage, unit.directory, unit.kind, unit.sides, check), data)
 
     def learned(self, decided: Entry | None = None) -> Stored | None:
-        """Return the newest entry learned here, made durable.
+        """Newest entry learned here, made durable; refuses a gap.
 
         `decided`: the next one to learn; nothing is read if only that is lacking.
-
-        Raises:
-            ReplicaNotAvailableError: it has a gap.
         """
         newest = (decided and self.journal.stands_before(decided)) or self.journal.newest()
         if newest is None:  # a disk that is not mounted is an empty directory
@@ -127,13 +124,9 @@ def learn(
     What was learned before an error stays.
 
     Args:
-        source: where entries are decided.
-        target: the root that learns.
-        unit: the unit.
         donors: for files, the likeliest first.
         newest: the decided entry; what it voids needs no chunk.
-        least: the number that the target is known to have learned.
-        allowed: deadline; one entry is learned at least.
+        allowed: at least one entry is learned.
 
     Raises:
         ReplicaNotAvailableError: an entry is collected; the target has another history; one is a restored copy.
@@ -287,11 +280,7 @@ def _provide(
 
 
 def bring(needed: NeededFile, target: Storage, donors: Iterable[Storage]) -> None:
-    """Make a file durable at a root, if need be a copy.
-
-    Raises:
-        NowhereError: no donor has it.
-    """
+    """Make a file durable at a root, if need be a copy; raises `NowhereError`."""
     found = _matching_info(needed, target)
     if found is not None:
         if not durable_files.has(target, needed.path, found):  # its writer may have been killed before the sync
@@ -349,7 +338,7 @@ class _DonorError(Exception):
 
 
 def is_there(needed: NeededFile, storage: Storage) -> bool:
-    """Return whether a root has a file, by its length."""
+    """Whether a root has a file, by its length."""
     return _matching_info(needed, storage) is not None
 
 
@@ -362,7 +351,7 @@ def _matching_info(needed: NeededFile, storage: Storage) -> FileInfo | None:
 
 
 def is_whole(needed: NeededFile, storage: Storage) -> bool:
-    """Return whether a root has a file, by its CRC."""
+    """Whether a root has a file, by its CRC."""
     if not is_there(needed, storage):
         return False
     try:
@@ -409,11 +398,7 @@ def _pieces(needed: NeededFile, donor: Storage) -> Iterator[bytes]:
 
 
 def put_bytes(target: Replica, unit: Unit, entry: Entry, data: bytes) -> None:
-    """Put a decided entry's bytes, until that is certain.
-
-    Raises:
-        ReplicaNotAvailableError: another entry has its number there.
-    """
+    """Put a decided entry's bytes, until that is certain."""
     if _put(target, unit, entry, data):
         _remember(target, entry)
 

@@ -25,7 +25,7 @@ class Lag:
 
     @classmethod
     def of(cls, unit: str) -> Lag:
-        """Return the process-wide lag of a unit."""
+        """Process-wide lag of a unit."""
         with _lock:
             found = _known.setdefault(unit, cls())
             _known.move_to_end(unit)

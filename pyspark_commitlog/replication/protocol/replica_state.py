@@ -29,7 +29,7 @@ MAX_WHY = 200
 
 @dataclass(frozen=True, slots=True)
 class MetadataSet:
-    """Roots that decide the next entry: one, three or five.
+    """One, three or five roots that decide the next entry.
 
     `generation` counts a topic's sets; the random `id` separates two of one generation.
     """
@@ -74,7 +74,7 @@ class ReplicaState:
         return tuple(root for root in self.replicas if root in wanted)
 
     def to_json(self) -> Json:
-        """Return the JSON form."""
+        """JSON form."""
         return {
             "set": {"generation": self.set.generation, "id": self.set.id, "roots": list(self.set.roots)},
             "replicas": list(self.replicas),
@@ -93,7 +93,7 @@ class ReplicaState:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ReplicaState:
-        """Return the state of a JSON form that was checked."""
+        """State of a JSON form that was checked."""
         of, replicas = data["set"], tuple(data["replicas"])
         return cls(
             set=MetadataSet(of["generation"], of["id"], tuple(of["roots"])),
@@ -180,11 +180,7 @@ def check_replicated(data: object, body: Json, where: str) -> None:
 
 
 def check_replicas(data: object, number: int, where: str, field: str = "state.replication") -> None:
-    """Check the state of replicas in entry `number`.
-
-    Raises:
-        CorruptionError: names field, value and expectation.
-    """
+    """Check the state of replicas in entry `number`."""
     found = check(data, ReplicasShape, where)
     _check_roots(found, where, field)
     _check_numbers(found, number, where, field)

@@ -53,8 +53,7 @@ class Listed:
     """Roots that belong together.
 
     Attributes:
-        metadata: roots that decide.
-        generation: counts the metadata sets.
+        metadata: roots that decide, in the `generation`-th set.
         former: the set before, while it may decide units.
         recoveries: counts runs of `recover`.
         version: counts lists since then; may skip one.
@@ -85,7 +84,7 @@ class Listed:
         *,
         recovers: bool = False,
     ) -> Listed:
-        """Return the next list, with these roots, if they differ.
+        """Next list, with these roots, if they differ.
 
         `seen`: lists of an interrupted run, to follow too. `recovers`: the metadata roots are given up.
         """
@@ -100,7 +99,7 @@ class Listed:
         return replace(after, version=newest.version + 1)
 
     def deciding(self) -> tuple[str, ...]:
-        """Return the ids of the metadata roots."""
+        """Ids of the metadata roots."""
         return tuple(each.id for each in self.metadata)
 
     def decided_by(self, other: Listed) -> Listed:
@@ -116,19 +115,19 @@ class Listed:
         return next((each for each in (*self.data, *self.metadata, *self.former) if each.id == root), None)
 
     def every(self) -> tuple[Address, ...]:
-        """Return all roots once."""
+        """All roots once."""
         return tuple({each.id: each for each in (*self.data, *self.metadata)}.values())
 
     def deciding_first(self) -> tuple[Address, ...]:
-        """Return all roots once, in the order to change lists."""
+        """All roots once, in the order to change lists."""
         return tuple({each.id: each for each in (*self.metadata, *self.data)}.values())
 
     def urls(self) -> list[str]:
-        """Return all URLs."""
+        """All URLs."""
         return [each.url for each in self.every()]
 
     def to_json(self) -> Json:
-        """Return the JSON form."""
+        """JSON form."""
         return {
             "data": [[each.id, each.url] for each in self.data],
             "metadata": [[each.id, each.url] for each in self.metadata],
@@ -140,7 +139,7 @@ class Listed:
 
     @classmethod
     def from_json(cls, body: Json) -> Listed:
-        """Return the list of a JSON form."""
+        """List of a JSON form."""
         data, metadata, former = (tuple(Address(*row) for row in body[name]) for name in ("data", "metadata", "former"))
         return cls(data, metadata, body["generation"], former, body["recoveries"], body["version"])
 
@@ -185,11 +184,7 @@ class Roots:
             return storage.together
 
     def listed(self) -> Listed:
-        """Return the list.
-
-        Raises:
-            CorruptionError: it is missing or damaged.
-        """
+        """Return this root's list; raise if it is missing or damaged."""
         with self._lock:
             if self._listed is None:
                 stored = self._journal.newest()
@@ -204,8 +199,7 @@ class Roots:
     def compare(self, *, again: bool = False) -> bool:
         """Take a newer list from others; return whether there was one.
 
-        Raises:
-            ReplicaNotAvailableError: this root was given up, and has an old list.
+        Refuse a root that was given up, and has an old list.
         """
         if self._compared and not again:
             return False
@@ -244,7 +238,7 @@ class Roots:
             self._listed = listed
 
     def _is_in(self, listed: Listed) -> bool:
-        """Return whether a list has this root, or it is away."""
+        """Whether a list has this root, or it is away."""
         ids = [each.id for each in listed.every()]
         with suppress(CommitLogError, OSError):
             if self.own_id() not in ids:
@@ -256,7 +250,7 @@ class Roots:
         """Put a new list at this root, if it differs.
 
         Raises:
-            ConflictError: its list does not precede this one: nothing was changed here.
+            ConflictError: its list does not precede this one: nothing was changed.
         """
         self._storage.make_directory(paths.REPLICAS_JOURNAL)
 
@@ -365,7 +359,7 @@ class Roots:
             self._listed = here or self._listed
 
     def names(self, addresses: Sequence[Address], directory: str) -> set[str]:
-        """Return the names in a directory at answering roots."""
+        """Names in a directory at answering roots."""
         found = set[str]()
         for address in addresses:
             try:
@@ -375,7 +369,7 @@ class Roots:
         return found
 
     def answers(self, root: str) -> bool:
-        """Return whether a root answers under its id."""
+        """Whether a root answers under its id."""
         try:
             address = self._address(root)
             if address is None:
@@ -406,11 +400,10 @@ def check_identity(storage: Storage, address: Address) -> None:
 
 
 def root_id(storage: Storage) -> str:
-    """Return the id in a root's marker; set `single_writer` by it too.
+    """Id in a root's marker; set `single_writer` by it too.
 
     Raises:
         FileNotFoundError: there is no root.
-        CorruptionError, UnsupportedError: the marker is damaged, or of another version.
     """
     data = storage.read(paths.ROOT_MARKER, 0, MARKER_BYTES)
     marker = decode_marker(data, f"{storage.url}/{paths.ROOT_MARKER}")
@@ -419,11 +412,7 @@ def root_id(storage: Storage) -> str:
 
 
 def distinct(storages: Sequence[Storage], ids: Sequence[str]) -> None:
-    """Refuse one root under two names.
-
-    Raises:
-        UsageError: names both.
-    """
+    """Refuse one root under two names."""
     seen: dict[str, str] = {}
     for storage, found in zip(storages, ids, strict=True):
         if found in seen:

@@ -71,11 +71,9 @@ class Ack(StrEnum):
 def created(
     of: MetadataSet, replicas: Sequence[str], leader: str, number: int, others: Iterable[str] = ()
 ) -> ReplicaState:
-    """Return the state that a topic is created or first replicated with.
+    """State that a topic is created or first replicated with.
 
-    Args:
-        replicas: in order of assignment, all in sync; of an existing topic its own root alone.
-        others: out of sync.
+    `replicas` are in order of assignment and in sync, `others` are not.
     """
     if len(replicas) > MAX_ROOTS:
         raise RefusedError(Reason.TOO_MANY_ROOTS, f"{len(replicas)} of at most {MAX_ROOTS}")
@@ -89,7 +87,7 @@ def created(
 
 
 def made_again(base: ReplicaState, number: int) -> ReplicaState:
-    """Return the state after a deleted topic is recreated. Its replicas stay.
+    """State after a deleted topic is recreated. Its replicas stay.
 
     The entry is visible at once, as no root can lack anything. No append of the deleted topic lives to be voided.
     """
@@ -97,7 +95,7 @@ def made_again(base: ReplicaState, number: int) -> ReplicaState:
 
 
 def made_where_it_was(of: MetadataSet, root: str, replicas: Sequence[str], number: int) -> ReplicaState:
-    """Return the state after a topic of one root is recreated.
+    """State after a topic of one root is recreated.
 
     That root leads, alone in sync: others learn earlier entries, or begin later. It gets as many `replicas` as a new
     topic.
@@ -109,7 +107,7 @@ def made_where_it_was(of: MetadataSet, root: str, replicas: Sequence[str], numbe
 def after_append(
     base: ReplicaState, number: int, on: Iterable[str], *, acks_all: bool, min_insync: int
 ) -> ReplicaState:
-    """Return the state after an append (rule 2).
+    """State after an append (rule 2).
 
     `on`: roots where its chunks and files were seen, on this attempt.
 
@@ -132,7 +130,7 @@ def after_append(
 
 
 def after_other(state: ReplicaState, base_number: int, number: int) -> ReplicaState:
-    """Return the state after an entry without append.
+    """State after an entry without append.
 
     If all is at the high watermark, so is the entry: there is nothing to copy.
     """
@@ -143,7 +141,7 @@ def after_other(state: ReplicaState, base_number: int, number: int) -> ReplicaSt
 
 
 def hw_may_rise_to(state: ReplicaState, base_number: int, learned: Mapping[str, int]) -> int:
-    """Return the highest `hw` that an entry on this base may state.
+    """Highest `hw` that an entry on this base may state.
 
     All of the ISR have learned it, and no later election voided anything up to it. If `state` takes a root out, the
     rest counts.
@@ -158,7 +156,7 @@ def hw_may_rise_to(state: ReplicaState, base_number: int, learned: Mapping[str, 
 
 
 def with_hw(state: ReplicaState, number: int, *, seen: bool = True) -> ReplicaState:
-    """Return the state with a high watermark, pruned up to it.
+    """State with a high watermark, pruned up to it.
 
     `seen`: all of the ISR were seen to have learned it.
     """
@@ -175,7 +173,7 @@ def with_hw(state: ReplicaState, number: int, *, seen: bool = True) -> ReplicaSt
 
 
 def visible(state: ReplicaState) -> int:
-    """Return the last entry that readers see."""
+    """Last entry that readers see."""
     return state.hw
 
 
@@ -183,7 +181,7 @@ def visible(state: ReplicaState) -> int:
 
 
 def added(base: ReplicaState, root: str, begins: int | None = None) -> ReplicaState:
-    """Return the state with another replica, not in sync yet.
+    """State with another replica, not in sync yet.
 
     `begins`: where its journal begins, if not at the topic's first entry.
     """
@@ -196,7 +194,7 @@ def added(base: ReplicaState, root: str, begins: int | None = None) -> ReplicaSt
 
 
 def without_replica(base: ReplicaState, root: str) -> ReplicaState:
-    """Return the state without a replica; the leader stays."""
+    """State without a replica; the leader stays."""
     if root not in base.replicas:
         raise RefusedError(Reason.NO_REPLICA, root)
     state = shrunk(base, root) if root in (*base.isr, *base.joining) else base
@@ -209,7 +207,7 @@ def without_replica(base: ReplicaState, root: str) -> ReplicaState:
 
 
 def joining(base: ReplicaState, root: str) -> ReplicaState:
-    """Return the state with a joining replica: writers push to it."""
+    """State with a joining replica: writers push to it."""
     if root not in base.replicas:
         raise RefusedError(Reason.NO_REPLICA, root)
     if root in base.isr:
@@ -220,7 +218,7 @@ def joining(base: ReplicaState, root: str) -> ReplicaState:
 
 
 def joined(base: ReplicaState, base_number: int, root: str, learned: int) -> ReplicaState:
-    """Return the state in which a joining root is in sync.
+    """State in which a joining root is in sync.
 
     It has learned the base: below, its election would void what acks=all acknowledged.
     """
@@ -237,7 +235,7 @@ def joined(base: ReplicaState, base_number: int, root: str, learned: int) -> Rep
 
 
 def shrunk(base: ReplicaState, root: str) -> ReplicaState:
-    """Return the state with a root, not the leader, out of sync."""
+    """State with a root, not the leader, out of sync."""
     if root == base.leader:
         raise RefusedError(Reason.IS_LEADER, root)
     if root not in (*base.isr, *base.joining):
@@ -261,17 +259,13 @@ def elected(
     at_ms: int = -1,
     why: str = "",
 ) -> tuple[ReplicaState, tuple[int, ...]]:
-    """Return the state after a clean election, and the appends voided.
+    """State after a clean election, and the appends voided.
 
     These are the living appends above `hw` that the new leader neither holds nor has learned.
 
     Args:
         learned: of the new leader, read AFTER the base.
         gone: the lost leader, which leaves the ISR; None if it hands over.
-        at_ms: by the new leader's storage clock.
-
-    Raises:
-        RefusedError: this root may not lead.
     """
     if leader == base.leader:
         raise RefusedError(Reason.IS_LEADER, leader)
@@ -297,7 +291,7 @@ def elected_uncleanly(
     at_ms: int = -1,
     why: str = "",
 ) -> tuple[ReplicaState, tuple[int, ...]]:
-    """Return the state after an unclean election, and the appends voided.
+    """State after an unclean election, and the appends voided.
 
     Rule 8: all that the leader, alone in sync, lacks is void, even if it was read.
 
@@ -325,15 +319,13 @@ def recovered(
     at_ms: int = -1,
     why: str = "",
 ) -> tuple[ReplicaState, tuple[int, ...]]:
-    """Return the state after metadata is given up, and the appends voided.
+    """State after metadata is given up, and the appends voided.
 
     Rule 10: void is what the root, alone in sync, has no files of, even if it learned it as void by an election that is
     given up too.
 
     Args:
         base: newest state of the longest journal left, that of `root`.
-        has: appends whose files the root has.
-        of: the new metadata set.
     """
     if root not in base.replicas:
         raise RefusedError(Reason.NO_REPLICA, root)
@@ -364,7 +356,7 @@ def _led(
 
 
 def moved(base: ReplicaState, base_number: int, of: MetadataSet, learned: Mapping[str, int]) -> ReplicaState:
-    """Return the state that ends a metadata set.
+    """State that ends a metadata set.
 
     Rule 10: a majority of the next one has learned the base.
     """
@@ -392,7 +384,7 @@ def may_return(
     is_void: bool,
     min_insync: int,
 ) -> Ack:
-    """Return whether an append with acks=all may be acknowledged.
+    """Whether an append with acks=all may be acknowledged.
 
     All of the newest ISR have learned it. If its chunks were not on all of its base's ISR, it is at `hw` too, as an
     election on this head may void it.
@@ -413,12 +405,12 @@ def may_return(
 
 
 def roots_below_hw(state: ReplicaState) -> tuple[str, ...]:
-    """Return in-sync roots not known to have reached `hw` - 1."""
+    """In-sync roots not known to have reached `hw` - 1."""
     return tuple(root for root in state.isr if state.learned.get(root, _NOTHING) < state.hw - 1)
 
 
 def collectable(base: ReplicaState, learned: Mapping[str, int]) -> int:
-    """Return the highest number that a root that settled it may delete.
+    """Highest number that a root that settled it may delete.
 
     It is below `hw`, and learned by ISR, joining roots and a majority of metadata roots.
     """
@@ -428,7 +420,7 @@ def collectable(base: ReplicaState, learned: Mapping[str, int]) -> int:
 
 
 def is_restored(state: ReplicaState, root: str, learned: int) -> bool:
-    """Return whether a root is a copy.
+    """Whether a root is a copy.
 
     It ends below what it had learned.
     """
@@ -436,7 +428,7 @@ def is_restored(state: ReplicaState, root: str, learned: int) -> bool:
 
 
 def lost_roots(state: ReplicaState, learned: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the restored replicas among those that answered."""
+    """Restored replicas among those that answered."""
     return tuple(root for root in state.replicas if root in learned and is_restored(state, root, learned[root]))
 
 

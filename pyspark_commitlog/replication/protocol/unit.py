@@ -46,10 +46,10 @@ class UnitFiles(Protocol):
         """Return an entry's configs."""
 
     def drafted(self, draft: Draft[Any]) -> Sequence[NeededFile]:
-        """Return the chunks that a draft names."""
+        """Chunks that a draft names."""
 
     def is_void(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
-        """Return whether `newest` voids an append."""
+        """Whether `newest` voids an append."""
 
     def elected(
         self,
@@ -60,20 +60,20 @@ class UnitFiles(Protocol):
         journal: Journal,
         election: UncleanElection | None = None,
     ) -> Json:
-        """Return the body of an election's entry: void offsets, writers' rows.
+        """Body of an election's entry: void offsets, writers' rows.
 
-        Of the living appends `above` the high watermark `hw` the `voids` become void. `election` is the entry
-        itself, if it voids what was read or promised.
+        Of the living appends `above` `hw` the `voids` become void. `election` is the entry itself, if it voids what was
+        read or promised.
         """
 
     def is_living(self, entry: Entry, newest: Entry, side: ReadSide) -> bool:
-        """Return whether an entry is a living append, by `newest`."""
+        """Whether an entry is a living append, by `newest`."""
 
     def offsets(self, entry: Entry, side: ReadSide) -> Sequence[tuple[int, int, int]]:
         """Return an append's offsets: (partition, start, end)."""
 
     def tables(self, entry: Entry) -> Sequence[NeededFile]:
-        """Return the side files that an entry names."""
+        """Side files that an entry names."""
 
     def chunks(self, entry: Entry, newest: Entry, side: ReadSide) -> Sequence[NeededFile]:
         """Return an entry's chunks, none if `newest` voids it."""
@@ -82,7 +82,7 @@ class UnitFiles(Protocol):
         """Return the number that a root has settled up to, or 0."""
 
     def begins(self, newest: Entry) -> int:
-        """Return the first entry number needed, after deleted incarnations."""
+        """First entry number needed, after deleted incarnations."""
 
     def prepare(self, storage: Storage, entry: Entry) -> None:
         """Make what an entry needs first, such as directories."""
@@ -92,7 +92,7 @@ class NoAppends:
     """`UnitFiles` without appends or files: settings, a group."""
 
     def limits(self, entry: Entry) -> ReplicationLimits:
-        """Return the built-in configs."""
+        """Built-in configs."""
         return ReplicationLimits(1, TopicConfig({}).number("replica.lag.time.max.ms"))
 
     def tables(self, entry: Entry) -> Sequence[NeededFile]:
@@ -116,7 +116,7 @@ class NoAppends:
         return 0
 
     def begins(self, newest: Entry) -> int:
-        """Return the newest number: each entry is complete."""
+        """Newest number: each entry is complete."""
         return newest.sequence
 
     def prepare(self, storage: Storage, entry: Entry) -> None:
@@ -139,7 +139,7 @@ class NoAppends:
         journal: Journal,
         election: UncleanElection | None = None,
     ) -> Json:
-        """Return the unchanged state."""
+        """Unchanged state."""
         return {"state": base.body["state"]}
 
 

@@ -39,12 +39,9 @@ UPDATE_ADVICE = (
 
 
 class GivenOptions:
-    """Options of a source or sink (`what`).
+    """Options of a source or sink (`what`); refuses unknown ones.
 
     `passed` are lower-case options of the query, ignored.
-
-    Raises:
-        OptionError: an option is not `known`.
     """
 
     def __init__(
@@ -85,28 +82,28 @@ class GivenOptions:
         return OptionError(f"unknown option {self._names[name]!r}{similar or every}")
 
     def text(self, name: str) -> str | None:
-        """Return an option; None if missing or empty."""
+        """Option; None if missing or empty."""
         value = self._values.get(name.lower())
         return value or None
 
     def word(self, name: str) -> str | None:
-        """Return an option, stripped and in lower case."""
+        """Option, stripped and in lower case."""
         value = self.text(name)
         return None if value is None else value.strip().lower()
 
     def missing(self, name: str, advice: str) -> OptionError:
-        """Return the error for a missing option."""
+        """Error for a missing option."""
         return OptionError(f"option {name!r} is missing: {advice}{'' if self._values else _IN_SQL}")
 
     def required(self, name: str, advice: str) -> str:
-        """Return a required option; `advice` ends the error."""
+        """Return an option; `advice` ends the error if missing."""
         value = self.text(name)
         if value is None:
             raise self.missing(name, advice)
         return value
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return an option that is `true` or `false`."""
+        """Option that is `true` or `false`."""
         word = self.word(name)
         if word is None:
             return default
@@ -115,7 +112,7 @@ class GivenOptions:
         return word == "true"
 
     def number(self, name: str, minimum: int) -> int | None:
-        """Return a 64-bit integer of at least `minimum`, or None."""
+        """64-bit integer of at least `minimum`, or None."""
         value = self.text(name)
         if value is None:
             return None
@@ -128,17 +125,17 @@ class GivenOptions:
         return number
 
     def names(self, name: str) -> tuple[str, ...] | None:
-        """Return the comma-separated names of an option, or None."""
+        """Comma-separated names of an option, or None."""
         value = self.text(name)
         return None if value is None else tuple(part.strip() for part in value.split(","))
 
     def instant(self, name: str) -> int | None:
-        """Return a point in time in ms since 1970, or None."""
+        """Point in time in ms since 1970, or None."""
         value = self.text(name)
         return None if value is None else instant_ms(name, value)
 
     def milliseconds(self, name: str) -> int | None:
-        """Return a duration such as `15m` in ms, the default unit."""
+        """Duration such as `15m` in ms, the default unit."""
         value = self.text(name)
         if value is None:
             return None
@@ -151,11 +148,7 @@ class GivenOptions:
 
 
 def instant_ms(name: str, text: str) -> int:
-    """Parse an option's point in time to ms since 1970.
-
-    Raises:
-        OptionError: the text is no point in time.
-    """
+    """Parse an option's point in time to ms since 1970."""
     try:
         return parse_instant(text, SystemClock().now_ms())
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Opening of a root as the principal that the options name."""
+"""Opening of a root, as the principal of the options."""
 
 from __future__ import annotations
 

@@ -18,10 +18,8 @@ PATIENCE_SECONDS = 30.0
 def tried_elsewhere(act: Callable[[], _T], elsewhere: Callable[[], bool], *, repeatable: bool = True) -> _T:
     """Call `act`, and again after a failure while another root is available.
 
-    Args:
-        act: opens a root that answers, at each call.
-        elsewhere: tests for another root.
-        repeatable: whether to repeat a call of unknown outcome.
+    `act` opens a root that answers, at each call; `elsewhere` tests for another. `repeatable`: even after an unknown
+    outcome.
     """
     for _ in range(_TRIES):
         try:

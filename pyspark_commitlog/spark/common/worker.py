@@ -46,11 +46,7 @@ def enter_task() -> int:
 
 @contextmanager
 def memory_explained() -> Iterator[None]:
-    """Name Spark's memory setting if a task exhausts its limit.
-
-    Raises:
-        OptionError: advises a larger value.
-    """
+    """Name Spark's memory setting if a task exhausts its limit."""
     try:
         yield
     except MemoryError as error:
@@ -64,6 +60,6 @@ def memory_explained() -> Iterator[None]:
 
 
 def read_explained(rows: Iterator[_Rows]) -> Iterator[_Rows]:
-    """Yield a task's rows; raises as `memory_explained`."""
+    """Yield a task's rows, with `memory_explained`."""
     with memory_explained():
         yield from rows

@@ -1,1 +1,1 @@
-"""Where a query starts, ends, waits, and what it lost. Mostly pure."""
+"""A query's start, end, pauses and losses. Mostly pure."""

@@ -1,6 +1,6 @@
-"""Pacing of a waiting query's looks, each of which is a request.
+"""Pacing of a waiting query's looks, each of which is a request (`storage.pace`).
 
-Spark asks for the latest offset about a hundred times a second (`storage.pace`).
+Spark asks for the latest offset about a hundred times a second.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PacedLooks:
 
     @property
     def last_states(self) -> dict[str, TopicState] | None:
-        """Return the states of the last look; None before the first."""
+        """States of the last look, if any."""
         return None if self._known is None else self._states()
 
     def look(
@@ -54,7 +54,7 @@ class PacedLooks:
     ) -> dict[str, TopicState]:
         """Return the states, from a new look only if one is due.
 
-        `known` are topics that the query reads already; `read` is a full look.
+        `known` topics are read already; `read` is a full look.
         """
         now = monotonic()
         if known == self._known and self._pace.seconds_left(now) > 0:

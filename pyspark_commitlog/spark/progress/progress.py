@@ -1,7 +1,7 @@
 """Start, end and losses of a query's reads. Pure.
 
-A checkpoint may refer to records lost by retention, a recreated topic, or a root restored from an older copy. Each loss
-is reported with its offsets (Spark: `failOnDataLoss`).
+A checkpoint may refer to records lost by retention, recreation of a topic, or restore of a root from an older copy.
+Each loss is reported with its offsets (Spark: `failOnDataLoss`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark_commitlog.topic.state.state import TopicState
 class Loss:
     """Records that a query will not see: reason, advice, continuation.
 
-    `gap` (partition, start, end) identifies a loss that is reported once.
+    `gap` (partition, start, end) is reported once.
     """
 
     what: str
@@ -35,7 +35,7 @@ class Loss:
 
 
 def error_of(losses: Sequence[Loss]) -> CommitLogError:
-    """Return one error for all losses, for failOnDataLoss=true."""
+    """One error for all losses, for failOnDataLoss=true."""
     lost = "; ".join(dict.fromkeys(loss.what for loss in losses))
     advice = "; ".join(dict.fromkeys(loss.advice for loss in losses))
     kind: type[CommitLogError] = OffsetOutOfRangeError
@@ -64,7 +64,7 @@ class AvailableOffsets:
 
 
 def high_watermarks(states: Mapping[str, TopicState], selection: TopicSelection) -> dict[TopicPartition, int]:
-    """Return the high watermark of every partition that is read."""
+    """High watermark of every partition that is read."""
     return {
         TopicPartition(name, partition): state.log_end[partition]
         for name, state in states.items()
@@ -73,12 +73,12 @@ def high_watermarks(states: Mapping[str, TopicState], selection: TopicSelection)
 
 
 def topic_ids(states: Mapping[str, TopicState]) -> dict[str, str]:
-    """Return the id of every topic."""
+    """Id of every topic."""
     return {name: state.topic_id for name, state in states.items()}
 
 
 def lineages(states: Mapping[str, TopicState]) -> dict[str, str]:
-    """Return the lineage position of every topic's newest entry."""
+    """Lineage position of every topic's newest entry."""
     return {name: state.lineage.position for name, state in states.items()}
 
 
@@ -123,7 +123,7 @@ def up_to(
 ) -> dict[TopicPartition, int]:
     """Cut ends to the offsets at the start of the query (`Trigger.AvailableNow`).
 
-    Partitions that came later stay out of the offset until the next run.
+    Partitions that came later wait for the next run.
     """
     return {
         place: min(end, max(target.get(place, 0), begin.offsets.get(place, 0)))
@@ -137,7 +137,7 @@ def batch_start(
 ) -> SourceOffset | None:
     """Return a batch's start if the end before does not tell it.
 
-    `begin` is that end, or, if `is_first`, the start of the query.
+    `begin` is that end, or, if `is_first`, the query's start.
     """
     new = {name for name, topic_id in reached.topic_ids.items() if begin.topic_ids.get(name) != topic_id}
     if not is_first and not new:
@@ -157,7 +157,7 @@ def ranges(
     restored: Restored = MappingProxyType({}),
     since: Restored = MappingProxyType({}),
 ) -> list[OffsetRange]:
-    """Return the readable offsets of a planned micro-batch, sorted by partition.
+    """Readable offsets of a planned micro-batch, sorted by partition.
 
     Topics were `restored` after `begin` was reached, or `since` the batch was planned.
     """
@@ -193,7 +193,7 @@ def _reached_start(
     gone: Divergence | None,
     report: ReportLoss,
 ) -> int:
-    """Return a planned batch's start in the present history; report a restore unless its end does."""
+    """Planned batch's start in the present history; report a restore unless its end does."""
     if not parted.loses(place.partition, reached):
         return reached
     if gone is None:
@@ -204,7 +204,6 @@ def _reached_start(
 def _planned_end(
     place: TopicPartition, planned: int, low: int, high: int, gone: Divergence | None, report: ReportLoss
 ) -> int:
-    """Return a planned batch's readable end; report the part that is lost."""
     if gone is not None and gone.loses(place.partition, planned):
         report(_truncated(place, planned, gone, low, high))
         return min(planned, _resume_offset(place, planned, gone, low, high))
@@ -214,7 +213,7 @@ def _planned_end(
 
 
 def outside(option: str, place: TopicPartition, low: int, high: int, asked: int) -> Loss:
-    """Return the loss of a start or end outside the log."""
+    """Loss of a start or end outside the log."""
     start, end = (asked, low) if asked < low else (high, asked)
     return Loss(
         f"option {option!r}: {_name(place)} has offsets {low} to {high}, not {asked}: {start} to {end - 1} are "
@@ -273,7 +272,6 @@ def _tell_absent(
     ended: Ended,
     restored: Divergence | None,
 ) -> None:
-    """Report a partition of the checkpoint that is not read any more."""
     offset, former = begin.offsets[place], begin.topic_ids[place.topic]
     if state is not None and state.topic_id != former:
         report(_made_again(place, _describe_unread(place, offset, former, ended), None))

@@ -5,8 +5,8 @@ strings. The topic ids detect a recreated topic, `"__lineages": {"flights": "…
 the offsets were reached, replaced only when an offset moves, or they would look like new records. A group adds
 `"__group": {"id": "…", "generation": 0, "share": "1/1"}`.
 
-The end of the first batch, and of one with a new topic, has the batch's start, too: `"__start": {"flights": {"0": 0,
-"1": 0}, …}`. Spark keeps only ends, and asks for the initial offset again before it replays the first batch.
+The end of the first batch, and of one with a new topic, has the batch's start, too: `"__start": {"flights": {…}, …}`.
+Spark keeps only ends, and asks for the initial offset again before it replays the first batch.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class GroupMark:
     share: str
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form for Spark's checkpoint."""
+        """Form for Spark's checkpoint."""
         return {"id": self.group, "generation": self.generation, "share": self.share}
 
     @classmethod
@@ -77,7 +77,7 @@ class GroupMark:
 class SourceOffset:
     """Next offset of each partition, with topic ids and lineage positions.
 
-    `start` is that of the batch ending here, if it is the first or has a new topic.
+    `start`: of the batch ending here, if the first or with a new topic.
     """
 
     offsets: Mapping[TopicPartition, int]
@@ -87,7 +87,7 @@ class SourceOffset:
     start: SourceOffset | None = field(default=None, compare=False)
 
     def extends(self, begin: SourceOffset) -> bool:
-        """Return whether no offset differs from `begin`, except of recreated topics."""
+        """Whether no offset differs from `begin`, except of recreated topics."""
         return all(
             self.offsets.get(place, offset) == offset
             for place, offset in begin.offsets.items()
@@ -95,7 +95,7 @@ class SourceOffset:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form for Spark's checkpoint, keys in stable order."""
+        """Form for Spark's checkpoint, keys in stable order."""
         topics: dict[str, Any] = {}
         for place in sorted(self.offsets):
             topics.setdefault(place.topic, {})[str(place.partition)] = self.offsets[place]
@@ -110,11 +110,7 @@ class SourceOffset:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], where: str = CHECKPOINT) -> SourceOffset:
-        """Parse the checkpoint's form; `where` names its file in errors.
-
-        Raises:
-            CorruptionError: another release or an editor wrote it.
-        """
+        """Parse the checkpoint's form; `where` names its file in errors."""
         topics = {
             check(name, TopicName, f"{where}: the topic {name!r}"): _members(
                 partitions, _PartitionText, Whole, f"{where}: topic {name!r}"
@@ -150,11 +146,7 @@ class SourceOffset:
 
 
 def check_share(group: QueryGroup | None, known: GroupMark | None) -> None:
-    """Refuse a share other than the checkpoint's: partitions would be skipped.
-
-    Raises:
-        OptionError: names both shares.
-    """
+    """Refuse a share other than the checkpoint's: partitions would be skipped."""
     before = known.share if known else "1/1"
     now = share_of(group) if group else "1/1"
     if before != now:

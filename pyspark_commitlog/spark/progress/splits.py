@@ -1,7 +1,6 @@
-"""Split ranges of offsets into Spark partitions. Pure.
+"""Split ranges of offsets into Spark partitions (Spark: `KafkaOffsetRangeCalculator`). Pure.
 
-Spark: `KafkaOffsetRangeCalculator` (minPartitions, maxRecordsPerPartition). Cuts prefer frame bounds: a frame that is
-cut is decoded twice.
+Cuts prefer frame bounds: a frame that is cut is decoded twice.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Split:
     max_records: int | None = None
 
     def counts(self, sizes: Sequence[int]) -> list[int]:
-        """Return parts per range: by `max_records`, then largest first.
+        """Parts per range: by `max_records`, then largest first.
 
         `sizes` are numbers of offsets, at least 1.
         """
@@ -45,7 +44,7 @@ class Split:
 def split(ranges: Sequence[OffsetRange], how: Split, frames_of: Callable[[OffsetRange], FrameOf]) -> list[OffsetRange]:
     """Return the parts of nonempty ranges, in order.
 
-    `frames_of` returns the frame lookup of a range; called only for those that are cut.
+    `frames_of`: called only for ranges that are cut.
     """
     parts: list[OffsetRange] = []
     for wanted, count in zip(ranges, how.counts([span.end - span.start for span in ranges]), strict=True):
@@ -61,8 +60,8 @@ def split(ranges: Sequence[OffsetRange], how: Split, frames_of: Callable[[Offset
 def longest_first(parts: Sequence[OffsetRange]) -> list[OffsetRange]:
     """Sort topic-partitions by their longest part, descending.
 
-    Parts of one stay adjacent, by offset: results follow Spark's partitions, so `collect()` keeps a partition's
-    order. Spark also starts tasks in that order, and a long one last would run alone.
+    Parts of one stay adjacent, by offset: results follow Spark's partitions, so `collect()` keeps a partition's order.
+    Spark starts tasks in that order, and a long one last would run alone.
     """
     longest: dict[tuple[str, int], int] = {}
     for part in parts:

@@ -1,4 +1,4 @@
-"""Trigger limits applied over the micro-batches of a run."""
+"""Trigger limits over the micro-batches of a run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Throttle:
     def cut(
         self, available: AvailableOffsets, ends: Mapping[TopicPartition, int], *, may_wait: bool
     ) -> dict[TopicPartition, int]:
-        """Cut a micro-batch by every limit, to nothing if it is delayed.
+        """Cut a micro-batch by every limit, to nothing if delayed.
 
         `may_wait` applies minOffsetsPerTrigger.
         """

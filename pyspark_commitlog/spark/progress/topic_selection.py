@@ -16,10 +16,7 @@ _OF_JAVA = re.compile(r"\[\^?\]?[^]]*?(?:\[|&&)")
 
 @dataclass(frozen=True, slots=True)
 class QueryGroup:
-    """Group of a query, and its share (k, n).
-
-    Share: partitions congruent k - 1 modulo n.
-    """
+    """Group of a query, and its share (k, n): partitions congruent k - 1 modulo n."""
 
     name: str
     share: tuple[int, int] = (1, 1)
@@ -29,10 +26,8 @@ class QueryGroup:
 class TopicSelection:
     """Topics and partitions of a query (Spark: `ConsumerStrategy`).
 
-    Attributes:
-        topics: named topics, sorted; empty with a `pattern`.
-        assigned: ascending partitions of each topic; None takes all, also later ones.
-        share: as in `QueryGroup`.
+    `topics` are sorted; empty with a `pattern`. `assigned`: ascending partitions of each topic; None takes all, also
+    later ones.
     """
 
     topics: tuple[str, ...] = ()
@@ -42,11 +37,11 @@ class TopicSelection:
 
     @property
     def in_words(self) -> str:
-        """Return the topics in words."""
+        """Topics in words."""
         return ", ".join(self.topics) if self.pattern is None else f"those that match {self.pattern.pattern!r}"
 
     def takes(self, topic: str) -> bool:
-        """Return whether a topic is selected."""
+        """Whether a topic is selected."""
         return topic in self.topics if self.pattern is None else self.pattern.fullmatch(topic) is not None
 
     def select_topics(self, names: Iterable[str]) -> list[str]:
@@ -54,11 +49,7 @@ class TopicSelection:
         return sorted(name for name in names if self.takes(name) and is_topic_name(name))
 
     def partitions(self, topic: str, count: int) -> Sequence[int]:
-        """Return the partitions of a topic that are read.
-
-        Raises:
-            OptionError: an assigned partition does not exist.
-        """
+        """Partitions of a topic that are read."""
         number, of = self.share
         if self.assigned is None:
             return range(number - 1, count, of)
@@ -69,12 +60,7 @@ class TopicSelection:
 
 
 def by_name(text: str) -> TopicSelection:
-    """Parse option `subscribe`: topics, separated by commas.
-
-    Raises:
-        OptionError: there is no topic.
-        UsageError: a name is invalid.
-    """
+    """Parse option `subscribe`: topics, separated by commas."""
     topics = tuple(sorted({check_topic_name(name.strip()) for name in text.split(",") if name.strip()}))
     if not topics:
         raise OptionError(f"option 'subscribe'={text!r}: name at least one topic")
@@ -82,11 +68,7 @@ def by_name(text: str) -> TopicSelection:
 
 
 def by_pattern(text: str) -> TopicSelection:
-    """Parse option `subscribePattern`: a regular expression for whole names.
-
-    Raises:
-        OptionError: the expression is invalid.
-    """
+    """Parse option `subscribePattern`: a regular expression for whole names."""
     if _OF_JAVA.search(re.sub(r"\\.", "", text)):
         raise OptionError(
             f"option 'subscribePattern'={text!r}: '[' or '&&' inside a class nests or intersects classes in Java, and "
@@ -99,11 +81,7 @@ def by_pattern(text: str) -> TopicSelection:
 
 
 def by_partition(text: str) -> TopicSelection:
-    """Parse option `assign`: JSON, topic -> list of partitions.
-
-    Raises:
-        OptionError: the value has another form, or is empty.
-    """
+    """Parse option `assign`: JSON, topic -> list of partitions."""
     wrong = OptionError(f"option 'assign'={text!r}: use JSON like {{\"flights\": [0, 1]}}: at least one partition each")
     try:
         parsed = parse_json(text)

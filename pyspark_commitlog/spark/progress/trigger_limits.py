@@ -25,7 +25,7 @@ class TriggerLimits:
     max_delay_ms: int = MAX_TRIGGER_DELAY_MS
 
     def for_spark(self) -> ReadLimit:
-        """Return the one limit that Spark gets, which stands for all."""
+        """One limit that Spark gets, which stands for all."""
         if self.max_offsets is not None:
             return ReadMaxRows(self.max_offsets)
         if self.max_bytes is not None:
@@ -33,7 +33,7 @@ class TriggerLimits:
         return ReadAllAvailable() if self.min_offsets is None else ReadMinRows(self.min_offsets)
 
     def puts_off(self, starts: Places, ends: Places, waited_ms: float | None) -> bool:
-        """Return whether a micro-batch is delayed (Spark: `KafkaMicroBatchStream.delayBatch`).
+        """Whether a micro-batch is delayed (Spark: `KafkaMicroBatchStream.delayBatch`).
 
         `waited_ms` is None before a run's first, which is never delayed.
         """
@@ -72,9 +72,9 @@ def prorate(
 ) -> dict[TopicPartition, int]:
     """Cut ends to `limit` records, shared in proportion to the backlog.
 
-    Shares below 1 round up, so that no partition starves, even above the limit (Spark:
-    `KafkaMicroBatchStream.rateLimit`). Others round down; the remainder goes to those cut most, so n limits of
-    backlog take n triggers.
+    Shares below 1 round up, even above the limit, so that no partition starves (Spark:
+    `KafkaMicroBatchStream.rateLimit`). Others round down; the remainder goes to those cut most, so n limits of backlog
+    take n triggers.
     """
     backlog = {place: max(0, end[place] - start.get(place, 0)) for place in end}
     total = sum(backlog.values())

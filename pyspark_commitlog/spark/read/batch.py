@@ -50,7 +50,7 @@ class CommitLogReader(SourceReader, DataSourceReader):
         return self._limit.limit_rows(rows)
 
     def partitions(self) -> list[InputPartition]:
-        """Return ranges for each topic-partition with records, per topic from one entry."""
+        """Ranges for each topic-partition with records, per topic from one entry."""
         asked = self._starting(self._progress())
         states = self._states({})  # after the group, whose entries may be newer than an earlier look
         starts = self._resolve(states, asked, EARLIEST, "startingOffsets")

@@ -15,8 +15,8 @@ from pyspark_commitlog.topic.topic import TopicLog
 class Bounds:
     """Offsets that a stream does not pass.
 
-    `asked` has offsets, or times: the end is before the first record not earlier. None, the latest, or a partition
-    left out: no bound.
+    `asked` has offsets, or times: the end is before the first record not earlier. None, the latest, or a partition left
+    out: no bound.
     """
 
     def __init__(
@@ -42,9 +42,6 @@ class Bounds:
         """Cut the ends of a micro-batch, never below their starts.
 
         Looks up a time while unread records exist and none is known to be late enough.
-
-        Raises:
-            OptionError: a partition does not exist.
         """
         for name, named in self._named.items():
             if name in states:

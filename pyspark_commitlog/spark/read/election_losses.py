@@ -17,7 +17,7 @@ from pyspark_commitlog.topic.state.state import TopicState
 
 
 def lost_ahead(spans: Iterable[tuple[TopicPartition, int, int]], states: Mapping[str, TopicState]) -> list[Loss]:
-    """Return the losses in these spans of partition, start, end."""
+    """Losses in spans of (partition, start, end)."""
     losing = _losing(states)
     if not losing:  # common: nearly all polls, of thousands of partitions
         return []
@@ -36,7 +36,7 @@ def lost_ahead(spans: Iterable[tuple[TopicPartition, int, int]], states: Mapping
 
 
 def lost_before(begin: SourceOffset, states: Mapping[str, TopicState], restored: Restored) -> list[Loss]:
-    """Return the losses of a query that had passed the records.
+    """Losses of a query that had passed the records.
 
     The lineages of `begin` tell which were reported; losses of `restored` topics are reported elsewhere.
     """
@@ -66,7 +66,7 @@ def report_each(losses: Iterable[Loss], report: ReportLoss) -> None:
 
 
 def asked_for(option: object, place: TopicPartition) -> bool:
-    """Return whether an option of a batch names an exact position."""
+    """Whether an option of a batch names an exact position."""
     if isinstance(option, Timestamps):
         return isinstance(option.at, int) or place.partition in option.at.get(place.topic, {})
     if isinstance(option, dict):

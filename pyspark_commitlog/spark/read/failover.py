@@ -1,4 +1,4 @@
-"""Failover of a task's read to another root or replica."""
+"""Failover of a task's read."""
 
 from __future__ import annotations
 
@@ -44,11 +44,7 @@ def read_on(
 
 
 def _await(topic: TopicLog, wanted: OffsetRange) -> None:
-    """Wait until the root shows what another one has shown.
-
-    Raises:
-        ReplicaNotAvailableError: it takes too long.
-    """
+    """Wait until the root shows what another one has shown."""
     if not topic.journal.is_replicated:
         return
     clock = topic.storage.clock

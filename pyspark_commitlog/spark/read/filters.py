@@ -1,7 +1,7 @@
 """Pushed filters as ranges of topics, partitions, offsets and times.
 
-Pure but for the takers. Spark evaluates every filter again, so an unknown filter selects everything. The tested columns
-are never null. A null literal fails a test and its negation, so both are derived together.
+Spark evaluates every filter again, so an unknown filter selects everything. The tested columns are never null. A null
+literal fails a test and its negation, so both are derived together.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class UnknownLiteralError(Exception):
 
 
 def united(spans: Iterable[tuple[int, int]]) -> Spans:
-    """Return the union of ranges."""
+    """Union of ranges."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(span for span in spans if span[0] < span[1]):
         if merged and start <= merged[-1][1]:
@@ -65,7 +65,7 @@ def united(spans: Iterable[tuple[int, int]]) -> Spans:
 
 
 def common(one: Spans, other: Spans) -> Spans:
-    """Return the intersection."""
+    """Intersection."""
     both, i, j = [], 0, 0
     while i < len(one) and j < len(other):
         start, end = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
@@ -79,7 +79,7 @@ def common(one: Spans, other: Spans) -> Spans:
 
 
 def complement(spans: Spans) -> Spans:
-    """Return the complement."""
+    """Complement."""
     edges = [FLOOR, *(edge for span in spans for edge in span), CEILING]
     return tuple((start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end)
 
@@ -101,9 +101,9 @@ def joined(spans: Spans, near: int = NEAR, most: int = MOST_RANGES) -> Spans:
 
 
 def matching(test: Filter, read: Callable[[Any], int]) -> tuple[Spans, Spans]:
-    """Return the integers that may pass a test, and its negation's.
+    """Integers that may pass a test, and its negation's.
 
-    The column is never null; `read` maps a literal to an integer.
+    `read` maps a literal to an integer.
     """
     if isinstance(test, Not):
         passing, failing = matching(test.child, read)
@@ -143,21 +143,21 @@ def _listed(test: In, read: Callable[[Any], int]) -> tuple[Spans, Spans]:
 
 
 def number(value: Any) -> int:
-    """Return an integer literal."""
+    """Integer literal."""
     if type(value) is not int:
         raise UnknownLiteralError
     return value
 
 
 def microseconds(value: Any) -> int:
-    """Return an instant as microseconds since 1970."""
+    """Instant as microseconds since 1970."""
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise UnknownLiteralError
     return (value - _EPOCH) // _MICROSECOND
 
 
 def rank_against(name: str) -> Callable[[Any], int]:
-    """Return a reader of texts: 0 before `name`, 1 equal, 2 after."""
+    """Reader of texts: 0 before `name`, 1 equal, 2 after."""
 
     def read(value: Any) -> int:
         if not isinstance(value, str):
@@ -185,14 +185,14 @@ class Filters:
         return spans
 
     def offsets(self, topic: str, partition: int, start: int, end: int) -> Spans:
-        """Return the offsets of [start, end) that may pass, ignoring their times."""
+        """Offsets of [start, end) that may pass, ignoring their times."""
         topics, partitions = self._matching("topic", rank_against(topic)), self._matching("partition", number)
         if not common(topics, ((1, 2),)) or not common(partitions, ((partition, partition + 1),)) or not self.times():
             return NONE
         return common(self._matching("offset", number), ((start, end),))
 
     def times(self) -> tuple[int, int] | None:
-        """Return the first and last ms that may pass, or None."""
+        """First and last ms that may pass, or None."""
         spans = self._matching("timestamp", microseconds)
         return (spans[0][0] // _US_PER_MS, (spans[-1][1] - 1) // _US_PER_MS) if spans else None
 

@@ -1,7 +1,7 @@
 """Consumer group of a query: its start, and the commit of progress.
 
-Spark's checkpoint stays the authority. It holds the generation that the query follows, so that a query never undoes a
-later reset.
+Spark's checkpoint stays the authority. It holds the generation that the query follows: a query never undoes a later
+reset.
 """
 
 from __future__ import annotations
@@ -49,9 +49,8 @@ class GroupStart:
     def of(self, topic: TopicLog, state: TopicState, taken: Collection[int], *, strict: bool) -> dict[int, int]:
         """Return partition -> offset of `taken` partitions with a commit.
 
-        Raises:
-            OffsetOutOfRangeError: `strict`, and the offset is outside of the log.
-            LogTruncationError: `strict`, and a restore or unclean election lost records that the group had read.
+        If `strict`, raise for offsets outside of the log, and records that the group had read and a restore or unclean
+        election lost.
         """
         restored = find_divergence(topic, self.state.lineage(state.topic_id), state)
         offsets = {p: o for p, o in self.state.offsets(state.topic_id).items() if p in taken}
@@ -109,7 +108,7 @@ class GroupProgress:
         self._reported = Reported()
 
     def start(self) -> GroupStart:
-        """Return the group's position, read once: offsets and generation of one entry."""
+        """Return the group's position: offsets and generation of one entry."""
         if self._first is None:
             self._first = self._handle.newest()
         return GroupStart(self._group, self._first)
@@ -123,10 +122,8 @@ class GroupProgress:
     def commit(self, reached: SourceOffset, topics: Collection[str]) -> GroupMark:
         """Commit the query's progress; return the mark that it follows.
 
-        A failed commit only warns, and is retried with the next.
-
-        Raises:
-            TopicChangedError: `strict` (failOnDataLoss), and a topic was deleted or recreated.
+        A failed commit only warns, and is retried with the next. If `strict` (failOnDataLoss), raise for a topic
+        deleted or recreated.
         """
         mark = self.mark(reached.group)
         # offsets alone may be equal for a recreated or restored topic

@@ -41,11 +41,7 @@ _COLUMNS = StructType(
 
 
 def chosen(options: SourceOptions) -> StructType:
-    """Return a reader's columns if the job names no schema (pure).
-
-    Raises:
-        OptionError: `columns` has an unknown or repeated name, or lacks requested headers.
-    """
+    """Return a reader's columns if the job names no schema (pure)."""
     if options.columns is None:
         return _COLUMNS if options.include_headers else StructType(_COLUMNS.fields[:-1])
     known = {field.name.lower(): field for field in _COLUMNS.fields}
@@ -59,11 +55,7 @@ def chosen(options: SourceOptions) -> StructType:
 
 
 def check_schema(schema: StructType) -> None:
-    """Check a user's schema: some of the source's columns with their types.
-
-    Raises:
-        OptionError: names the column and what it must be.
-    """
+    """Check a user's schema: some of the source's columns with their types."""
     known = {field.name: field.dataType for field in _COLUMNS.fields}
     if not schema.fields:  # Spark counts no rows of Arrow batches without columns
         raise OptionError(f"schema: it has no column; name at least one of {', '.join(known)}")

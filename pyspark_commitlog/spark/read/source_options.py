@@ -57,7 +57,7 @@ class Timestamps:
 
     @property
     def topics(self) -> frozenset[str]:
-        """Return the topics that are named."""
+        """Topics that are named."""
         return frozenset() if isinstance(self.at, int) else frozenset(self.at)
 
     def of(self, topic: str, partitions: int) -> dict[int, int]:
@@ -93,12 +93,9 @@ class SourceOptions:
     topic_ids: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def check_incarnations(self, option: str, topic_ids: Mapping[str, str]) -> None:
-        """Refuse a query's offsets of a former incarnation of a topic.
+        """Refuse a query's offsets, of `option`, of a former incarnation of a topic.
 
-        `option` gives the offsets; one without topic ids passes.
-
-        Raises:
-            OptionError: names topic and ids.
+        Offsets without topic ids pass.
         """
         for topic, meant in self.topic_ids.get(option, {}).items():
             topic_id = topic_ids.get(topic, meant)
@@ -110,11 +107,7 @@ class SourceOptions:
 
 
 def source_options(options: Mapping[str, str]) -> SourceOptions:
-    """Parse a reader's options.
-
-    Raises:
-        OptionError: an option is invalid.
-    """
+    """Parse a reader's options."""
     given = GivenOptions(options, _SOURCE, "source")
     if given.text("checkpointLocation") is not None:
         log.warning("option 'checkpointLocation' does nothing on a reader: give it to writeStream")
@@ -252,7 +245,7 @@ def _times(given: GivenOptions, side: str, selection: TopicSelection) -> Timesta
 
 
 def _instant(name: str, value: object) -> int:
-    """Return an instant in ms; one before 1970 is refused later."""
+    """Instant in ms; one before 1970 is refused later."""
     if type(value) is int and value < 0:
         return value
     return instant_ms(name, value if isinstance(value, str) else str(_require_int(value)))
@@ -317,10 +310,7 @@ def _numbers(topic: str, numbers: Mapping[str, object], number_of: Callable[[obj
 
 
 def _query_offset(given: GivenOptions, name: str) -> SourceOffset | None:
-    """Parse an offset of a query, from its progress or checkpoint.
-
-    None if the option is something else.
-    """
+    """Parse an offset of a query's progress or checkpoint; None if it is something else."""
     text = given.text(name)
     if text is None or not text.lstrip().startswith("{"):
         return None

@@ -1,4 +1,4 @@
-"""Base of batch and streaming reads: bounds, planned ranges, tasks."""
+"""Base of batch and streaming reads."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ Starting: TypeAlias = "Offsets | Timestamps | GroupStart | None"
 
 
 class SourceReader:
-    """Base of batch and streaming readers: opens topics, reads ranges in tasks."""
+    """Base of batch and streaming readers."""
 
     def __init__(self, open_root: OpenRoot, options: SourceOptions, schema: StructType) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -102,7 +102,7 @@ class SourceReader:
         return topic
 
     def _states(self, known: Mapping[str, str], *, all_there: bool = True) -> dict[str, TopicState]:
-        """Return the newest states of subscribed or known topics, of any incarnation.
+        """Newest states of subscribed or known topics, of any incarnation.
 
         Without `all_there` none need exist: for reports, and plans checked later. A missing known topic is always a
         loss to report.
@@ -110,11 +110,7 @@ class SourceReader:
         return {name: newest.state for name, newest in self._newest_of(known, all_there=all_there).items()}
 
     def _newest_of(self, known: Collection[str], *, all_there: bool) -> dict[str, Newest]:
-        """Return the newest entries, from another root if one fails.
-
-        Raises:
-            RootNotAvailableError: the root is missing, though it held `known` topics.
-        """
+        """Newest entries, from another root if one fails."""
         try:
             return tried_elsewhere(lambda: self._look(known, all_there=all_there), self._let_go_of_roots)
         except RootNotFoundError as error:
@@ -123,7 +119,6 @@ class SourceReader:
             raise RootNotAvailableError.at(self._log().url) from error
 
     def _let_go_of_roots(self) -> bool:
-        """Drop topic handles, to reopen them; return whether several roots were named."""
         self._topics.clear()
         return bool(self._log().storage.others)
 
@@ -147,7 +142,6 @@ class SourceReader:
         return found
 
     def _as_far(self, topic: TopicLog, stored: Stored, state: TopicState) -> tuple[Stored, TopicState]:
-        """Return an entry no older than the newest seen at any root."""
         seen = self._seen.get(state.topic_id, 0)
         if stored.sequence < seen:
             topic.journal.await_shown(seen, PATIENCE_SECONDS)
@@ -267,26 +261,18 @@ class SourceReader:
 
 
 def check_end(asked: Offsets | Timestamps | None) -> None:
-    """Refuse earliest as an end, as Kafka does.
-
-    Raises:
-        OptionError: an end is earliest.
-    """
+    """Refuse earliest as an end, as Kafka does."""
     if asked == EARLIEST or (isinstance(asked, dict) and any(EARLIEST in ends.values() for ends in asked.values())):
         raise OptionError("option 'endingOffsets'='earliest' makes no sense (nor -2 in JSON): it would be empty")
 
 
 def by_timestamp(option: str) -> str:
-    """Return the timestamp option in place of the offset option."""
+    """Timestamp option in place of the offset option."""
     return f"{option}ByTimestamp"
 
 
 def check_partitions(option: str, name: str, state: TopicState, partitions: Iterable[int]) -> None:
-    """Refuse partitions that a topic does not have.
-
-    Raises:
-        OptionError: names the first of them.
-    """
+    """Refuse partitions that a topic does not have."""
     for partition in partitions:
         if partition >= state.partitions:
             raise OptionError(
@@ -300,9 +286,6 @@ def by_offset(
     """Return start or end by offset; look up timestamps of `taken` partitions.
 
     No offset exceeds the high watermark of `state`: a record put since may match, but would be a loss.
-
-    Raises:
-        OptionError: only earlier records, and the strategy is `error`.
     """
     if not isinstance(asked, Timestamps):
         return asked
@@ -314,9 +297,6 @@ def by_time(topic: TopicLog, state: TopicState, asked: Timestamps, taken: Sequen
     """Return partition -> first offset not earlier, else LATEST.
 
     The record may be above the high watermark of `state`, if put since.
-
-    Raises:
-        OptionError: only earlier records, and the strategy is `error`.
     """
     from pyspark_commitlog.topic.lookup.timestamps import find_time
 
@@ -341,9 +321,6 @@ def resolve(
     """Return an offset for every partition of a topic (pure).
 
     Partitions without one get `default`. Offsets outside the log are reported, and moved inside.
-
-    Raises:
-        OptionError: a partition does not exist.
     """
     wanted: dict[int, int] = {}
     fallback = default

@@ -17,7 +17,7 @@ MAX_BYTES = 16 * 2**20
 
 
 def wanted_columns(schema: pa.Schema) -> tuple[str, ...]:
-    """Return the frame columns in `schema`; others come from the header."""
+    """Frame columns in `schema`; others come from the header."""
     return tuple(name for name in SCHEMA.names if name in schema.names)
 
 

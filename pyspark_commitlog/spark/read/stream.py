@@ -73,7 +73,7 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         return PacedLooks(self._options.idle_poll_interval_ms, listed=self._options.selection.pattern is not None)
 
     def _awaited(self, known: Mapping[str, str]) -> dict[str, TopicState]:
-        """Return the newest states, paced if each look is a request."""
+        """Newest states, paced if each look is a request."""
         storage = self._log().storage
         if storage.can_append:
             return self._states(known)
@@ -81,7 +81,7 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         return self._looks.look(frozenset(known), storage.clock.monotonic, read)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return the start of a new query, the same at each call.
+        """Start of a new query, the same at each call.
 
         Spark also asks before it replays the first batch, which has its own start. So the next call that needs the
         answer raises an error.
@@ -125,7 +125,7 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
             self._target = high_watermarks(self._states({}, all_there=False), self._options.selection)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the next micro-batch, within the limits.
+        """End of the next micro-batch, within the limits.
 
         All before `start` is processed: here the group learns it, also for a run's last batch.
         """
@@ -157,7 +157,6 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
     def _up_to_target(
         self, begin: SourceOffset, to_read: AvailableOffsets, states: Mapping[str, TopicState]
     ) -> tuple[dict[TopicPartition, int], Mapping[str, str]]:
-        """Return the ends and topic ids that the query reads, with `Trigger.AvailableNow` up to its end."""
         if self._target is None and self._is_available_now:  # the root came back since
             self._target = high_watermarks(states, self._options.selection)
         if self._target is None:
@@ -173,11 +172,7 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         return self._answered[0]
 
     def _offset(self, answer: dict[str, Any]) -> SourceOffset:
-        """Parse an offset, mostly the last answer.
-
-        Raises:
-            CommitLogError: a new query can't start here.
-        """
+        """Parse an offset, mostly the last answer; raise if a new query can't start here."""
         if self._answered is not None and self._answered[0] == answer:
             return self._answered[1]
         if self._refused is not None and answer == self._initial:
@@ -190,13 +185,13 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         return offset
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Return the high watermarks, for the query's progress."""
+        """High watermarks, for the query's progress."""
         seen = None if self._log().storage.can_append else self._looks.last_states
         states = self._states({}, all_there=False) if seen is None else seen
         return SourceOffset(high_watermarks(states, self._options.selection), topic_ids(states)).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return ranges for each topic-partition with new records.
+        """Ranges for each topic-partition with new records.
 
         A replayed batch starts where it was planned, not where a query or topic would start now.
         """
@@ -212,14 +207,13 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         return self._parts(readable)
 
     def _planned_start(self, start: dict[str, Any], until: SourceOffset) -> SourceOffset:
-        """Return the start recorded in the end, unless of another batch."""
+        """Start recorded in the end, unless of another batch."""
         if until.start is not None and start == self._initial:
             return until.start
         begin = self._offset(start)
         return until.start if until.start is not None and until.start.extends(begin) else begin
 
     def _restored(self, reached: SourceOffset, states: Mapping[str, TopicState]) -> dict[str, Divergence]:
-        """Return the topics restored from a copy since an offset was reached."""
         restored = {}
         for name, mark in reached.lineages.items():
             state = states.get(name)
@@ -245,7 +239,7 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
 
 
 def _lineages_of(ids: Mapping[str, str], begin: SourceOffset, states: Mapping[str, TopicState]) -> dict[str, str]:
-    """Return the lineage of each topic id that is there, and the last one of a deleted topic, which may be restored."""
+    """Lineage of each topic id; of a deleted topic, which may be restored, the last one."""
     there = {name: state for name, state in states.items() if ids.get(name) == state.topic_id}
     gone = {name: lineage for name, lineage in begin.lineages.items() if ids.get(name) == begin.topic_ids.get(name)}
     return {**gone, **lineages(there)}

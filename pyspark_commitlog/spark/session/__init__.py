@@ -1,1 +1,1 @@
-"""Session settings, lag of queries, and checkpoints of stopped queries."""
+"""Session settings, lag of queries, and their checkpoints."""

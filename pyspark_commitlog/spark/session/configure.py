@@ -1,6 +1,6 @@
 """Settings that make Spark fast: `configure_spark(SparkSession.builder)`.
 
-All are safe for every job and leave the user's unchanged. Importing the module does not import pyspark.
+All are safe for every job and leave the user's unchanged. The import does not import pyspark.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class Situation:
 
     @property
     def is_local(self) -> bool:
-        """Return whether driver and workers are this machine."""
+        """Whether driver and workers are this machine."""
         return self.given.get("spark.master", "local[*]").startswith("local")
 
     @property
     def has_hadoop(self) -> bool:
-        """Return whether paths without a scheme may be of Hadoop's file system."""
+        """Whether paths without a scheme may be of Hadoop's file system."""
         return any(name in self.environment for name in _HADOOP) or any(name in self.given for name in _DEFAULT_FS)
 
 

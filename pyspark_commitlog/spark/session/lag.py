@@ -46,7 +46,7 @@ class PartitionLag:
 
     @property
     def lag(self) -> int:
-        """Return the number of offsets not read yet."""
+        """Number of offsets not read yet."""
         return max(0, self.high_watermark - self.offset)
 
 
@@ -71,23 +71,23 @@ class QueryLag:
 
     @property
     def lag(self) -> int:
-        """Return the total lag of all partitions."""
+        """Total lag of all partitions."""
         return sum(partition.lag for partition in self.partitions)
 
     @property
     def behind_bytes(self) -> int | None:
-        """Return the stored bytes not read; None unless known of all partitions."""
+        """Stored bytes not read; None unless known of all partitions."""
         known = [partition.behind_bytes for partition in self.partitions if partition.behind_bytes is not None]
         return sum(known) if len(known) == len(self.partitions) else None
 
     @property
     def behind_ms(self) -> int | None:
-        """Return the age of the oldest unread record; None unless known everywhere."""
+        """Age of the oldest unread record; None unless known everywhere."""
         known = [partition.behind_ms for partition in self.partitions if partition.behind_ms is not None]
         return max(known, default=0) if len(known) == len(self.partitions) else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the lag in JSON form."""
+        """Lag in JSON form."""
         return {
             "query": self.query,
             "batch": self.batch,
@@ -113,7 +113,7 @@ class QueryLag:
 
 
 def lag_of(progress: Mapping[str, Any]) -> QueryLag | None:
-    """Return the lag in a `StreamingQueryProgress`; None without a commit log."""
+    """Lag in a `StreamingQueryProgress`; None without a commit log."""
     sources = {number: source for number, source in enumerate(progress["sources"]) if _is_ours(source)}
     if not sources:
         return None
@@ -155,10 +155,9 @@ def _partitions(sources: Mapping[int, Mapping[str, Any]]) -> Iterable[PartitionL
 
 
 def prometheus(queries: Iterable[QueryLag], ended: Iterable[QueryLag] = ()) -> str:
-    """Return the lag of queries in Prometheus' text format.
+    """Lag of queries in Prometheus' text format.
 
-    `ended` are queries that have ended, the newest last: a name is shown once, by the running query or else the
-    newest.
+    `ended` are queries, the newest last: a name is shown once, by the running query or else the newest.
     """
     running = list(queries)
     newest = {query.query: (query, 0) for query in ended} | {query.query: (query, 1) for query in running}

@@ -1,4 +1,4 @@
-"""`CommitLogListener`: logs the lag of streaming queries after every micro-batch."""
+"""`CommitLogListener`: lag of streaming queries."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class CommitLogListener(StreamingQueryListener):
     def onQueryTerminated(self, event: Any) -> None:
         """Keep the query's last report for `prometheus`; drop its history.
 
-        Logs advice if Spark refused output mode update.
+        Log advice if Spark refused output mode update.
         """
         query = str(event.id)
         if _UPDATE_REFUSED in (event.exception or ""):

@@ -20,10 +20,7 @@ POINTS = 500
 def draw(history: Mapping[str, Sequence[QueryLag]]) -> Figure:
     """Plot records behind, and rates of reading (solid) and arrival (dotted).
 
-    `history` has each query's micro-batches, the oldest first.
-
-    Raises:
-        UsageError: matplotlib is not installed.
+    `history`: each query's micro-batches, the oldest first.
     """
     _need("matplotlib")
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
@@ -53,7 +50,7 @@ def draw(history: Mapping[str, Sequence[QueryLag]]) -> Figure:
 
 
 def svg(figure: Figure) -> str:
-    """Return a figure as an `<svg>` element."""
+    """Figure as an `<svg>` element."""
     text = StringIO()
     figure.savefig(text, format="svg")
     drawn = text.getvalue()
@@ -61,11 +58,7 @@ def svg(figure: Figure) -> str:
 
 
 class Live:
-    """Notebook output that any thread can update.
-
-    Raises:
-        UsageError: IPython is not installed.
-    """
+    """Notebook output that any thread can update."""
 
     def __init__(self, html: str) -> None:
         _need("IPython")

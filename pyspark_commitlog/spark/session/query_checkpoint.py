@@ -31,12 +31,9 @@ _FILE_BYTES = 16 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The newest micro-batch of a checkpoint.
+    """The newest micro-batch of a checkpoint, perhaps `committed` by Spark.
 
-    Attributes:
-        committed: whether Spark has completed it.
-        lines: its file of offsets: version, metadata, and a line per source.
-        where: path of that file.
+    `lines` of the file at `where`: version, metadata, and offsets per source.
     """
 
     batch: int
@@ -46,11 +43,7 @@ class Checkpoint:
 
     @property
     def sources(self) -> dict[int, SourceOffset]:
-        """Return the offsets of this format's sources, by line number.
-
-        Raises:
-            CorruptionError: see `SourceOffset.from_json`.
-        """
+        """Offsets of this format's sources, by line number."""
         offsets = {}
         for number, line in enumerate(self.lines[2:], 2):
             data = _parsed(line)
@@ -96,21 +89,17 @@ def read_checkpoint(storage: Storage) -> Checkpoint:
 def moved_checkpoint(
     log: Root, checkpoint: Checkpoint, topics: Mapping[str, Sequence[int] | None] | None, target: Target
 ) -> tuple[Checkpoint, tuple[MovedOffset, ...]]:
-    """Return the checkpoint with moved offsets, and the moves.
+    """Checkpoint with moved offsets, and the moves.
 
     Moves only partitions in the checkpoint; the query begins newer ones at their first record.
 
     Args:
         log: the root that the query reads; selects among several sources of a topic.
-        checkpoint: the newest micro-batch.
         topics: topic -> partitions; None for all, also of a topic.
-        target: the point to move to.
 
     Raises:
-        UsageError: the query is in the middle of a batch, does not read a topic or partition, or one does not exist; or
-            a loss in a remaining partition would go unreported.
-        UnknownTopicError: a topic does not exist.
-        OffsetOutOfRangeError: outside of log start offset and high watermark.
+        UsageError: the query is in the middle of a batch, does not read a topic or partition, or a loss in a remaining
+            partition would go unreported.
     """
     if not checkpoint.committed:
         raise UsageError(
@@ -146,7 +135,7 @@ def _wanted_topics(
 def _select_partitions(
     wanted: Mapping[str, Sequence[int] | None], source: SourceOffset
 ) -> dict[str, Sequence[int] | None]:
-    """Return topic -> those of its partitions that a source reads, None for all; topics without any are left out."""
+    """Return topic -> partitions that a source reads, None for all."""
     chosen = dict[str, Sequence[int] | None]()
     for name, partitions in wanted.items():
         if partitions is None:
@@ -172,12 +161,7 @@ def _moved_source(
 
 
 def _reading(log: Root, name: str, sources: Mapping[int, SourceOffset]) -> list[int]:
-    """Return the sources of a topic at this root; one alone counts.
-
-    Raises:
-        UsageError: several read a topic of that name, none of them this one.
-        UnknownTopicError: the topic does not exist.
-    """
+    """Return the sources of a topic at this root; one alone counts."""
     reading = [number for number, source in sources.items() if any(place.topic == name for place in source.offsets)]
     if len(reading) == 1:
         return reading

@@ -77,7 +77,7 @@ def _work(spark: SparkSession, principal: str | None, job: CompactionJob) -> tup
 
 
 def _keys(spark: SparkSession, principal: str | None, job: CompactionJob) -> DataFrame:
-    """Return offset and key of the records, one read per core."""
+    """Offset and key of the records, one read per core."""
     _, state = job.topic.newest(job.topic_id)
     bounds = [max(segment.base_offset, state.log_start[job.partition]) for segment in job.cleanable.segments]
     step = -(-len(bounds) // spark.sparkContext.defaultParallelism)
@@ -97,7 +97,7 @@ def _keys(spark: SparkSession, principal: str | None, job: CompactionJob) -> Dat
 
 
 def _superseded(keys: DataFrame, first_dirty: int) -> tuple[Ints, int]:
-    """Return superseded offsets, ascending, and the number of keyless ones.
+    """Superseded offsets, ascending, and the number of keyless ones.
 
     They come to the driver as bitmaps (`topic.upkeep.keymap`).
     """
@@ -131,10 +131,7 @@ class _Task:
     latest_ms: int
 
     def run(self) -> Replacement:
-        """Rewrite the segments; without `number`, name them for the newest settle entry.
-
-        Rule O1.
-        """
+        """Rewrite the segments; without `number`, name them for the newest settle entry (rule O1)."""
         storage = open_storage(self.root)
         number = self.number
         if number is None:

@@ -24,11 +24,7 @@ def session_zone() -> str | None:
 
 
 def as_instants(batch: pa.RecordBatch, zone: str | None) -> pa.RecordBatch:
-    """Convert a `timestamp` column without time zone from wall time in `zone`.
-
-    Raises:
-        InvalidRecordError: the tasks or Arrow do not know the zone.
-    """
+    """Convert a `timestamp` column without time zone from wall time in `zone`."""
     place = batch.schema.get_field_index("timestamp")
     if place < 0 or not pa.types.is_timestamp(batch.schema.types[place]) or batch.schema.types[place].tz is not None:
         return batch

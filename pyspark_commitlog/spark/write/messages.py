@@ -59,9 +59,6 @@ def check_messages(messages: Sequence[StagedMessage | None], topic: str | None) 
     Args:
         messages: one per task; None for a task that sent nothing.
         topic: the only topic written to; None if a column names the topics.
-
-    Raises:
-        UsageError: a message is malformed; nothing was committed.
     """
     for number, message in enumerate(messages):
         if message is None:

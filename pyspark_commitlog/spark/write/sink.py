@@ -140,7 +140,7 @@ class _Writing:
                       create=topic.creates_chunks(state, acks_all=self._options.acks_all))  # fmt: skip
 
     def _is_numbered(self) -> bool:
-        """Return whether the commit has a writer id, so needs checksums (R6)."""
+        """Whether the commit has a writer id, so needs checksums (R6)."""
         return True
 
     def _query_id(self) -> str | None:
@@ -220,11 +220,7 @@ class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
                 raise
 
     def _may_make(self, log: Root, name: str) -> bool:
-        """Return whether the topic never existed; a deleted one is not recreated.
-
-        Raises:
-            RootNotAvailableError: the root is missing after the query's first batch.
-        """
+        """Whether the topic never existed; a deleted one is not recreated."""
         if not super()._may_make(log, name):
             return False
         try:
@@ -258,7 +254,7 @@ class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
         self._abort()
 
     def _make_root(self) -> None:
-        """Create the root after a first batch without records; later batches don't."""
+        """Create the root after a first batch without records."""
         create, log = self._options.create, self._log()
         if create is not None and not log.storage.exists(ROOT_MARKER):
             from pyspark_commitlog.root.root_marker import make_root

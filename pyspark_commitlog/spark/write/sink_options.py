@@ -49,11 +49,7 @@ class SinkOptions:
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """Parse a writer's options.
-
-    Raises:
-        OptionError: an option is invalid.
-    """
+    """Parse a writer's options."""
     given = GivenOptions(options, _SINK, "sink", _PASSED_TO_SINK)
     _refuse_async(given)
     acks, partitioner, txn = _acks(given), _partitioner(given), _txn(given)

@@ -32,10 +32,7 @@ class Instances:
 
     @contextmanager
     def borrow(self) -> Iterator[Any]:
-        """Lend an instance for the block; drop it after errors.
-
-        Not after "not found" or "exists".
-        """
+        """Lend an instance for the block; drop it after errors but "not found" and "exists"."""
         if self._pid != os.getpid():
             self._of_parents.append(self._free)
             self._free, self._pid = deque(), os.getpid()

@@ -23,8 +23,7 @@ _MILLISECONDS_FROM = 10**11
 def file_info(found: Mapping[str, Any], url: str) -> FileInfo:
     """Return a file's `FileInfo` from `AbstractFileSystem.info`.
 
-    Raises:
-        UnsupportedError: nothing distinguishes files put successively at one path (rule O7).
+    Refuse metadata that does not distinguish files put successively at one path (rule O7).
     """
     modified_ms = _first_time(found)
     version, tag = _first(found, _VERSIONS), _first(found, _TAGS)

@@ -37,7 +37,7 @@ _WORDS = {"true": True, "false": False}
 
 
 def refuse(root: str, why: str) -> UnsupportedError:
-    """Return the error for a filesystem that can't hold a log."""
+    """Error for a filesystem that can't hold a log."""
     protocol, shown = root.partition(":")[0], _LOGIN.sub("://", root)
     return UnsupportedError(f"{protocol}:// is not supported by this version (root {shown!r}): {INSTEAD}. {why}")
 
@@ -51,16 +51,11 @@ class Filesystem:
 
     @property
     def protocol(self) -> str:
-        """Return the URL's protocol."""
+        """The URL's protocol."""
         return self.url.partition(":")[0]
 
     def check(self) -> None:
-        """Refuse filesystems known to be unfit; no I/O.
-
-        Raises:
-            UsageError: the URL holds a password.
-            UnsupportedError: unknown, not installed or unfit.
-        """
+        """Refuse filesystems known to be unfit; no I/O."""
         if "::" in self.url:
             raise refuse(self.url, "Chained URLs are not taken: what stands in front caches, or rewrites paths")
         if urlsplit(self.url).password is not None:
@@ -74,11 +69,7 @@ class Filesystem:
 
     @property
     def kind(self) -> type[Any]:
-        """Return fsspec's class.
-
-        Raises:
-            UnsupportedError: unknown name, or its package is not installed.
-        """
+        """Return fsspec's class; refuse an unknown or uninstalled one."""
         from fsspec import get_filesystem_class
 
         try:
@@ -89,12 +80,12 @@ class Filesystem:
 
     @property
     def path(self) -> str:
-        """Return the root's path, without trailing slash."""
+        """The root's path, without trailing slash."""
         return str(self.kind._strip_protocol(self.url)).rstrip("/")
 
     @property
     def name(self) -> str:
-        """Return protocol, host, class and versions."""
+        """Protocol, host, class and versions."""
         kind = self.kind
         package = kind.__module__.partition(".")[0]
         version = getattr(sys.modules.get(package), "__version__", "of unknown version")
@@ -104,12 +95,6 @@ class Filesystem:
         return f"fsspec filesystem {self.protocol} at {at}, {kind.__qualname__} of {package} {version}"
 
     def __call__(self) -> Any:
-        """Return a new instance.
-
-        Raises:
-            UsageError: the filesystem does not take an option.
-            UnsupportedError: see `kind`.
-        """
         kind = self.kind
         given = {name: _plain(value) for name, value in self.options.items()}
         try:
@@ -127,7 +112,7 @@ class Filesystem:
 
 
 def creates_exclusively(kind: type[Any]) -> bool:
-    """Return whether a class's own put supports the mode `create` (pure).
+    """Whether a class's own put supports the mode `create` (pure).
 
     fsspec's default looks first, then writes.
     """

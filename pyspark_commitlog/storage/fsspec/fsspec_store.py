@@ -41,12 +41,7 @@ _LOOKS = 5
 
 
 class FsspecStorage(WriteOnceStorage):
-    """A root on a filesystem of fsspec.
-
-    Raises:
-        UsageError: the URL holds a password.
-        UnsupportedError: the filesystem is unfit or not installed.
-    """
+    """A root on a filesystem of fsspec."""
 
     def __init__(self, url: str, options: Mapping[str, object] | None = None, *, clock: Clock | None = None) -> None:
         self.url = url.rstrip("/")
@@ -81,7 +76,7 @@ class FsspecStorage(WriteOnceStorage):
         return self._filesystem.name
 
     def shares_options_with(self, url: str) -> bool:
-        """Return whether another root has the same protocol."""
+        """Whether another root has the same protocol."""
         return "://" in url and url.partition(":")[0] == self._filesystem.protocol
 
     @property
@@ -165,7 +160,7 @@ class FsspecStorage(WriteOnceStorage):
         instance.pipe_file(full, data, mode="create")
 
     def _certain(self, error: CommitLogError) -> CommitLogError:
-        """Return the error of a denied put: ambiguous, as libraries retry."""
+        """Error of a denied put: ambiguous, as libraries retry."""
         return StorageError(str(error))
 
     def write_once(self, path: str, data: bytes) -> None:
@@ -189,7 +184,6 @@ class FsspecStorage(WriteOnceStorage):
         instance.put_file(file.name, full)
 
     def open_append(self, path: str) -> AppendFile:
-        """Refuse: not supported (`can_append`)."""
         self._path(path)
         raise UnsupportedError(f"{self.url}/{path}: files here can't be appended to")
 
@@ -200,7 +194,6 @@ class FsspecStorage(WriteOnceStorage):
         return self._read(path, start, length, self.info(path))
 
     def map(self, path: str, start: int, length: int) -> pa.Buffer:
-        """Read, as nothing can be mapped."""
         return pa.py_buffer(self.read(path, start, length))
 
     def fetch(self, path: str, length: int) -> tuple[bytes, FileInfo]:
@@ -255,7 +248,7 @@ class FsspecStorage(WriteOnceStorage):
             return []
 
     def _names_in(self, instance: Any, full: str) -> list[str]:
-        """Return a directory's names; none for a file listed as itself."""
+        """List a directory; nothing for a file listed as itself."""
         instance.invalidate_cache()
         pairs = (str(path).rstrip("/").rpartition("/")[::2] for path in instance.ls(full, detail=False))
         return [name for parent, name in pairs if name and parent.strip("/") == full.strip("/")]

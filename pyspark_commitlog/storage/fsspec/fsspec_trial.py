@@ -17,13 +17,9 @@ _TICK_SECONDS = 1.1
 
 
 def fault_of_files(storage: Storage, directory: str) -> str | None:
-    """Return the first defect of a place's files, or None.
+    """First defect of a place's files, or None.
 
     `directory` is the test's own; it is made and deleted.
-
-    Raises:
-        StorageError: it can't be written or read.
-        UnsupportedError: no metadata distinguishes files.
     """
     storage.make_directory(directory)
     try:

@@ -70,11 +70,7 @@ class WebHdfsStorage(FsspecStorage):
         return f"{full.rpartition('/')[0]}/{TEMPORARY}{self.new_id()}"
 
     def _publish(self, instance: Any, temporary: str, full: str, option: str) -> None:
-        """Rename, or delete the file so that it is never renamed later.
-
-        Raises:
-            FileExistsError: the name is taken, and `option` is `NONE`.
-        """
+        """Rename, or delete the file so that it is never renamed later."""
         try:
             answer = _ask(instance, "PUT", temporary, "RENAME", destination=full, renameoptions=option).content
             if answer and json.loads(answer).get("boolean") is not True:
@@ -161,8 +157,7 @@ def _ask(
 
     Raises:
         FileNotFoundError, FileExistsError: the answer says so.
-        StorageError: another failure in the answer.
-        OSError: no answer.
+        StorageError, OSError: it says another failure, or none came.
     """
     answer = instance.session.request(
         method,

@@ -61,13 +61,13 @@ def code_of(error: BaseException) -> str:
 
 
 def says_taken(error: BaseException) -> bool:
-    """Return whether a conditional put's reply proves that the name exists."""
+    """Whether a conditional put's reply proves that the name exists."""
     status = status_of(error)
     return status in (None, 412) or code_of(error) in _TAKEN_CODES
 
 
 def is_passing(error: BaseException) -> bool:
-    """Return whether a retry may succeed: throttling, server error or no reply."""
+    """Whether a retry may succeed: throttling, server error or no reply."""
     from obstore import exceptions as theirs
 
     if not isinstance(error, theirs.GenericError) and type(error) is not OSError:  # a writer raises bare OSError
@@ -79,22 +79,21 @@ def is_passing(error: BaseException) -> bool:
 
 
 def lacks_credentials(error: BaseException) -> bool:
-    """Return whether nothing was sent for lack of the machine's credentials."""
+    """Whether nothing was sent for lack of the machine's credentials."""
     return _METADATA.search(str(error)) is not None
 
 
 def was_not_sent(error: BaseException) -> bool:
-    """Return whether nothing was sent and a retry may succeed."""
+    """Whether nothing was sent and a retry may succeed."""
     return lacks_credentials(error) and is_passing(error)
 
 
 def _fails_to_give(error: BaseException) -> bool:
-    """Return whether a credential service that exists fails."""
     return status_of(error) in _PASSING or "timed out" in str(error)
 
 
 def is_beyond_the_end(error: BaseException) -> bool:
-    """Return whether a range begins after the object's last byte."""
+    """Whether a range begins after the object's last byte."""
     return status_of(error) == 416 or "StartTooLarge" in str(error)
 
 
@@ -135,11 +134,7 @@ def _texts(value: object) -> Iterator[str]:
 
 @contextmanager
 def without_panic(url: str) -> Iterator[None]:
-    """Translate a panic of the library; the request may have been sent.
-
-    Raises:
-        StorageError: the library panicked.
-    """
+    """Translate a panic of the library; the request may have been sent."""
     try:
         yield
     except BaseException as error:
@@ -234,5 +229,5 @@ def _host(text: str) -> str:
 
 
 def no_bucket(url: str, action: str) -> StorageError:
-    """Return the error for a missing bucket or container."""
+    """Error for a missing bucket or container."""
     return StorageError(f"{url}: cannot {action}: there is no such bucket: check the URL, or make the bucket")

@@ -89,11 +89,7 @@ class Location:
 
 
 def parse_url(url: str) -> Location:
-    """Return the location of a URL.
-
-    Raises:
-        UsageError: it names no bucket, or holds credentials.
-    """
+    """Return the location of a URL."""
     scheme, _, rest = url.partition("://")
     kind = KINDS[scheme]
     bucket, _, prefix = rest.partition("/")
@@ -126,7 +122,6 @@ def client_options(kind: str, options: Mapping[str, object]) -> tuple[dict[str, 
 
 
 def _flattened(options: Mapping[str, object]) -> dict[str, Any]:
-    """Return checked options in one mapping, botocore's translated."""
     flat = {name: value for name, value in options.items() if name not in _IGNORED}
     for nested in ("client_kwargs", "config_kwargs"):
         inner = _from_json(nested, flat.pop(nested, None))
@@ -139,7 +134,6 @@ def _flattened(options: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _timeouts(flat: dict[str, Any]) -> dict[str, Any]:
-    """Take the timeouts out of the options; return the HTTP client's, with defaults."""
     given = {name: flat.pop(name, None) for name in ("connect_timeout", "timeout", "read_timeout")}
     longest = "read_timeout" if given["timeout"] is None else "timeout"
     return {
@@ -149,11 +143,6 @@ def _timeouts(flat: dict[str, Any]) -> dict[str, Any]:
 
 
 def _translate_botocore(flat: dict[str, Any]) -> None:
-    """Translate s3fs's `verify` and `signature_version`.
-
-    Raises:
-        UsageError: an unsupported value.
-    """
     verify = flat.pop("verify", None)
     if str(verify).lower() == "false":
         flat["allow_invalid_certificates"] = True
@@ -168,11 +157,7 @@ def _translate_botocore(flat: dict[str, Any]) -> None:
 
 
 def check_address(place: Location, store: Mapping[str, Any]) -> None:
-    """Refuse an endpoint, bucket or region that makes the library panic.
-
-    Raises:
-        UsageError: names the option or variable.
-    """
+    """Refuse an endpoint, bucket or region that makes the library panic."""
     if place.kind != "memory" and _BLANK.search(place.bucket):
         raise UsageError(f"bucket {place.bucket!r}: no bucket's name has a blank: write SCHEME://BUCKET/PATH")
     if _BLANK.search(str(store.get("region", ""))):
@@ -202,11 +187,7 @@ def _is_endpoint(text: str) -> bool:
 
 
 def _check_text(name: str, value: object) -> None:
-    """Refuse control characters, on which the library panics; JSON may have lines.
-
-    Raises:
-        UsageError: names the option.
-    """
+    """Refuse control characters, on which the library panics; JSON may have lines."""
     if isinstance(value, str) and not value.startswith("{") and _CONTROL.search(value):
         raise UsageError(f"storage option {name}: a control character, a newline perhaps, is in it")
 
@@ -220,11 +201,7 @@ def _seconds(name: str, value: object, otherwise: float) -> timedelta:
 
 
 def _from_json(name: str, value: object) -> object:
-    """Return a nested option, perhaps from Spark's or a command line's JSON.
-
-    Raises:
-        UsageError: it is text, and no JSON.
-    """
+    """Nested option, perhaps from Spark's or a command line's JSON."""
     if not isinstance(value, str):
         return value
     try:
@@ -268,7 +245,7 @@ class Opener:
 
     @property
     def name(self) -> str:
-        """Return bucket, endpoint, library and version."""
+        """Bucket, endpoint, library and version."""
         import obstore
 
         place = parse_url(self.url)
@@ -279,11 +256,7 @@ class Opener:
         return f"{place.kind} bucket {place.bucket} at {where}, obstore {obstore.__version__}"
 
     def __call__(self, *, retries: bool = False) -> ObjectStore:
-        """Return a client; without `retries`, single requests and deletes.
-
-        Raises:
-            UsageError: an unknown option.
-        """
+        """Return a client; without `retries`, single requests and deletes."""
         import obstore.store as stores
         from obstore import exceptions
 
@@ -314,11 +287,7 @@ class Opener:
 
 
 def check_installed(url: str, kind: str) -> None:
-    """Refuse a store whose library is missing.
-
-    Raises:
-        UnsupportedError: the extra is not installed.
-    """
+    """Refuse a store whose library is missing."""
     if find_spec("obstore") is None:
         raise UnsupportedError(
             f"cannot open {url!r}: that takes a package that is not installed: pip install "

@@ -70,11 +70,7 @@ os.register_at_fork(after_in_child=_LibraryUse.forked)
 
 
 class ObjectStorage(WriteOnceStorage):
-    """A root below a prefix of a bucket or container.
-
-    Raises:
-        UnsupportedError: the extra is not installed.
-    """
+    """A root below a prefix of a bucket or container."""
 
     bills_requests = True
 
@@ -111,17 +107,13 @@ class ObjectStorage(WriteOnceStorage):
         return "" if self._kind == "memory" else self._opener.name
 
     def shares_options_with(self, url: str) -> bool:
-        """Return whether another root is in the same kind of store."""
+        """Whether another root is in the same kind of store."""
         return "://" in url and url.partition(":")[0] in KINDS and parse_url(url).kind == self._kind
 
     # --- requests ----------------------------------------------------------------------------------------
 
     def _client(self, *, retries: bool = False) -> ObjectStore:
-        """Return this process's client.
-
-        Raises:
-            UnsupportedError: the parent used one before the fork.
-        """
+        """Return this process's client; refuse a forked child whose parent used one."""
         if _LibraryUse.cut_off:
             raise UnsupportedError(
                 f"{self.url}: this process was forked from one that has used an object store, whose client does not "
@@ -220,7 +212,6 @@ class ObjectStorage(WriteOnceStorage):
         return ObjectOutputFile(self._client(retries=True), self._object(path), self._explained, self._count)
 
     def open_append(self, path: str) -> AppendFile:
-        """Refuse: not supported (`can_append`)."""
         raise UnsupportedError(f"{self.url}/{self._path(path)}: objects can't be appended to")
 
     # --- reading -----------------------------------------------------------------------------------------
@@ -230,12 +221,10 @@ class ObjectStorage(WriteOnceStorage):
         return bytes(self._get(path, start, length)[0])
 
     def fetch(self, path: str, length: int) -> tuple[bytes, FileInfo]:
-        """Read by one ranged request."""
         data, info = self._get(path, 0, length)
         return bytes(data), info
 
     def map(self, path: str, start: int, length: int) -> pa.Buffer:
-        """Read, as nothing can be mapped."""
         return pa.py_buffer(self._get(path, start, length)[0])
 
     def _get(self, path: str, start: int, length: int | None) -> tuple[Any, FileInfo]:
@@ -278,7 +267,7 @@ class ObjectStorage(WriteOnceStorage):
         return FileInfo(meta["size"], modified_ms, identity(self._kind, meta["version"], meta["e_tag"], modified_ms))
 
     def keeps_versions(self, path: str) -> bool:
-        """Return whether an S3 bucket keeps versions, judged by one object."""
+        """Whether an S3 bucket keeps versions, judged by one object."""
         return self._kind == "s3" and "@" not in self.info(path).identity
 
     def names(self, directory: str) -> list[str]:
@@ -331,7 +320,7 @@ class ObjectStorage(WriteOnceStorage):
 
 
 def identity(kind: str, version: str | None, e_tag: str | None, modified_ms: int | None) -> str:
-    """Return a key unique among all objects of a name (pure).
+    """Key unique among all objects of a name (pure).
 
     The version or generation; Azure's ETag; on S3 without versions ETag and time, which a put's reply lacks
     (`FileInfo`; docs/explanation/design/settling-on-object-stores.md, O7).

@@ -146,8 +146,8 @@ def _lowest(numbers: Collection[int]) -> int:
 def _followed(topic: TopicLog, sequences: Sequence[int], below: int, before_ms: int) -> Sequence[int]:
     """Filter out doomed entries whose successor is younger than `before_ms`.
 
-    An anchor stays until its successor is old, as a put without its anchor does not count. Usually only the last doomed
-    entry matters; more after a gap, at which a replica took over another's log.
+    An anchor stays until its successor is old, as a put without its anchor does not count. More than the last doomed
+    entry matter after a gap, at which a replica took over another's log.
     """
     gone = plan_entries(sequences, below)
     if not gone:
@@ -164,7 +164,7 @@ def _followed(topic: TopicLog, sequences: Sequence[int], below: int, before_ms: 
 
 
 def read_retained(journal: Journal) -> list[Stored]:
-    """Return a journal's retained entries, ascending."""
+    """Return a journal's retained entries."""
     return list(_read_each(journal, journal.sequences()))
 
 
@@ -175,7 +175,7 @@ def _read_each(journal: Journal, sequences: Sequence[int]) -> Iterator[Stored]:
 
 
 def settle_state(topic: TopicLog, stored: Stored) -> SettleState | None:
-    """Return a settle entry's state; None if its table was collected."""
+    """Settle entry's state; None if its table is collected."""
     try:
         return topic.settle_state(stored.entry)
     except FileNotFoundError:
@@ -183,7 +183,7 @@ def settle_state(topic: TopicLog, stored: Stored) -> SettleState | None:
 
 
 def kept_from(topic: TopicLog, state: TopicState) -> int:
-    """Return the lowest entry that a replica or reader may need."""
+    """Lowest entry that a replica or reader may need."""
     found = topic.journal.kept_from(_retention_ms(topic, state)) if state.is_replicated else None
     return LONG_MAX if found is None else found
 
@@ -246,15 +246,15 @@ def _manifest_files(topic: TopicLog, state: SettleState) -> Iterator[str]:
 
 
 def _stale_manifests(there: Sequence[str], named: Collection[str], newest: int) -> list[str]:
-    """Return unnamed manifests of numbers that no attempt can reach (pure)."""
+    """Unnamed manifests of numbers that no attempt can reach (pure)."""
     numbers = ((name, names.parse_manifest(name)) for name in there)
     return [name for name, parsed in numbers if parsed and parsed[1] <= newest and name not in named]
 
 
 def _stale(journal: Journal, sides: Sequence[str], settles: Sequence[Stored]) -> list[str]:
-    """Return unnamed side files of numbers that no attempt can reach.
+    """Unnamed side files of numbers that no attempt can reach.
 
-    `settles` are all retained settle entries; if none, their files stay.
+    Without retained `settles` their files stay.
     """
     newest_settle, newest = settles[-1].sequence if settles else 0, 0
     named = {file for stored in settles for file in side_files(stored.entry)}
@@ -275,9 +275,9 @@ def _stale(journal: Journal, sides: Sequence[str], settles: Sequence[Stored]) ->
 
 
 def sweep(topic: TopicLog, topic_id: str) -> int:
-    """Raise the staged floor, then delete unnamed chunks below it (rule R1).
+    """Raise the staged floor, then delete unnamed chunks below it (rule R1); return their number.
 
-    Also deletes temporary files of that age. Returns the number of chunks.
+    Also deletes temporary files of that age.
     """
     now = topic.storage.now_ms()
 
@@ -306,7 +306,7 @@ def sweep(topic: TopicLog, topic_id: str) -> int:
 
 
 def linked_from(entries: Sequence[Stored]) -> int:
-    """Return the lowest entry linked by `prev` from the last (pure).
+    """Lowest entry linked by `prev` from the last (pure).
 
     Entries below follow a lost one or were put late.
     """
@@ -365,10 +365,7 @@ def former_incarnations(newest: Stored, state: TopicState) -> tuple[tuple[str, i
 
 
 def remove_former(topic: TopicLog, newest: Stored) -> int:
-    """Remove directories of earlier incarnations after the delay (rule R14).
-
-    Returns their number.
-    """
+    """Remove directories of earlier incarnations after the delay (rule R14); return their number."""
     newest = topic.journal.timed(newest)
     state = topic.state_of(newest.entry)
     now, delay = topic.storage.now_ms(), topic.config(state).number("file.delete.delay.ms")

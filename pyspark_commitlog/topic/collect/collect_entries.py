@@ -106,7 +106,6 @@ class _Collector:
         return self.done
 
     def _anchor(self, first: int) -> int | None:
-        """Return the best anchor from `first` up; forget those below."""
         order = self._order
         while order and order[-1] < first:
             del self._anchors[order.pop()]
@@ -163,9 +162,9 @@ class _Collector:
     def _entry_batches(
         self, step: Sequence[int], own: set[int]
     ) -> Iterator[list[tuple[int, Sequence[ChunkRef] | None]]]:
-        """Yield entries with their chunks, a few at a time.
+        """Yield entries with their chunks (None if foreign), a few at a time.
 
-        None for a foreign entry's chunks. A run that stops in between deletes chunks again.
+        A run that stops in between deletes chunks again.
         """
         batch, many = list[tuple[int, Sequence[ChunkRef] | None]](), 0
         for number in step:
@@ -235,7 +234,7 @@ def _readable_chunks(topic: TopicLog, state: TopicState, stored: Stored) -> tupl
 
 
 def _is_void(topic: TopicLog, state: TopicState, stored: Stored) -> bool:
-    """Return whether a writer may append an entry's chunks again."""
+    """Whether a writer may append an entry's chunks again."""
     with suppress(FileNotFoundError):  # another collector has removed entry and table meanwhile
         extents = topic.extents(stored.entry)
         return all(covered(state.voids_of(e.partition), e.base_offset, e.end_offset) for e in extents)

@@ -1,6 +1,6 @@
 """Collection at metadata roots without a replica, which never settle.
 
-Deletes entries learned by all in-sync and joining replicas. A new metadata root starts from the rest
+Deletes what all in-sync and joining replicas have learned. A new metadata root starts from the rest
 (`replication.metadata.quorum_members`).
 """
 
@@ -18,9 +18,7 @@ from pyspark_commitlog.topic.topic import TopicLog
 def collect_decided(topic: TopicLog) -> int:
     """Delete entries learned by all replicas; return their number.
 
-    Raises:
-        ReplicaNotAvailableError: the metadata root, or a majority of several, does not answer.
-        CommitLogError, OSError: a deletion failed at one root; a group if several did.
+    Failed deletions raise last, several as a group.
     """
     roots = [TopicLog(storage, topic.name) for storage in topic.journal.metadata()]
     gone, failures = _at_each(roots, lambda at: _collect_at(at, topic))
@@ -67,7 +65,7 @@ def _collect_at(at: TopicLog, topic: TopicLog) -> int:
 
 
 def _has_one_life(at: TopicLog) -> bool:
-    """Return whether all retained entries are of the current incarnation.
+    """Whether all retained entries are of the current incarnation.
 
     A root that learns a former one's entry needs its tables, so those directories go after the entries.
     """

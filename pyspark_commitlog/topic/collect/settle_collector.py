@@ -26,7 +26,7 @@ _LEAST_DROPS = 64
 
 
 def delay_ms(config: TopicConfig) -> int:
-    """Return the age, in ms, an entry must exceed (rule O7; pure)."""
+    """Age, in ms, an entry must exceed (rule O7; pure)."""
     return stays_ms(config.number("file.delete.delay.ms"))
 
 
@@ -112,7 +112,7 @@ class SettleCollector:
         return stored if stored.entry.write_id == link.write_id else None
 
     def throughs(self) -> dict[int, str]:
-        """Return the last settled topic entries up to the proof, by number."""
+        """Last settled topic entries up to the proof, by number."""
         return dict(link.through for number, link in self._links.items() if number <= self._proof)
 
     def let_go(self, enough: Callable[[], bool], left: int | None, least: int) -> LetGoOf:
@@ -121,7 +121,6 @@ class SettleCollector:
         Last, the drops of the lowest entry that stays: no older entry names them.
 
         Args:
-            enough: whether to stop; asked before each entry.
             left: lowest topic entry to delete; settle entries that name it or later ones stay, as its proof.
             least: entries deleted regardless of `enough`.
         """
@@ -158,7 +157,7 @@ class SettleCollector:
     def _delete_drops(self, number: int, dropped: list[str], again: bool, enough: Callable[[], bool]) -> bool:
         """Delete a believed entry's drops; return whether all are gone.
 
-        `again`: an earlier run has probably deleted them, so missing ones are not counted.
+        `again`: an earlier run has probably deleted them: missing ones do not count.
         """
         memory, storage = self._memory, self._topic.storage
         begin = memory.dropped[1] if memory.dropped[0] == number else 0
@@ -192,10 +191,7 @@ def _link(stored: Stored) -> Link:
 
 
 def _below(journal: Journal, above: Link, known: dict[int, Link], lowest: int) -> Link | None:
-    """Return the entry that `above` was built on, if there and undamaged.
-
-    `known` caches links; `lowest` bounds the numbers.
-    """
+    """Entry that `above` was built on, if there and undamaged; `known` caches links."""
     number = above.sequence - 1
     if number not in known:
         unknown = [n for n in range(max(lowest, number - REQUESTS_AT_ONCE + 1), number + 1) if n not in known]
@@ -207,7 +203,7 @@ def _below(journal: Journal, above: Link, known: dict[int, Link], lowest: int) -
 def touch(topic: TopicLog, topic_id: str, config: TopicConfig) -> Stored | None:
     """Put an unchanged entry if the newest one's drops are due.
 
-    The newest two entries stay, so an idle topic would keep them for ever. Tables alone do not count: every entry drops
+    The newest two entries stay: an idle topic would keep drops for ever. Tables alone do not count: every entry drops
     its predecessor's.
     """
     return topic.change(topic_id, _touching(topic, delay_ms(config)))

@@ -20,17 +20,14 @@ from pyspark_commitlog.topic.topic import TopicLog
 
 
 def retention_ms(config: TopicConfig) -> int:
-    """Return the minimum age, in ms, of an unnamed file before deletion (pure)."""
+    """Minimum age, in ms, of an unnamed file before deletion (pure)."""
     return max(MIN_STAGED_MS, config.number("staged.retention.ms"))
 
 
 def sweep_objects(topic: TopicLog, topic_id: str) -> int | None:
     """Raise the floor, and delete unnamed files below; return their number.
 
-    None if the floor does not rise.
-
-    Raises:
-        CorruptionError: a manifest of the newest settle entry is damaged; nothing was deleted.
+    None if the floor does not rise. Nothing is deleted if a manifest of the newest settle entry is damaged.
     """
     _, before = topic.settled(topic_id)
     topic.change(topic_id, _raising(topic, topic_id))
@@ -81,7 +78,7 @@ def _below(topic: TopicLog, paths: TopicPaths, floor: int) -> list[str]:
 
 
 def _named_now(topic: TopicLog, state: SettleState) -> set[str]:
-    """Return the newest entry's files, without tables, which are above the floor."""
+    """Newest entry's files, without tables, which are above the floor."""
     named = named_by(state)
     for partition, row in enumerate(state.partitions):
         named.update(f"manifests/{leaf.name}" for leaf in topic.leaves(state.topic_id, row.manifest))

@@ -26,7 +26,7 @@ _PAUSE_SECONDS = 0.2
 
 
 class TopicSegments:
-    """`replication.follower.catching_up.Segments` of one topic.
+    """`SegmentCopier` of one topic.
 
     `stopped` is asked before each frame; if true nothing is published.
     """
@@ -39,7 +39,6 @@ class TopicSegments:
 
         Raises:
             ReplicaNotAvailableError: it has nothing, or can't settle all of it.
-            CommitLogError, OSError: it fails.
         """
         topic = TopicLog(donor, self._name)
         for _ in range(_TRIES):
@@ -102,7 +101,7 @@ class TopicSegments:
 
 
 def reached(topic: TopicLog, settled: SettleState) -> Stored | None:
-    """Return a visible entry that ends where the settled log does."""
+    """Visible entry that ends where the settled log does."""
     shown = topic.newest(settled.topic_id)[0]
     found = [shown]
     with suppress(FileNotFoundError):  # collected, or nothing was settled yet

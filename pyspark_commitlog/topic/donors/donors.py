@@ -1,7 +1,7 @@
 """Donor roots of damaged offsets, and their frames.
 
-Everything that compaction has seen, at either root, comes from one root: of a deleted key, one may have dropped the
-tombstone while another has an older record. Void offsets come without records.
+All that compaction has seen, at either root, comes from one root: of a deleted key, one may have dropped the tombstone
+while another has an older record. Void offsets come without records.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def attempts(
 ) -> list[tuple[list[Range], list[int]]]:
     """Return (ranges to fetch, donors) per attempt (pure).
 
-    Roots that never compacted the damage, like this one, may be mixed; else one root gives all. `seen` and `others` are
-    the offsets below which compaction may have dropped records here and there.
+    Roots that never compacted the damage, like this one, may be mixed; else one root gives all. `seen` and `others`:
+    offsets below which compaction may have dropped records here and there.
     """
     damage = lost_ranges(fragments, log_start, 0)
     if not damage:
@@ -41,7 +41,7 @@ def attempts(
 
 
 def lost_ranges(fragments: Sequence[Fragment], log_start: int, seen: int) -> list[Range]:
-    """Return the damaged offsets to fetch, and all below `seen` (pure)."""
+    """Damaged offsets to fetch, and all below `seen` (pure)."""
     ranges = sorted((max(each.start, log_start), each.end) for each in fragments if each.end > log_start)
     if ranges and seen > ranges[0][0]:
         whole = (log_start, max(seen, ranges[0][1]))
@@ -64,7 +64,7 @@ class ByPartition:
     frames: Mapping[int, Remaining]
 
     def of_segment(self, partition: int, segment: Active | Sealed, end: int, lost: Sequence[Range]) -> Iterator[Timed]:
-        """Yield the frames of a segment."""
+        """Yield a segment's frames."""
         return self.frames[partition].of_segment(partition, segment, end, lost)
 
     def of_gap(self, partition: int, start: int, end: int) -> Iterator[Timed]:
@@ -73,11 +73,7 @@ class ByPartition:
 
 
 class FramesOfReplicas:
-    """`salvage.Remaining` of own whole frames and others' frames.
-
-    Raises:
-        LackingError: no other root has some offsets.
-    """
+    """`salvage.Remaining` of own whole frames and others'; raises `LackingError`."""
 
     def __init__(self, topic: TopicLog, state: TopicState, donors: Sequence[Donor]) -> None:
         self._topic, self._state, self._donors = topic, state, donors
@@ -119,19 +115,11 @@ class Donor:
         self.url = topic.storage.url
 
     def row(self, partition: int) -> SettledPartition:
-        """Return the root's settled partition.
-
-        Raises:
-            CommitLogError, OSError: it does not answer.
-        """
+        """Return the root's settled partition."""
         return self._state().partition(partition)
 
     def refuse_further(self, partition: int, state: TopicState) -> None:
-        """Refuse a root whose compaction is beyond the known log end.
-
-        Raises:
-            CommitLogError, OSError: it is, or it does not answer.
-        """
+        """Refuse a root whose compaction is beyond the known log end."""
         seen, learned = self.row(partition).compacted_below, state.log_end[partition]
         if seen > learned:
             raise ReplicaNotAvailableError(
@@ -140,14 +128,7 @@ class Donor:
             )
 
     def frames(self, partition: int, start: int, end: int, voids: Sequence[Void]) -> Iterator[Timed]:
-        """Yield checked frames of the offsets, as far as settled.
-
-        Records of `voids` are left out.
-
-        Raises:
-            CorruptionError: it has a gap or damage.
-            CommitLogError, OSError: it does not answer.
-        """
+        """Yield checked frames of the offsets, as far as settled, without records of `voids`."""
         row, offset = self.row(partition), start
         home = self._topic.paths(self._topic_id)
         for segment, ends in segments_of(self._topic, self._state(), partition):

@@ -56,7 +56,6 @@ def mend_segments(
     """Rewrite damaged or void parts of segments with other roots' frames.
 
     Args:
-        topic, topic_id: the incarnation at the damaged root.
         others: the topic at other roots, the likeliest first.
         void_only: only void offsets; reads no other segments.
         alone: no other root has the topic: drop voids even if superseded records are lost.
@@ -64,7 +63,6 @@ def mend_segments(
     Raises:
         ConflictError: a settler holds the lock, or changed damaged segments: repeat.
         CorruptionError: a manifest is damaged or missing.
-        TopicChangedError: the incarnation is gone.
     """
     topic.forget_defaults()
     donors = [Donor(other, topic_id) for other in others]
@@ -167,7 +165,6 @@ class _Mending:
             return sum((_mended(partition, each) for partition, each in chosen.items()), left)
 
     def _tries(self, partition: int, fragments: Sequence[Fragment]) -> Iterator[_Try]:
-        """Yield attempts for a partition; record why donors are unfit."""
         there, misled_all = self._fit_donors(partition)
         own = self.settled.partition(partition)
         damage = lost_ranges(fragments, self.state.log_start[partition], 0)
@@ -192,7 +189,6 @@ class _Mending:
             yield _Try(tuple(damage), FramesOfReplicas(self.topic, self.state, [here]))
 
     def _fit_donors(self, partition: int) -> tuple[list[tuple[SettledPartition, Donor]], bool]:
-        """Return the donors that may have the records, with their rows, and whether all others are misled."""
         failures, there = self.failures.setdefault(partition, []), list[tuple[SettledPartition, Donor]]()
         misled_all = True
         for donor in self.donors:
@@ -218,7 +214,7 @@ class _Mending:
         return replace(row, cleaned=min(row.cleaned, by.donor.cleaned)).with_dropped_below(by.donor.compacted_below)
 
     def _unless_changed(self, partition: int, by: _Try, row: SettledPartition) -> SettledPartition | None:
-        """Return the newest row as rewritten; None to examine it again.
+        """Newest row as rewritten; None to examine it again.
 
         Without a lock, compaction may have dropped more for void records, or an uninformed settler have settled some.
         """
@@ -287,7 +283,7 @@ def _with_checksums(
 
 
 def _fault(storage: Storage, home: TopicPaths, partition: int, segment: Active | Sealed) -> str | None:
-    """Return the fault of a segment with valid frames, or None.
+    """Fault of a segment with valid frames, or None.
 
     Its bytes differ from those published, or a sector under an index is unreadable. A wrong index is only a hint.
     """

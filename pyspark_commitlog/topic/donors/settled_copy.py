@@ -1,4 +1,4 @@
-"""Copy of a donor's segments to a root that lags, published by one settle entry."""
+"""Copy of a donor's segments to a root that lags."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SettledTopic:
 
 
 def newest_state(into: TopicLog, there: SettledTopic) -> tuple[int, TopicState]:
-    """Return the number and state of the newest entry that the target knows: `there`, or a later one."""
+    """Return number and state of the newest entry that the target knows: `there`, or a later one."""
     head = into.journal.head()
     if head is None or head.sequence <= there.sequence or head.entry.topic_id != there.state.topic_id:
         return there.sequence, there.state
@@ -65,7 +65,7 @@ class _Copied:
 
 
 def _nothing_dropped(was: SettledPartition, now: SettledPartition) -> bool:
-    """Return whether no compaction dropped records between two rows (pure).
+    """Whether no compaction dropped records between two rows (pure).
 
     An unfinished round does not say which records it dropped.
     """
@@ -92,18 +92,18 @@ class SettledCopy:
 
     @property
     def state(self) -> TopicState:
-        """Return the topic's state as of the copied entry."""
+        """The topic's state as of the copied entry."""
         return self.there.state
 
     @property
     def settled(self) -> SettleState:
-        """Return the donor's settle state that is copied."""
+        """The donor's settle state that is copied."""
         assert self.there.settled is not None, "the topic is not deleted"
         return self.there.settled
 
     @property
     def settled_through(self) -> tuple[int, str]:
-        """Return number and write id of the copied entry."""
+        """Number and write id of the copied entry."""
         return self.there.sequence, self.there.write_id
 
     def publish(self) -> tuple[int, str]:
@@ -237,11 +237,6 @@ class SettledCopy:
     # --- one partition -----------------------------------------------------------------------------------
 
     def _copy_segments(self, partition: int, copied: _Copied | None, number: int) -> _Copied:
-        """Copy a partition's segments after those `copied`.
-
-        Raises:
-            _GoneError: some are gone.
-        """
         there, voids = self.settled.partition(partition), self.known.voids_of(partition)
         if is_misled(self.known, partition, there):
             raise CorruptionError(
@@ -291,21 +286,12 @@ class SettledCopy:
             return self._segments_now(partition, offset, error, self.settled)
 
     def _segments(self, settled: SettleState, partition: int) -> _Segments:
-        """Return the donor's segments.
-
-        Raises:
-            FileNotFoundError: their manifest or object is collected.
-        """
         active = settled.partition(partition).active
         sealed = self.source.sealed(settled, partition, self.state.log_start[partition])
         return (*sealed, *([active] if active.length else ()))
 
     def _frames(self, partition: int, segments: _Segments, begun: int) -> Iterator[Timed]:
-        """Yield frames from an offset on, across replacements of segments.
-
-        Raises:
-            _GoneError: a replacement can't be continued from, or is gone too.
-        """
+        """Yield frames from an offset on, across replacements of segments."""
         offset, looked = begun, -1
         while True:
             try:

@@ -1,1 +1,1 @@
-"""Lookups in a topic: by time, by key, by size, as a table."""
+"""Lookups in a topic."""

@@ -28,11 +28,7 @@ ARROW_SCHEMA = pa.schema(
 
 
 def schema_of(columns: Sequence[str] | None) -> pa.Schema:
-    """Return the schema of some columns, in their order; None: all.
-
-    Raises:
-        UsageError: an unknown or repeated name.
-    """
+    """Return the schema of some columns, in their order; None: all."""
     if columns is None:
         return ARROW_SCHEMA
     names = [columns] if isinstance(columns, str) else list(columns)
@@ -43,12 +39,12 @@ def schema_of(columns: Sequence[str] | None) -> pa.Schema:
 
 
 def stored_columns(schema: pa.Schema) -> tuple[str, ...]:
-    """Return the columns that are stored in frames, in their order there."""
+    """Columns that are stored in frames, in their order there."""
     return tuple(name for name in SCHEMA.names if name in schema.names)
 
 
 def offsets_of(rows: Rows) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the offset of every row."""
+    """Offset of every row."""
     if rows.offsets is not None:
         return rows.offsets
     return np.arange(rows.first_offset, rows.first_offset + rows.count)

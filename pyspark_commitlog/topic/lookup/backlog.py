@@ -16,7 +16,7 @@ _READ = 64
 
 
 def backlog(topic: TopicLog, newest: Stored, state: TopicState, settled: SettleState) -> Backlog:
-    """Return the unsettled entries, their bytes, and the oldest readable one's age."""
+    """Unsettled entries, their bytes, and the oldest readable one's age."""
     first = max(settled.oldest_unsettled, state.created + 1)
     entries = newest.sequence - first + 1
     if all(settled.partition(partition).end_offset >= end for partition, end in enumerate(state.log_end)):

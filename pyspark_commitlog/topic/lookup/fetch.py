@@ -1,4 +1,4 @@
-"""Single records as Python values, for tools; Spark reads columns (`reader`)."""
+"""Single records as Python values, for tools."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def fetch(topic: TopicLog, partition: int, offset: int, max_records: int) -> tup
 
 
 def records_of(topic: str, partition: int, rows: Rows, most: int) -> list[Record]:
-    """Return the first `most` rows as records."""
+    """First `most` rows as records."""
     assert rows.batch is not None
     batch = rows.batch.slice(0, most)
     count = batch.num_rows

@@ -1,7 +1,7 @@
 """Newest record per key without tombstones (Kafka Streams: `KTable`), in bounded memory.
 
-A hash splits keys into buckets that fit into memory; Arrow compares the keys of a bucket, as in compaction (`keymap`).
-Each bucket reads the range twice: keys, then rows.
+A hash splits keys into buckets that fit into memory; Arrow compares a bucket's keys, as in compaction (`keymap`). Each
+bucket reads the range twice: keys, then rows.
 """
 
 from __future__ import annotations
@@ -38,9 +38,8 @@ def latest(
     `wanted` begins at the log start. Memory is twice `buffer_bytes` of keys, and a frame.
 
     Raises:
-        UsageError: a record has no key, or its key belongs to another partition, which may have a newer record.
+        UsageError: a record has no key, or one of another partition, which may have a newer record.
         OffsetOutOfRangeError: compaction went beyond the range, so its records may be gone: read again.
-        Exception: as `PartitionReader.read`.
     """
     _, state = topic.newest(wanted.topic_id)
     columns = tuple(dict.fromkeys((*names, "value")))
@@ -58,8 +57,6 @@ def latest(
 
 @dataclass
 class _Newest:
-    """Distinct keys seen, and the newest offset of each."""
-
     buffer_bytes: int
     fits_always: bool
     keys: pa.Array = field(default_factory=lambda: pa.array([], pa.binary()))
@@ -106,7 +103,7 @@ def _winners(
 
 
 def _bucket(hashes: Words, buckets: int) -> Ints:
-    """Return buckets by high bits, so that doubling splits each."""
+    """Buckets by high bits, so that doubling splits each."""
     return ((hashes.astype(np.uint64) * np.uint64(buckets)) >> np.uint64(32)).astype(np.int64)
 
 

@@ -1,6 +1,6 @@
 """Estimated stored bytes of offset ranges, without reading frames.
 
-Interpolated linearly inside segments and extents; at a cut, the segment's offset index is sampled.
+Linear inside segments and extents; at a cut, the segment's offset index is sampled.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Stretch:
 
 
 def bytes_between(stretches: Sequence[Stretch], start: int, end: int) -> int:
-    """Return the bytes of [start, end), rounded up (pure)."""
+    """Bytes of [start, end), rounded up (pure)."""
     return sum(_part(stretch, max(start, stretch.start), min(end, stretch.end)) for stretch in stretches)
 
 
 def reached(stretches: Sequence[Stretch], start: int, budget: int) -> int:
-    """Return the offset up to which records from `start` fit `budget` (pure)."""
+    """Offset up to which records from `start` fit `budget` (pure)."""
     for stretch in stretches:
         first = max(start, stretch.start)
         size = _part(stretch, first, stretch.end)
@@ -54,7 +54,7 @@ def reached(stretches: Sequence[Stretch], start: int, budget: int) -> int:
 def by_index(stretch: Stretch, entries: Sequence[OffsetEntry]) -> list[Stretch]:
     """Split a segment at its offset index's entries (pure).
 
-    An entry has a frame's last offset and its start, so bounds are right to about a frame.
+    An entry has a frame's last offset and its start: bounds are right to about a frame.
     """
     inside = [e for e in entries if stretch.start < e.offset < stretch.end and 0 < e.position < stretch.bytes]
     knots = [(stretch.start, 0), *((e.offset, e.position) for e in inside), (stretch.end, stretch.bytes)]

@@ -36,13 +36,7 @@ class OffsetAndTimestamp:
 
 
 def find_time(topic: TopicLog, topic_id: str, partition: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
-    """Return the first record at or after `timestamp_ms`; None if none.
-
-    Raises:
-        CorruptionError: needed frames are damaged.
-        TopicChangedError: the incarnation is gone.
-        UsageError: `timestamp_ms` is no whole number.
-    """
+    """Return the first record at or after `timestamp_ms`; None if none."""
     at = whole_number("timestamp", timestamp_ms)
     return _searched(topic, partition, lambda: _Search(topic, topic_id, partition, at).run())
 
@@ -51,10 +45,6 @@ def find_max_timestamp(topic: TopicLog, topic_id: str, partition: int) -> Offset
     """Return the first record with the largest timestamp (ms); None if none.
 
     Kafka: `ListOffsetsRequest.MAX_TIMESTAMP` (KIP-734), but never below the log start.
-
-    Raises:
-        CorruptionError: needed frames are damaged.
-        TopicChangedError: the incarnation is gone.
     """
     return _searched(topic, partition, lambda: _Latest(topic, topic_id, partition).run())
 
@@ -77,12 +67,9 @@ def _searched(
 
 
 def spans_outside(topic: TopicLog, topic_id: str, partition: int, first_ms: int, last_ms: int) -> list[tuple[int, int]]:
-    """Return ranges [start, end) without records from `first_ms` to `last_ms`, inclusive.
+    """Ranges [start, end) without records from `first_ms` to `last_ms`, inclusive.
 
     From metadata and time indexes alone, so incomplete; empty if a file is damaged or missing, which a reader reports.
-
-    Raises:
-        TopicChangedError: the incarnation is gone.
     """
     try:
         return list(_Search(topic, topic_id, partition, first_ms).outside(last_ms))
@@ -109,7 +96,6 @@ class _Search:
         return None
 
     def _ranges(self) -> Iterator[tuple[int, int]]:
-        """Yield the ranges to walk: matching segments, then unsettled records."""
         view = self._reader.view
         low, high = view.topic.log_start[self._partition], view.topic.log_end[self._partition]
         row = view.settle.partition(self._partition)
@@ -124,8 +110,8 @@ class _Search:
     def outside(self, last_ms: int) -> Iterator[tuple[int, int]]:
         """Yield settled ranges all before the time, or all after `last_ms`.
 
-        Timestamps need not ascend: after a frame whose largest exceeds `last_ms` by the segment's lateness, all are
-        later.
+        Timestamps need not ascend: all is later after a frame whose largest exceeds `last_ms` by the segment's
+        lateness.
         """
         settle = self._reader.view.settle
         row = settle.partition(self._partition)
@@ -145,7 +131,6 @@ class _Search:
             yield self._late_from(segment, end, last_ms + lateness), end
 
     def _hint(self, segment: Sealed | Active) -> int:
-        """Return an offset below which the segment's records are too early."""
         try:
             entry = lookup_time(self._times(segment), segment.base_offset, self._time - 1)
             return entry.offset + 1 if entry.timestamp >= 0 and self._right(entry) else segment.base_offset

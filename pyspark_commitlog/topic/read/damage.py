@@ -26,8 +26,8 @@ def fragments_of(
 ) -> Iterator[Fragment]:
     """Yield the fragments of a span with offsets [start, end).
 
-    After a damaged frame it continues only if two witnesses agree on an offset (I2): its length and row count lead to a
-    frame of that offset, or an index entry (a hint) names a whole frame. Otherwise the rest is lost.
+    After a damaged frame it goes on only if two witnesses agree on an offset (I2): the frame's length and row count
+    lead to a frame of that offset, or an index entry names a whole frame. Otherwise the rest is lost.
     """
     position, offset, ahead = span.start, start, unmapped(storage) if span.unmapped else None
     while offset < end:

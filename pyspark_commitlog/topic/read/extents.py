@@ -26,10 +26,8 @@ _CHUNK_BYTES = 256
 class ExtentTable:
     """An entry's extents, as numbers until asked for.
 
-    Attributes:
-        rows: as in the entry.
-        order: numbers of the rows, sorted stably by partition.
-        partitions, bounds: partitions, and their first positions in `order`, then its end.
+    `order` has the numbers of the `rows`, sorted stably by partition; `bounds` each partition's first position in it,
+    then its end.
     """
 
     rows: Ints
@@ -52,7 +50,7 @@ class ExtentTable:
         return (Extent(*row) for row in self.rows.tolist())
 
     def of_partition(self, partition: int) -> tuple[Extent, ...]:
-        """Return a partition's extents, ascending by offset."""
+        """Return a partition's extents, by offset."""
         at = int(np.searchsorted(self.partitions, partition))
         if at == len(self.partitions) or self.partitions[at] != partition:
             return ()
@@ -68,7 +66,7 @@ class ExtentTable:
 
     @property
     def size_bytes(self) -> int:
-        """Return the memory of the table."""
+        """Memory of the table."""
         return self.rows.nbytes + self.order.nbytes + self.partitions.nbytes + self.bounds.nbytes
 
 

@@ -1,4 +1,4 @@
-"""Frame boundaries for plans that cut ranges, by offset index and header."""
+"""Frame bounds for plans that cut ranges, by offset index and header."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_LOOKUPS = 1000
 
 
 class FrameBounds:
-    """Looks up frames, at most `MAX_LOOKUPS`; `topic` returns a topic's handle."""
+    """Looks up frames, at most `MAX_LOOKUPS`."""
 
     def __init__(self, topic: Callable[[str], TopicLog]) -> None:
         self._topic, self._left = topic, MAX_LOOKUPS

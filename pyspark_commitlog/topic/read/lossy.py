@@ -1,6 +1,6 @@
-"""Reads that skip records taken by retention, with a warning.
+"""Reads for `failOnDataLoss=false`: they skip what retention took, with a warning.
 
-For Spark's `failOnDataLoss=false`. Damage is never skipped (I8).
+Damage is never skipped (I8).
 """
 
 from __future__ import annotations
@@ -17,11 +17,7 @@ logger = logging.getLogger("pyspark_commitlog.topic")
 
 
 def read_kept(topic: TopicLog, wanted: OffsetRange, names: Sequence[str] | None = None) -> Iterator[Rows]:
-    """Yield the remaining records of a range; see `PartitionReader.read`.
-
-    Raises:
-        CorruptionError: stored bytes are damaged.
-    """
+    """Yield the remaining records of a range; see `PartitionReader.read`."""
     where, position = f"topic {topic.name!r} partition {wanted.partition}", wanted.start
     planned = wanted.planned
     while position < wanted.end:

@@ -32,7 +32,7 @@ _windows: Shelf[tuple[str, str], _Window] = Shelf()
 
 
 class Neighbours:
-    """Cached windows of chunks, each checked for the file's identity and size.
+    """Cached windows of chunks, checked for the file's identity and size.
 
     Returned bytes are copies, so that kept rows hold no more.
     """
@@ -60,6 +60,6 @@ class Neighbours:
 
 
 def neighbours_of(storage: Storage, span: Span) -> Neighbours | None:
-    """Return the joint reader of a small extent, or None."""
+    """Joint reader of a small extent, or None."""
     small = span.chunk is not None and span.data is None and span.end - span.start <= SMALL_BYTES
     return Neighbours(storage) if small and storage.can_append else None

@@ -1,4 +1,4 @@
-"""Unsettled entries of one partition's reader, and the extents in them."""
+"""Unsettled entries of one partition's reader."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PartitionEntry:
 
 
 class PartitionEntries:
-    """Cache of unsettled entries, as read by one partition's reader."""
+    """Cache of unsettled entries."""
 
     def __init__(self, topic: TopicLog, topic_id: str, partition: int, stored: Entries) -> None:
         self._topic, self._id, self._partition, self._stored = topic, topic_id, partition, stored
@@ -49,11 +49,11 @@ class PartitionEntries:
         self._genuine.clear()
 
     def forget_below(self, sequence: int) -> None:
-        """Drop entries that are settled by now."""
+        """Drop settled entries."""
         self._known = {n: entry for n, entry in self._known.items() if n >= sequence}
 
     def locate(self, offset: int, stop: int) -> RecordLocation | None:
-        """Return the bytes of `offset` in a cached entry, with the extents that follow in its chunk."""
+        """Return the bytes of `offset` in a cached entry, with the extents after it in its chunk."""
         for entry in self._known.values():
             if (at := entry.find_extent(offset)) is not None:
                 return self._staged_at(entry, at, stop)
@@ -72,7 +72,7 @@ class PartitionEntries:
         return RecordLocation(FileRange(path, first.position, last.position + last.length), last.end_offset)
 
     def assure_genuine(self, sequence: int) -> None:
-        """Refuse a possible late put at a collected number (anchor rule)."""
+        """Refuse a late put at a collected number (anchor rule)."""
         if sequence not in self._genuine:
             self._check_genuine(sequence)
 
@@ -83,7 +83,7 @@ class PartitionEntries:
         self._genuine = {number for number in self._known if number >= settle.oldest_unsettled}
 
     def holding(self, offset: int, low: int, newest: Entry) -> PartitionEntry:
-        """Return the entry from `low` on that appended `offset`: usually the next, else by bisection.
+        """Entry from `low` on that appended `offset`: usually the next, else by bisection.
 
         Raises:
             FileNotFoundError: it is none of them.
@@ -131,7 +131,6 @@ class PartitionEntries:
         )
 
     def _pending(self, sequence: int, newest: Entry) -> Pending:
-        """Return an entry; a lost one as described by its successors."""
         lost = list[tuple[int, Exception]]()
         for number in range(sequence, newest.sequence):
             try:

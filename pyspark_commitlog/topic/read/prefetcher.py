@@ -42,7 +42,7 @@ class Prefetcher:
         self._offset = max(self._offset, offset)
 
     def fetch_again(self, offset: int) -> None:
-        """Discard the fetched bytes, which failed at an offset."""
+        """Discard the bytes fetched at an offset, which failed."""
         if self.ahead is not None:
             self.ahead.fetch_again()
             self._offset = offset

@@ -52,8 +52,7 @@ _MOST_KEPT = 2
 class Rows:
     """Consecutive records of a partition.
 
-    `batch` has the requested columns, None if none. Row i has offset `offsets[i]`, or `first_offset + i` if `offsets`
-    is None.
+    `batch` has the requested columns, None if none. `offsets` is None if they ascend by 1 from `first_offset`.
     """
 
     count: int
@@ -63,7 +62,7 @@ class Rows:
     log_append_time: bool
 
     def offset_of(self, row: int) -> int:
-        """Return the offset of a row."""
+        """Offset of a row."""
         return self.first_offset + row if self.offsets is None else int(self.offsets[row])
 
 
@@ -83,7 +82,7 @@ class View:
 def read_view(topic: TopicLog, topic_id: str, *, durable: bool = False) -> View:
     """Return the visible state and its files (rule R12).
 
-    `durable`: no part of it can be taken back (R5); unneeded in tasks whose planner asked.
+    `durable`: none of it can be taken back (R5); tasks need it not, as their planner asked.
     """
     stored, state = topic.newest_durable(topic_id) if durable else topic.newest(topic_id)
     _, settle = topic.settled(topic_id)
@@ -91,17 +90,15 @@ def read_view(topic: TopicLog, topic_id: str, *, durable: bool = False) -> View:
 
 
 class PartitionReader:
-    """Reader of ranges of one partition.
+    """Reader of ranges of one partition of an incarnation.
+
+    Refuses a topic that was restored since the plan.
 
     Args:
-        topic, topic_id, partition: the partition of an incarnation.
         names: columns to decode; None: all.
-        view: a view that was read already.
+        view: one that was read already.
         entries: unsettled entries shared by readers.
         planned: lineage position of the plan (`Lineage.position`), or empty.
-
-    Raises:
-        LogTruncationError: the topic was restored since the plan.
     """
 
     def __init__(
@@ -133,7 +130,6 @@ class PartitionReader:
             OffsetOutOfRangeError: the range is not in [log start offset, high watermark).
             CorruptionError: stored bytes are damaged; nothing of that frame is returned.
             LogTruncationError: the topic was restored, or an unclean election lost planned records.
-            TopicChangedError: the incarnation is gone.
         """
         self._check_range(start, end)
         with closing(self._prefetch(start, end, careful=careful)) as prefetcher:
@@ -170,7 +166,7 @@ class PartitionReader:
                 self._look_again()
 
     def _pass_voids(self, offset: int, end: int) -> tuple[int, int]:
-        """Return the next living offset, and the next void's start or `end`.
+        """Next living offset, and the next void's start or `end`.
 
         Without replicas, settled voids are empty frames. With replicas, records may have been settled before they were
         voided.
@@ -197,7 +193,7 @@ class PartitionReader:
 
     @property
     def view(self) -> View:
-        """Return the current view."""
+        """Current view."""
         return self._view
 
     def follow(self, view: View) -> None:
@@ -206,11 +202,7 @@ class PartitionReader:
         self._entries.forget_below(view.settle.oldest_unsettled)
 
     def frame_at(self, offset: int) -> Located:
-        """Return the frame of an offset, with only its header checked.
-
-        Raises:
-            CorruptionError: no frame has it.
-        """
+        """Frame of an offset, with only its header checked."""
         with closing(self._prefetch(offset, offset + 1, careful=True)) as prefetcher:
             for located in walk(self._topic.storage, self._resolve(offset, offset + 1, prefetcher), prefetcher.ahead):
                 if located.next_offset > offset:
@@ -279,7 +271,6 @@ class PartitionReader:
         return self._entries.locate(offset, stop)
 
     def _resolve(self, offset: int, stop: int, prefetcher: Prefetcher) -> Span:
-        """Return the span with `offset`, not necessarily in its first frame."""
         self._check_kept(offset)
         for look in range(_MAX_LOOKS):
             row = self._row()
@@ -327,9 +318,9 @@ class PartitionReader:
         return sealed, sealed.end_offset
 
     def _hinted(self, segment: Active | Sealed, end: int, offset: int, stop: int, prefetcher: Prefetcher) -> Span:
-        """Return the span from the offset index's frame, else the whole segment.
+        """Span from the offset index's frame, which confirms it, else the whole segment.
 
-        The frame must confirm the index. The span's end only limits the first fetch.
+        The span's end only limits the first fetch.
         """
         span, named = self._span_from(segment, end, offset, stop)
         if named is None:
@@ -343,9 +334,9 @@ class PartitionReader:
         return span if first.frame.last_offset == named <= offset else whole
 
     def _span_from(self, segment: Active | Sealed, end: int, offset: int, stop: int) -> tuple[Span, int | None]:
-        """Return the span from an offset's frame, and that frame's last offset.
+        """Span from an offset's frame, and that frame's last offset.
 
-        The index is a hint, unused for a whole segment: without a match, returns the segment and None.
+        The index is a hint: without a match, the segment and None.
         """
         whole = segment_span(self._paths, self._partition, segment)
         if offset <= segment.base_offset and stop >= end:
@@ -382,7 +373,6 @@ class PartitionReader:
         return span
 
     def _behind_damage(self, source: Source, whole: Span, offset: int) -> Span:
-        """Return the span from the frame with `offset`, past voided damage."""
         for fragment in scan(self._topic, self._id, source):
             if fragment.located is not None and fragment.end > offset:
                 return replace(whole, start=fragment.located.position, base_offset=fragment.located.frame.base_offset)
@@ -413,7 +403,7 @@ class PartitionReader:
         yield Rows(last - first, base + first, None, batch, append_time)
 
     def _copy_small(self, batch: pa.RecordBatch, located: Located) -> pa.RecordBatch:
-        """Copy a small slice, as a view would keep the whole block."""
+        """Copy a small slice: a view would keep the whole block."""
         if self._topic.storage.can_append or batch.get_total_buffer_size() * _MOST_KEPT > located.frame.length:
             return batch
         return own_memory(batch)
@@ -431,7 +421,7 @@ class PartitionReader:
 
 
 def own_memory(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Copy a batch, so that it keeps nothing of its source."""
+    """Copy a batch, to keep nothing of its source."""
     return pa.ipc.read_record_batch(batch.serialize(), batch.schema)
 
 

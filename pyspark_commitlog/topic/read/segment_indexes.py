@@ -15,11 +15,7 @@ _kept: Shelf[tuple[str, str, int], pa.Buffer] = Shelf()
 
 
 def part_of(storage: Storage, paths: TopicPaths, partition: int, segment: Active | Sealed, suffix: str) -> pa.Buffer:
-    """Return the published part of a segment's index or time index.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-    """
+    """Return the published part of a segment's index or time index."""
     part = segment_part(paths, partition, segment, suffix)
     if isinstance(segment, Active) or segment.place is None:  # may be rebuilt, under the same name
         return storage.map(part.path, part.start, part.length)

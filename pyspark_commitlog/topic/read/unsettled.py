@@ -1,7 +1,7 @@
 """Committed but unsettled records: entries, extents and their frames.
 
-A lost entry or chunk leaves a hole in some partitions. A voided hole is skipped; any other is an error, and nothing
-after it is returned.
+A lost entry or chunk leaves a hole in some partitions: skipped if voided, else an error, and nothing after it is
+returned.
 """
 
 from __future__ import annotations
@@ -49,10 +49,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Offsets of a partition without a readable entry.
-
-    The leader epoch is that of the next entry.
-    """
+    """Offsets of a partition without a readable entry; the next entry has the leader epoch."""
 
     partition: int
     start: int
@@ -65,8 +62,8 @@ class Hole:
 class Pending:
     """Entry that is not fully settled; its body has only `_KEPT`.
 
-    `log_end` is that after it, `starts` before it. Those of a lost entry (`why` is set), and its write id, come from
-    the next.
+    `log_end` is that after it, `starts` before it. A lost entry (`why` is set) has both, and its write id, from the
+    next.
     """
 
     sequence: int
@@ -86,7 +83,7 @@ def load_pending(
 ) -> Pending:
     """Load an entry with its tables, or why they are lost.
 
-    Without body and lineage, which describe the whole topic: thousands of entries may be held.
+    Body and lineage describe the whole topic, and are dropped: thousands of entries may be held.
     """
     ends, epoch = tuple(entry.body["state"]["logEnd"]), entry.body["state"]["leaderEpoch"]
     try:
@@ -115,7 +112,7 @@ class Entries:
         return load_pending(self._topic, entry or self._topic.journal.read(sequence).entry, shared_tables)
 
     def read_many(self, sequences: Sequence[int]) -> dict[int, Pending]:
-        """Return readable entries, and cache their inline bytes."""
+        """Return readable entries; cache their inline bytes."""
         found, self._read_ahead = read_many(self._topic, sequences, shared_tables), {}
         for _, inline in found.values():
             self._read_ahead |= inline
@@ -140,7 +137,7 @@ def read_many(
 ) -> dict[int, tuple[Pending, dict[str, bytes]]]:
     """Return readable entries, each with its inline bytes by write id.
 
-    At most `AT_ONCE`, in parallel if each is a request; large inline bytes are left out.
+    At most `AT_ONCE`, in parallel if each is a request; without large inline bytes.
     """
     found: dict[int, tuple[Pending, dict[str, bytes]]] = {}
     alone = topic.storage.can_append
@@ -160,7 +157,7 @@ def read_many(
 
 
 def lost_entry(sequence: int, error: Exception, following: Pending) -> Pending:
-    """Return a lost entry as described by the next one (pure)."""
+    """Lost entry as described by the next one (pure)."""
     why = f"journal entry {sequence} is missing or damaged ({error}) and not settled yet"
     starts, epoch = following.starts, following.leader_epoch
     return Pending(sequence, following.prev, "", starts, starts, why=why, leader_epoch=epoch)
@@ -175,9 +172,9 @@ def read_pending(
     *,
     first: int = 0,
 ) -> list[Pending]:
-    """Return the oldest unsettled entries, up to `MAX_ENTRIES` or until `enough`.
+    """Return the oldest unsettled entries, up to `MAX_ENTRIES` or until `enough`, at least one.
 
-    At least one, if any. The last is never a lost one, which only the next describes.
+    The last is never a lost one, which only the next describes.
     """
     oldest = max(settled.oldest_unsettled, state.created + 1, first)
     entries: list[Pending | tuple[int, Exception]] = []
@@ -229,12 +226,12 @@ def _put_here(topic: TopicLog, newest: Entry, oldest: int) -> dict[int, Entry]:
 
 
 def needed_chunks(extents: Iterable[Extent], settled: SettleState) -> set[int]:
-    """Return the chunks with unsettled extents, `INLINE` for the entry itself (pure)."""
+    """Chunks with unsettled extents, `INLINE` for the entry itself (pure)."""
     return {extent.chunk for extent in extents if extent.end_offset > settled.partition(extent.partition).end_offset}
 
 
 def sources_of(pending: Sequence[Pending], settled: SettleState, partitions: int) -> dict[int, list[Source | Hole]]:
-    """Return unsettled extents and holes per partition, by offset (pure)."""
+    """Unsettled extents and holes per partition, by offset (pure)."""
     sources: dict[int, list[Source | Hole]] = {}
     ends = [settled.partition(partition).end_offset for partition in range(partitions)]
     why = "; ".join(entry.why for entry in pending if entry.why)
@@ -261,10 +258,7 @@ def sources_of(pending: Sequence[Pending], settled: SettleState, partitions: int
 
 
 class Unsettled(NamedTuple):
-    """Whole unsettled frame, with its decoded bytes.
-
-    Its leader epoch is that of the committing entry.
-    """
+    """Whole unsettled frame, with its decoded bytes; the committing entry has its leader epoch."""
 
     frame: Frame
     payload: Payload
@@ -291,7 +285,7 @@ def unsettled_frames(
 ) -> Iterator[Unsettled | Gap]:
     """Yield a partition's unsettled frames, checked (R11), and voided ranges.
 
-    `sources` and `voids` are the partition's, by offset; `entries` reads inline bytes and whole chunks.
+    `sources` and `voids` are by offset; `entries` reads inline bytes and whole chunks.
     """
     entries = entries or Entries(topic)
     for source in sources:
@@ -366,11 +360,7 @@ def _with_voids(
 def span_of(
     topic: TopicLog, topic_id: str, source: Source, entries: Entries | None = None, end_offset: int | None = None
 ) -> Span:
-    """Return the span of an extent's frames.
-
-    Raises:
-        CorruptionError: inline bytes are damaged.
-    """
+    """Span of an extent's frames."""
     extent = source.extent
     if source.chunk is None:
         path = f"inline frames of entry {source.entry.sequence} of {topic.name}"
@@ -392,7 +382,7 @@ def span_of(
 
 
 def is_whole(storage: Storage, path: str, chunk: ChunkRef) -> bool:
-    """Return whether a chunk's file is as written."""
+    """Whether a chunk's file is as written."""
     return storage.info(path).size == chunk.length and crc_of(storage, path, chunk.length) == chunk.crc
 
 
@@ -411,17 +401,17 @@ def scan(topic: TopicLog, topic_id: str, source: Source, entries: Entries | None
 
 
 def void_at(voids: Sequence[Void], offset: int) -> Void | None:
-    """Return the void with an offset."""
+    """Void with an offset."""
     at = bisect_right(voids, offset, key=lambda void: void.start) - 1
     return voids[at] if at >= 0 and offset < voids[at].end else None
 
 
 def covered(voids: Sequence[Void], start: int, end: int) -> bool:
-    """Return whether all of [start, end) is voided."""
+    """Whether all of [start, end) is voided."""
     void = void_at(voids, start)
     return void is not None and end <= void.end
 
 
 def overlaps(voids: Sequence[Void], start: int, end: int) -> bool:
-    """Return whether any of [start, end) is voided."""
+    """Whether any of [start, end) is voided."""
     return any(void.start < end and start < void.end for void in voids)

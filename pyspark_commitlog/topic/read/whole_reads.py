@@ -41,15 +41,10 @@ class WholeReads(Entries):
         self._read: dict[str, bytes] = {}
 
     def chunk(self, chunk: ChunkRef) -> pa.Buffer | None:
-        """Return a chunk's bytes, reading ahead; None to read by extent.
-
-        Raises:
-            FileNotFoundError: it is gone.
-        """
+        """Return a chunk's bytes, reading ahead; None to read by extent."""
         return pa.py_buffer(self._read_whole(chunk.name)) if chunk.name in self._wanted else None
 
     def inline(self, entry: Entry) -> bytes:
-        """Return inline bytes, reading ahead; raises as `Journal.inline`."""
         name = entry.write_id
         if name not in self._wanted or (name not in self._read and self._is_at_hand(entry)):
             return super().inline(entry)

@@ -1,6 +1,6 @@
 """Parts of a settled frame by offset, without void records.
 
-An unclean election may void settled offsets. Readers skip them; copies of frames leave their records out.
+An unclean election may void settled offsets: readers skip them, copies of frames leave them out.
 """
 
 from __future__ import annotations
@@ -23,10 +23,7 @@ Timed = tuple[Frame, int | None]
 def parts_of(
     frame: Frame, payload: Payload, partition: int, start: int, end: int, voids: Sequence[Void]
 ) -> Iterator[Timed]:
-    """Yield a checked frame's part in [start, end), voids emptied.
-
-    `voids` are the partition's, ascending.
-    """
+    """Yield a checked frame's part in [start, end), ascending `voids` emptied."""
     at, end = max(start, frame.base_offset), min(end, frame.next_offset)
     for void in voids:
         if void.start < end and at < void.end:

@@ -19,7 +19,7 @@ class SegmentDir:
     partition: int
 
     def file(self, segment: Active | Sealed, suffix: str) -> str:
-        """Return the path of a segment's file."""
+        """Path of a segment's file."""
         return self.part(segment, suffix).path
 
     def part(self, segment: Active | Sealed, suffix: str) -> FilePart:
@@ -27,5 +27,5 @@ class SegmentDir:
         return segment_part(self.paths, self.partition, segment, suffix)
 
     def span(self, segment: Active | Sealed) -> Span:
-        """Return the span of a segment's published frames."""
+        """Span of a segment's published frames."""
         return segment_span(self.paths, self.partition, segment)

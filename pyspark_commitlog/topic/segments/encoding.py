@@ -55,7 +55,7 @@ def empty_frame(
     *,
     leader_epoch: int = 0,
 ) -> bytes:
-    """Return a sparse frame without rows that covers `offsets` offsets."""
+    """Sparse frame without rows that covers `offsets` offsets."""
     return frame.encode(
         columns.encode(pa.RecordBatch.from_pylist([], columns.SPARSE_SCHEMA), codec),
         rows=offsets,

@@ -30,16 +30,15 @@ class Span:
     """Run of frames of one partition.
 
     Attributes:
-        path: the file; for messages only if `data` is given.
+        path: the file; for messages only if `data` has inline bytes.
         start, end: byte positions at frame boundaries.
         base_offset: stored offset of the first frame (0 in a chunk's group); None to trust the frame.
         shift: added to stored offsets: an extent's base offset in a chunk, 0 in a segment.
         topic_id, partition, chunk: expected identity; no chunk in segments and inline bytes.
-        data: inline bytes.
         until: likely end of the read; bounds the first mapping.
         rewritten: length and CRC of a rewritten segment: its predecessor has the same identities.
         unmapped: read, don't map; an unreadable sector is damage.
-        end_offset: expected end offset, if checked.
+        end_offset: if checked.
     """
 
     path: str
@@ -76,7 +75,7 @@ def segment_part(paths: TopicPaths, partition: int, segment: Active | Sealed, su
 
 
 def segment_span(paths: TopicPaths, partition: int, segment: Active | Sealed, *, unmapped: bool = False) -> Span:
-    """Return the span of a segment's published frames; see `Span.unmapped`."""
+    """Span of a segment's published frames; see `Span.unmapped`."""
     log = segment_part(paths, partition, segment, LOG)
     return Span(
         path=log.path,
@@ -101,7 +100,7 @@ class Located:
 
     @property
     def next_offset(self) -> int:
-        """Return the offset after the frame."""
+        """Offset after the frame."""
         return self.base_offset + self.frame.last_offset_delta + 1
 
 
@@ -119,8 +118,7 @@ def walk(storage: Storage, span: Span, ahead: Windows | None = None) -> Iterator
 
     Raises:
         FileNotFoundError: the file is gone.
-        CorruptionError: the file is too short, a header is discontinuous, or a rewritten segment's predecessor is
-            there.
+        CorruptionError: it is too short, discontinuous, or a rewritten segment's predecessor.
     """
     if span.unmapped:
         with unreadable_is_damage(storage, span.path):
@@ -210,11 +208,7 @@ def _parse(window: pa.Buffer, inside: int, span: Span, position: int) -> Frame |
 
 
 def check(located: Located, span: Span) -> Payload:
-    """Check a frame's CRC and identity, and return its payload (invariant I8).
-
-    Raises:
-        CorruptionError: names file, position and offset.
-    """
+    """Check a frame's CRC and identity, and return its payload (invariant I8)."""
     try:
         payload = codec.open_payload(located.frame)
     except CorruptionError as error:
@@ -243,7 +237,7 @@ def check(located: Located, span: Span) -> Payload:
 def check_whole(located: Located, span: Span) -> tuple[Payload, int]:
     """Check a frame and its Arrow message; return payload and decoded bytes.
 
-    For callers that pass frames on undecoded: impossible metadata would fail every reader. Raises as `check`.
+    For callers that pass frames on undecoded: impossible metadata would fail every reader.
     """
     payload = check(located, span)
     try:
@@ -260,7 +254,7 @@ def earliest_ms(frame: Frame, payload: Payload) -> int | None:
 
 
 def earliest_row_ms(frame: Frame, payload: Payload) -> int | None:
-    """Return the smallest timestamp of a frame's rows; None if undecodable."""
+    """Smallest timestamp of a frame's rows; None if undecodable."""
     try:
         batch = columns.decode(payload.message, sparse=payload.identity.kind == SPARSE, names=("timestamp",))
     except CorruptionError:  # the CRC is right; a reader gets the error
@@ -269,12 +263,12 @@ def earliest_row_ms(frame: Frame, payload: Payload) -> int | None:
 
 
 def earliest_of(batch: pa.RecordBatch) -> int:
-    """Return the smallest timestamp (ms) of a non-empty batch."""
+    """Smallest timestamp (ms) of a non-empty batch."""
     return int(columns.instants(batch.column("timestamp")).min()) // _US_PER_MS
 
 
 def crc_of(storage: Storage, path: str, length: int, start: int = 0) -> int:
-    """Return the CRC-32C of `length` bytes of a file, unmapped."""
+    """CRC-32C of `length` bytes of a file, unmapped."""
     crc = 0
     for window in windows(storage, path, start, start + length):
         crc = crc32c(window, crc)
@@ -282,11 +276,7 @@ def crc_of(storage: Storage, path: str, length: int, start: int = 0) -> int:
 
 
 def windows(storage: Storage, path: str, start: int, end: int) -> Iterator[pa.Buffer]:
-    """Yield windows of the bytes [start, end) of a file.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-    """
+    """Yield windows of the bytes [start, end) of a file."""
     whole = [FileRange(path, start, end)]
     with closing(ahead_of(storage, lambda: [whole.pop()] if whole else ()) or _Pieces(storage)) as ahead:
         while start < end:
@@ -309,7 +299,7 @@ class _Pieces:
 
 
 def unmapped(storage: Storage) -> Windows | None:
-    """Return a reader that maps nothing; None if the storage never maps.
+    """Reader that never maps; None if the storage never does.
 
     A process that has a bad sector mapped is killed (SIGBUS).
     """
@@ -348,11 +338,7 @@ class _Unmapped:
 
 @contextmanager
 def unreadable_is_damage(storage: Storage, path: str) -> Iterator[None]:
-    """Raise EIO as damage of a file; pass other errors on.
-
-    Raises:
-        CorruptionError: names file and root.
-    """
+    """Raise EIO as damage of a file; pass other errors on."""
     try:
         yield
     except OSError as error:

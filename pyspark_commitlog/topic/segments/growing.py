@@ -27,14 +27,14 @@ class Stamped:
 
 
 def stamped(frame: Frame, least_ms: int | None) -> Stamped:
-    """Return a settled frame for a segment's writer; `least_ms` bounds its timestamps."""
+    """Settled frame for a segment's writer; `least_ms` bounds its timestamps."""
     return Stamped((frame.buffer,), frame.length, frame.base_offset, frame.last_offset, frame.max_timestamp, least_ms)
 
 
 class GrowingSegment:
     """State of a segment whose log the caller writes.
 
-    `begun` is its state so far, `interval_bytes` the `index.interval.bytes`.
+    `interval_bytes` is `index.interval.bytes`.
     """
 
     __slots__ = ("index", "interval_bytes", "lateness", "min_timestamp", "offsets", "times")
@@ -52,11 +52,11 @@ class GrowingSegment:
 
     @property
     def length(self) -> int:
-        """Return the bytes of the log."""
+        """Bytes of the log."""
         return self.index.position
 
     def is_full(self, frame: Stamped, limits: RollLimits, now_ms: int = 0) -> bool:
-        """Return whether a frame must go to another segment."""
+        """Whether a frame must go to another segment."""
         return should_roll(
             self.index,
             limits,
@@ -97,11 +97,11 @@ class GrowingSegment:
         self.index = replace(self.index, time_bytes=self.index.time_bytes + len(forced))
 
     def active(self, crc: int, rewrite: int) -> Active:
-        """Return the active segment to publish."""
+        """Active segment to publish."""
         return Active(self.index, crc, rewrite, self.min_timestamp, self.lateness)
 
     def sealed(self, end_offset: int, crc: int, rewrite: int) -> Sealed:
-        """Return the sealed segment to publish; after `seal`."""
+        """Sealed segment to publish; after `seal`."""
         i = self.index
         return Sealed(i.base_offset, end_offset, rewrite, i.position, crc, i.offset_bytes, i.time_bytes,
                       i.max_timestamp, self.min_timestamp, self.lateness)  # fmt: skip

@@ -26,7 +26,7 @@ logger = logging.getLogger("pyspark_commitlog.topic")
 
 
 def published(segment: Active | Sealed, end_offset: int) -> Published:
-    """Return the facts that a segment's indexes must match (pure)."""
+    """Facts that a segment's indexes must match (pure)."""
     if isinstance(segment, Sealed):
         return Published(segment.base_offset, end_offset, segment.length, segment.offset_bytes, segment.time_bytes,
                          None, segment.max_timestamp)  # fmt: skip
@@ -36,7 +36,7 @@ def published(segment: Active | Sealed, end_offset: int) -> Published:
 
 
 def index_fault(directory: SegmentDir, segment: Active | Sealed, end_offset: int) -> str:
-    """Return the fault of a segment's indexes with its file, or ""."""
+    """Fault of a segment's indexes with its file, or ""."""
     expected = published(segment, end_offset)
     for suffix, length, fault in (
         ("index", expected.offset_bytes, offset_index_fault),
@@ -57,12 +57,9 @@ def index_fault(directory: SegmentDir, segment: Active | Sealed, end_offset: int
 def mended(
     directory: SegmentDir, segment: Active | Sealed, end_offset: int, interval_bytes: int
 ) -> Active | Sealed | None:
-    """Rebuild a segment's indexes if damaged or missing.
+    """Rebuild a segment's indexes if damaged or missing; nothing is written if the log is damaged.
 
-    Returns the segment to publish, None if all is sound. An active one may be sealed.
-
-    Raises:
-        CorruptionError: the log's published part is damaged; nothing was written.
+    Return the segment to publish, None if all is sound. An active one may be sealed.
     """
     fault = index_fault(directory, segment, end_offset)
     if not fault:

@@ -16,7 +16,7 @@ class NewSegment(Protocol):
     """Sequence of settled frames with indexes."""
 
     def full(self, frame: Frame) -> bool:
-        """Return whether the frame must go to another segment."""
+        """Whether the frame must go to another segment."""
 
     def append(self, frame: Frame, least_ms: int | None) -> None:
         """Append a frame; `least_ms` bounds its timestamps, if known."""
@@ -35,7 +35,7 @@ class NewSegment(Protocol):
 def new_segment(directory: SegmentDir, number: int, base_offset: int, limits: SliceLimits) -> NewSegment:
     """Begin a segment.
 
-    `number` is the settle entry that will name its files (rule R1), or for an object the newest when this work began
+    `number`: the settle entry that will name its files (rule R1), or for an object the newest when this work began
     (O1).
     """
     if directory.storage.can_append:
@@ -44,7 +44,7 @@ def new_segment(directory: SegmentDir, number: int, base_offset: int, limits: Sl
 
 
 class _FileSegment:
-    """Three new files, whole and synced at `finish`."""
+    """New files, whole and synced at `finish`."""
 
     def __init__(self, directory: SegmentDir, number: int, base_offset: int, limits: SliceLimits) -> None:
         self._directory, self._number, self._roll = directory, number, limits.roll

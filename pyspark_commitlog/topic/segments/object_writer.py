@@ -1,7 +1,6 @@
 """Writer of segment objects: slices with indexes, in one write-once file.
 
-Nothing counts before a settle entry names it (rule O1). Frames are streamed: memory holds a slice's indexes, not its
-log.
+It counts once a settle entry names it (rule O1). Memory holds a slice's indexes, not its log.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class SliceLimits:
 
     @property
     def roll(self) -> RollLimits:
-        """Return the limits for `should_roll`, without one of time."""
+        """Limits for `should_roll`, without one of time."""
         return RollLimits(self.segment_bytes, LONG_MAX, self.index_bytes, jitter_ms=0)
 
 
@@ -62,7 +61,7 @@ class Written:
 class ObjectWriter:
     """Writer of one segment object; partitions ascend, with one slice each.
 
-    `sequence` is the newest settle entry when this work began, for the name (rule O1).
+    `sequence`: the newest settle entry when this work began (rule O1).
     """
 
     def __init__(self, storage: Storage, paths: TopicPaths, sequence: int, limits: SliceLimits) -> None:
@@ -84,11 +83,7 @@ class ObjectWriter:
         return self._open
 
     def copy(self, piece: Slice, data: Iterable[pa.Buffer]) -> None:
-        """Copy another object's slice with its CRCs, so that damage stays visible.
-
-        Raises:
-            CorruptionError: bytes are missing.
-        """
+        """Copy another object's slice with its CRCs, so that damage stays visible."""
         assert self._open is None
         assert not self._slices or self._slices[-1].partition < piece.partition
         start = self.size_bytes
@@ -100,11 +95,7 @@ class ObjectWriter:
         self._slices.append(piece)
 
     def write(self, pieces: Sequence[bytes | pa.Buffer]) -> None:
-        """Append a slice's bytes.
-
-        Raises:
-            StorageError, OSError: the object can't be finished.
-        """
+        """Append a slice's bytes."""
         whole, self.is_broken = not self.is_broken, True
         self._output.write(*pieces)
         self.is_broken = not whole
@@ -123,8 +114,7 @@ class ObjectWriter:
     def finish(self, tier: int) -> Written | None:
         """Put the object; None if it has no frame.
 
-        Raises:
-            StorageError, OSError: it may exist; nothing names it.
+        After an error it may exist, but nothing names it.
         """
         assert self._open is None
         if self.is_broken:
@@ -164,24 +154,20 @@ class SliceWriter:
 
     @property
     def length(self) -> int:
-        """Return the bytes of the log."""
+        """Bytes of the log."""
         return self._growing.length
 
     @property
     def latest_timestamp(self) -> int:
-        """Return the largest timestamp (ms); -1 if none."""
+        """Largest timestamp (ms); -1 if none."""
         return self._growing.index.max_timestamp
 
     def full(self, frame: Stamped) -> bool:
-        """Return whether the frame must go to another segment."""
+        """Whether the frame must go to another segment."""
         return self._growing.is_full(frame, self._roll)
 
     def append(self, frame: Stamped) -> None:
-        """Append a frame.
-
-        Raises:
-            CorruptionError: it does not continue the log.
-        """
+        """Append a frame."""
         if frame.base_offset != self.next_offset:
             raise CorruptionError(
                 f"partition {self._partition}: frame at offset {frame.base_offset}, expected {self.next_offset}"
@@ -200,11 +186,7 @@ class SliceWriter:
         self._gathered, self._gathered_bytes = [], 0
 
     def finish(self) -> None:
-        """Write the indexes after the log.
-
-        Raises:
-            StorageError, OSError: the object can't be finished.
-        """
+        """Write the indexes after the log."""
         try:
             piece = self._finish_slice() if self._growing.length else None
         except BaseException:

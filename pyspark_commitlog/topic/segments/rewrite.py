@@ -54,12 +54,12 @@ class Rules:
 
     @property
     def horizon_ms(self) -> int:
-        """Return the delete horizon of tombstones seen now, within a header's range."""
+        """Delete horizon of tombstones seen now, within a header's range."""
         return min(max(self.now_ms, self.seen_ms) + self.delete_retention_ms, LONG_MAX)
 
     @property
     def limits(self) -> SliceLimits:
-        """Return the limits of a segment."""
+        """Limits of a segment."""
         return SliceLimits(self.segment_bytes, self.index_bytes, self.interval_bytes)
 
     @classmethod
@@ -96,16 +96,12 @@ def rewrite(
 ) -> list[Sealed]:
     """Rewrite adjacent segments; return replacements with the same offsets.
 
+    Files written before damage (rule R11) are unnamed.
+
     Args:
-        directory: the partition's.
-        run: the segments, ascending.
         gone: per segment, ascending offsets to drop.
-        rules: further retention.
         number: see `new_segment`.
         latest_ms: largest timestamp before; -1 if none.
-
-    Raises:
-        CorruptionError: a frame is damaged (rule R11); written files are unnamed.
     """
     output = _Output(directory, number, run[0].base_offset, run[-1].end_offset, rules, latest_ms)
     with discard_on_error(output):
@@ -129,7 +125,7 @@ def rewrite_frames(
 ) -> list[Sealed]:
     """Write frames unchanged to segments that cover [base_offset, end_offset).
 
-    Each frame comes with a lower bound of its timestamps (ms), or None. `latest_ms` is the largest timestamp before;
+    Each comes with a lower bound of its timestamps (ms), or None. `latest_ms` is the largest timestamp before;
     `lost_ms` that of their segment, which keeps its age if no frame remains.
     """
     output = _Output(directory, number, base_offset, end_offset, rules, latest_ms, lost_ms)
@@ -149,10 +145,7 @@ def fill_slice(
     latest_ms: int,
     lost_ms: int,
 ) -> None:
-    """Write frames unchanged to a slice up to `end_offset`, and finish it.
-
-    Parameters as in `rewrite_frames`.
-    """
+    """Write frames unchanged to a slice up to `end_offset`, and finish it; see `rewrite_frames`."""
 
     def cover(end: int, at_ms: int, epoch: int) -> None:
         while into.next_offset < end:
@@ -177,7 +170,7 @@ def _first_known(*timestamps: int) -> int:
 
 
 def rows_of(frame: Frame, payload: Payload, names: Sequence[str] | None = None) -> tuple[pa.RecordBatch, Ints]:
-    """Return columns of a settled frame's rows (None: all), and their offsets."""
+    """Columns of a settled frame's rows (None: all), and their offsets."""
     sparse = payload.identity.kind == SPARSE
     asked = None if names is None else [*names, columns.OFFSET_DELTA] if sparse else names
     batch = columns.decode(payload.message, sparse=sparse, names=asked)
@@ -193,7 +186,7 @@ def rows_of(frame: Frame, payload: Payload, names: Sequence[str] | None = None) 
 
 
 def staying(batch: pa.RecordBatch, offsets: Ints, gone: Ints, horizon_ms: int | None, rules: Rules) -> Mask:
-    """Return the mask of remaining rows (pure; `Cleaner.shouldRetainRecord`)."""
+    """Mask of remaining rows (pure; `Cleaner.shouldRetainRecord`)."""
     kept = ~np.isin(offsets, gone, assume_unique=True) & (offsets >= rules.log_start)
     if horizon_ms is not None and rules.now_ms >= horizon_ms:
         kept &= batch.column("value").is_valid().to_numpy(zero_copy_only=False)
@@ -205,8 +198,8 @@ class _Output:
     """Joins rows to frames and frames to segments without gaps.
 
     An empty frame has the largest timestamp before it, so no search by time ends there; a Kafka broker would date an
-    otherwise empty segment without timestamps by its file (`LogSegment.largestTimestamp`). At the start it takes that
-    of the first frame; without frames `lost_ms`, or the clock's. Leader epochs are chosen likewise, else 0.
+    otherwise empty segment by its file (`LogSegment.largestTimestamp`). At the start it takes that of the first frame;
+    without frames `lost_ms`, or the clock's. Leader epochs are chosen likewise, else 0.
     """
 
     directory: SegmentDir
@@ -243,7 +236,6 @@ class _Output:
         self._hold_all(frame, batch, offsets)
 
     def _stays(self, frame: Frame) -> bool:
-        """Return whether a frame stays as it is, if no later record supersedes any of its."""
         horizon = frame.delete_horizon_ms
         expired = horizon is not None and self.rules.now_ms >= horizon
         seen = horizon is not None or frame.last_offset < self.rules.cleaned
@@ -297,7 +289,6 @@ class _Output:
         )
 
     def _cover(self, end_offset: int) -> None:
-        """Append the held rows, and cover offsets up to `end_offset`."""
         held, self._held, self._held_bytes = self._held, [], 0
         if held:
             last = held[-1].last_offset if end_offset - self.covered > _MAX_DELTA else end_offset - 1
@@ -351,10 +342,7 @@ def encode_rows(
     compression: str,
     chunk: str | None = None,
 ) -> bytes:
-    """Encode rows of adjacent frames as one, dense if possible.
-
-    `chunk`: stage it for that chunk.
-    """
+    """Encode rows of adjacent frames as one, dense if possible, staged for `chunk` if given."""
     covered = last_offset - base_offset + 1
     batch = pa.concat_batches([rows.batch for rows in held])
     offsets = np.concatenate([rows.offsets for rows in held])

@@ -160,7 +160,7 @@ def roll_limits(config: TopicConfig, topic_id: str, partition: int, base_offset:
 
 
 def flush_due(config: TopicConfig, offsets: tuple[int, int], times_ms: tuple[int, int]) -> bool:
-    """Return whether a run crosses a multiple of flush.messages or flush.ms (pure).
+    """Whether a run crosses a multiple of flush.messages or flush.ms (pure).
 
     Kafka (`LogConfig`, `UnifiedLog.flush`) counts from the last flush; multiples need no memory. Pairs are before and
     after: the partition's next offset, storage time of the base settle entry and now.
@@ -175,7 +175,7 @@ def _crosses(every: int, before: int, after: int) -> bool:
 class SegmentWriter:
     """Writer of one partition's segmented log, with append.
 
-    `sealed` and `leaves` read its sealed segments and manifest; called if needed.
+    `sealed` and `leaves` read its sealed segments and manifest.
     """
 
     def __init__(
@@ -205,7 +205,6 @@ class SegmentWriter:
         self._files = self._open(self._sound(row.active))
 
     def _remove_unpublished(self) -> None:
-        """Remove segments after the published active one, of an interrupted settler."""
         directory = self._paths.partition(self._partition)
         for name in self._storage.names(directory):
             parsed = parse_segment(name)
@@ -228,17 +227,13 @@ class SegmentWriter:
         )
 
     def latest_timestamp(self) -> int:
-        """Return the last nonempty segment's largest timestamp; -1 if none."""
+        """Last nonempty segment's largest timestamp; -1 if none."""
         if self._files.growing.length:
             return self._files.growing.index.max_timestamp
         return latest_of(self._sealed or self._sealed_before())
 
     def append(self, frame: Stamped) -> None:
-        """Append a frame, rolling first if due.
-
-        Raises:
-            CorruptionError: it does not continue the log.
-        """
+        """Append a frame, rolling first if due."""
         if frame.base_offset != self._next:
             raise CorruptionError(
                 f"{self._paths.partition(self._partition)}: frame at offset {frame.base_offset}, expected {self._next}"
@@ -255,7 +250,7 @@ class SegmentWriter:
     def finish(self, settle_sequence: int, *, published_ms: int) -> SettledPartition:
         """Make everything durable; return the row for settle entry `settle_sequence`.
 
-        `published_ms` is the storage time of the entry before.
+        `published_ms`: storage time of the entry before.
         """
         now_ms = self._storage.clock.now_ms()
         due = flush_due(self._config, (self._row.end_offset, self._next), (published_ms, now_ms))
@@ -286,7 +281,7 @@ def write_manifest(
 ) -> Manifest:
     """Write a partition's manifest for a settle entry; return its reference.
 
-    `before`: leaves of the previous manifest, reused if unchanged.
+    Unchanged leaves of `before` are reused.
     """
 
     def write(data: bytes) -> str:

@@ -14,17 +14,17 @@ from pyspark_commitlog.topic.state.tables import place_tables
 
 
 def side_path(name: str, topic_id: str, file: str) -> str:
-    """Return the path of a topic's side file."""
+    """Path of a topic's side file."""
     return f"{TopicPaths(name, topic_id).side}/{file}"
 
 
 def settle_journal(storage: Storage, home: TopicPaths) -> Journal:
-    """Return the settle journal of a topic id at one root."""
+    """Settle journal of a topic id at one root."""
     return Journal(storage, home.settle, "settle", partial(side_path, home.name), check_settle_entry)
 
 
 def settle_draft(after: SettleState, slot: Slot) -> Draft[None]:
-    """Return the draft of the settle entry that publishes a state."""
+    """Draft of the settle entry that publishes a state."""
     tables = place_tables(after.to_tables(), slot.sequence, slot.write_id)
     return Draft("settle", after.topic_id, {**after.to_body(), **tables.body}, sides=tables.sides, result=None)
 

@@ -20,7 +20,7 @@ MISLED = (
 
 
 def late_voids(state: TopicState, partition: int, row: SettledPartition) -> list[tuple[int, int]]:
-    """Return the settled offsets [start, end) voided later, ascending.
+    """Settled offsets [start, end) voided later, ascending.
 
     Empty for a topic that stands alone, such as a copy of one that lost records: its settled records are read.
     """
@@ -37,7 +37,7 @@ def _made_void(state: TopicState, partition: int, row: SettledPartition) -> list
 def with_voids_at(
     state: TopicState, number: int, partition: int, before: SettledPartition, after: SettledPartition
 ) -> SettledPartition:
-    """Return a row after settling, with `voids_at` updated.
+    """Row after settling, with `voids_at` updated.
 
     Standalone copies keep it too: replicas may join later. `number` is the entry it was settled by.
     """
@@ -49,5 +49,5 @@ def with_voids_at(
 
 
 def is_misled(state: TopicState, partition: int, row: SettledPartition) -> bool:
-    """Return whether compaction may have dropped records in favour of void ones."""
+    """Whether compaction may have dropped records in favour of void ones."""
     return any(start < row.compacted_below for start, _ in late_voids(state, partition, row))

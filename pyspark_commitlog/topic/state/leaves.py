@@ -26,12 +26,12 @@ class Leaf:
     segments: int
 
     def to_json(self) -> list[Any]:
-        """Return the JSON form."""
+        """JSON form."""
         return [self.name, self.checked.length, f"{self.checked.crc:08x}", self.base_offset, self.segments]
 
     @classmethod
     def from_json(cls, row: Sequence[Any]) -> Leaf:
-        """Return the value of the JSON form."""
+        """Value of the JSON form."""
         name, length, crc, base_offset, segments = row
         return cls(name, Checked(length, int(crc, 16)), base_offset, segments)
 
@@ -45,7 +45,7 @@ class NewLeaf:
     data: bytes
 
     def to_leaf(self, name: str) -> Leaf:
-        """Return the manifest's row for this leaf under a file name."""
+        """Return the manifest's row for this leaf, in file `name`."""
         return Leaf(name, Checked.of(self.data), self.base_offset, self.segments)
 
 
@@ -83,12 +83,12 @@ def _new(sealed: Sequence[Sealed]) -> list[NewLeaf]:
 
 
 def leaf_bytes(sealed: Sequence[Sealed]) -> bytes:
-    """Return the bytes of a leaf, or of a short manifest."""
+    """Bytes of a leaf, or of a short manifest."""
     return to_json_bytes([segment.to_json() for segment in sealed])
 
 
 def manifest_bytes(leaves: Sequence[Leaf], last: Sequence[Sealed]) -> bytes:
-    """Return the bytes of a manifest's file."""
+    """Bytes of a manifest's file."""
     if not leaves:
         return leaf_bytes(last)
     rows = [segment.to_json() for segment in last]

@@ -23,7 +23,7 @@ class LostRange:
 
     @property
     def description(self) -> str:
-        """Return the lost offsets and the reason, in words."""
+        """Lost offsets and the reason, in words."""
         lost = f"offsets {self.start} to {self.end - 1}, {self.end - self.start} of them,"
         if not self.by.by_election:
             return f"{lost} were lost, and voided by an operator"
@@ -35,7 +35,7 @@ class LostRange:
 
 
 def gaps(state: TopicState, partition: int, start: int, end: int) -> list[LostRange]:
-    """Return the lost ranges of a partition that overlap [start, end)."""
+    """Lost ranges of a partition that overlap [start, end)."""
     return [
         LostRange(partition, void.start, void.end, lost)
         for lost in state.lost
@@ -47,14 +47,14 @@ def gaps(state: TopicState, partition: int, start: int, end: int) -> list[LostRa
 def elected_away(
     state: TopicState, partition: int, start: int, end: int, seen: Lineage | None = None
 ) -> list[LostRange]:
-    """Return the ranges of [start, end) lost by elections after `seen`."""
+    """Ranges of [start, end) lost by elections after `seen`."""
     after = 0 if seen is None else seen.sequence
     return [gap for gap in gaps(state, partition, start, end) if gap.by.by_election and gap.by.entry > after]
 
 
 def losses_since(state: TopicState, partition: int, position: int, seen: Lineage | None) -> list[LostRange]:
-    """Return the losses by election below a position since `seen`.
+    """Losses by election below a position since `seen`; none without it.
 
-    The position may or may not have read these records. Empty without a lineage.
+    The position may or may not have read these records.
     """
     return [] if seen is None else elected_away(state, partition, 0, position, seen)

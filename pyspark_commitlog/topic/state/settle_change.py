@@ -77,7 +77,7 @@ Operation = Callable[[Stored, SettleState], Change | None]
 
 
 def begun_at(path: str) -> int:
-    """Return the settle number in a file's name (rule O1; pure)."""
+    """Settle number in a file's name (rule O1; pure)."""
     directory, _, name = path.partition("/")
     if directory == "manifests":
         parsed = parse_manifest(name)
@@ -89,15 +89,15 @@ def begun_at(path: str) -> int:
 
 
 def named_by(state: SettleState) -> set[str]:
-    """Return the paths of a state's shared objects and manifests (pure)."""
+    """Paths of a state's shared objects and manifests (pure)."""
     manifests = {f"manifests/{row.manifest.name}" for row in state.partitions if row.manifest is not None}
     return manifests | {f"objects/{shared.name}" for shared in state.tail}
 
 
 def published_after(before: SettleState, change: Change, sequence: int, at_ms: int, mark_every_ms: int) -> SettleState:
-    """Return the state to publish on top of `before` (pure).
+    """State to publish on top of `before` (pure).
 
-    `sequence` and `at_ms` are of the base entry, or the last with a known storage time (else -1). Marks are at least
+    `sequence` and `at_ms`: of the base entry, or the last with a known storage time (else -1). Marks are
     `mark_every_ms` apart.
     """
     gone = sorted(named_by(before) - named_by(change.after))

@@ -36,36 +36,36 @@ class Active:
 
     @property
     def base_offset(self) -> int:
-        """Return the base offset."""
+        """Base offset."""
         return self.index.base_offset
 
     @property
     def length(self) -> int:
-        """Return the published length of the `.log`."""
+        """Published length of the `.log`."""
         return self.index.position
 
     @property
     def offset_bytes(self) -> int:
-        """Return the published length of the `.index`."""
+        """Published length of the `.index`."""
         return self.index.offset_bytes
 
     @property
     def time_bytes(self) -> int:
-        """Return the published length of the `.timeindex`."""
+        """Published length of the `.timeindex`."""
         return self.index.time_bytes
 
     @property
     def max_timestamp(self) -> int:
-        """Return the largest timestamp (ms) of the segment; -1 for none."""
+        """Largest timestamp (ms) of the segment; -1 for none."""
         return self.index.max_timestamp
 
     @property
     def stem(self) -> str:
-        """Return the file name without its suffix."""
+        """File name without its suffix."""
         return segment_stem(self.base_offset, self.rewrite)
 
     def to_json(self) -> list[int | None]:
-        """Return the JSON form."""
+        """JSON form."""
         i = self.index
         return [i.base_offset, self.rewrite, i.position, self.crc, i.offset_bytes, i.time_bytes, i.since_last_entry,
                 i.max_timestamp, i.max_timestamp_offset, i.first_timestamp, i.last_time_entry,
@@ -108,11 +108,11 @@ class Sealed:
 
     @property
     def stem(self) -> str:
-        """Return the file name without its suffix."""
+        """File name without its suffix."""
         return segment_stem(self.base_offset, self.rewrite)
 
     def to_json(self) -> list[Any]:
-        """Return the JSON form."""
+        """JSON form."""
         row = [self.base_offset, self.end_offset, self.rewrite, self.length, self.crc, self.offset_bytes,
                self.time_bytes, self.max_timestamp, self.min_timestamp, self.lateness]  # fmt: skip
         return row if self.place is None else [*row, self.place.object, self.place.position]
@@ -138,7 +138,7 @@ class Shared:
     footer: Checked
 
     def to_json(self) -> list[Any]:
-        """Return the JSON form."""
+        """JSON form."""
         return [self.name, self.tier, self.size_bytes, self.footer.length, self.footer.crc]
 
     @classmethod
@@ -149,19 +149,19 @@ class Shared:
 
 
 def latest_of(sealed: Sequence[Sealed]) -> int:
-    """Return the last segment's largest timestamp (ms); -1 if none (pure)."""
+    """Last segment's largest timestamp (ms); -1 if none (pure)."""
     return sealed[-1].max_timestamp if sealed else NO_TIMESTAMP
 
 
 def sealed_slice(name: str, position: int, piece: Slice) -> Sealed:
-    """Return the segment of a slice of an object (pure)."""
+    """Segment of a slice of an object (pure)."""
     log, index, times = piece.parts[: len(PARTS)]
     return Sealed(piece.base_offset, piece.end_offset, 0, log.length, log.crc, index.length, times.length,
                   piece.max_timestamp, piece.min_timestamp, piece.lateness, Place(name, position))  # fmt: skip
 
 
 def earliest(timestamps: Iterable[int | None]) -> int | None:
-    """Return the smallest timestamp; None if one is unknown (pure)."""
+    """Smallest timestamp; None if one is unknown (pure)."""
     known: list[int] = []
     for at in timestamps:
         if at is None:
@@ -173,7 +173,7 @@ def earliest(timestamps: Iterable[int | None]) -> int | None:
 def lateness_with(lateness: int | None, latest_ms: int, least_ms: int | None) -> int | None:
     """Return a segment's lateness with one more frame (pure).
 
-    `latest_ms` is the largest timestamp before (-1 if none), `least_ms` the frame's smallest.
+    `latest_ms`: largest timestamp before (-1 if none), `least_ms`: the frame's smallest.
     """
     return None if lateness is None or least_ms is None else max(lateness, latest_ms - least_ms)
 
@@ -202,7 +202,7 @@ class SealedSegments:
 
     @property
     def end_offset(self) -> int:
-        """Return the offset after the last; 0 if none."""
+        """Offset after the last; 0 if none."""
         return int(self.rows[-1][_END]) if self.rows else 0
 
     def every(self) -> Iterator[Sealed]:
@@ -210,7 +210,7 @@ class SealedSegments:
         return map(Sealed.from_json, self.rows)
 
     def holding(self, offset: int) -> Sealed | None:
-        """Return the last segment with a base offset of at most `offset`."""
+        """Last segment with a base offset of at most `offset`."""
         at = bisect_right(self.rows, offset, key=lambda row: row[_BASE]) - 1
         return None if at < 0 else Sealed.from_json(self.rows[at])
 
@@ -251,15 +251,15 @@ class SettledPartition:
 
     @property
     def compacted_below(self) -> int:
-        """Return the offset below which compaction may have dropped records."""
+        """Offset below which compaction may have dropped records."""
         return max(self.cleaned, self.dropped_below)
 
     def with_dropped_below(self, offset: int) -> SettledPartition:
-        """Return the row with another `dropped_below`; 0 if `cleaned` covers it."""
+        """Row with another `dropped_below`; 0 if `cleaned` covers it."""
         return replace(self, dropped_below=offset if offset > self.cleaned else 0)
 
     def to_json(self) -> list[Any]:
-        """Return the row of the settle table."""
+        """Row of the settle table."""
         m = self.manifest
         named = m and [m.name, m.checked.length, f"{m.checked.crc:08x}", m.segments, m.size_bytes]
         active = None if self.active == Active(IndexState(self.end_offset)) else self.active.to_json()
@@ -314,28 +314,28 @@ class SettleState:
 
     @property
     def marked(self) -> frozenset[int]:
-        """Return the damaged partitions."""
+        """Damaged partitions."""
         return frozenset(damage.partition for damage in self.damaged)
 
     @property
     def others_from(self) -> int:
-        """Return the first entry that undamaged partitions may need."""
+        """First entry that undamaged partitions may need."""
         return self.oldest_unsettled if self.ahead is None else self.ahead
 
     def without_damage(self, partitions: Collection[int]) -> SettleState:
-        """Return the state with these partitions sound, to be read again."""
+        """State with these partitions sound, to be read again."""
         left = tuple(damage for damage in self.damaged if damage.partition not in partitions)
         ahead = None if not left else self.ahead if left == self.damaged else self.oldest_unsettled
         return replace(self, damaged=left, ahead=ahead)
 
     def to_tables(self) -> Json:
-        """Return the tables of the body; `damaged` only if not empty."""
+        """Tables of the body; `damaged` only if not empty."""
         rows = {"partitions": [row.to_json() for row in self.partitions]}
         damaged = [[damage.partition, damage.offset, damage.why] for damage in self.damaged]
         return {**rows, "damaged": damaged} if damaged else rows
 
     def to_body(self) -> Json:
-        """Return the rest of the body."""
+        """Rest of the body."""
         body: Json = {"through": list(self.through), "oldestUnsettled": self.oldest_unsettled}
         more: Json = {
             "othersUnsettled": self.ahead,
@@ -348,11 +348,11 @@ class SettleState:
         return body
 
     def with_row(self, number: int, row: SettledPartition) -> SettleState:
-        """Return the state with another or new row."""
+        """State with another or new row."""
         rows = [self.partition(each) for each in range(max(len(self.partitions), number + 1))]
         rows[number] = row
         return replace(self, partitions=tuple(rows))
 
     def partition(self, number: int) -> SettledPartition:
-        """Return a partition's row; a fresh one for a partition added since."""
+        """Return a partition's row; a fresh one if added since."""
         return self.partitions[number] if number < len(self.partitions) else SettledPartition(0, Active(IndexState(0)))

@@ -54,7 +54,7 @@ Extents = tuple[tuple[OrNone, Partition, Whole, Whole, Whole, Whole], ...]
 
 
 class Writer(Row):
-    """A row of the writers' table."""
+    """Row of the writers' table."""
 
     last: OrNone
     rows: Whole
@@ -143,7 +143,7 @@ Manifest = tuple[Annotated[str, Meta(pattern=MANIFEST_NAME)], Whole, CrcText, Wh
 
 
 class SettledRow(Row):
-    """A partition of a settle entry."""
+    """Partition of a settle entry."""
 
     end_offset: Whole
     manifest: Manifest | None
@@ -214,11 +214,7 @@ _FILES, _PLACED = 10, 12
 
 
 def check_topic_entry(body: Json, where: str) -> None:
-    """Check an entry of a topic's journal.
-
-    Raises:
-        CorruptionError: names the field, the value and the expectation.
-    """
+    """Check an entry of a topic's journal."""
     state = check(body, TopicEntry, where).state
     partitions = len(state.log_end)
     if len(state.log_start) != partitions:
@@ -244,14 +240,14 @@ def _check_voids(rows: Sequence[tuple[int, int, int]], log_end: Sequence[int], f
 
 
 def _check_order(rows: Sequence[tuple[int, int, int]], field: str, where: str) -> None:
-    """Check that ranges are sorted and disjoint, because they are bisected."""
+    """Check that ranges are sorted and disjoint: they are bisected."""
     for number, ((before, _, end), (partition, start, _)) in enumerate(pairwise(rows), 1):
         if (partition, start) < (before, end):
             raise damage(where, f"{field}[{number}]", list(rows[number]), "offsets after those of the range before")
 
 
 def check_extents(rows: Sequence[Sequence[int]], chunks: int, partitions: int, where: str) -> None:
-    """Check that extents' chunks and partitions exist; raises as `check_topic_entry`."""
+    """Check that extents' chunks and partitions exist."""
     highest = max(row[0] for row in rows)
     if highest >= chunks:
         raise damage(where, "a chunk of extents", highest, f"below {chunks}, as many as are named")
@@ -261,7 +257,7 @@ def check_extents(rows: Sequence[Sequence[int]], chunks: int, partitions: int, w
 
 
 def check_topic_config(config: dict[str, str], where: str) -> None:
-    """Check stored configs, ignoring unknown names; raises as `check_topic_entry`."""
+    """Check stored configs, ignoring unknown names."""
     for name, value in config.items():
         if name in KEYS:
             try:
@@ -271,14 +267,14 @@ def check_topic_config(config: dict[str, str], where: str) -> None:
 
 
 def check_settle_entry(body: Json, where: str) -> None:
-    """Check a settle entry; raises as `check_topic_entry`."""
+    """Check a settle entry."""
     check(body, SettleEntry, where)
     if not isinstance(body["partitions"], dict):
         check_settled(body["partitions"], where)
 
 
 def check_settled(rows: Sequence[Sequence[Any]], where: str) -> None:
-    """Check that no index is larger than its log; raises as `check_topic_entry`."""
+    """Check that no index is larger than its log."""
     for number, (_, _, active, *_) in enumerate(rows):
         if active is not None:
             _, _, length, _, offset_bytes, time_bytes, *_ = active
@@ -293,7 +289,7 @@ def _check_indexes(length: int, offset_bytes: int, time_bytes: int, what: str, w
 
 
 def check_sealed(rows: Sequence[Sequence[int]], where: str) -> None:
-    """Check that a manifest's segments ascend without overlap; raises as `check_topic_entry`."""
+    """Check that a manifest's segments ascend without overlap."""
     for number, row in enumerate(rows):
         if not row[0] < row[1] or (number and rows[number - 1][1] > row[0]):
             raise damage(where, f"segment {number}", list(row[:2]), "offsets after those of the segment before")

@@ -42,15 +42,15 @@ class Extent:
 
     @property
     def end_offset(self) -> int:
-        """Return the offset after the last row."""
+        """Offset after the last row."""
         return self.base_offset + self.rows
 
     def chunk_in(self, chunks: Sequence[ChunkRef]) -> ChunkRef | None:
-        """Return its chunk of an entry's; None if it is inline."""
+        """Return its chunk; None if inline."""
         return None if self.chunk == INLINE else chunks[self.chunk]
 
     def to_json(self) -> list[int]:
-        """Return the row of the extents table."""
+        """Row of the extents table."""
         return [self.chunk, self.partition, self.position, self.length, self.rows, self.base_offset]
 
 
@@ -75,11 +75,11 @@ class WriterRow:
 
     @property
     def is_forgotten(self) -> bool:
-        """Return whether all appends are void; hides the snapshot's row."""
+        """Whether all appends are void; hides the snapshot's row."""
         return self.last < 0 and self.epoch < 0
 
     def to_json(self) -> list[Any]:
-        """Return the row of the writers' table."""
+        """Row of the writers' table."""
         checksum = None if self.checksum is None else f"{self.checksum:016x}"
         row: list[Any] = [self.last, self.rows, self.sequence, self.at_ms, checksum]
         return row if self.epoch < 0 else [*row, self.epoch, [list(pair) for pair in self.ranges]]
@@ -105,7 +105,7 @@ class Writers:
     forgotten: int = 0
 
     def to_json(self) -> Json:
-        """Return the JSON form."""
+        """JSON form."""
         rows = {name: row.to_json() for name, row in self.rows.items()}
         return {"snapshot": self.snapshot, "rows": rows, "forgotten": self.forgotten}
 
@@ -165,11 +165,11 @@ class LostOffsets:
 
     @property
     def by_election(self) -> bool:
-        """Return whether an election lost them."""
+        """Whether an election lost them."""
         return self.epoch >= 0
 
     def to_json(self) -> list[Any]:
-        """Return the row of the table."""
+        """Row of the table."""
         ranges = [[void.partition, void.start, void.end] for void in self.ranges]
         return [self.entry, self.epoch, self.at_ms, self.root, ranges]
 
@@ -181,10 +181,10 @@ class LostOffsets:
 
 
 def with_lost(before: Sequence[LostOffsets], lost: LostOffsets, log_start: Sequence[int]) -> tuple[LostOffsets, ...]:
-    """Return the losses with one more entry's (pure).
+    """Losses with one more entry's (pure).
 
-    Those below the log start are forgotten. Beyond `MAX_LOST` the oldest two merge under the later's entry, so that
-    both are reported to a position that does not know it.
+    Those below the log start are forgotten. Beyond `MAX_LOST` the oldest two merge under the later's entry: both are
+    reported to a position that does not know it.
     """
     kept = []
     for each in (*before, lost):
@@ -204,11 +204,10 @@ class TopicState:
         created: entry that created this topic id; of a copy, the number before its first entry with records.
         copied: last entry that a copy put; 0 if none.
         former_ids: earlier incarnations and their ends in storage time (ms).
-        former_queries: streaming queries that wrote to those.
+        former_queries: those that wrote to them.
         unsynced_from: first entry whose chunks power loss may take (acks=0).
         lost: `voids` of a replicated topic that may have been read.
         is_replicated: on several roots, each of which settles alone.
-        lineage: of the entry read.
     """
 
     topic_id: str
@@ -232,20 +231,20 @@ class TopicState:
 
     @property
     def partitions(self) -> int:
-        """Return the number of partitions."""
+        """Number of partitions."""
         return len(self.log_end)
 
     @property
     def is_copy(self) -> bool:
-        """Return whether only a copy has put entries."""
+        """Whether only a copy has put entries."""
         return 0 < self.copied == self.lineage.sequence
 
     def voids_of(self, partition: int) -> tuple[Void, ...]:
-        """Return the voided ranges of a partition, ascending."""
+        """Voided ranges of a partition, ascending."""
         return tuple(void for void in self.voids if void.partition == partition)
 
     def to_json(self) -> Json:
-        """Return the JSON form."""
+        """JSON form."""
         copied = {"copied": self.copied} if self.copied else {}
         lost = {"lost": [each.to_json() for each in self.lost]} if self.lost else {}
         return {
@@ -299,7 +298,7 @@ def read_chunks(rows: Sequence[Mapping[str, Any]]) -> tuple[ChunkRef, ...]:
 
 
 def chunks_to_json(chunks: Sequence[ChunkRef]) -> list[Json]:
-    """Return the JSON form of an entry's chunks."""
+    """JSON form of an entry's chunks."""
     return [{"name": c.name, "length": c.length, "crc": f"{c.crc:08x}"} for c in chunks]
 
 
@@ -321,8 +320,8 @@ def with_mark(state: TopicState, base_sequence: int, base_ms: int, every_ms: int
 
 
 def plan_floor(marks: Sequence[Mark], now_ms: int, retention_ms: int) -> int:
-    """Return the highest marked sequence older than the retention; 0 if none.
+    """Return the highest marked sequence older than the retention; 0 if none (rule R1; pure).
 
-    Rule R1; pure. A mark without a time (-1) is no evidence.
+    A mark without a time (-1) is no evidence.
     """
     return max((mark.sequence for mark in marks if 0 <= mark.at_ms <= now_ms - retention_ms), default=0)

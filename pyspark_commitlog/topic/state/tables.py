@@ -44,7 +44,7 @@ def named_side(kind: str, data: bytes, sequence: int, write_id: str) -> Json:
 
 
 def side_tables(entry: Entry) -> list[Json]:
-    """Return the references to side files of an entry of either journal."""
+    """Return an entry's references to side files, of either journal."""
     body = entry.body
     tables = [body.get(kind) for kind in ("extents", "chunks", *SETTLE_KINDS)]
     if "state" in body:
@@ -53,5 +53,5 @@ def side_tables(entry: Entry) -> list[Json]:
 
 
 def side_files(entry: Entry) -> list[str]:
-    """Return the names of an entry's side files."""
+    """Names of an entry's side files."""
     return [table["file"] for table in side_tables(entry)]

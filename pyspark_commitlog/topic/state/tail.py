@@ -34,30 +34,26 @@ class Slices:
     gaps: tuple[TailGap, ...] = ()
 
     def check(self, low: int) -> None:
-        """Refuse a gap that ends above `low`.
-
-        Raises:
-            FileNotFoundError, CorruptionError: the gap's error.
-        """
+        """Refuse a gap that ends above `low`, by its error."""
         gap = self.gap_above(low)
         if gap is not None:
             raise gap.why
 
     def check_offset(self, offset: int) -> None:
-        """Refuse an offset in a gap; raises as `check`."""
+        """Refuse an offset in a gap, by its error."""
         for gap in self.gaps:
             if gap.start <= offset < gap.end:
                 raise gap.why
 
     def gap_above(self, low: int) -> TailGap | None:
-        """Return the first gap that ends above `low`."""
+        """First gap that ends above `low`."""
         return next((gap for gap in self.gaps if gap.end > low), None)
 
 
 def slices_of(partition: int, tail: Sequence[tuple[Shared, Footer | Unreadable]], start: int, end: int) -> Slices:
-    """Return a partition's slices and gaps between own and active segments.
+    """Return a partition's slices and gaps between own and active segments, from offset `start` to `end`.
 
-    `tail` has each object's footer or error, in order; `start` and `end` are offsets.
+    `tail` has each object's footer or error, in order.
     """
     rows, gaps, why = list[list[Any]](), list[TailGap](), None
     for shared, found in tail:

@@ -1,6 +1,6 @@
 """Order-independent checksum of a commit's records (FORMAT.md).
 
-The sum modulo 2⁶⁴ of a hash per record. Detects accidents, not adversaries. A hash is linear in folded 8-byte words,
+The sum modulo 2⁶⁴ of a hash per record; detects accidents, not adversaries. A hash is linear in folded 8-byte words,
 with a factor per place, and mixed at the end: values padded with zeros form a matrix, which takes one product.
 """
 
@@ -50,7 +50,7 @@ def mixed(numbers: Hashes) -> Hashes:
 
 
 def factors(places: Any) -> Hashes:
-    """Return the factors of places: splitmix64's outputs, made odd."""
+    """Factors of places: splitmix64's outputs, made odd."""
     return mixed((np.asarray(places, np.uint64) + _ONE) * _GOLDEN) | _ONE
 
 
@@ -65,7 +65,7 @@ _PAD = pc.get_function("ascii_rpad")  # copies bytes, and looks at none
 
 
 def checksum(batch: pa.RecordBatch, given: pa.Array | None) -> int:
-    """Return the checksum of a batch's records; add those of several (`added`).
+    """Checksum of a batch's records; `added` sums several.
 
     Args:
         batch: rows of `columns.SCHEMA`; its timestamps do not count.
@@ -89,7 +89,7 @@ def hashes(batch: pa.RecordBatch, given: pa.Array | None) -> Hashes:
 
 
 def added(*checksums: int) -> int:
-    """Return the checksum of the records of several."""
+    """Checksum of the records of several."""
     return sum(checksums) & _MASK
 
 

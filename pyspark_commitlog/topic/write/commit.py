@@ -1,7 +1,4 @@
-"""Commit: one entry makes staged records visible in all partitions.
-
-`plan_commit` decides without I/O; `commit` acts.
-"""
+"""Commit: one entry makes staged records visible in all partitions."""
 
 from __future__ import annotations
 
@@ -61,7 +58,7 @@ _MOST_WARNED = 1000
 class Committed:
     """Result of a commit.
 
-    `sequence` is None if it was skipped: it had landed, or was empty. `ranges` maps partitions to (first offset, end).
+    `sequence` is None if it had landed before, or was empty. `ranges` maps partitions to (first offset, end).
     """
 
     sequence: int | None
@@ -70,7 +67,7 @@ class Committed:
 
     @property
     def skipped(self) -> bool:
-        """Return whether no entry was put."""
+        """Whether no entry was put."""
         return self.sequence is None
 
 
@@ -92,11 +89,7 @@ def place_extents(staged: Sequence[Staged], log_end: Sequence[int]) -> tuple[lis
 
 
 def check_floor(chunks: Sequence[ChunkRef], state: TopicState, topic: str) -> None:
-    """Refuse chunks that the sweep may have deleted (rule R1; pure).
-
-    Raises:
-        StagedExpiredError: names the chunk.
-    """
+    """Refuse chunks that the sweep may have deleted (rule R1; pure)."""
     for chunk in chunks:
         opened_at = parse_chunk(chunk.name)
         if opened_at is None or opened_at < state.staged_floor:
@@ -107,11 +100,7 @@ def check_floor(chunks: Sequence[ChunkRef], state: TopicState, topic: str) -> No
 
 
 def check_damaged(damaged: Iterable[Damage], partitions: Collection[int], topic: str) -> None:
-    """Refuse records for damaged partitions (pure).
-
-    Raises:
-        KafkaStorageError: names each partition's damage.
-    """
+    """Refuse records for damaged partitions (pure)."""
     reasons = {damage.partition: f"from offset {damage.offset} on: {damage.why}" for damage in damaged}
     refused = {partition: why for partition, why in sorted(reasons.items()) if partition in partitions}
     if refused:
@@ -119,7 +108,7 @@ def check_damaged(damaged: Iterable[Damage], partitions: Collection[int], topic:
 
 
 def storage_error(topic: str, refused: Mapping[int, str], what: str) -> KafkaStorageError:
-    """Return the error for damaged partitions; `what` is the records' fate."""
+    """Error for damaged partitions; `what` is the records' fate."""
     reasons = "; ".join(f"partition {partition} {why}" for partition, why in refused.items())
     return KafkaStorageError(
         f"topic {topic!r}: KAFKA_STORAGE_ERROR: the storage of {len(refused)} partitions is damaged; {what}. "
@@ -140,7 +129,7 @@ def _damaged(topic: TopicLog, topic_id: str, state: TopicState) -> Iterable[Dama
 class Batch:
     """Commit's input, the same on every attempt: staged records and writer.
 
-    `checksum` is None but for a `Transaction`. Not `durable`: the chunks were staged without fsync (acks=0).
+    Only a `Transaction` has a `checksum`. Not `durable`: chunks staged without fsync (acks=0).
     """
 
     topic: str
@@ -153,16 +142,12 @@ class Batch:
     def of(
         cls, topic: str, staged: Sequence[Staged], writer: Transaction | ProducerBatch | None, *, durable: bool
     ) -> Batch:
-        """Build a batch of staged records.
-
-        Raises:
-            UsageError: a `Transaction` commits records staged without a checksum.
-        """
+        """Build a batch of staged records."""
         return cls(topic, staged, writer, durable, _checksum(staged) if isinstance(writer, Transaction) else None)
 
     @property
     def rows(self) -> int:
-        """Return the number of records."""
+        """Number of records."""
         return sum(task.rows for task in self.staged)
 
 
@@ -177,17 +162,14 @@ class PlannedCommit:
 
     @property
     def partitions(self) -> set[int]:
-        """Return the partitions with new records."""
+        """Partitions with new records."""
         return set(self.committed.ranges)
 
 
 def plan_commit(state: TopicState, batch: Batch, row: WriterRow | None, slot: Slot) -> PlannedCommit | None:
     """Return the commit of a batch; None for a repetition (pure but for `judge`'s warning).
 
-    Raises:
-        TopicChangedError, OutcomeUnknownError, StaleBatchError, WriterFencedError: the writer is refused; see
-            `check_incarnation`, `check_remembered` and `judge`.
-        StagedExpiredError: see `check_floor`.
+    Raises as `check_incarnation`, `check_remembered`, `judge` and `check_floor`.
     """
     writer = batch.writer
     if writer is not None:
@@ -219,15 +201,12 @@ def commit(
     """Commit staged records, in task order, as one entry.
 
     Args:
-        topic, topic_id: the incarnation staged for.
-        staged: one per task.
         writer: makes a repetition a no-op (I5); None for at least once.
         durable: False for acks=0. Ignored without append: unlocked settlers could void readable records.
         acks_all: wait for all in-sync replicas; False: for the leader (acks=1).
         hw_later: the caller states the high watermark (`Order.state_hw`), until which readers see nothing.
 
     Raises:
-        TopicChangedError: the incarnation is gone.
         StagedExpiredError, StaleBatchError, WriterFencedError, UsageError: see `check_floor`, `judge`, `check_writer`.
         InvalidRecordError: keyless records in a topic compacted by now.
         KafkaStorageError, NotEnoughReplicasError, NotLeaderError: nothing was committed.
@@ -271,10 +250,8 @@ def commit(
 def _check_journal_is_whole(topic: TopicLog, topic_id: str, newest: Stored) -> None:
     """Refuse to commit at or below settled entry numbers.
 
-    Readers would take the settled records for the new ones.
-
-    Raises:
-        CorruptionError: the newest entry was deleted, or the root is an inconsistent copy.
+    The newest entry was deleted, or the root is an inconsistent copy: readers would take settled records for the new
+    ones.
     """
     state = topic.settle_journal(topic_id).reader_state()  # `damaged` has just looked
     if state is None:
@@ -342,7 +319,7 @@ def _checksum(staged: Sequence[Staged]) -> int:
 def _synced_up(topic: TopicLog, newest: Stored, state: TopicState) -> int | None:
     """Sync chunks of earlier unsynced commits, which later ones must not outlive (R5).
 
-    Returns the first entry whose chunks may be torn; None if all are durable.
+    Return the first entry whose chunks may be torn, if any.
     """
     if state.unsynced_from is None:
         return None
@@ -384,11 +361,7 @@ def _find_chunks(topic: TopicLog, topic_id: str, chunks: Sequence[ChunkRef]) -> 
 
 
 def check_chunks(topic: TopicLog, topic_id: str, chunks: Sequence[ChunkRef]) -> None:
-    """Refuse chunks that are missing or of another length.
-
-    Raises:
-        CorruptionError: names the chunk.
-    """
+    """Refuse chunks that are missing or of another length."""
     paths = topic.paths(topic_id)
     for chunk in chunks:
         path = paths.chunk(chunk.name)

@@ -29,9 +29,7 @@ class Partitioner:
     """Partition choice of one write task or producer.
 
     Args:
-        partitions: of the topic.
-        kind: for keyless records: `sticky` moves on after `batch_bytes`, `roundrobin` after each.
-        batch_bytes: at least 1.
+        kind: for keyless records: `sticky` moves on after `batch_bytes` (at least 1), `roundrobin` after each.
         first: start of keyless records, by task.
     """
 
@@ -78,10 +76,7 @@ class Partitioner:
 
 @dataclass
 class KeyIgnoring:
-    """Treats all records as keyless.
-
-    Kafka: `RoundRobinPartitioner`, and `partitioner.ignore.keys`.
-    """
+    """Treats all records as keyless (Kafka: `RoundRobinPartitioner`, `partitioner.ignore.keys`)."""
 
     inner: Partitioner
 

@@ -1,4 +1,4 @@
-"""Producers in the writers' table: new epochs, and offsets of landed batches."""
+"""Producers in the writers' table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark_commitlog.topic.write.writers import ProducerBatch, remember
 def opened(row: WriterRow | None, at_ms: int, sequence: int) -> WriterRow:
     """Return a producer's row under a higher epoch (Kafka: `InitProducerId`; pure).
 
-    A forgotten id may have a living instance: its new epoch is the entry's number, above all epochs it had.
+    A forgotten id may have a living instance: its new epoch is the entry's number, above all it had.
     """
     if row is None:
         return WriterRow(last=-1, rows=0, sequence=sequence, at_ms=at_ms, epoch=sequence)
@@ -22,13 +22,9 @@ def opened(row: WriterRow | None, at_ms: int, sequence: int) -> WriterRow:
 
 
 def init_producer(topic: TopicLog, writer_id: str) -> tuple[str, WriterRow]:
-    """Take over a producer id and fence its earlier epochs (rule R6).
+    """Take over a producer id and fence its earlier epochs (rule R6); safe to repeat.
 
-    Returns the topic id, and the row with epoch and last landed sequence.
-
-    Raises:
-        UnknownTopicError: there is no such topic.
-        OutcomeUnknownError: run it again.
+    Return the topic id, and the row with epoch and last landed sequence.
     """
     topic.forget_defaults(kept=True)
 
@@ -46,7 +42,7 @@ def init_producer(topic: TopicLog, writer_id: str) -> tuple[str, WriterRow]:
 def landed_ranges(topic: TopicLog, topic_id: str, batch: ProducerBatch) -> Mapping[int, tuple[int, int]]:
     """Return a committed batch's offsets: partition -> (first, end).
 
-    Empty if the entry is collected, or the batch was not the producer's last: as in Kafka, its offsets are forgotten.
+    Empty if the entry is collected, or another batch followed: as in Kafka, its offsets are forgotten.
     """
     _, state = topic.newest(topic_id)
     row = topic.writer(state, batch.writer_id)

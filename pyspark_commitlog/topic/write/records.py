@@ -52,7 +52,7 @@ class TopicLimits:
 class Records:
     """Checked rows of `SCHEMA`, explicit partitions (int32, nullable), and row bytes.
 
-    `given` are the timestamps not stamped here, null if stamped; None if all were.
+    `given` are the timestamps not stamped here, else null; None if all were.
     """
 
     batch: pa.RecordBatch
@@ -62,11 +62,7 @@ class Records:
 
 
 def check_columns(topic: str, schema: pa.Schema) -> None:
-    """Check the names and types of a writer's columns.
-
-    Raises:
-        InvalidRecordError: names the column, its type and the allowed ones.
-    """
+    """Check the names and types of a writer's columns."""
     if "value" not in schema.names:
         raise InvalidRecordError(
             f"topic {topic!r}: there is no 'value' column among {schema.names}; "
@@ -171,13 +167,7 @@ def _bytes(name: str, column: pa.Array | None, rows: int, topic: str) -> pa.Arra
 
 
 def narrowed(name: str, column: pa.Array, kind: pa.DataType, topic: str) -> pa.Array:
-    """Cast a column to a type with 32-bit offsets.
-
-    Slices of a column above 2 GiB are copied.
-
-    Raises:
-        InvalidRecordError: the rows themselves exceed it.
-    """
+    """Cast a column to a type with 32-bit offsets; slices of one above 2 GiB are copied."""
     if column.type == kind:
         return column
     if pa.types.is_dictionary(column.type):  # of views Arrow decodes none

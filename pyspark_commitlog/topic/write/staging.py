@@ -59,8 +59,7 @@ class StagedExtent:
 class Staged:
     """One task's chunk for one topic, or inline frames. Picklable.
 
-    `keyless`: whether some records have no key; `old`: number older than `retention.ms`. `checksum` may be None
-    (`topic.write.checksum`).
+    `keyless`: some records have no key; `old`: number older than `retention.ms`.
     """
 
     topic: str
@@ -74,7 +73,7 @@ class Staged:
 
     @property
     def rows(self) -> int:
-        """Return the number of records."""
+        """Number of records."""
         return sum(extent.rows for extent in self.extents)
 
 
@@ -106,10 +105,8 @@ class Stager:
     Args:
         storage, paths, state, config: the topic as the task read it.
         sequence: the newest entry then, for the chunk's name (R1).
-        partitioner: chooses partitions.
         durable: False only with acks=0 (R5); ignored without append.
         aside: encodes a frame in another thread.
-        codec: the writer's compression.
         summed: compute the checksum that a `Transaction` needs (R6).
         create: makes the chunk (`TopicLog.creates_chunks`).
     """
@@ -184,7 +181,7 @@ class Stager:
         return placed
 
     def checked(self, batch: pa.RecordBatch) -> Records:
-        """Check a batch without adding it; raises as `add`."""
+        """Check a batch without adding it."""
         if batch.schema != self._checked:  # a new object in every batch
             check_columns(self._paths.name, batch.schema)
             self._checked = batch.schema
@@ -267,12 +264,12 @@ class Stager:
 
     @property
     def stamps_records(self) -> bool:
-        """Return whether the topic has LogAppendTime."""
+        """Whether the topic has LogAppendTime."""
         return self._limits.log_append_time
 
     @property
     def held(self) -> int:
-        """Return the approximate bytes held, besides the chunk."""
+        """Approximate bytes held, besides the chunk."""
         batches = len(self._gathered) + self._slices
         return self._gathered_bytes + self._pinned + self._finished_bytes + batches * BATCH_BYTES
 
@@ -301,7 +298,6 @@ class Stager:
             self._output.discard()
 
     def _write_piece(self) -> None:
-        """Write the finished frames to the chunk; offsets restart at 0."""
         self._collect(0)
         if self._output is None:
             self._output = self._create(self._paths.chunk(self._chunk_name()))
@@ -332,10 +328,7 @@ class Stager:
 
 
 class TopicStagers:
-    """Collector of one write task's records; topics share about `HELD_BYTES`.
-
-    `begin` returns a topic's stager.
-    """
+    """Collector of one write task's records; topics share about `HELD_BYTES`."""
 
     def __init__(self, begin: Callable[[str], Stager]) -> None:
         self._begin = begin
@@ -343,14 +336,14 @@ class TopicStagers:
         self._held = 0
 
     def of(self, name: str) -> Stager:
-        """Return a topic's stager; raises as `begin`."""
+        """Return a topic's stager, begun at the first call."""
         stager = self._stagers.get(name)
         if stager is None:
             stager = self._stagers[name] = self._begin(name)
         return stager
 
     def add(self, name: str, batch: pa.RecordBatch) -> None:
-        """Add a batch; raises as `begin` and `Stager.add`."""
+        """Add a batch; raises as `Stager.add`."""
         stager = self.of(name)
         self._held -= stager.held
         stager.add(batch)

@@ -67,7 +67,7 @@ class Transaction:
 class ProducerBatch:
     """Idempotent producer's batch: sequences `first` to `last` under `epoch` (KIP-98).
 
-    `since`, of transient producers: the newest entry before the first try.
+    `since`, if transient: the newest entry before the first try.
     """
 
     writer_id: str
@@ -85,11 +85,7 @@ class Decision(Enum):
 
 
 def check_writer(writer: Transaction | ProducerBatch, topic: str) -> None:
-    """Refuse a writer that the table can't hold (pure).
-
-    Raises:
-        UsageError: its id is too long or no text, or its number negative or above 64 bits.
-    """
+    """Refuse a writer that the table can't hold (pure)."""
     name = writer.writer_id
     if not 0 < len(name) <= MAX_WRITER_ID or not is_text(name):
         raise UsageError(
@@ -104,11 +100,7 @@ def check_writer(writer: Transaction | ProducerBatch, topic: str) -> None:
 
 
 def check_incarnation(writer: Transaction | ProducerBatch, state: TopicState, topic: str) -> None:
-    """Refuse a query that wrote to an earlier incarnation (R14; pure).
-
-    Raises:
-        TopicChangedError: start with a new checkpoint.
-    """
+    """Refuse a query that wrote to an earlier incarnation (R14; pure)."""
     if writer.writer_id in state.former_queries:
         raise TopicChangedError(
             f"topic {topic!r} was deleted and made again since {writer.writer_id} wrote to it; nothing was committed: "
@@ -120,9 +112,6 @@ def check_remembered(row: WriterRow | None, batch: ProducerBatch, forgotten: int
     """Refuse a transient producer's batch if its row may be forgotten (R6; pure).
 
     A landed try has an entry above `since`. Rows up to `forgotten` may be gone.
-
-    Raises:
-        OutcomeUnknownError: it may have landed before.
     """
     if row is None and batch.since is not None and forgotten > batch.since:
         raise OutcomeUnknownError(
@@ -136,7 +125,7 @@ def check_remembered(row: WriterRow | None, batch: ProducerBatch, forgotten: int
 def judge(
     row: WriterRow | None, writer: Transaction | ProducerBatch, rows: int, checksum: int | None, topic: str
 ) -> Decision:
-    """Return whether a commit is new or repeated (rule R6; pure but for a warning).
+    """Whether a commit is new or repeated (rule R6; pure but for a warning).
 
     Producers have no `checksum`: their sequence numbers decide.
 
@@ -218,7 +207,7 @@ def former_queries(topic: TopicLog, state: TopicState) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRows:
-    """Rows of a new snapshot; `dropped` are omitted durable ids, oldest first."""
+    """Rows of a new snapshot; `dropped` are durable ids, oldest first."""
 
     rows: Mapping[str, WriterRow]
     forgotten: int
@@ -228,8 +217,8 @@ class SnapshotRows:
 def plan_kept(rows: Mapping[str, WriterRow], forgotten: int, newest_ms: int, transient_ms: int) -> SnapshotRows:
     """Return the rows to keep (pure).
 
-    Transient rows expire after `transient_ms`, measured from `newest_ms`, the newest entry's storage time. A wrong
-    clock is harmless, as `forgotten` covers the rows that go.
+    Transient rows expire `transient_ms` before `newest_ms`, the newest entry's storage time. A wrong clock is harmless,
+    as `forgotten` covers the rows that go.
     """
     passing = {name: row for name, row in rows.items() if _is_transient(name, row)}
     lasting = {name: row for name, row in rows.items() if name not in passing}
@@ -241,7 +230,7 @@ def plan_kept(rows: Mapping[str, WriterRow], forgotten: int, newest_ms: int, tra
 
 
 def _expired(passing: Mapping[str, WriterRow], before_ms: int) -> list[str]:
-    """Return the transient ids to forget: those of before a time, and the longest silent above the bound (pure)."""
+    """Transient ids to forget: those of before a time, and the longest silent above the bound."""
     late = [name for name in _longest_silent(passing) if passing[name].at_ms < before_ms]
     fresh = {name: row for name, row in passing.items() if name not in set(late)}
     return late + _longest_silent(fresh)[: max(0, len(fresh) - TRANSIENT_IDS)]
