@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pyspark_commitlog.copying.comparison import Compared, compare_topic
 from pyspark_commitlog.copying.group_offsets import CopiedGroup, SourceOffsets, read_offsets, write_offsets
 from pyspark_commitlog.copying.topic_copy import CopiedTopic, check_stands_alone, copy_topic
-from pyspark_commitlog.errors import UsageError, as_reported, combine_errors
+from pyspark_commitlog.errors import UsageError, combine_errors
+from pyspark_commitlog.failures import Failures
 from pyspark_commitlog.model import Progress, silent, watched
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.root.root_marker import make_root
@@ -76,31 +77,24 @@ def copy_what_can_be(
     rules = _copy_rules(source.access, destination.access) if topics is None else ()
     watch = watched(progress)
     offsets, unread = read_offsets(source.groups, handles) if groups else ([], [])
-    done, failures = [], list[Exception]()
+    done, failures = [], Failures(watch)
     for number, name in enumerate(names, 1):
-        try:
+        with failures.collected():
             target = destination.topic(name, Operation.ADMIN)
             done.append(copy_topic(handles[name], target, _titled(watch, f"{name} ({number} of {len(names)})")))
-        except Exception as error:
-            if watch.ended_by(error):
-                raise
-            failures.append(as_reported(error))
     copied = {each.topic for each in done}
     moved, unwritten = _write_all(destination, (each.of_topics(copied) for each in offsets))
-    return Copied(tuple(done), moved, rules), [*failures, *unread, *unwritten]
+    return Copied(tuple(done), moved, rules), [*failures.reported(), *unread, *unwritten]
 
 
 def _write_all(destination: Root, offsets: Iterable[SourceOffsets]) -> tuple[tuple[CopiedGroup, ...], list[Exception]]:
     """Commit the offsets of groups; return the results and the errors."""
-    done, failures = [], list[Exception]()
+    done, failures = [], Failures()
     for group in offsets:
-        if not group.positions:
-            continue
-        try:
-            done.append(write_offsets(destination.groups, group))
-        except Exception as error:  # noqa: BLE001 raised by the caller, when all is copied that can be
-            failures.append(as_reported(error))
-    return tuple(done), failures
+        if group.positions:
+            with failures.collected():
+                done.append(write_offsets(destination.groups, group))
+    return tuple(done), failures.reported()
 
 
 def compare_topics(

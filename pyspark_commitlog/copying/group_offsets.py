@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from pyspark_commitlog.errors import CommitLogError, as_reported
+from pyspark_commitlog.errors import CommitLogError
+from pyspark_commitlog.failures import Failures
 from pyspark_commitlog.groups.consumer_groups import Groups
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import NEVER, GroupState, Position
@@ -51,22 +52,18 @@ def read_offsets(source: Groups, topics: Mapping[str, TopicLog]) -> tuple[list[S
     Read them before the topics, so that none is beyond the copy's end. Offsets of earlier incarnations are left out,
     and those from before a restore cut back.
     """
-    groups, failures = list[tuple[GroupLog, GroupState]](), list[Exception]()
+    groups, failures = list[tuple[GroupLog, GroupState]](), Failures()
     for name in source.list():
-        try:
+        with failures.collected():
             handle = source.open(name)
             groups.append((handle, handle.newest()))
-        except Exception as error:  # noqa: BLE001 raised by the caller, when all is copied that can be
-            failures.append(as_reported(error))
     states = _states(topics) if groups else {}  # after the groups: to an older state they would look parted
     ids = {name: state.topic_id for name, state in states.items()}
     found = list[SourceOffsets]()
     for handle, state in groups:
-        try:
+        with failures.collected():
             found.append(offsets_of(handle.name, _of_histories(handle, state, states), ids))
-        except Exception as error:  # noqa: BLE001 as above
-            failures.append(as_reported(error))
-    return found, failures
+    return found, failures.reported()
 
 
 def _states(topics: Mapping[str, TopicLog]) -> dict[str, TopicState]:

@@ -18,6 +18,7 @@ from pyspark_commitlog.errors import (
     UsageError,
     fault_of,
 )
+from pyspark_commitlog.failures import ErrorBoundary
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.groups.descriptions import (
     DAMAGED,
@@ -335,10 +336,8 @@ class Groups:
 
         def faults(name: str) -> Sequence[str]:
             found: list[str] = []
-            try:
+            with ErrorBoundary(lambda error: found.append(fault_of(error, f"group {name}"))):
                 found += faults_of(self.open(name))
-            except Exception as error:  # noqa: BLE001 a fault: no group stops the others
-                found.append(fault_of(error, f"group {name}"))
             return found
 
         return tuple(chain.from_iterable(self._of_each(faults, self.list())))

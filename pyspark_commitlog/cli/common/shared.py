@@ -17,6 +17,7 @@ import typer
 
 from pyspark_commitlog.cli.common.storage_options import storage_at, storage_options, use_storage_options
 from pyspark_commitlog.errors import CommitLogError, RootNotFoundError, UnknownGroupError, UnknownTopicError, UsageError
+from pyspark_commitlog.failures import ErrorBoundary
 from pyspark_commitlog.format.paths import ROOT_MARKER
 from pyspark_commitlog.instants import parse_instant
 from pyspark_commitlog.storage import Storage
@@ -181,14 +182,13 @@ class EachAlone:
 
     def ask(self, of: Callable[[str], _T], name: str) -> _T | None:
         """Return the answer for a name, if any; None after a failure."""
-        try:
+        with ErrorBoundary(lambda error: self._failed(error, name), passing=BrokenPipeError):
             return of(name)
-        except BrokenPipeError:
-            raise
-        except Exception as error:  # noqa: BLE001 reported: none stops the others
-            if not isinstance(error, self._passed):
-                self.code = max(self.code, complain_of(error, "" if isinstance(error, CommitLogError) else name))
-            return None
+        return None
+
+    def _failed(self, error: Exception, name: str) -> None:
+        if not isinstance(error, self._passed):
+            self.code = max(self.code, complain_of(error, "" if isinstance(error, CommitLogError) else name))
 
     def found_faults(self) -> None:
         """Raise the exit code to 1: something stored is wrong."""

@@ -10,10 +10,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Event
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from pyspark_commitlog.errors import CommitLogError
+from pyspark_commitlog.failures import ErrorBoundary
 from pyspark_commitlog.groups.membership.member import GroupMember
 from pyspark_commitlog.storage.clock import monotonic
 from pyspark_commitlog.storage.process import WhileNeeded, after_fork, start_thread
@@ -166,11 +168,8 @@ class Heartbeats:
         return None
 
     def _call(self, member: GroupMember) -> None:
-        try:
+        with ErrorBoundary(partial(self._warn, member)):
             member.heartbeat()
-        except Exception as error:  # noqa: BLE001 one member's trouble, of whatever kind, is not the others'
-            self._warn(member, error)
-        else:
             self._failed.pop(member, None)
 
     def _warn(self, member: GroupMember, error: Exception) -> None:

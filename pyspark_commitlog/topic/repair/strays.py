@@ -6,12 +6,12 @@ Old entries and their files stay for a while, for readers of older views. Files 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
 from pyspark_commitlog.errors import CorruptionError, fault_of
+from pyspark_commitlog.failures import ErrorBoundary, Failures
 from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.journal import Journal
@@ -36,14 +36,7 @@ class _References:
 
     sides: set[str] = field(default_factory=set)
     chunks: tuple[ChunkRef, ...] = ()
-    faults: list[Exception] = field(default_factory=list)
-
-    @contextmanager
-    def noted(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 a fault
-            self.faults.append(error)
+    faults: Failures = field(default_factory=Failures)
 
 
 def _look_at_tables(topic: TopicLog, entry: Entry, seen: _References) -> None:
@@ -88,12 +81,8 @@ class Strays:
         self._rest()
 
     def _guard(self, act: Callable[[], object], is_listed: Callable[[], bool]) -> None:
-        try:
+        with ErrorBoundary(lambda error: self._fault(error, is_listed), self.progress):
             act()
-        except Exception as error:
-            if self.progress.ended_by(error):
-                raise
-            self._fault(error, is_listed)
 
     def _fault(self, error: Exception, is_listed: Callable[[], bool]) -> None:
         if is_listed():
@@ -110,11 +99,11 @@ class Strays:
 
         def read(sequence: int) -> tuple[Entry, _Seen] | Exception:
             topic = self.topic if alone else TopicLog(self.topic.storage, self.topic.name)
-            try:
+            failures = Failures()
+            with failures.collected():
                 entry = journal_of(topic).read(sequence).entry
                 return entry, look(topic, entry)
-            except Exception as error:  # noqa: BLE001 a fault
-                return error
+            return failures[0]
 
         for sequence, found in results_in_turn(read, journal.sequences()[::-1], self.topic.storage.requests_at_once):
 
@@ -142,10 +131,10 @@ class Strays:
 
     def _look_at(self, topic: TopicLog, entry: Entry) -> _References:
         seen = _References()
-        with seen.noted():
+        with seen.faults.collected():
             topic.journal.inline(entry)
         if entry.topic_id == self.state.topic_id:  # else an earlier incarnation's: its tables lie there
-            with seen.noted():
+            with seen.faults.collected():
                 _look_at_tables(topic, entry, seen)
         return seen
 

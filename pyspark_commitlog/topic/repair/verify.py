@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pyspark_commitlog.errors import CorruptionError, fault_of
+from pyspark_commitlog.failures import ErrorBoundary
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, decode_offset, decode_time
 from pyspark_commitlog.format.segment_object import INDEX, TIMEINDEX
@@ -168,15 +169,12 @@ class _Checker:
 
     def _guard(self, act: Callable[..., object], *args: object) -> bool:
         """Run a check, recording an error; return whether it completed."""
-        try:
+        part = f" partition {args[0]}" if args and isinstance(args[0], int) else ""
+        what = f"topic {self.topic.name!r}{part}"
+        with ErrorBoundary(lambda error: self.faults.append(fault_of(error, what)), self.progress):
             act(*args)
             return True
-        except Exception as error:
-            if self.progress.ended_by(error):
-                raise
-            part = f" partition {args[0]}" if args and isinstance(args[0], int) else ""
-            self.faults.append(fault_of(error, f"topic {self.topic.name!r}{part}"))
-            return False
+        return False
 
     def _expect(self, holds: bool, fault: str) -> None:
         if not holds:
@@ -330,15 +328,16 @@ class _Checker:
         return results_in_turn(look, numbers, self.topic.storage.requests_at_once)
 
     def _entry(self, sequence: int) -> Entry | None:
-        try:
+        what, entry = f"journal entry {sequence} of {self.topic.name}", None
+
+        def note(error: Exception) -> None:
+            is_gone = isinstance(error, FileNotFoundError)
+            self.faults.append(f"{what} is missing, and not settled" if is_gone else fault_of(error, what))
+
+        with ErrorBoundary(note):
             entry = self.topic.journal.read(sequence).entry
-        except FileNotFoundError:
-            self.faults.append(f"journal entry {sequence} of {self.topic.name} is missing, and not settled")
-            return None
-        except Exception as error:  # noqa: BLE001 a fault
-            self.faults.append(fault_of(error, f"journal entry {sequence} of {self.topic.name}"))
-            return None
-        self._guard(self._appended, entry, self._settled)
+        if entry is not None:
+            self._guard(self._appended, entry, self._settled)
         return entry
 
     def _appended(self, entry: Entry, settled: SettleState) -> None:

@@ -12,6 +12,7 @@ from pyspark_commitlog.errors import (
     SyncFailedError,
     as_reported,
 )
+from pyspark_commitlog.failures import ErrorBoundary
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.storage import Clock
 from pyspark_commitlog.topic.read.unsettled import Hole, Pending, Source, read_pending, sources_of
@@ -20,6 +21,8 @@ from pyspark_commitlog.topic.state.settle_state import Damage, SettledPartition,
 from pyspark_commitlog.topic.state.state import TopicState
 from pyspark_commitlog.topic.topic import TopicLog
 
+# Errors that are not of one partition.
+_OF_ALL = (StorageFullError, StorageReadOnlyError, SyncFailedError)
 # Maximum of characters of a published damage.
 _WHY = 400
 
@@ -134,13 +137,8 @@ class SettleRun:
     def _move(self, partition: int, sources: Sequence[Source | Hole]) -> None:
         if self._is_over() and self.partitions != self._start:
             return
-        try:
+        with ErrorBoundary(lambda error: self.failures.append((partition, as_reported(error))), passing=_OF_ALL):
             mended = self._settle(partition, sources)
-        except (StorageFullError, StorageReadOnlyError, SyncFailedError):  # not of one partition
-            raise
-        except Exception as error:  # noqa: BLE001 handed out: no partition stops the others
-            self.failures.append((partition, as_reported(error)))
-        else:
             self._tried.add(partition)
             self.rebuilt.extend([partition] * mended)
 

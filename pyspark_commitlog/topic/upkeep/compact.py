@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pyspark_commitlog.config import LONG_MAX, TopicConfig
-from pyspark_commitlog.errors import TopicChangedError, as_reported, combine_errors, missing
+from pyspark_commitlog.errors import TopicChangedError, missing
+from pyspark_commitlog.failures import Failures
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.frame import NO_TIMESTAMP
 from pyspark_commitlog.journal import Stored
@@ -111,20 +112,15 @@ def compact(
     _, state = topic.newest(topic_id)
     if not topic.config(state).has_policy("compact"):
         return done
-    failures, watched_progress = list[Exception](), watched(progress)
+    watched_progress = watched(progress)
+    failures = Failures(watched_progress, TopicChangedError)
     if not topic.storage.can_append:
-        failures += _split_failures(topic, topic_id)
+        with failures.collected():
+            _split_what_is_due(topic, topic_id, failures)
     for partition in range(state.partitions):
-        try:
+        with failures.collected():
             done += _rounds(topic, topic_id, partition, worker or work_here, watched_progress)
-        except TopicChangedError:
-            raise
-        except Exception as error:
-            if watched_progress.ended_by(error):
-                raise
-            failures.append(as_reported(error))
-    if failures:
-        raise combine_errors(failures, f"topic {topic.name!r}: {len(failures)} partitions could not be compacted")
+    failures.raise_if_any(f"topic {topic.name!r}: {len(failures)} partitions could not be compacted")
     return done
 
 
@@ -247,17 +243,6 @@ def _compacted(job: CompactionJob, done: Sequence[Replacement], keyless: int) ->
 
 
 # --- without append ---------------------------------------------------------------------------------------
-
-
-def _split_failures(topic: TopicLog, topic_id: str) -> list[Exception]:
-    failures = list[Exception]()
-    try:
-        _split_what_is_due(topic, topic_id, failures)
-    except TopicChangedError:
-        raise
-    except Exception as error:  # noqa: BLE001 raised by the caller
-        failures.append(as_reported(error))
-    return failures
 
 
 def _split_what_is_due(topic: TopicLog, topic_id: str, failures: list[Exception]) -> None:

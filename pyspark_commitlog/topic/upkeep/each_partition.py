@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TypeVar
 
 from pyspark_commitlog.errors import as_reported
+from pyspark_commitlog.failures import ErrorBoundary
 from pyspark_commitlog.topic.state.settle_state import SettleState
 from pyspark_commitlog.topic.topic import TopicLog
 
@@ -20,13 +22,15 @@ def look_once(
     """Return the results and failures of a check, by partition."""
     found: dict[int, _Found] = {}
     failures: dict[int, Exception] = {}
+
+    def note(partition: int, error: Exception) -> None:
+        failures[partition] = as_reported(error)
+
     for partition in partitions:
-        try:
+        with ErrorBoundary(partial(note, partition)):
             found[partition], failure = look(settled, partition)
-        except Exception as error:  # noqa: BLE001 raised by the caller: no partition stops the others
-            failure = error
-        if failure is not None:
-            failures[partition] = as_reported(failure)
+            if failure is not None:
+                note(partition, failure)
     return found, failures
 
 

@@ -6,10 +6,11 @@ Reads a log only to rebuild its index; Kafka does this at start (`LogLoader`). N
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from pyspark_commitlog.config import TopicConfig
-from pyspark_commitlog.errors import as_reported, combine_errors
+from pyspark_commitlog.failures import Failures
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.topic.segments.directory import SegmentDir
 from pyspark_commitlog.topic.segments.indexes import index_fault, mended
@@ -41,28 +42,26 @@ def _sound(topic: TopicLog, topic_id: str) -> bool:
     directories = (
         SegmentDir(topic.storage, topic.paths(topic_id), partition) for partition in range(len(settled.partitions))
     )
-    try:
+    with suppress(Exception):  # a manifest, say: it is met again with the lock, and reported there
         return not any(
             index_fault(directory, row.active, row.end_offset)
             or any(index_fault(directory, sealed, sealed.end_offset) for sealed in topic.sealed(settled, partition))
             for partition, (directory, row) in enumerate(zip(directories, settled.partitions, strict=True))
         )
-    except Exception:  # noqa: BLE001 a manifest, say: it is met again with the lock, and reported there
-        return False
+    return False
 
 
 def _recover_locked(topic: TopicLog, topic_id: str) -> int:
     _, state = topic.newest(topic_id)
     base, settled = topic.settled(topic_id)
-    partitions, rebuilt, failures = list(settled.partitions), 0, list[Exception]()
+    partitions, rebuilt, failures = list(settled.partitions), 0, Failures()
     for partition, row in enumerate(settled.partitions):
         mender = _Mender(topic, settled, partition, topic.config(state), base, failures)
         partitions[partition] = mender.mend(row)
         rebuilt += mender.rebuilt
     if tuple(partitions) != settled.partitions:
         topic.publish(base, replace(settled, partitions=tuple(partitions)))
-    if failures:
-        raise combine_errors(failures, f"topic {topic.name!r}: {len(failures)} segments could not be checked")
+    failures.raise_if_any(f"topic {topic.name!r}: {len(failures)} segments could not be checked")
     return rebuilt
 
 
@@ -74,7 +73,7 @@ class _Mender:
         partition: int,
         config: TopicConfig,
         base: Stored,
-        failures: list[Exception],
+        failures: Failures,
     ) -> None:
         self._topic, self._settled, self._partition, self._config = topic, settled, partition, config
         self._directory = SegmentDir(topic.storage, topic.paths(settled.topic_id), partition)
@@ -82,14 +81,12 @@ class _Mender:
         self.rebuilt = 0
 
     def mend(self, row: SettledPartition) -> SettledPartition:
-        try:
+        with self._failures.collected():
             row = self._active(row)
-        except Exception as error:  # noqa: BLE001 raised by the caller: no segment stops the others
-            self._failures.append(as_reported(error))
-        try:
+        before = None
+        with self._failures.collected():
             before = self._sealed_of(row)()
-        except Exception as error:  # noqa: BLE001 as above
-            self._failures.append(as_reported(error))
+        if before is None:
             return row
         after = [self._sealed(segment) for segment in before]
         if after == list(before):
@@ -124,10 +121,8 @@ class _Mender:
         return lambda: self._topic.sealed(self._settled.with_row(self._partition, row), self._partition)
 
     def _sealed(self, segment: Sealed) -> Sealed:
-        try:
+        rebuilt = None
+        with self._failures.collected():
             rebuilt = mended(self._directory, segment, segment.end_offset, self._config.number("index.interval.bytes"))
-        except Exception as error:  # noqa: BLE001 as above
-            self._failures.append(as_reported(error))
-            return segment
         self.rebuilt += rebuilt is not None
         return rebuilt if isinstance(rebuilt, Sealed) else segment

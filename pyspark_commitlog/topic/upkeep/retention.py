@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from pyspark_commitlog.config import LONG_MAX, TopicConfig
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError, combine_errors
+from pyspark_commitlog.failures import Failures
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import parse_segment
 from pyspark_commitlog.format.segment_object import LOG
@@ -280,21 +281,16 @@ def _collect_segments(topic: TopicLog, topic_id: str, *, idle: bool) -> int:
     paths, (states, newest_sequence) = topic.paths(topic_id), _retained_states(topic, topic_id)
     if not states:
         return 0
-    removed, most, failures = 0, LONG_MAX if idle else newest_sequence, list[Exception]()
+    removed, most, failures = 0, LONG_MAX if idle else newest_sequence, Failures(passing=FileNotFoundError)
     for partition, newest in enumerate(states[-1].partitions):
         settled = [state for state in states if partition < len(state.partitions)]
-        try:
+        named = None
+        # another collector may have removed an entry and its manifest meanwhile, or it is lost
+        with suppress(FileNotFoundError), failures.collected():
             named = _referenced_segments(topic, partition, settled)
-        except FileNotFoundError:  # another collector removed an entry and its manifest meanwhile, or it is lost
-            continue
-        except Exception as error:  # noqa: BLE001 raised below: no partition stops the others
-            failures.append(error)
-            continue
-        removed += _delete_unnamed(topic.storage, paths.partition(partition), named, newest, most)
-    if failures:
-        raise combine_errors(
-            failures, f"topic {topic.name!r}: the segments of {len(failures)} partitions were not collected"
-        )
+        if named is not None:
+            removed += _delete_unnamed(topic.storage, paths.partition(partition), named, newest, most)
+    failures.raise_if_any(f"topic {topic.name!r}: the segments of {len(failures)} partitions were not collected")
     return removed
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from pyspark_commitlog.errors import TopicChangedError, as_reported, combine_errors
+from pyspark_commitlog.errors import TopicChangedError
+from pyspark_commitlog.failures import Failures
 from pyspark_commitlog.model import Progress, Watched, watched
 from pyspark_commitlog.storage import Holder
 from pyspark_commitlog.topic.collect.collect import Collected, collect, remove_former, sweep, sweep_tables
@@ -86,7 +87,7 @@ def _maintain(topic: TopicLog, progress: Progress) -> Maintained:
     steps.run("collect decided entries", lambda: collect_decided(topic), 0)
     removed = steps.run("remove former incarnations", lambda: remove_former(topic, stored), 0)
     note_maintained(topic, topic_id)
-    steps.raise_failures(topic.name)
+    steps.failures.raise_if_any(f"topic {topic.name!r}: {len(steps.failures)} steps failed")
     return Maintained(
         topic=topic.name,
         settled_records=settled.records,
@@ -127,30 +128,15 @@ def _settle_all(topic: TopicLog, topic_id: str, progress: Progress) -> Settled:
         progress("settle", moved, max(moved, due))
 
 
-@dataclass
 class _Steps:
     """Runs all steps despite failures: later ones may free disk."""
 
-    progress: Watched
-    failures: list[Exception] = field(default_factory=list)
+    def __init__(self, progress: Watched) -> None:
+        self.progress, self.failures = progress, Failures(progress, TopicChangedError)
 
     def run(self, name: str, step: Callable[[], _T], otherwise: _T) -> _T:
-        """Return a step's result, or `otherwise` if it fails.
-
-        Raises:
-            TopicChangedError: the incarnation is gone.
-        """
+        """Return a step's result, or `otherwise` if it fails."""
         self.progress(name, 0, 1)
-        try:
+        with self.failures.collected():
             return step()
-        except TopicChangedError:
-            raise
-        except Exception as error:
-            if self.progress.ended_by(error):
-                raise
-            self.failures.append(as_reported(error))
         return otherwise
-
-    def raise_failures(self, name: str) -> None:
-        if self.failures:
-            raise combine_errors(self.failures, f"topic {name!r}: {len(self.failures)} steps failed")

@@ -13,6 +13,7 @@ from itertools import chain
 
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, combine_errors
+from pyspark_commitlog.failures import ErrorBoundary, Failures
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.storage import Holder
 from pyspark_commitlog.storage.process import share_out
@@ -91,13 +92,11 @@ def settle_after_commit(topic: TopicLog, topic_id: str, hurries: Callable[[], bo
     Checking the load costs requests without append: ask `is_look_due` first. `hurries`: whether a caller waits, else it
     yields to other commits; None: always.
     """
-    try:
+    with ErrorBoundary(partial(_warn_of, topic)):
         done = _settle_what_waits(topic, topic_id, hurries)
         for failure in done.failures:
             _warn_of(topic, failure, damage=isinstance(failure, CorruptionError))
         return done
-    except Exception as error:  # noqa: BLE001 logged
-        _warn_of(topic, error)
     return Settled(None)
 
 
@@ -144,17 +143,15 @@ def _settle_objects(topic: TopicLog, stored: Stored, state: TopicState, config: 
     if done.sequence is None:
         return done
     most = _MERGED_AT_ONCE * config.number("settle.bytes")
-    failed: Exception | None = None
-    try:
+    failures = Failures()
+    with failures.collected():
         merge(topic, topic_id, most_bytes=most, enough=Budget(clock, seconds).spent)
-    except Exception as error:  # noqa: BLE001 raised below: collecting goes on
-        failed = error
     _collect_some(topic, topic_id, waiting, seconds, least)
     waiting.published = topic.published
     if done.complete:
         waiting.looked(SettleLoad(0, 0, 0), config, clock.monotonic(), 1.0)
-    if failed is not None:
-        raise failed
+    if failures:
+        raise failures[0]
     return done
 
 
