@@ -1,13 +1,14 @@
-"""Blocks that may fail: collect their errors and go on."""
+"""Blocks that may fail: collect their errors and go on, or undo and raise."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark_commitlog.errors import as_reported, combine_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from pyspark_commitlog.model import Watched
@@ -59,3 +60,16 @@ class Failures(list[Exception]):
         """Raise the reported errors by `combine_errors`."""
         if self:
             raise combine_errors(self.reported(), what)
+
+
+@contextmanager
+def call_on_error(undo: Callable[[], object]) -> Iterator[None]:
+    """Call `undo` if the block fails, by Ctrl-C too.
+
+    Not for locks: Ctrl-C at its very beginning or end is missed.
+    """
+    try:
+        yield
+    except BaseException:  # Ctrl-C
+        undo()
+        raise

@@ -11,6 +11,7 @@ from pyspark_commitlog.api.replace_metadata import replace_metadata
 from pyspark_commitlog.api.replica_sync import ReplicaSync, group_names, order_of
 from pyspark_commitlog.config import ALL
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError, UsageError
+from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.model import Recovered, Replicated
 from pyspark_commitlog.replication.admin.joining import add_roots, remove_replica, remove_root, replace_replica
@@ -307,7 +308,12 @@ class Replicas:
             late = lags_behind(now, root, chosen, order.places.roots.answers, leaving) if chosen else None
             return needed <= {*now.replicas} and late is None
 
-        try:
+        def take_back() -> None:
+            if chosen is not None and chosen not in before:
+                with suppress(CommitLogError, OSError):
+                    remove_replica(order, chosen, lambda now: {*before} <= {*now.replicas})
+
+        with call_on_error(take_back):
             done = replicate(order, segments)
             late = lags_behind(done.state, root, chosen, order.places.roots.answers, leaving)
             if late is not None:
@@ -316,8 +322,3 @@ class Replicas:
                     f"{done.failed.get(late)}"
                 )
             remove_replica(order, root, may_go)
-        except BaseException:
-            if chosen is not None and chosen not in before:
-                with suppress(CommitLogError, OSError):
-                    remove_replica(order, chosen, lambda now: {*before} <= {*now.replicas})
-            raise

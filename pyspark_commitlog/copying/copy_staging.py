@@ -16,13 +16,13 @@ from msgspec import Meta
 from pyspark_commitlog.copying.copy_frames import FrameMaker
 from pyspark_commitlog.copying.decision import Piece, chained
 from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.format.entry import check_seal, seal
 from pyspark_commitlog.format.lineage import Lineage, Verdict, compare
 from pyspark_commitlog.format.paths import TopicPaths, chunk_id, chunk_name
 from pyspark_commitlog.format.shape import Id, Marks, Shape, Whole, check as check_shape, decode as decode_json
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.storage import OutputFile, Storage
-from pyspark_commitlog.storage.base import discard_on_error
 from pyspark_commitlog.topic.read.reader import read_range
 from pyspark_commitlog.topic.state.shapes import Chunk
 from pyspark_commitlog.topic.state.state import ChunkRef, Extent, TopicState, chunks_to_json, read_chunks
@@ -171,7 +171,7 @@ class Stage:
         storage, paths = self.destination.storage, self.destination.paths(self.state.topic_id)
         writer = ChunkWriter(storage, paths, self.sequence, self.state.lineage)
         pieces: list[Piece] = []
-        with discard_on_error(writer):
+        with call_on_error(writer.discard):
             for partition, end in enumerate(self.state.log_end):
                 if partitions is not None and partition not in partitions:
                     continue

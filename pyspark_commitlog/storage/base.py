@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from pyspark_commitlog.errors import StorageError
+from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE
 
 if TYPE_CHECKING:
@@ -99,23 +100,9 @@ class OutputFile(Protocol):
         """Drop the file; nothing becomes visible."""
 
 
-class _Discardable(Protocol):
-    def discard(self) -> None: ...
-
-
-@contextmanager
-def discard_on_error(output: _Discardable) -> Iterator[None]:
-    """Discard an output if the block fails."""
-    try:
-        yield
-    except BaseException:
-        output.discard()
-        raise
-
-
 def write_whole(output: OutputFile, data: bytes) -> None:
     """Write a new file and close it; discard it on any error."""
-    with discard_on_error(output):
+    with call_on_error(output.discard):
         output.write(data)
         output.close()
 

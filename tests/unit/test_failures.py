@@ -1,11 +1,11 @@
-"""Work that goes on despite failures."""
+"""Blocks that fail: work that goes on, and what is undone."""
 
 from __future__ import annotations
 
 import pytest
 
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, StorageError
-from pyspark_commitlog.failures import ErrorBoundary, Failures
+from pyspark_commitlog.failures import ErrorBoundary, Failures, call_on_error
 from pyspark_commitlog.model import Watched
 
 
@@ -122,3 +122,28 @@ def test_a_missing_file_is_raised_as_corruption() -> None:
     assert [str(error) for error in failures.reported()] == ["topics/t/3/0.log is missing: restore it from a copy"]
     with pytest.raises(CorruptionError, match=r"topics/t/3/0\.log is missing"):
         failures.raise_if_any("1 part failed")
+
+
+@pytest.mark.parametrize("error", [KeyError("bug"), KeyboardInterrupt()], ids=repr)
+def test_what_a_block_began_is_undone_whatever_ends_it(error: BaseException) -> None:
+    undone: list[str] = []
+    with pytest.raises(type(error)) as raised, call_on_error(lambda: undone.append("undone")):
+        raise error
+    assert raised.value is error
+    assert undone == ["undone"]
+
+
+def test_what_a_block_ended_is_not_undone() -> None:
+    undone: list[str] = []
+    with call_on_error(lambda: undone.append("undone")):
+        pass
+    assert undone == []
+
+
+def test_an_error_of_the_undoing_names_the_block_s_as_its_context() -> None:
+    def undo() -> None:
+        raise StorageError("disk")
+
+    with pytest.raises(StorageError, match="disk") as raised, call_on_error(undo):
+        raise KeyError("bug")
+    assert isinstance(raised.value.__context__, KeyError)

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from pyspark_commitlog.consumer.shared.shared_topic import RECHECK_SECONDS, SharedTopic
 from pyspark_commitlog.errors import UnknownTopicError
+from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.storage import TEMPORARY, Storage, open_storage
 from pyspark_commitlog.storage.clock import monotonic
 from pyspark_commitlog.storage.events import Events
@@ -78,11 +79,8 @@ class Watcher:
                 self._waiting.setdefault(topic, set()).add(waiter)
             if new and self._events is not None:  # else it would not look at them for a second
                 self._events.wake()
-        try:
+        with call_on_error(lambda: self.remove(waiter)):
             self._thread.ensure_running()
-        except BaseException:
-            self.remove(waiter)
-            raise
         if any(topic.version != version for topic, version in waiter.seen.items()):  # reported before it waited
             self._wake([waiter])
 
@@ -186,13 +184,11 @@ class Watcher:
     def _look(self, topics: Iterable[SharedTopic]) -> bool:
         woken: list[Waiter] = []
         for topic in topics:
-            failed, self._under_way = False, (topic.storage.url, monotonic())
-            try:
-                topic.look(certain=False)
-            except UnknownTopicError:  # missing or deleted: that is a version, too
-                pass
-            except Exception:  # noqa: BLE001 the next poll raises it; one topic's trouble is not the others'
-                failed = True
+            failed, self._under_way = True, (topic.storage.url, monotonic())
+            with suppress(Exception):  # the next poll raises it; one topic's trouble is not the others'
+                with suppress(UnknownTopicError):  # missing or deleted: that is a version, too
+                    topic.look(certain=False)
+                failed = False
             with self._lock:
                 waiting = self._waiting.get(topic, ())
                 woken += [waiter for waiter in waiting if failed or waiter.seen[topic] != topic.version]

@@ -15,7 +15,7 @@ from threading import Event
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from pyspark_commitlog.errors import CommitLogError
-from pyspark_commitlog.failures import ErrorBoundary
+from pyspark_commitlog.failures import ErrorBoundary, call_on_error
 from pyspark_commitlog.groups.membership.member import GroupMember
 from pyspark_commitlog.storage.clock import monotonic
 from pyspark_commitlog.storage.process import WhileNeeded, after_fork, start_thread
@@ -69,11 +69,8 @@ class Heartbeats:
         with self._lock:
             self._members.add(member)
         self._changed.set()
-        try:
+        with call_on_error(lambda: self.remove(member)):
             self._thread.ensure_running()
-        except BaseException:
-            self.remove(member)
-            raise
 
     def remove(self, member: GroupMember) -> None:
         """Stop a member's heartbeats."""

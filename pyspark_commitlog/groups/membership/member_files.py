@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pyspark_commitlog.errors import CorruptionError, ReplicaNotAvailableError, UnknownTopicError, UsageError
+from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.members import MemberFile, Profile, TopicIncarnation
 from pyspark_commitlog.replication.metadata.metadata_roots import Deciders
 from pyspark_commitlog.storage import Storage
-from pyspark_commitlog.storage.base import discard_on_error
 
 _Result = TypeVar("_Result")
 
@@ -76,7 +76,7 @@ class MemberFiles:
 
         def put(storage: Storage) -> bool:
             output = storage.create(self._path(member_id))
-            with discard_on_error(output):
+            with call_on_error(output.discard):
                 output.write(file.encode())
                 output.close(durable=False)
             return True

@@ -22,6 +22,7 @@ from pyspark_commitlog.errors import (
     StorageFullError,
     SyncFailedError,
 )
+from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.journal import Journal, Stored
@@ -31,7 +32,6 @@ from pyspark_commitlog.replication.protocol.entry_fields import state_of
 from pyspark_commitlog.replication.protocol.roots import Address, check_identity
 from pyspark_commitlog.replication.protocol.unit import NeededFile, Unit
 from pyspark_commitlog.storage import Clock, FileInfo, NotPutError, Storage
-from pyspark_commitlog.storage.base import discard_on_error
 
 #: Bytes copied at a time.
 _PIECE_BYTES = 8 * 2**20
@@ -368,7 +368,7 @@ def _copy(needed: NeededFile, donor: Storage, target: Storage) -> None:
     pieces = _pieces(needed, donor)
     first = next(pieces, b"")  # before anything is made
     output = target.create(needed.path)
-    with discard_on_error(output):
+    with call_on_error(output.discard):
         output.write(first)
         for piece in pieces:
             output.write(piece)

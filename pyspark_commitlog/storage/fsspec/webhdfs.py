@@ -20,6 +20,7 @@ from pyspark_commitlog.errors import (
     StorageUnreadableError,
     UnsupportedError,
 )
+from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.storage.base import TEMPORARY, FileInfo, NotPutError
 from pyspark_commitlog.storage.fsspec.fsspec_store import FsspecStorage
 from pyspark_commitlog.storage.object.object_errors import first_line
@@ -55,11 +56,8 @@ class WebHdfsStorage(FsspecStorage):
 
     def _replace(self, instance: Any, full: str, data: bytes | IO[bytes]) -> None:
         temporary = self._temporary(full)
-        try:
+        with call_on_error(lambda: _discard(instance, temporary)):
             _write(instance, temporary, data, make_parents=True)
-        except BaseException:
-            _discard(instance, temporary)
-            raise
         self._publish(instance, temporary, full, "OVERWRITE")
 
     def _replace_by_file(self, instance: Any, full: str, file: IO[bytes]) -> None:
@@ -71,16 +69,13 @@ class WebHdfsStorage(FsspecStorage):
 
     def _publish(self, instance: Any, temporary: str, full: str, option: str) -> None:
         """Rename, or delete the file so that it is never renamed later."""
-        try:
+        with call_on_error(lambda: _discard(instance, temporary)):
             answer = _ask(instance, "PUT", temporary, "RENAME", destination=full, renameoptions=option).content
             if answer and json.loads(answer).get("boolean") is not True:
                 raise UnsupportedError(
                     f"{self.url} can't hold a commit log: its server renames without options, so that a name that is "
                     "taken can't be distinguished from other failures (HttpFS?): give the name node's own address"
                 )
-        except BaseException:
-            _discard(instance, temporary)
-            raise
 
     # --- reading -----------------------------------------------------------------------------------------
 

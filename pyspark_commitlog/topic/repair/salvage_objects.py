@@ -13,10 +13,10 @@ from itertools import takewhile
 import pyarrow as pa
 
 from pyspark_commitlog.errors import CorruptionError, UsageError
+from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.format.frame import NO_TIMESTAMP
 from pyspark_commitlog.format.segment_object import Slice
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.storage.base import discard_on_error
 from pyspark_commitlog.topic.read.damage import Fragment
 from pyspark_commitlog.topic.repair.salvage import Range, Remaining, WithoutLost, counts, overlap, segment_fragments
 from pyspark_commitlog.topic.segments.cutting import Timed
@@ -225,7 +225,7 @@ class Salvage:
     def _shared(self, unit: RewriteUnit, lost: Mapping[int, Sequence[Range]]) -> Shared | None:
         limits = SliceLimits.of(self._topic.config(self._state))
         writer = ObjectWriter(self._topic.storage, self._paths, self._number, limits)
-        with discard_on_error(writer):
+        with call_on_error(writer.discard):
             for position, piece in unit.slices:
                 self._slice(writer, unit, position, piece, lost)
             for partition, (start, end) in sorted((unit.gaps or {}).items()):

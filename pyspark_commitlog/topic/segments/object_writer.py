@@ -13,6 +13,7 @@ from awscrt.checksums import crc32c
 
 from pyspark_commitlog.config import LONG_MAX, TopicConfig
 from pyspark_commitlog.errors import CorruptionError, StorageError
+from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.format.index import RollLimits
 from pyspark_commitlog.format.paths import TopicPaths, object_name
 from pyspark_commitlog.format.segment_object import INDEX, LOG, TIMEINDEX, Slice, SlicePart, encode_footer
@@ -187,11 +188,8 @@ class SliceWriter:
 
     def finish(self) -> None:
         """Write the indexes after the log."""
-        try:
+        with call_on_error(self._target.gave_up):
             piece = self._finish_slice() if self._growing.length else None
-        except BaseException:
-            self._target.gave_up()
-            raise
         self._target.ended(piece)
 
     def _finish_slice(self) -> Slice:

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from pyspark_commitlog.config import LONG_MAX, TopicConfig
 from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.format import columns, frame as codec
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.frame import MAX_ROWS, SPARSE, Frame, Identity, Payload
-from pyspark_commitlog.storage.base import discard_on_error
 from pyspark_commitlog.topic.segments.directory import SegmentDir
 from pyspark_commitlog.topic.segments.encoding import empty_frame, frame_times
 from pyspark_commitlog.topic.segments.frames import check, earliest_ms, earliest_of, walk
@@ -104,7 +104,7 @@ def rewrite(
         latest_ms: largest timestamp before; -1 if none.
     """
     output = _Output(directory, number, run[0].base_offset, run[-1].end_offset, rules, latest_ms)
-    with discard_on_error(output):
+    with call_on_error(output.discard):
         for segment, offsets in zip(run, gone, strict=True):
             span = directory.span(segment)
             for located in walk(directory.storage, span):
@@ -129,7 +129,7 @@ def rewrite_frames(
     `lost_ms` that of their segment, which keeps its age if no frame remains.
     """
     output = _Output(directory, number, base_offset, end_offset, rules, latest_ms, lost_ms)
-    with discard_on_error(output):
+    with call_on_error(output.discard):
         for frame, least_ms in frames:
             output.copy(frame, least_ms)
         return output.finish()

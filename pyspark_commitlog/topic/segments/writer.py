@@ -15,6 +15,7 @@ from awscrt.checksums import crc32c
 
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.format.entry import Checked
 from pyspark_commitlog.format.frame import HEADER_BYTES
 from pyspark_commitlog.format.index import (
@@ -55,14 +56,11 @@ class _Files:
         self._published = active
         names = {s: paths.segment_file(partition, active.stem, s) for s in ("log", "index", "timeindex")}
         _check_published(storage, names["log"], active)
-        try:
+        with call_on_error(self.close):
             for suffix, path in names.items():
                 self._open[suffix] = storage.open_append(path)
             self._prepare_log(storage, names["log"], log_bytes)
             self._prepare_indexes(index_bytes)
-        except BaseException:
-            self.close()
-            raise
 
     def _prepare_log(self, storage: Storage, path: str, log_bytes: int) -> None:
         """Cut off unpublished bytes, and reserve `log_bytes` (`preallocate`; 0 for none).

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from pyspark_commitlog.errors import as_reported, combine_errors
+from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.storage.base import discard_on_error
 from pyspark_commitlog.topic.segments.frames import earliest_ms, segment_span
 from pyspark_commitlog.topic.segments.growing import Stamped, stamped
 from pyspark_commitlog.topic.segments.object_writer import ObjectWriter, SliceLimits, Written
@@ -205,7 +205,7 @@ class _Merge:
     def _write_shared(self, plan: TailMerge) -> Written | None:
         sources = Sources(self._topic, self._state, plan.objects)
         writer = self._writer()
-        with discard_on_error(writer):
+        with call_on_error(writer.discard):
             for partition, pieces in sources.partitions.items():
                 into = writer.slice(partition, pieces[0].base_offset)
                 for frame in self._frames(partition, pieces, sources):
@@ -262,7 +262,7 @@ class _Merge:
         made, size, frame = list[Sealed](), 0, next(frames, None)
         while frame is not None:
             writer = self._writer()
-            with discard_on_error(writer):
+            with call_on_error(writer.discard):
                 into = writer.slice(partition, frame.base_offset)
                 while frame is not None and not into.full(frame):
                     into.append(frame)

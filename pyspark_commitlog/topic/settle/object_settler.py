@@ -10,9 +10,9 @@ from dataclasses import replace
 from itertools import count
 
 from pyspark_commitlog.errors import CorruptionError, UnsupportedError, combine_errors
+from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.storage.base import discard_on_error
 from pyspark_commitlog.topic.read.unsettled import Hole, Pending, Source, unsettled_frames
 from pyspark_commitlog.topic.read.whole_reads import WholeReads
 from pyspark_commitlog.topic.segments.growing import Stamped
@@ -61,7 +61,7 @@ def _run(
     limits = SliceLimits.of(topic.config(state))
     writer = ObjectWriter(topic.storage, topic.paths(topic_id), base.sequence, limits)
     run = _ObjectRun(topic, stored, state, base, before, Budget(topic.storage.clock, budget_seconds), writer)
-    with discard_on_error(writer):
+    with call_on_error(writer.discard):
         all_pending, others = (run.retried(), []) if retried else run.pending(retry=False)
         written = _finish(topic, topic_id, run, writer)
     published = topic.change(topic_id, run.operation(written, all_pending, others))

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from pyspark_commitlog.config import check_interval_ms
 from pyspark_commitlog.errors import CommitLogError
-from pyspark_commitlog.storage.base import discard_on_error
+from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.topic.defaults import RootDefaults
 from pyspark_commitlog.topic.topic import TopicLog
 
@@ -21,7 +21,7 @@ def note_maintained(topic: TopicLog, topic_id: str) -> None:
     """Set the time to now; not durable, errors ignored."""
     with suppress(CommitLogError, OSError):
         output = topic.storage.create(topic.paths(topic_id).maintained)
-        with discard_on_error(output):
+        with call_on_error(output.discard):
             output.close(durable=False)
 
 

@@ -13,7 +13,7 @@ from itertools import chain
 
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, combine_errors
-from pyspark_commitlog.failures import ErrorBoundary, Failures
+from pyspark_commitlog.failures import ErrorBoundary, Failures, call_on_error
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.storage import Holder
 from pyspark_commitlog.storage.process import share_out
@@ -165,11 +165,8 @@ def _collect_some(topic: TopicLog, topic_id: str, waiting: Waiting, budget_secon
         return
     if waiting.left is not None:
         topic.go_on_collecting(waiting.left)
-    try:
+    with call_on_error(lambda: waiting.failed(clock.monotonic())):
         done = collect(topic, topic_id, budget_seconds=waiting.budgets * budget_seconds, least=least)
-    except BaseException:
-        waiting.failed(clock.monotonic())
-        raise
     waiting.collected(began, clock.monotonic(), None if done.whole else topic.collecting(topic_id))
 
 

@@ -13,10 +13,10 @@ from pyspark_commitlog.errors import (
     StagedExpiredError,
     UsageError,
 )
+from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.format.entry import MAX_INLINE_BYTES, Json
 from pyspark_commitlog.format.paths import chunk_name, parse_chunk
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
-from pyspark_commitlog.storage.base import discard_on_error
 from pyspark_commitlog.text import counted
 from pyspark_commitlog.topic.read.unsettled import is_whole, needed_chunks, read_pending
 from pyspark_commitlog.topic.segments.encoding import restaged
@@ -386,7 +386,7 @@ def _bounded_inline(topic: TopicLog, topic_id: str, staged: Sequence[Staged], *,
     create, position = topic.creates_chunks(state, acks_all=acks_all), 0
     output = create(topic.paths(topic_id).chunk(name))
     moved: list[Staged] = []
-    with discard_on_error(output):
+    with call_on_error(output.discard):
         for task in staged:
             extents: list[StagedExtent] = []
             for extent in task.extents if task.chunk is None else ():
