@@ -165,7 +165,7 @@ class Watched:
     def __call__(self, what: str, done: int, total: int) -> None:
         try:
             self._progress(what, done, total)
-        except BaseException as error:
+        except BaseException as error:  # Ctrl-C, too
             self._raised = error
             raise
 

@@ -196,7 +196,7 @@ def _change(
             for root, why in log.topic(topic).set_replication_factor(factor).failed.items():
                 complain(f"root {root} has not caught up, `commitlog replicas sync` goes on: {why}")
             done.append(f"its replication factor is {factor}")
-    except Exception:
+    except Exception:  # of any class: what was changed before stays
         if done:
             complain(f"{topic}: {', '.join(done)}; what comes next failed")
         raise

@@ -54,7 +54,7 @@ class FetchBuffer:
             self._subscriptions.move(key, record.offset + 1)
             self.records.popleft()
             return record
-        except BaseException:
+        except BaseException:  # Ctrl-C: the record was not handed over
             if not self.records or self.records[0] is not record:
                 self.records.appendleft(record)
             self._subscriptions.move(key, record.offset)

@@ -84,7 +84,7 @@ class Poller:
                     self._clock.sleep(min(left, _WAIT_SECONDS))
                 else:
                     self._root.wait(self._metadata.seen, min(left, self._longest_wait))
-            except BaseException:
+            except BaseException:  # Ctrl-C: the rows were not handed out
                 self._undo(result)
                 raise
 
@@ -99,7 +99,7 @@ class Poller:
                 left = deadline - self._clock.monotonic()
                 if result.pieces or left <= 0:
                     return rows
-            except BaseException:
+            except BaseException:  # Ctrl-C, or a cancelled task: as in `poll`
                 self._undo(result)
                 raise
             if self._away_since is not None:
@@ -221,7 +221,7 @@ class Poller:
             while (most := most - tables[-1].num_rows) > 0 and self._is_before(until):
                 tables.append(self.poll(0.0, PollRequest(names, most, convert)))
             return pa.concat_tables(tables)
-        except BaseException:
+        except BaseException:  # Ctrl-C: no row was returned
             self._go_back(begun)
             raise
         finally:

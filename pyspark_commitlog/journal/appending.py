@@ -107,7 +107,7 @@ class Journal(JournalPutter):
                 if base is None or self.newest() == base:
                     raise
                 continue
-            except Exception:
+            except Exception:  # of any class: planned on an older entry, it may be in vain
                 if certain or self._is_newest(base):
                     raise
                 continue

@@ -161,7 +161,7 @@ class RecordAccumulator:
                 run = self._open_run(size)
                 run.add(value, key, headers, timestamp_us, partition, future, size, self._last)
                 self._added(1, size)
-            except BaseException:
+            except BaseException:  # Ctrl-C: the record was not taken
                 self._take_back(mark, taken)
                 raise
         return future
@@ -198,7 +198,7 @@ class RecordAccumulator:
                     ArrowBatch(self._topic, self._clock.monotonic(), pieces, rows, size, future, self._last)
                 )
                 self._added(rows, size)
-            except BaseException:
+            except BaseException:  # Ctrl-C: the batch was not taken
                 self._take_back(mark, taken)
                 raise
         return future

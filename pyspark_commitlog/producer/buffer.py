@@ -99,7 +99,7 @@ class Buffer:
         """
         try:
             return condition.wait_for(is_met, timeout)
-        except BaseException:
+        except BaseException:  # Ctrl-C: the caller releases the lock
             while not self.lock._is_owned():  # type: ignore[attr-defined]
                 with suppress(KeyboardInterrupt):
                     self.lock.acquire()

@@ -236,7 +236,7 @@ class Producer(Gathering):
             try:
                 while (sent := give(self._opened(topic))) is None:
                     pass
-            except BaseException as error:
+            except BaseException as error:  # Ctrl-C, too: a part may be sent
                 if not self._goes_on(topic, whole, error):
                     raise
                 return whole.future
@@ -265,7 +265,7 @@ class Producer(Gathering):
         for part in await asyncio.to_thread(self._parts, topic, batch, accumulator):
             try:
                 whole.add(await self._asent(topic, self._part(part, sequence, wait=False)))
-            except BaseException as error:
+            except BaseException as error:  # a cancelled task, too: a part may be sent
                 if not self._goes_on(topic, whole, error):
                     raise
                 return await _outcome(whole.future)

@@ -258,7 +258,7 @@ class Calls:
                     raise self.hangs(call.what)
         except ReplicaNotAvailableError:
             raise
-        except BaseException:  # Ctrl-C
+        except BaseException:  # Ctrl-C: the call goes on, and nobody waits for it
             self._leave(call, hangs=False)
             raise
         if call.failure is not None:

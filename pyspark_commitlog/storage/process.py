@@ -191,7 +191,7 @@ def start_thread(
                 raise RuntimeError(f"{mine.running} threads are at work, and max_threads is {most}")
             mine.running, counted = mine.running + 1, True
         thread.start()
-    except BaseException:
+    except BaseException:  # Ctrl-C: the thread may run all the same
         with mine.lock:
             runs = state["begun"]
             state["given up"] = not runs
@@ -307,6 +307,6 @@ class WhileNeeded:
             self._running = True
         try:
             self._run()
-        except BaseException:
+        except BaseException:  # whatever ended it: the next need starts another
             self.ended()
             raise

@@ -48,7 +48,7 @@ def certain(directory: str, own: Mapping[int, object]) -> Iterator[None]:
         yield
     except (OutcomeUnknownError, MovedError):
         raise
-    except Exception as error:
+    except Exception as error:  # of any class: what was sent may be decided
         if not own:
             raise
         raise OutcomeUnknownError(

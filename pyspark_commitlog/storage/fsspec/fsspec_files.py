@@ -49,7 +49,7 @@ class Instances:
         except (FileNotFoundError, FileExistsError):
             self._keep(free, instance, shared)
             raise
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: it may be within a reply
             if shared and instance in free:
                 free.remove(instance)
             raise

@@ -113,7 +113,7 @@ class Turns:
             waiter = _Waiter(fd, self._waiting)
         except RuntimeError:  # no more threads, or the interpreter ends
             return self._poll(directory, fd, seconds)
-        except BaseException:
+        except BaseException:  # Ctrl-C: the caller won't close it
             _close(fd)
             raise
         if waiter.served(seconds):

@@ -137,7 +137,7 @@ def without_panic(url: str) -> Iterator[None]:
     """Translate a panic of the library; the request may have been sent."""
     try:
         yield
-    except BaseException as error:
+    except BaseException as error:  # a panic is no Exception
         if type(error).__module__ != "pyo3_runtime":
             raise
         raise StorageError(

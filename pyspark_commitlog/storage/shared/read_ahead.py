@@ -267,7 +267,7 @@ class ReadAhead:
             return False
         try:
             block = _Block(self._shared, self._storage, FileRange(path, start, start + taken), taken)
-        except BaseException:
+        except BaseException:  # Ctrl-C: the budget is all readers'
             self._shared.budget.give_back(taken)
             raise
         self._blocks.append(block)
