@@ -119,7 +119,7 @@ def _names(source: Root, topics: Sequence[str] | None) -> list[str]:
 
 
 def _every_topic(source: Root) -> list[str]:
-    """Return the names of all topics; warn of those that can't be seen."""
+    """Names of all topics; warn of those that can't be seen."""
     names = source.topics()
     unseen = source.unseen_topics(names)
     if unseen:
@@ -158,5 +158,5 @@ def _copy_rules(source: Access, destination: Access) -> tuple[Rule, ...]:
 
 
 def missing_rules(given: Iterable[Rule], there: Iterable[Rule]) -> tuple[Rule, ...]:
-    """Return the rules that are not there, sorted (pure)."""
+    """Rules that are not there, sorted (pure)."""
     return tuple(sorted(set(given) - set(there)))

@@ -45,7 +45,7 @@ class _Note(Shape):
 
 
 def note_path(paths: TopicPaths, chunk: str) -> str:
-    """Return the path of a chunk's note."""
+    """Path of a chunk's note."""
     return f"{paths.copied}/{chunk.removesuffix('.chunk')}.json"
 
 

@@ -82,7 +82,7 @@ def check_destination(head: DestinationHead | None, source: TopicState, topic: s
 
 
 def starts(begun: Sequence[int], head: DestinationHead | None, source: TopicState) -> tuple[int, ...]:
-    """Return the first offset of each partition that is not copied yet.
+    """First offset of each partition that is not copied yet.
 
     `begun`: where a topic that is not there yet begins. Partitions added since begin at 0.
     """
@@ -105,7 +105,7 @@ def check_starts(start: Sequence[int], source: TopicState, topic: str, where: st
 
 
 def looked_ms(head: DestinationHead | None, pieces: Sequence[Piece], began_ms: int) -> int:
-    """Return the storage time of a copy's first read; 0 if unknown.
+    """Storage time of a copy's first read; 0 if unknown.
 
     What the source deleted since may have been compacted unread, tombstone and all.
     """
@@ -114,7 +114,7 @@ def looked_ms(head: DestinationHead | None, pieces: Sequence[Piece], began_ms: i
 
 
 def chained(start: int, end: int, by_start: Mapping[int, Piece]) -> list[Piece]:
-    """Return the consecutive pieces from `start` on, up to `end`."""
+    """Consecutive pieces from `start` on, up to `end`."""
     pieces = []
     while start < end and (piece := by_start.get(start)) is not None and piece.extent.end_offset <= end:
         pieces.append(piece)
@@ -140,7 +140,7 @@ def created_at(head: DestinationHead | None, slot: Slot) -> int:
 
 
 def on_the_way(head: DestinationHead, source: TopicState, slot: Slot) -> tuple[TopicState, Lineage]:
-    """Return state and lineage of an entry that only catches up."""
+    """State and lineage of an entry that only catches up."""
     state = replace(head.state, created=created_at(head, slot), copied=slot.sequence)
     return state, Lineage.of_copied_entry(slot.sequence, source.lineage, head.state.lineage, slot.write_id)
 
@@ -148,7 +148,7 @@ def on_the_way(head: DestinationHead, source: TopicState, slot: Slot) -> tuple[T
 def begun_state(
     head: DestinationHead | None, source: TopicState, begun: Sequence[int], config: Mapping[str, str], slot: Slot
 ) -> tuple[TopicState, Lineage]:
-    """Return state and lineage of the first entry, of an empty topic."""
+    """State and lineage of the first entry, of an empty topic."""
     lineage = head.state.lineage if head else Lineage()
     state = TopicState(
         topic_id=source.topic_id,
@@ -172,7 +172,7 @@ def copied_state(
     config: Mapping[str, str],
     slot: Slot,
 ) -> TopicState:
-    """Return the state with the records.
+    """State with the records.
 
     The source's, but for the root's part. Its log starts are not below `begun`.
     """
@@ -203,7 +203,7 @@ def _former_queries(head: DestinationHead | None, source: TopicState) -> tuple[s
 def effective(
     config: Mapping[str, str], stored: Mapping[str, str], resolved: Mapping[str, str], defaults: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the configs that make a copy behave as its source.
+    """Configs that make a copy behave as its source.
 
     Args:
         config: set for the topic at the source.
@@ -217,7 +217,7 @@ def effective(
 
 
 def differing(there: Mapping[str, str], config: Mapping[str, str], defaults: Mapping[str, str]) -> list[str]:
-    """Return in words the configs of a copy that differ in effect.
+    """In words the configs of a copy that differ in effect.
 
     `defaults` are of the destination's root, where `config` is to be set.
     """
@@ -230,5 +230,5 @@ def _working(stored: dict[str, str]) -> dict[str, str]:
 
 
 def every_writer(snapshot: Mapping[str, WriterRow], writers: Writers) -> dict[str, WriterRow]:
-    """Return all rows of a writers' table."""
+    """All rows of a writers' table."""
     return {**snapshot, **writers.rows}

@@ -42,12 +42,12 @@ class SourceOffsets:
     positions: tuple[tuple[str, tuple[Position, ...]], ...]
 
     def of_topics(self, topics: Collection[str]) -> SourceOffsets:
-        """Return the offsets of these topics."""
+        """Offsets of these topics."""
         return replace(self, positions=tuple(each for each in self.positions if each[1][0].topic in topics))
 
 
 def read_offsets(source: Groups, topics: Mapping[str, TopicLog]) -> tuple[list[SourceOffsets], list[Exception]]:
-    """Return all groups' offsets of some topics, and errors of unreadable groups.
+    """All groups' offsets of some topics, and errors of unreadable groups.
 
     Read them before the topics, so that none is beyond the copy's end. Offsets of earlier incarnations are left out,
     and those from before a restore cut back.
@@ -93,7 +93,7 @@ def offsets_of(group: str, state: GroupState, ids: Mapping[str, str]) -> SourceO
 
 
 def moves(positions: Sequence[Position], there: GroupState) -> tuple[list[Position], list[KeptOffset]]:
-    """Return positions that move a group forward, and higher offsets (pure)."""
+    """Positions that move a group forward, and higher offsets (pure)."""
     forward, kept = [], []
     for at in positions:
         now = there.offset(at.topic_id, at.partition)

@@ -41,7 +41,7 @@ class Remaining(Protocol):
 def damaged_fragments(
     topic: TopicLog, settled: SettleState, topic_id: str, ranges: Mapping[int, Range] | None
 ) -> dict[int, list[Fragment]]:
-    """Return damage per partition; inside `ranges` also readable fragments.
+    """Damage per partition; inside `ranges` also readable fragments.
 
     Without ranges, reads all segments.
 
@@ -59,7 +59,7 @@ def damaged_fragments(
 
 
 def counts(fragment: Fragment, wanted: Range | None) -> bool:
-    """Return whether a fragment is unreadable or in the range (pure)."""
+    """Whether a fragment is unreadable or in the range (pure)."""
     return fragment.located is None or (wanted is not None and overlap(wanted, (fragment.start, fragment.end)))
 
 
@@ -176,5 +176,5 @@ def segment_fragments(
 
 
 def overlap(one: Range, other: Range) -> bool:
-    """Return whether two ranges share an offset (pure)."""
+    """Whether two ranges share an offset (pure)."""
     return one[0] < other[1] and other[0] < one[1]

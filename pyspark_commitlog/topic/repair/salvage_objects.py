@@ -53,7 +53,7 @@ class RewriteUnit:
         yield from (self.gaps or {}).items()
 
     def hit_by(self, lost: Mapping[int, Sequence[Range]]) -> set[int]:
-        """Return its partitions with some of these offsets."""
+        """Its partitions with some of these offsets."""
         return {partition for partition, offsets in self.held() if _is_hit(offsets, lost.get(partition, ()))}
 
     def segments(self) -> Iterator[tuple[int, Sealed]]:
@@ -145,7 +145,7 @@ class Salvage:
         return min(bases, default=self._settled.partition(partition).end_offset)
 
     def fragments(self, ranges: Mapping[int, Range] | None, known: Looked | None = None) -> dict[int, list[Fragment]]:
-        """Return damage per partition; inside `ranges` also readable fragments.
+        """Damage per partition; inside `ranges` also readable fragments.
 
         `known`: cache of looks with the same ranges.
         """
@@ -173,7 +173,7 @@ class Salvage:
                     yield partition, Fragment(*gap, None, unit.why)
 
     def is_named(self, now: SettleState, found: Mapping[int, Sequence[Fragment]]) -> bool:
-        """Return whether a later settle state names all segments of these fragments."""
+        """Whether a later settle state names all segments of these fragments."""
         lost = {partition: [(each.start, each.end) for each in some] for partition, some in found.items()}
         for partition, ranges in lost.items():
             hit = [each for each in self._own[partition] if _is_hit((each.base_offset, each.end_offset), ranges)]

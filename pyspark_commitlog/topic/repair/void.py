@@ -93,7 +93,7 @@ def void(
 
 
 def settled_ranges(given_up: Sequence[VoidedRange], settled: SettleState) -> dict[int, list[Range]]:
-    """Return voided ranges that begin in segments, per partition (pure)."""
+    """Voided ranges that begin in segments, per partition (pure)."""
     ranges: dict[int, list[Range]] = {}
     for lost in given_up:
         if lost.start < settled.partition(lost.partition).end_offset:
@@ -126,7 +126,7 @@ def void_unsynced(topic: TopicLog, topic_id: str) -> bool:
 
 
 def voided(state: TopicState, settle: SettleState, given_up: tuple[VoidedRange, ...], number: int) -> Answer:
-    """Return the voiding entry `number`, without outdated voids (pure)."""
+    """Voiding entry `number`, without outdated voids (pure)."""
     if not given_up:
         return Unchanged(())
     met = [
@@ -167,7 +167,7 @@ def look(
     force: bool,
     since: int = 0,
 ) -> tuple[VoidedRange, ...]:
-    """Return the offsets to give up now.
+    """Offsets to give up now.
 
     `of_segments` are settled fragments; `since` selects unsynced chunks from that entry on.
     """
@@ -244,7 +244,7 @@ def _fragments(topic: TopicLog, topic_id: str, sources: Sequence[Source | Hole],
 def choose(
     fragments: Sequence[Fragment], wanted: Range | None, voids: Sequence[Void], *, force: bool, where: str
 ) -> list[Fragment]:
-    """Return the fragments to give up: unreadable ones, with `force` all (pure).
+    """Fragments to give up: unreadable ones, with `force` all (pure).
 
     `fragments` ascend; `voids` were voided before.
 

@@ -69,7 +69,7 @@ class _Look:
         self._fragments = self._salvage.fragments(ranges, known)
 
     def given_up(self, stored: Stored, state: TopicState) -> tuple[SettleState, tuple[VoidedRange, ...]]:
-        """Return the settle state used, and the offsets to give up.
+        """Settle state used, and the offsets to give up.
 
         A missing file is lost only if a settle entry read after the look needs it (rule R8).
 

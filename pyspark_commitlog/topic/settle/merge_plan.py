@@ -35,12 +35,12 @@ class TailMerge:
 
     @property
     def size_bytes(self) -> int:
-        """Return the approximate bytes to read and write."""
+        """Approximate bytes to read and write."""
         return sum(shared.size_bytes for shared in self.objects)
 
     @property
     def tier(self) -> int:
-        """Return the tier of the result."""
+        """Tier of the result."""
         return max(shared.tier for shared in self.objects) + 1
 
 
@@ -53,7 +53,7 @@ class OwnMerge:
 
 
 def own_bytes(segment_bytes: int) -> int:
-    """Return the slice size from which a merge writes own objects (pure)."""
+    """Slice size from which a merge writes own objects (pure)."""
     return min(OWN_BYTES, segment_bytes)
 
 
@@ -87,7 +87,7 @@ def plan_tail(
 
 
 def _due_tiers(tail: Sequence[Shared], damaged: Collection[object]) -> dict[int, tuple[int, int]]:
-    """Return the start and count of each tier's first run that has enough objects (pure)."""
+    """Start and count of each tier's first run that has enough objects (pure)."""
     due: dict[int, tuple[int, int]] = {}
     at = 0
     for (tier, sound), run in groupby(tail, key=lambda shared: (shared.tier, shared.name not in damaged)):
@@ -99,12 +99,12 @@ def _due_tiers(tail: Sequence[Shared], damaged: Collection[object]) -> dict[int,
 
 
 def is_tier_due(tail: Sequence[Shared]) -> bool:
-    """Return whether a tier has enough objects to merge (pure)."""
+    """Whether a tier has enough objects to merge (pure)."""
     return max(Counter(shared.tier for shared in tail).values(), default=0) >= FAN_IN
 
 
 def makes_own(sources: Sequence[Mapping[int, int]], segment_bytes: int) -> bool:
-    """Return whether a merge writes own objects, by its sources' log bytes (pure)."""
+    """Whether a merge writes own objects, by its sources' log bytes (pure)."""
     sums = _sums(sources)
     if not sums:
         return False
@@ -127,7 +127,7 @@ def size_class(size_bytes: int, segment_bytes: int) -> int:
 
 
 def plan_own(pieces: Sequence[Sealed], segment_bytes: int) -> tuple[Sealed, ...]:
-    """Return the own pieces to merge; empty if none are due (pure).
+    """Own pieces to merge; empty if none are due (pure).
 
     At least `FAN_IN` neighbours of at most one class, which reach the next and fit into a segment. The last is of that
     class, as smaller ones after it may still merge.

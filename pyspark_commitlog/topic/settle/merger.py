@@ -30,7 +30,7 @@ class SegmentSink(Protocol):
         """Append a frame."""
 
     def latest_timestamp(self) -> int:
-        """Return the last segment's largest timestamp (ms); -1 if none."""
+        """Last segment's largest timestamp (ms); -1 if none."""
 
 
 def append_unsettled(

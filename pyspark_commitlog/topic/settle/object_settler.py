@@ -150,7 +150,7 @@ class _ObjectRun(SettleRun):
         return lambda: next(read) > least and self._budget.spent()
 
     def may_publish_on(self, now: SettleState) -> bool:
-        """Return whether the moved ranges start where a state ends (rule O2)."""
+        """Whether the moved ranges start where a state ends (rule O2)."""
         return all(
             now.partition(p).end_offset == self._start[p].end_offset
             for p, row in enumerate(self.partitions)

@@ -62,7 +62,7 @@ class Manifests:
     _written: dict[tuple[int, Manifest | None, int], tuple[int, Manifest]] = field(default_factory=dict)
 
     def after(self, base: Stored, now: SettleState, partition: int, pieces: Sequence[Sealed]) -> Manifest | None:
-        """Return the manifest of some pieces; None if there are none.
+        """Manifest of some pieces; None if there are none.
 
         Different lists of one operation after the same manifest must differ in length.
         """
@@ -89,7 +89,7 @@ def replace_own(
     dropped_below: int = 0,
     manifests: Manifests | None = None,
 ) -> Change | None:
-    """Return the change that replaces own pieces; writes the manifest.
+    """Change that replaces own pieces; writes the manifest.
 
     None if other pieces are named, `cleaned` is not higher, or it has landed: ask `are_named`.
 
@@ -156,7 +156,7 @@ def tail_to_own(
     log_start: Sequence[int],
     manifests: Manifests | None = None,
 ) -> Change | None:
-    """Return the change that moves the oldest tail objects to own pieces.
+    """Change that moves the oldest tail objects to own pieces.
 
     None unless exactly these `objects` are the first of the tail (O2). `new` are their pieces above the log start, by
     partition.
@@ -180,7 +180,7 @@ def tail_to_own(
 
 
 def are_named(topic: TopicLog, settle: SettleState, partition: int, pieces: Sequence[Sealed]) -> bool:
-    """Return whether a partition names all these pieces (rule O2)."""
+    """Whether a partition names all these pieces (rule O2)."""
     return set(pieces) <= set(topic.own_segments(settle, partition).every())
 
 
@@ -197,7 +197,7 @@ def _write_manifest(
 
 
 def objects_of(pieces: Iterable[Sealed], others: Iterable[Sealed]) -> tuple[str, ...]:
-    """Return the paths of pieces' objects that `others` do not use (pure)."""
+    """Paths of pieces' objects that `others` do not use (pure)."""
     kept = {piece.place.object for piece in others if piece.place is not None}
     names = dict.fromkeys(piece.place.object for piece in pieces if piece.place is not None)
     return tuple(f"objects/{name}" for name in names if name not in kept)

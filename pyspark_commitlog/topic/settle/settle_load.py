@@ -45,7 +45,7 @@ EXTENT_BYTES = 4096
 
 
 def weight(lengths: Iterable[int]) -> int:
-    """Return the weight of extents against `settle.bytes` (pure)."""
+    """Weight of extents against `settle.bytes` (pure)."""
     return sum(length + EXTENT_BYTES for length in lengths)
 
 
@@ -58,7 +58,7 @@ class SettleLoad:
     age_ms: int
 
     def reached(self, config: TopicConfig, times: float = 1.0) -> bool:
-        """Return whether a limit is reached, `times` over (pure)."""
+        """Whether a limit is reached, `times` over (pure)."""
         return self.entries > 0 and (
             self.bytes >= times * config.number("settle.bytes")
             or self.entries >= times * config.number("settle.entries")
@@ -66,14 +66,14 @@ class SettleLoad:
         )
 
     def rest(self) -> float:
-        """Return the seconds to pause before each entry (pure).
+        """Seconds to pause before each entry (pure).
 
         At most half of the time in which they came, so that a run keeps up.
         """
         return min(_REST_SECONDS, self.age_ms / 2000 / self.entries) if self.entries else 0.0
 
     def overdue(self, config: TopicConfig) -> bool:
-        """Return whether to warn of the lock's holder (pure)."""
+        """Whether to warn of the lock's holder (pure)."""
         return self.entries >= _OVERDUE * max(
             config.number("settle.entries"), _OVERDUE_ENTRIES
         ) or self.age_ms >= _OVERDUE * max(config.number("settle.ms"), _OVERDUE_MS)
@@ -108,7 +108,7 @@ class Waiting:
             self._bytes += size_bytes
 
     def may_be_due(self, now: float) -> bool:
-        """Return whether to look, at monotonic time `now` in seconds."""
+        """Whether to look, at monotonic time `now` in seconds."""
         with self._lock:
             if self._seen is None:
                 return True
@@ -130,14 +130,14 @@ class Waiting:
         self._seen = None
 
     def times(self, newest: str, first: bool) -> float:
-        """Return the multiple of the limits for this process (rule O13).
+        """Multiple of the limits for this process (rule O13).
 
         `newest` is the newest settle entry's write id, `first` whether it is the topic's first.
         """
         return 1.0 if first or newest == self.published else self.patience
 
     def collects(self, now: float) -> bool:
-        """Return whether a commit should collect now; every ten minutes."""
+        """Whether a commit should collect now; every ten minutes."""
         with self._lock:
             due = self._collects_from is None or now >= self._collects_from
             if due:
@@ -170,7 +170,7 @@ class Waiting:
                 self.left = None
 
     def min_entries_to_collect(self, settled: SettleLoad, config: TopicConfig) -> int:
-        """Return the minimum number of entries that the commit collects.
+        """Minimum number of entries that the commit collects.
 
         A short-lived process should leave nothing: its first collection takes somewhat more than was settled, less a
         few entries for each later commit expected, as many as it has made.
@@ -181,13 +181,13 @@ class Waiting:
         return max(1, most + most // 4 - _DELETED_BY_ONE * self._commits)
 
     def goes_on_collecting(self, now: float) -> bool:
-        """Return whether to continue an interrupted collection."""
+        """Whether to continue an interrupted collection."""
         with self._lock:
             return self._is_cut_short and self._collects_from is not None and now >= self._collects_from
 
     @property
     def budgets(self) -> int:
-        """Return the multiple of `settle.budget.ms` for collecting.
+        """Multiple of `settle.budget.ms` for collecting.
 
         It grows up to ten, else fast commits would leave ever more entries; beyond that `maintain` must help.
         """

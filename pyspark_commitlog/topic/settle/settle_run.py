@@ -64,7 +64,7 @@ class Budget:
         self._until = None if seconds is None else clock.monotonic() + seconds
 
     def spent(self) -> bool:
-        """Return whether the time is over; thread-safe."""
+        """Whether the time is over; thread-safe."""
         return self._until is not None and self._clock.monotonic() >= self._until
 
     def rest(self) -> None:
@@ -151,7 +151,7 @@ class SettleRun:
 
     @property
     def moved(self) -> int:
-        """Return the number of records moved."""
+        """Number of records moved."""
         return sum(row.end_offset - start.end_offset for row, start in zip(self.partitions, self._start, strict=True))
 
     def after(
@@ -163,7 +163,7 @@ class SettleRun:
         *,
         publish_damage: bool,
     ) -> SettleState:
-        """Return the state to publish on top of `before`.
+        """State to publish on top of `before`.
 
         `all_pending` are the entries from the oldest unsettled on, if read; `others` those that undamaged partitions
         need. Unmended old damage stays.
@@ -205,7 +205,7 @@ def _reached(
     damaged: Collection[int],
     start: tuple[int, tuple[int, str]],
 ) -> tuple[int, tuple[int, str]]:
-    """Return the first needed entry, and the last below it (pure).
+    """First needed entry, and the last below it (pure).
 
     By the log ends of undamaged partitions; `start` if there is none.
     """

@@ -30,7 +30,7 @@ class DamagedError(Exception):
         self.parts, self.error = parts, error
 
     def is_damage(self, before: SettleState, now: SettleState) -> bool:
-        """Return whether it is a loss, not a collected file (rule R8; pure)."""
+        """Whether it is a loss, not a collected file (rule R8; pure)."""
         names = {shared.name for shared in now.tail}
         return isinstance(self.error, CorruptionError) or all(
             part in names if isinstance(part, str) else now.partition(part).manifest == before.partition(part).manifest
@@ -117,7 +117,7 @@ def _check_neighbours(pieces: Sequence[Sealed], where: str) -> None:
 
 
 def settled_with_tail(topic: TopicLog, topic_id: str) -> tuple[SettleState, dict[int, list[int]]]:
-    """Return the newest settle state, and the tail's slice sizes per partition.
+    """Newest settle state, and the tail's slice sizes per partition.
 
     Raises:
         CorruptionError: a footer is damaged, or a named object missing.

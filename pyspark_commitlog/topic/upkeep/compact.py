@@ -61,12 +61,12 @@ class CompactionJob:
 
     @property
     def directory(self) -> SegmentDir:
-        """Return the partition's directory."""
+        """Partition's directory."""
         return SegmentDir(self.topic.storage, self.topic.paths(self.topic_id), self.partition)
 
     @property
     def split_bytes(self) -> int:
-        """Return the target size of a piece to publish."""
+        """Target size of a piece to publish."""
         return LONG_MAX if self.topic.storage.can_append else self.rules.segment_bytes
 
     def number_now(self) -> int:
@@ -125,7 +125,7 @@ def compact(
 
 
 def idle_reasons(topic: TopicLog, topic_id: str) -> dict[str, int]:
-    """Return why partitions have nothing to compact: reason -> count.
+    """Why partitions have nothing to compact: reason -> count.
 
     Empty without compaction, and without append, as segments are merged there.
     """
@@ -191,7 +191,7 @@ def _job(
     sealed: Sequence[Sealed],
     progress: Progress,
 ) -> CompactionJob | None:
-    """Return the due round, or None.
+    """Due round, or None.
 
     None while void records may remain: they supersede nothing.
     """
@@ -313,7 +313,7 @@ def _oldest(
     sealed: Sequence[Sealed],
     config: TopicConfig,
 ) -> int | None:
-    """Return the oldest positive first timestamp of dirty segments (`maxCompactionDelay`)."""
+    """Oldest positive first timestamp of dirty segments (`maxCompactionDelay`)."""
     if config.number("max.compaction.lag.ms") == LONG_MAX:
         return None
     first = (
@@ -360,7 +360,7 @@ def groups_of(job: CompactionJob, gone: Sequence[int], split_bytes: int = LONG_M
 
 
 def latest_before(segments: Sequence[Sealed], group: range) -> int:
-    """Return the largest timestamp before a group; -1 if none (pure)."""
+    """Largest timestamp before a group; -1 if none (pure)."""
     return segments[group.start - 1].max_timestamp if group.start else NO_TIMESTAMP
 
 

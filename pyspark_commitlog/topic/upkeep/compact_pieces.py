@@ -59,7 +59,7 @@ def publish_piece(
 
 
 def still_own(topic: TopicLog, topic_id: str, partition: int, pieces: Sequence[Sealed]) -> bool:
-    """Return whether the newest settle entry names all these pieces.
+    """Whether the newest settle entry names all these pieces.
 
     Only then a missing one is a loss (rule R8).
     """
@@ -67,7 +67,7 @@ def still_own(topic: TopicLog, topic_id: str, partition: int, pieces: Sequence[S
 
 
 def eligible(sealed: Sequence[Sealed], tail: Sequence[Shared]) -> tuple[Sealed, ...]:
-    """Return the segments outside the newest tail object (pure).
+    """Segments outside the newest tail object (pure).
 
     That one is like Kafka's active segment.
     """
@@ -76,6 +76,6 @@ def eligible(sealed: Sequence[Sealed], tail: Sequence[Shared]) -> tuple[Sealed, 
 
 
 def reaches_into(tail: Sequence[Shared], dirty: Sequence[Sealed]) -> int:
-    """Return how many of the oldest tail objects have dirty segments (pure)."""
+    """How many of the oldest tail objects have dirty segments (pure)."""
     wanted = {segment.place.object for segment in dirty if segment.place is not None}
     return max((number for number, shared in enumerate(tail, 1) if shared.name in wanted), default=0)

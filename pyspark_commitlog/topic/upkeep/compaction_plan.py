@@ -24,7 +24,7 @@ class Cleanable:
 
     @property
     def segments(self) -> tuple[Sealed, ...]:
-        """Return all of them."""
+        """All of them."""
         return (*self.clean, *self.dirty)
 
 
@@ -37,7 +37,7 @@ def plan_compaction(
     now_ms: int,
     oldest_ms: int | None,
 ) -> Cleanable | None:
-    """Return the segments to compact; None if not due (pure; `grabFilthiestCompactedLog`).
+    """Segments to compact; None if not due (pure; `grabFilthiestCompactedLog`).
 
     `config` also bounds a round's dirty offsets (`cleaner.dedupe.buffer.size`). `oldest_ms` is the oldest uncompacted
     timestamp, if `max.compaction.lag.ms` is set. The active segment is never compacted.
@@ -59,7 +59,7 @@ def plan_compaction(
 def idle_reason(
     sealed: Sequence[Sealed], row: SettledPartition, *, log_start: int, config: TopicConfig, now_ms: int
 ) -> str:
-    """Return the reason why `plan_compaction` finds nothing (pure)."""
+    """Reason why `plan_compaction` finds nothing (pure)."""
     clean, dirty = _clean_and_dirty(sealed, row, log_start)
     if not dirty:
         sizes = ", ".join(f"{name}={config.number(name)}" for name in ("segment.bytes", "segment.ms"))
@@ -81,7 +81,7 @@ def _clean_and_dirty(
 
 
 def is_overdue(oldest_ms: int | None, config: TopicConfig, now_ms: int) -> bool:
-    """Return whether the oldest timestamp exceeds `max.compaction.lag.ms` (pure)."""
+    """Whether the oldest timestamp exceeds `max.compaction.lag.ms` (pure)."""
     return oldest_ms is not None and now_ms - oldest_ms > config.number("max.compaction.lag.ms")
 
 
@@ -103,7 +103,7 @@ def _bounded(dirty: Sequence[Sealed], offsets: int) -> Iterator[Sealed]:
 def plan_groups(
     segments: Sequence[Sealed], touched: Sequence[bool], segment_bytes: int, split_bytes: int = LONG_MAX
 ) -> list[range]:
-    """Return runs to rewrite: touched segments and small neighbours (pure).
+    """Return the runs to rewrite: touched segments and small neighbours (pure).
 
     `Cleaner.groupSegmentsBySize`. A run ends before `split_bytes`, after at least one segment.
     """

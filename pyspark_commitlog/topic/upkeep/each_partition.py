@@ -19,7 +19,7 @@ Look = Callable[[SettleState, int], tuple[_Found, Exception | None]]
 def look_once(
     settled: SettleState, partitions: Iterable[int], look: Look[_Found]
 ) -> tuple[dict[int, _Found], dict[int, Exception]]:
-    """Return the results and failures of a check, by partition."""
+    """Results and failures of a check, by partition."""
     found: dict[int, _Found] = {}
     failures: dict[int, Exception] = {}
 

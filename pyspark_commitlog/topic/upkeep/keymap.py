@@ -46,7 +46,7 @@ class KeySource:
 def find_superseded(
     clean: Sequence[KeySource], dirty: Sequence[KeySource], buffer_bytes: int, key_hash: Hash = murmur2
 ) -> tuple[list[Ints], int]:
-    """Return each segment's superseded or keyless offsets; count the keyless.
+    """Each segment's superseded or keyless offsets; count the keyless.
 
     A record is superseded by a later one of its key in the dirty segments.
 
@@ -81,7 +81,7 @@ class _Fates:
 
 
 def bucket_of(keys: pa.Array, buckets: int, key_hash: Hash) -> npt.NDArray[np.uint8]:
-    """Return buckets by high bits; low ones are equal in a partition."""
+    """Buckets by high bits; low ones are equal in a partition."""
     if buckets == 1:
         return np.zeros(len(keys), np.uint8)
     return ((key_hash(keys).astype(np.uint64) * np.uint64(buckets)) >> np.uint64(32)).astype(np.uint8)

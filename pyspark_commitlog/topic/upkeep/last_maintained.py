@@ -33,7 +33,7 @@ def start_note(topic: TopicLog, topic_id: str) -> None:
 
 
 def since_maintained_ms(topic: TopicLog, topic_id: str) -> int | None:
-    """Return the ms since the last maintenance or first settling, if known."""
+    """Ms since the last maintenance or first settling, if known."""
     try:
         last = topic.storage.info(topic.paths(topic_id).maintained).modified_ms
     except (CommitLogError, OSError):

@@ -37,7 +37,7 @@ def plan_let_go(
     log_start: Sequence[int],
     most: int,
 ) -> LetGo:
-    """Return the segments to release, dropping at most `most` names (pure).
+    """Segments to release, dropping at most `most` names (pure).
 
     `own` has own segments by partition, without unreadable ones; `tail` has None for unreadable footers.
     """
@@ -61,7 +61,7 @@ def plan_let_go(
 def _plan_tail(
     tail: Sequence[tuple[Shared, Footer | None]], log_start: Sequence[int], emptied: set[int], left: int
 ) -> LetGo:
-    """Return the objects to release, at most `left`, after the own segments of partitions `emptied` by that (pure)."""
+    """Objects to release, at most `left`, after the own segments of partitions `emptied` by that (pure)."""
     objects: set[Shared] = set()
     segments, more = 0, False
     for shared, footer in tail:

@@ -47,7 +47,7 @@ def plan_log_start(
     now_ms: int,
     file_ms: Mapping[str, int],
 ) -> int:
-    """Return the log start under `retention.bytes`, then `retention.ms` (pure).
+    """Log start under `retention.bytes`, then `retention.ms` (pure).
 
     Unchanged with `cleanup.policy=compact` alone. Oldest segment first, up to the first that stays, the active one
     included (Kafka rolls first: `UnifiedLog.deleteOldSegments`). A segment without a positive timestamp is as old as
@@ -69,7 +69,7 @@ def plan_log_start(
 def _segments_above(
     log_start: int, sealed: Sequence[Sealed], row: SettledPartition, now_ms: int, file_ms: Mapping[str, int]
 ) -> list[tuple[int, int, int]]:
-    """Return end offset, length and latest time of each segment with records from `log_start` on (pure)."""
+    """End offset, length and latest time of each segment with records from `log_start` on (pure)."""
     above = [(s.end_offset, s.length, _latest(s, file_ms, now_ms)) for s in sealed if s.end_offset > log_start]
     if row.active.length and row.end_offset > log_start:
         above.append((row.end_offset, row.active.length, _latest(row.active, file_ms, now_ms)))
@@ -83,7 +83,7 @@ def _latest(segment: Sealed | Active, file_ms: Mapping[str, int], otherwise_ms: 
 def _file_times(
     topic: TopicLog, topic_id: str, partition: int, segments: Sequence[Sealed], row: SettledPartition
 ) -> dict[str, int]:
-    """Return file times (ms) by stem, of segments without a positive timestamp."""
+    """File times (ms) by stem, of segments without a positive timestamp."""
     times = {}
     named: list[Sealed | Active] = [*segments, row.active]
     for segment in named:
@@ -95,7 +95,7 @@ def _file_times(
 
 
 def plan_deletion(offsets: Mapping[int, int], state: TopicState, topic: str, config: TopicConfig) -> tuple[int, ...]:
-    """Return the log starts after `delete_records`; never lower (rule R9; pure).
+    """Log starts after `delete_records`; never lower (rule R9; pure).
 
     Raises:
         UsageError: unknown partition, negative offset, or compacted-only topic.
@@ -247,7 +247,7 @@ def _write_rest(
 def _keeps_files(
     topic: TopicLog, state: TopicState, base: Stored, settled: SettleState, sound: Collection[int]
 ) -> bool:
-    """Return whether only the second newest settle entry names released segments.
+    """Whether only the second newest settle entry names released segments.
 
     The newest two stay (R13), so an idle topic would keep those files for ever. False before the delay; checks `sound`
     partitions only.
@@ -295,7 +295,7 @@ def _collect_segments(topic: TopicLog, topic_id: str, *, idle: bool) -> int:
 
 
 def _retained_states(topic: TopicLog, topic_id: str) -> tuple[list[SettleState], int]:
-    """Return the states of all retained settle entries, and the newest number; none if some can't be read."""
+    """States of all retained settle entries, and the newest number; none if some can't be read."""
     retained = read_retained(topic.settle_journal(topic_id))
     states = [state for stored in retained if (state := settle_state(topic, stored)) is not None]
     if not states or len(states) < len(retained):  # another collector is at work

@@ -194,7 +194,7 @@ def _warn_busy(topic: TopicLog, holder: Holder, waiting: SettleLoad) -> None:
 
 
 def settle_load(topic: TopicLog, newest: Stored, state: TopicState) -> SettleLoad:
-    """Return the unsettled load, by one read of the oldest unsettled entry.
+    """Unsettled load, by one read of the oldest unsettled entry.
 
     Excludes entries that wait for a damaged partition, which settling can't move.
     """
