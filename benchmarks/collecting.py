@@ -16,7 +16,7 @@ import uuid
 
 from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.storage.object.object_store import ObjectStorage
-from pyspark_commitlog.topic.settle.settle_load import forget_all, is_look_due, waiting_of
+from pyspark_commitlog.topic.settle.settle_load import is_look_due, process_topics, waiting_of
 from pyspark_commitlog.topic.topic import TopicLog
 from pyspark_commitlog.topic.upkeep.settle import settle_after_commit
 from tests.support.records import append, batch_of
@@ -50,7 +50,7 @@ def main() -> None:
     CommitLog.on(storage).create_topic("t", 1, {"inline.max.bytes": 0} if args.chunks else {})
     for _ in range(args.entries):
         _commit(TopicLog(storage, "t"))
-    forget_all()
+    process_topics.renew()
     storage.seconds, storage.shift_ms = args.delay_ms / 1000, _LONG_MS
     took, topic = list[float](), TopicLog(storage, "t")
     there, waiting = topic.journal.sequences(), waiting_of(storage, topic.newest()[1].topic_id)

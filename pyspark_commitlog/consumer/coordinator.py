@@ -141,7 +141,7 @@ class ConsumerCoordinator:
             membership.leave()
         finally:  # in any case: heartbeats would keep the partitions from the others
             if self._group is not None and self._group.member is not None:
-                heartbeats.of_process().remove(self._group.member)
+                heartbeats.process_heartbeats.value.remove(self._group.member)
                 self._group.member = None
             self._remove(list(self._subscriptions.assigned))
             self._buffer.records.clear()
@@ -149,7 +149,6 @@ class ConsumerCoordinator:
             self._membership = None
 
     def _commit_last(self, membership: Membership) -> None:
-        """Commit, and again if the group has moved on."""
         if self.auto_commit(now=True) or self._group is None or self._group.member is None:
             return
         change = membership.poll()
@@ -190,7 +189,7 @@ class ConsumerCoordinator:
 
     def _beat(self) -> None:
         if not self._beats and self._group is not None and self._group.member is not None:
-            heartbeats.of_process().add(self._group.member)
+            heartbeats.process_heartbeats.value.add(self._group.member)
             self._beats = True
 
     def _difference(self, assigned: frozenset[TopicPartition], change: Assignment | None) -> Assignment:

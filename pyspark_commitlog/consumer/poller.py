@@ -21,6 +21,7 @@ from pyspark_commitlog.consumer.subscription_state import SubscriptionState
 from pyspark_commitlog.consumer.topic_metadata import ConsumerMetadata
 from pyspark_commitlog.errors import RootNotAvailableError
 from pyspark_commitlog.model import Record, TopicPartition
+from pyspark_commitlog.storage.clock import Deadline
 
 #: Longest wait without a look at the group, the clock and new topics, in seconds; the watcher looks at the topics.
 _WAIT_SECONDS = 0.2
@@ -70,15 +71,15 @@ class Poller:
 
     def poll(self, timeout: float, request: PollRequest[_Rows]) -> _Rows:
         """Return the next rows, converted; an interruption moves nothing."""
-        deadline = self._clock.monotonic() + timeout
+        deadline = Deadline(self._clock, timeout)
         while True:
             result = None
             try:
                 with self._guard.lock:
                     result = self._take(request)
                     rows = self._hand_out(result, request)
-                left = deadline - self._clock.monotonic()
-                if result.pieces or left <= 0:
+                left = deadline.remaining()
+                if result.pieces or not left:
                     return rows
                 if self._away_since is not None:
                     self._clock.sleep(min(left, _WAIT_SECONDS))
@@ -90,14 +91,14 @@ class Poller:
 
     async def apoll(self, timeout: float, request: PollRequest[_Rows]) -> _Rows:
         """Like `poll`, without blocking the event loop."""
-        deadline = self._clock.monotonic() + timeout
+        deadline = Deadline(self._clock, timeout)
         while True:
             # Only the loop's thread moves positions: a poll cancelled here has returned nothing.
             result = await asyncio.to_thread(self._take, request)
             try:
                 rows = self._hand_out(result, request)
-                left = deadline - self._clock.monotonic()
-                if result.pieces or left <= 0:
+                left = deadline.remaining()
+                if result.pieces or not left:
                     return rows
             except BaseException:  # Ctrl-C, or a cancelled task: as in `poll`
                 self._undo(result)

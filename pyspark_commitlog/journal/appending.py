@@ -33,7 +33,7 @@ from pyspark_commitlog.journal.entries import (
     Unchanged,
     slot_of,
 )
-from pyspark_commitlog.journal.putting import JournalPutter, UndecidedError
+from pyspark_commitlog.journal.putting import RACE_BACKOFF, JournalPutter, UndecidedError
 
 _MAX_ATTEMPTS = 500
 #: If a look is a request: appends between two looks for entries to trim.
@@ -92,7 +92,7 @@ class Journal(JournalPutter):
                     raise
                 raise doubt from error
             self.forget()
-            self._back_off(attempt)
+            self._storage.pause(RACE_BACKOFF, attempt)
         assert doubt is not None
         raise doubt
 
@@ -126,7 +126,7 @@ class Journal(JournalPutter):
                 return Appended(None, landed.result)
             if stored is not None:
                 return Appended(stored, answer.result)
-            self._back_off(attempt)
+            self._storage.pause(RACE_BACKOFF, attempt)
         raise ConflictError(f"{self._directory}: lost {_MAX_ATTEMPTS} races for the next entry; try again later")
 
     def _base(self, attempt: int) -> tuple[Stored | None, bool]:
@@ -188,7 +188,7 @@ class Journal(JournalPutter):
                 if stored is not None:
                     self._delete_all(below)
                     return stored
-                self._back_off(attempt)
+                self._storage.pause(RACE_BACKOFF, attempt)
         raise ConflictError(f"{self._directory}: lost {_MAX_ATTEMPTS} races for the next entry; try again later")
 
     def _acknowledge(self, stored: Stored | None) -> None:

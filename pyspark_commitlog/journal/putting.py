@@ -25,15 +25,11 @@ from pyspark_commitlog.journal.entries import Draft, Slot, Stored, slot_of
 from pyspark_commitlog.journal.entry_reader import LONGEST_LINE_BYTES
 from pyspark_commitlog.journal.reading import JournalReader
 from pyspark_commitlog.storage import FileInfo, NotPutError
+from pyspark_commitlog.storage.clock import Backoff
+from pyspark_commitlog.storage.write_once import REQUEST_BACKOFF, REQUEST_SECONDS, REQUEST_TRIES
 
 _AMBIGUOUS_TRIES = 5
-_BACKOFF_SECONDS = 0.002
-_MAX_BACKOFF_SECONDS = 0.25
-#: If looks are requests, a busy store refuses them for seconds: a put gets as many tries and as long pauses as other
-#: requests, up to this total time, since each try on a hanging server is slow.
-_PATIENT_TRIES = 8
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
-_LONGEST_TRYING = 90.0
+RACE_BACKOFF = Backoff(0.002, 0.25, spread=1.0)
 #: Interval at which a continuous writer learns the time of one of its entries.
 _DATE_SECONDS = 60.0
 
@@ -168,12 +164,12 @@ class JournalPutter(JournalReader):
         hangs = isinstance(error, ReplicaNotAvailableError)  # it already waited
         if first is None or hangs or not self.is_patient:
             if tries < _AMBIGUOUS_TRIES:
-                self._back_off(tries - 1)
+                self._storage.pause(RACE_BACKOFF, tries - 1)
                 return True
             return False
-        if tries >= _PATIENT_TRIES or clock.monotonic() - first.monotonic > _LONGEST_TRYING:
+        if tries >= REQUEST_TRIES or clock.monotonic() - first.monotonic > REQUEST_SECONDS:
             return False
-        self._storage.pause(tries, _FIRST_PAUSE, _LONGEST_PAUSE)
+        self._storage.pause(REQUEST_BACKOFF, tries - 1)
         return True
 
     @contextmanager
@@ -300,7 +296,3 @@ class JournalPutter(JournalReader):
             "Run it again with the same writer id (a streaming query: restart it; a batch: the same txnAppId and "
             "txnVersion): it will be committed once"
         )
-
-    def _back_off(self, attempt: int) -> None:
-        ceiling = min(_MAX_BACKOFF_SECONDS, _BACKOFF_SECONDS * 2 ** min(attempt, 10))
-        self._storage.clock.sleep(ceiling * self._storage.jitter())

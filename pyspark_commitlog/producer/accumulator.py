@@ -41,6 +41,7 @@ from pyspark_commitlog.producer.delivery import Delivery, after_failure
 from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.storage import Clock
+from pyspark_commitlog.storage.clock import Deadline
 from pyspark_commitlog.text import counted
 
 log = logging.getLogger("pyspark_commitlog.producer")
@@ -325,9 +326,9 @@ class RecordAccumulator:
 
     def join(self, timeout: float) -> None:
         """Wait `timeout` seconds for due settling, unless storage hangs."""
-        until = self._clock.monotonic() + timeout
+        deadline = Deadline(self._clock, timeout)
         if self._silent is None and self._pool.wait(self, timeout):
-            self._delivery.join(max(0.0, until - self._clock.monotonic()))
+            self._delivery.join(deadline.remaining())
 
     def rest(self, now: float) -> bool:
         """Drop idle caches; return whether this accumulator is retired.

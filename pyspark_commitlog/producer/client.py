@@ -18,6 +18,7 @@ from pyspark_commitlog.producer.batches import BatchMetadata, Headers, RecordMet
 from pyspark_commitlog.producer.gathering import Gathering
 from pyspark_commitlog.producer.producer_config import ChoosePartition, ProducerConfig
 from pyspark_commitlog.storage import Storage, open_storage
+from pyspark_commitlog.storage.clock import Deadline
 from pyspark_commitlog.storage.process import at_worker_exit, process_id
 
 log = logging.getLogger("pyspark_commitlog.producer")
@@ -321,7 +322,7 @@ class Producer(Gathering):
         self._check_process()
         self._buffer.check_may_wait()
         clock = self._storage.clock
-        began = clock.monotonic()
+        deadline = Deadline(clock, timeout)
         with self._buffer.lock:
             waiting = [(accumulator, accumulator.flush()) for accumulator in self._accumulators.values()]
 
@@ -330,8 +331,9 @@ class Producer(Gathering):
 
             self._buffer.wait_for(self._buffer.progress, lambda: not count_pending(), timeout)
             under_way = count_pending()
-        until = began + timeout if timeout is not None else clock.monotonic() + self._options.request_timeout_ms / 1000
-        shown = {each.topic: each.show(max(0.0, until - clock.monotonic())) for each, _ in waiting}
+        if timeout is None:
+            deadline = Deadline(clock, self._options.request_timeout_ms / 1000)
+        shown = {each.topic: each.show(deadline.remaining()) for each, _ in waiting}
         unseen = [repr(topic) for topic, seen in shown.items() if not seen]
         if unseen and not under_way:
             log.warning(_UNSEEN, ", ".join(unseen))
@@ -353,7 +355,7 @@ class Producer(Gathering):
         if self._buffer.closed or process_id() != self._process:  # a forked child has nothing to send
             return
         clock = self._storage.clock
-        until = None if timeout is None else clock.monotonic() + timeout
+        deadline = Deadline(clock, timeout)
         left = self.flush(timeout)
         with self._buffer.lock:
             self._buffer.closed = True
@@ -364,10 +366,9 @@ class Producer(Gathering):
             for fail in given_up:
                 fail()
             if not left:
-                settled = clock.monotonic() + self._options.delivery_timeout_ms / 1000
-                until = settled if until is None else min(until, settled)
+                settled = Deadline(clock, self._options.delivery_timeout_ms / 1000)
                 for accumulator in accumulators:
-                    accumulator.join(max(0.0, until - clock.monotonic()))
+                    accumulator.join(min(deadline.remaining(), settled.remaining()))
         finally:
             _open.discard(self)
 

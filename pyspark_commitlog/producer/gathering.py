@@ -34,6 +34,7 @@ from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.producer.watchdog import Watchdog
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.clock import Deadline
 from pyspark_commitlog.storage.process import process_id
 from pyspark_commitlog.topic.access import Operation
 from pyspark_commitlog.topic.topic import TopicLog
@@ -164,16 +165,15 @@ class Gathering:
         if self._opening._is_owned():  # type: ignore[attr-defined]
             raise interrupted()
         clock = self._storage.clock
-        until = clock.monotonic() + self._options.max_block_ms / 1000
+        deadline = Deadline(clock, self._options.max_block_ms / 1000)
         while True:
             try:
                 with self._opening:
                     return self._accumulators.get(topic) or self._open(topic)
             except RootNotAvailableError:
-                left = until - clock.monotonic()
-                if left <= 0:
+                if deadline.is_over:
                     raise
-            clock.sleep(min(left, _RETRY_SECONDS))
+            clock.sleep(min(deadline.remaining(), _RETRY_SECONDS))
 
     def _open(self, topic: str) -> RecordAccumulator:
         self._buffer.check_open()

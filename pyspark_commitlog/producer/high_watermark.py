@@ -15,15 +15,15 @@ from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.journal import ReaderState
 from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.storage import Storage
-from pyspark_commitlog.storage.clock import monotonic
+from pyspark_commitlog.storage.clock import Backoff, monotonic
 from pyspark_commitlog.topic.topic import TopicLog
 
 log = logging.getLogger("pyspark_commitlog.producer")
 
 #: Time for a next commit to state it; seconds.
 LINGER_SECONDS = 0.02
-#: Bounds of the pause, which doubles, while the metadata root does not answer.
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+#: While the metadata root does not answer.
+_BACKOFF = Backoff(1.0, 60.0)
 
 
 class HighWatermark:
@@ -36,7 +36,7 @@ class HighWatermark:
         self._handed: Mapping[str, ReaderState] | None = None
         self._pool, self._lock = of_process().watermarks, Lock()
         self._is_due = self._stating = self._committing = False
-        self._since, self._pause = 0.0, _FIRST_PAUSE
+        self._since, self._failures = 0.0, 0
         self._flushing: list[Event] = []
 
     def begins(self) -> None:
@@ -105,21 +105,21 @@ class HighWatermark:
                     self._handed = None
                 stated = self._topic.journal.order().state_hw()
             if stated:
-                self._pause = _FIRST_PAUSE
+                self._failures = 0
             else:  # it comes back or leaves the ISR; flushes do not wait
-                self._retry_after(self._pause)
+                self._retry_after(self._failures)
         except (CommitLogError, OSError) as error:
             log.info("topic %r: the high watermark is not stated yet: %s", self._name, error)
-            self._retry_after(_FIRST_PAUSE if self._flushing else self._pause)
+            self._retry_after(0 if self._flushing else self._failures)
             return False
         finally:
             self._stating = False
         return True
 
-    def _retry_after(self, seconds: float) -> None:
+    def _retry_after(self, failures: int) -> None:
         self._is_due = True
-        self._ask(seconds)
-        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+        self._ask(_BACKOFF.after(failures))
+        self._failures += 1
 
     def rest(self) -> None:
         """Drop caches, unless in use."""

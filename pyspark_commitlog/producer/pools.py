@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pyspark_commitlog.storage.process import after_fork
+from pyspark_commitlog.storage.per_process import PerProcess
 from pyspark_commitlog.storage.shared.pool import HelperThreads, Pool
 
 
@@ -21,17 +21,9 @@ class Pools:
     encoders: HelperThreads = field(default_factory=lambda: HelperThreads("commitlog-encoder", 8))
 
 
-_process = Pools()
+_process = PerProcess(Pools)
 
 
 def of_process() -> Pools:
     """Return the pools of this process."""
-    return _process
-
-
-def _begin_again() -> None:
-    global _process
-    _process = Pools()
-
-
-after_fork(_begin_again)
+    return _process.value

@@ -14,7 +14,8 @@ from pyspark_commitlog.producer.buffer import Buffer
 from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.storage import Clock
-from pyspark_commitlog.storage.process import WhileNeeded, after_fork, start_thread
+from pyspark_commitlog.storage.per_process import PerProcess
+from pyspark_commitlog.storage.process import WhileNeeded, start_thread
 
 #: Shortest interval, seconds.
 _SHORTEST = 0.02
@@ -31,7 +32,7 @@ class Watchdog:
 
     def start(self) -> None:
         """Start watching; the buffer's lock is held."""
-        _process.add(self)
+        _process.value.add(self)
 
     def look(self) -> None:
         """Check once, and stop after the last pending record and cache."""
@@ -47,7 +48,7 @@ class Watchdog:
                 accumulator.busy or not (self._buffer.closed or accumulator.is_resting)
                 for accumulator in self._accumulators.values()
             ):
-                _process.remove(self)
+                _process.value.remove(self)
         if callbacks:
             self._call(callbacks)
 
@@ -96,12 +97,4 @@ class _Watchdogs:
                 of_process().senders.attend()
 
 
-_process = _Watchdogs()
-
-
-def _begin_again() -> None:
-    global _process
-    _process = _Watchdogs()
-
-
-after_fork(_begin_again)
+_process = PerProcess(_Watchdogs)

@@ -16,7 +16,6 @@ from pyspark_commitlog.format.paths import REPLICAS_JOURNAL, ROOT_MARKER as _MAR
 from pyspark_commitlog.storage.base import (
     TEMPORARY,
     AppendFile,
-    Clock,
     FileInfo,
     Holder,
     NotPutError,
@@ -24,6 +23,7 @@ from pyspark_commitlog.storage.base import (
     OutputFile,
     Storage,
 )
+from pyspark_commitlog.storage.clock import Clock
 from pyspark_commitlog.storage.process import process_name
 
 __all__ = [

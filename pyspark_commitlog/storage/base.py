@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from pyspark_commitlog.errors import StorageError
 from pyspark_commitlog.failures import call_on_error
+from pyspark_commitlog.storage.clock import Backoff, Clock
 from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE
 
 if TYPE_CHECKING:
@@ -72,19 +73,6 @@ class Holder:
             return "a process that left no note of itself"
         since = datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat(timespec="seconds")
         return f"process {self.pid} on {self.host}, since {since}"
-
-
-class Clock(Protocol):
-    """Wall and monotonic time; tests pass a manual clock."""
-
-    def now_ms(self) -> int:
-        """Return ms since 1970, as storage would stamp a file now."""
-
-    def monotonic(self) -> float:
-        """Return monotonic seconds."""
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
 
 
 class OutputFile(Protocol):
@@ -362,12 +350,9 @@ class Storage(ABC):
     def jitter(self) -> float:
         """Return a random number in [0, 1), for backoff."""
 
-    def pause(self, tries: int, first: float, longest: float) -> None:
-        """Sleep for an exponential backoff with jitter.
-
-        `first` is half the longest pause after the first try, `longest` the maximum, in seconds.
-        """
-        self.clock.sleep(min(longest, first * 2**tries) * (0.5 + self.jitter() / 2))
+    def pause(self, backoff: Backoff, before: int) -> None:
+        """Sleep for a pause of a backoff, after `before` others."""
+        self.clock.sleep(backoff.after(before, self.jitter()))
 
     def exists(self, path: str) -> bool:
         """Return whether a file exists."""

@@ -16,7 +16,8 @@ from typing import Any, TypeVar, cast
 
 from pyspark_commitlog.errors import ReplicaNotAvailableError
 from pyspark_commitlog.storage.clock import monotonic
-from pyspark_commitlog.storage.process import after_fork, start_thread
+from pyspark_commitlog.storage.per_process import PerProcess
+from pyspark_commitlog.storage.process import start_thread
 from pyspark_commitlog.storage.turn_queues import TurnQueues
 
 _Result = TypeVar("_Result")
@@ -36,16 +37,12 @@ RETRY_SECONDS = 30.0
 
 
 class _Kind(Enum):
-    """Kinds of calls, each with its own places."""
-
     OWN = "a call"
     WITHIN = "a call that is made within one of another root, and waits for nobody"
     TURN = "a wait for others of this machine, which may themselves need a call to be done"
 
 
 class _Call:
-    """One or several steps, each with a deadline."""
-
     def __init__(
         self,
         calls: Calls,
@@ -80,12 +77,8 @@ class _Call:
             self.until = None
 
 
-#: Current call by thread number; only of our threads, so bounded.
-_making: dict[int, _Call] = {}
-
-
 def _current_call() -> _Call | None:
-    return _making.get(threading.get_ident())
+    return _process.value.making.get(threading.get_ident())
 
 
 class Calls:
@@ -93,10 +86,10 @@ class Calls:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._changed = Condition()
+        self._changed = PerProcess(Condition)  # a child leaves calls of its parent
         self._running, self._long = Counter[_Kind](), Counter[_Kind]()
         #: Queues for turns, which take no call.
-        self.lines = TurnQueues()
+        self.lines = PerProcess(TurnQueues)
         self._left: set[_Call] = set()
         self._late_calls: set[_Call] = set()
         self._left_at = 0.0
@@ -104,11 +97,12 @@ class Calls:
     @classmethod
     def of(cls, url: str) -> Calls:
         """Return this process's calls of a root."""
-        found = _known.get(url)
+        process = _process.value
+        found = process.known.get(url)
         if found is not None:
             return found
-        with _lock:
-            return _known.setdefault(url, cls(url))
+        with process.lock:
+            return process.known.setdefault(url, cls(url))
 
     def hangs(self, what: str) -> ReplicaNotAvailableError:
         """Return the error of a missed deadline."""
@@ -149,7 +143,7 @@ class Calls:
         """Raise if the root is known to hang."""
         if _current_call() is not None:
             return
-        with self._changed:
+        with self._changed.value:
             if self._left and monotonic() - self._left_at < RETRY_SECONDS:
                 raise self.hangs(next(iter(self._left)).what)
 
@@ -185,7 +179,7 @@ class Calls:
 
     def late_calls(self) -> frozenset[_Call]:
         """Return abandoned calls that may change data and still run."""
-        with self._changed:
+        with self._changed.value:
             return frozenset(self._late_calls)
 
     def let_go(self, what: str, act: Callable[[], object], seconds: float, before: frozenset[_Call]) -> None:
@@ -196,7 +190,7 @@ class Calls:
         Raises:
             ReplicaNotAvailableError: as `run`; or one of these calls hangs.
         """
-        with self._changed:
+        with self._changed.value:
             waits = set(self._late_calls - before)
             for call in waits:
                 call.handed.append((waits, act))
@@ -215,7 +209,7 @@ class Calls:
 
     def _wait_for_place(self, call: _Call, patience: float) -> bool:
         until = monotonic() + patience
-        with self._changed:
+        with self._changed.value:
             if self._left:
                 now = monotonic()
                 if now - self._left_at < RETRY_SECONDS:
@@ -223,7 +217,7 @@ class Calls:
                 self._left_at = now  # this call tries the root
             seen = self._left_at
             while not self._has_place(call):
-                if not self._changed.wait(max(0.0, until - monotonic())):
+                if not self._changed.value.wait(max(0.0, until - monotonic())):
                     return False
                 if self._left and self._left_at != seen:
                     raise self.hangs(next(iter(self._left)).what)
@@ -241,12 +235,12 @@ class Calls:
         self._long[call.kind] += one if call.is_long else 0
 
     def _give(self, call: _Call) -> None:
-        if _idle.give(call):
+        if _process.value.idle.give(call):
             return
-        with self._changed:
+        with self._changed.value:
             if self._left:  # the caller would run it itself and could hang
                 self._count(call, -1)
-                self._changed.notify_all()
+                self._changed.value.notify_all()
                 raise self.hangs(next(iter(self._left)).what)
         _make(call)
 
@@ -270,7 +264,7 @@ class Calls:
         return _LOOK_SECONDS if until is None else max(0.0, until - monotonic())
 
     def _leave(self, call: _Call, *, hangs: bool) -> bool:
-        with self._changed:
+        with self._changed.value:
             if call.act is _no_action:
                 return False
             call.left = True
@@ -279,19 +273,19 @@ class Calls:
             if hangs:
                 self._left.add(call)
                 self._left_at = monotonic()
-                self._changed.notify_all()  # waiters for a place fail now, too
+                self._changed.value.notify_all()  # waiters for a place fail now, too
             return True
 
     # --- the threads -------------------------------------------------------------------------------------
 
     def ended(self, call: _Call) -> None:
         """Record a call's end; undo the result of an abandoned one."""
-        with self._changed:
+        with self._changed.value:
             call.act = _no_action
             self._count(call, -1)
             self._left.discard(call)
             left = call.left
-            self._changed.notify_all()
+            self._changed.value.notify_all()
         call.done.release()
         if left and call.failure is None and call.undo is not None:
             with suppress(Exception):
@@ -300,7 +294,7 @@ class Calls:
             self._hand_on(call)
 
     def _hand_on(self, call: _Call) -> None:
-        with self._changed:
+        with self._changed.value:
             self._late_calls.discard(call)
             for waits, _ in call.handed:
                 waits.discard(call)
@@ -368,32 +362,27 @@ class _Thread:
 
 
 def _make(call: _Call) -> None:
-    me, before = threading.get_ident(), _current_call()
-    _making[me] = call
+    making, me, before = _process.value.making, threading.get_ident(), _current_call()
+    making[me] = call
     try:
         call.result = call.act()
     except BaseException as failure:  # noqa: BLE001 raised where it is waited for
         call.failure = failure
     finally:
         if before is None:
-            _making.pop(me, None)  # a child forked within the call has cleared it
+            making.pop(me, None)
         else:
-            _making[me] = before
+            making[me] = before
         call.calls.ended(call)
 
 
-def _begin_again() -> None:
-    global _idle, _lock
-    _lock = threading.Lock()
-    for calls in _known.values():
-        calls._changed = Condition()  # for waiters for the parent's calls
-        calls.lines.begin_again()  # for those that end a turn of the parent's
-    _known.clear()
-    _making.clear()
-    _idle = _Idle()
+class _CallRegistry:
+    def __init__(self) -> None:
+        self.known: dict[str, Calls] = {}
+        #: Current call by thread number; only of our threads, so bounded.
+        self.making: dict[int, _Call] = {}
+        self.idle = _Idle()
+        self.lock = threading.Lock()
 
 
-_idle = _Idle()
-_known: dict[str, Calls] = {}
-_lock = threading.Lock()
-after_fork(_begin_again)
+_process = PerProcess(_CallRegistry)

@@ -1,10 +1,13 @@
-"""The system clock, and an object store's time, estimated from its replies."""
+"""Clocks, waits by them, and an object store's time, estimated from its replies."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections import OrderedDict
+from dataclasses import dataclass
 from threading import Lock
+from typing import Protocol
 
 #: Seconds for which a bound counts as near; older bounds expire, as the clocks drift apart.
 FRESH_SECONDS = 600.0
@@ -12,6 +15,8 @@ FRESH_SECONDS = 600.0
 _SOON_SECONDS = 5.0
 #: Capacity for own puts without a look.
 _AWAITED = 64
+#: Steps after which a pause no longer grows.
+_MOST_STEPS = 64
 
 
 def monotonic() -> float:
@@ -20,6 +25,19 @@ def monotonic() -> float:
     freezegun stops `time.monotonic`, so waits would never end.
     """
     return time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+class Clock(Protocol):
+    """Wall and monotonic time; tests pass a manual clock."""
+
+    def now_ms(self) -> int:
+        """Return ms since 1970, as storage would stamp a file now."""
+
+    def monotonic(self) -> float:
+        """Return monotonic seconds."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
 
 
 class SystemClock:
@@ -38,6 +56,42 @@ class SystemClock:
         time.sleep(seconds)
 
 
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Pauses that grow from `first` to `most` seconds; a part `spread` of each is random."""
+
+    first: float
+    most: float
+    spread: float = 0.0
+    factor: float = 2.0
+
+    def after(self, pauses: int, jitter: float = 1.0) -> float:
+        """Return the next pause after a number of others; `jitter` is in [0, 1)."""
+        longest = min(self.most, self.first * self.factor ** min(pauses, _MOST_STEPS))
+        return longest * (1 - self.spread * (1 - jitter))
+
+
+class Deadline:
+    """A time limit from now on; None: unlimited."""
+
+    def __init__(self, clock: Clock, seconds: float | None) -> None:
+        self._clock = clock
+        self._until = math.inf if seconds is None else clock.monotonic() + seconds
+
+    def remaining(self) -> float:
+        """Return the seconds left."""
+        return max(0.0, self._until - self._clock.monotonic())
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether none is left."""
+        return self._clock.monotonic() >= self._until
+
+    def extend(self, seconds: float) -> None:
+        """Add seconds."""
+        self._until += seconds
+
+
 class StoreTime:
     """Lower bound of storage's current time.
 
@@ -52,6 +106,8 @@ class StoreTime:
         self._before: float | None = None
         self._since = self._near_at = float("-inf")
         self._awaited: OrderedDict[str, float] = OrderedDict()
+        #: Monotonic time of the last probe.
+        self.asked_at = float("-inf")
 
     def put(self, path: str, seconds: float) -> None:
         """Record the start of an own put, in monotonic seconds."""

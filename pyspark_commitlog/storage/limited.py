@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark_commitlog.storage.base import AppendFile, FileInfo, Holder, OutputFile, Storage
 from pyspark_commitlog.storage.calls import Calls
-from pyspark_commitlog.storage.clock import monotonic
+from pyspark_commitlog.storage.clock import Deadline, SystemClock
 from pyspark_commitlog.storage.turn_queues import TurnPlace
 
 if TYPE_CHECKING:
@@ -181,22 +181,22 @@ class LimitedStorage(Storage):
 
         The caller ends the turn itself: a failure here would make completed work look failed.
         """
-        place, until, lines = TurnPlace(directory), monotonic() + seconds, self.calls.lines
+        place, deadline, lines = TurnPlace(directory), Deadline(SystemClock(), seconds), self.calls.lines
         self.calls.check()  # the turn's holder may be the call that hangs
         try:
-            if lines.enter(place, seconds):
-                with self._turn_of_process(directory, max(0.0, until - monotonic())) as came:
+            if lines.value.enter(place, seconds):
+                with self._turn_of_process(directory, deadline.remaining()) as came:
                     if not came:
-                        lines.leave(place)  # without turns nobody waits
+                        lines.value.leave(place)  # without turns nobody waits
                     yield came
             else:
-                lines.leave(place)
+                lines.value.leave(place)
                 yield False
         finally:
             try:
-                lines.leave(place)
+                lines.value.leave(place)
             except BaseException:  # Ctrl-C before it was done
-                lines.leave(place)
+                lines.value.leave(place)
                 raise
 
     @contextmanager

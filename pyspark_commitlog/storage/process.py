@@ -1,4 +1,4 @@
-"""The process: id, threads, memory, environment, and reset after fork."""
+"""The process: id, threads, memory, environment."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import TypeVar
 
-from pyspark_commitlog.storage.clock import monotonic
+from pyspark_commitlog.storage.clock import Deadline, SystemClock
 from pyspark_commitlog.storage.limits import limits
+from pyspark_commitlog.storage.per_process import PerProcess
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -40,16 +41,9 @@ def process_id() -> int:
     return os.getpid()
 
 
-def after_fork(act: Callable[[], None]) -> None:
-    """Run `act` first in every child forked from now on."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=act)
-
-
 #: Priority among `multiprocessing`'s finalizers: after an application's own.
 _EXIT_PRIORITY = -100
-_exit_calls = set[Callable[[], None]]()
-after_fork(_exit_calls.clear)
+_exit_calls = PerProcess(set[Callable[[], None]])
 
 
 def at_worker_exit(act: Callable[[], None]) -> None:
@@ -58,12 +52,12 @@ def at_worker_exit(act: Callable[[], None]) -> None:
     Call this in the child; repeatable. Billiard's processes share the finalizers.
     """
     process = sys.modules.get("multiprocessing.process")
-    if process is None or process.current_process()._parent_pid is None or act in _exit_calls:
+    if process is None or process.current_process()._parent_pid is None or act in _exit_calls.value:
         return
     from multiprocessing.util import Finalize
 
     Finalize(None, act, exitpriority=_EXIT_PRIORITY)
-    _exit_calls.add(act)
+    _exit_calls.value.add(act)
 
 
 def process_name() -> str:
@@ -140,19 +134,11 @@ class _Threads:
         self.lock, self.running = Lock(), 0
 
 
-_threads = _Threads()
+_threads = PerProcess(_Threads)
 #: Threads of the limit reserved for those that a process has one of.
 RESERVED = 6
 #: Seconds that such a thread waits for a place.
 _PATIENCE_SECONDS = 1.0
-
-
-def _no_threads() -> None:
-    global _threads
-    _threads = _Threads()
-
-
-after_fork(_no_threads)
 
 
 def start_thread(
@@ -169,7 +155,7 @@ def start_thread(
     Raises:
         RuntimeError: none available: do without.
     """
-    mine, most = _threads, limits().threads
+    mine, most = _threads.value, limits().threads
     state = {"begun": False, "given up": False}
 
     def work() -> None:
@@ -276,12 +262,12 @@ class WhileNeeded:
         Raises:
             RuntimeError: no thread available; the next call tries again.
         """
-        until = monotonic() + _PATIENCE_SECONDS
+        deadline = Deadline(SystemClock(), _PATIENCE_SECONDS)
         while not self._runs():
             try:
                 start_thread(self._name, self._guarded, reserved=True)
             except RuntimeError:  # concurrent callers each started one: all but one end
-                if monotonic() >= until:
+                if deadline.is_over:
                     raise
                 time.sleep(_PATIENCE_SECONDS / 100)
             else:

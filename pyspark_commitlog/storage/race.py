@@ -16,7 +16,7 @@ from threading import Barrier, BrokenBarrierError, Lock
 
 from pyspark_commitlog.errors import StorageError, UnsupportedError
 from pyspark_commitlog.storage.base import NotPutError, Storage
-from pyspark_commitlog.storage.process import after_fork
+from pyspark_commitlog.storage.per_process import PerProcess
 
 DIRECTORY = "probes"
 WRITERS = 16
@@ -30,7 +30,7 @@ _AGAIN = 5
 #: Two mounts of a kind may be of two servers and look alike; a record can't name the device, which differs by machine.
 _seen: set[tuple[object, str]] = set()
 _SEEN_AT_MOST = 4096
-_one_at_a_time = Lock()
+_one_at_a_time = PerProcess(Lock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def check_store(storage: Storage) -> None:
     if not client or (storage.url, client) in _seen:
         return
     path = record_path(client)
-    with _one_at_a_time:
+    with _one_at_a_time.value:
         if len(_seen) >= _SEEN_AT_MOST:
             _seen.clear()
         if storage.exists(path):
@@ -155,11 +155,3 @@ def _body(writer: int) -> bytes:
 
 def _writer_of(data: bytes) -> int:
     return next((writer for writer in range(WRITERS) if data == _body(writer)), -1)
-
-
-def _begin_again() -> None:
-    global _one_at_a_time
-    _one_at_a_time = Lock()
-
-
-after_fork(_begin_again)

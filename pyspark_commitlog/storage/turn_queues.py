@@ -18,10 +18,6 @@ class TurnQueues:
     """Queues of callers, per directory; only the first proceeds."""
 
     def __init__(self) -> None:
-        self.begin_again()
-
-    def begin_again(self) -> None:
-        """Drop all queues, in a forked child."""
         self._queues: dict[str, list[TurnPlace]] = {}
         self._changed = Condition()
 

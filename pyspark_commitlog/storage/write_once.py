@@ -10,8 +10,14 @@ from contextlib import contextmanager, suppress
 
 from pyspark_commitlog.errors import StorageError
 from pyspark_commitlog.storage.base import Storage
-from pyspark_commitlog.storage.clock import FRESH_SECONDS, StoreTime
+from pyspark_commitlog.storage.clock import FRESH_SECONDS, Backoff, StoreTime
+from pyspark_commitlog.storage.per_process import PerProcess
 
+#: Of a request to an object store: a busy one refuses for seconds. No retry after `REQUEST_SECONDS`: each try on a
+#: hanging server takes the full timeout.
+REQUEST_TRIES = 8
+REQUEST_SECONDS = 90.0
+REQUEST_BACKOFF = Backoff(0.2, 5.0, spread=0.5)
 #: Directory of short-lived files that reveal storage's time; older ones are a killed process's.
 CLOCK = "clock"
 _LEFT_MS = 3_600_000
@@ -22,16 +28,12 @@ class WriteOnceStorage(Storage):
 
     can_append = False
 
-    #: Storage's time from replies, and the monotonic time of the last probe.
-    _time: StoreTime
-    _asked_at: float
+    #: Storage's time from replies.
+    _time: PerProcess[StoreTime]
 
     @abstractmethod
     def _path(self, path: str) -> str:
         """Return the full path; raise `UsageError` if it leaves the root."""
-
-    def _forget_time(self) -> None:
-        self._time, self._asked_at = StoreTime(), float("-inf")
 
     def make_directory(self, directory: str) -> None:
         """Do nothing: names imply their directories."""
@@ -58,12 +60,12 @@ class WriteOnceStorage(Storage):
 
     def now_ms(self) -> int:
         """Return the bound from replies, refreshed by a small file if stale."""
-        seconds = self.clock.monotonic()
-        if not self._time.is_near(seconds) and seconds - self._asked_at > FRESH_SECONDS:
-            self._asked_at = seconds
+        time, seconds = self._time.value, self.clock.monotonic()
+        if not time.is_near(seconds) and seconds - time.asked_at > FRESH_SECONDS:
+            time.asked_at = seconds
             with suppress(StorageError, FileNotFoundError):  # read-only users have replies only
                 self._ask_time(f"{CLOCK}/{self.new_id()}")
-        return self._time.at_least(self.clock.monotonic())
+        return time.at_least(self.clock.monotonic())
 
     def _ask_time(self, path: str) -> None:
         self.write_once(path, b"time\n")

@@ -36,7 +36,7 @@ class Still(heartbeats.Heartbeats):
 @pytest.fixture(autouse=True)
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let time pass only where a test says so."""
-    monkeypatch.setattr(heartbeats, "_process", Still())
+    monkeypatch.setattr(heartbeats.process_heartbeats, "value", Still())
 
 
 class Told(ConsumerRebalanceListener):
@@ -146,7 +146,7 @@ def test_a_consumer_whose_member_fails_to_leave_lets_go_of_it(world: World) -> N
     a = member(world, "a", [])
     run(world, a, ms=100)
     former = a._coordinator._membership
-    beats = heartbeats.of_process()
+    beats = heartbeats.process_heartbeats.value
     with (
         mock.patch.object(former, "leave", side_effect=ZeroDivisionError),
         mock.patch.object(beats, "remove") as remove,
@@ -286,7 +286,7 @@ def test_a_topic_that_only_another_member_may_read_ends_no_poll(world: World) ->
 def beating(monkeypatch: pytest.MonkeyPatch) -> Iterator[heartbeats.Heartbeats]:
     """The heartbeats of a process of its own."""
     found = heartbeats.Heartbeats()
-    monkeypatch.setattr(heartbeats, "_process", found)
+    monkeypatch.setattr(heartbeats.process_heartbeats, "value", found)
     yield found
     for each in list(found._members):
         found.remove(each)
@@ -354,6 +354,6 @@ def test_a_forked_child_beats_for_nobody(world: World, beating: heartbeats.Heart
     member(world, "a", [], heartbeat_interval_ms=20).poll()
     child = os.fork()
     if child == 0:
-        fresh = heartbeats.of_process()
+        fresh = heartbeats.process_heartbeats.value
         os._exit(0 if fresh is not beating and not fresh._members and not threads() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -25,7 +25,7 @@ def look():
     ours = [each for each in threading.enumerate() if each.name.startswith("commitlog-")]
     most["threads"] = max(most["threads"], len(ours))
     most["files"] = max(most["files"], len(os.listdir("/proc/self/fd")))
-    most["cache"] = max(most["cache"], caches.of_process().size_bytes)
+    most["cache"] = max(most["cache"], caches.process_cache.value.size_bytes)
 def watch():
     while not over.wait(0.02):
         look()
@@ -58,7 +58,7 @@ member = Consumer(root, *names, group_id="g", auto_offset_reset="earliest", fetc
 read_all(member)
 member.commit()
 def frames():
-    kept = caches.of_process()._items.values()
+    kept = caches.process_cache.value._items.values()
     return sum(size for value, size in kept if type(value).__name__ == "Fetched")
 full = frames()
 for name in names[10:]:
@@ -76,7 +76,7 @@ while time.monotonic() < end and any(t.name.startswith("commitlog-") for t in th
     time.sleep(0.1)
 left = [t.name for t in threading.enumerate() if t.name.startswith("commitlog-")]
 over.set()
-print(most["threads"], most["files"], most["cache"], full, deleted, caches.of_process().size_bytes, len(left))
+print(most["threads"], most["files"], most["cache"], full, deleted, caches.process_cache.value.size_bytes, len(left))
 """
 
 
@@ -118,11 +118,11 @@ for number in range(20):
     producer.send("ab"[number % 2], b"%d" % number).result(60)
 while sum(consumer.lag().values()) or not consumer.poll(1.0):
     consumer.poll(0)
-assert caches.of_process().size_bytes and process._threads.running
-caches.of_process()._lock.acquire()   # as another thread may have it at that moment
+assert caches.process_cache.value.size_bytes and process._threads.value.running
+caches.process_cache.value._lock.acquire()   # as another thread may have it at that moment
 child = os.fork()
 if not child:
-    assert not caches.of_process().size_bytes and not process._threads.running
+    assert not caches.process_cache.value.size_bytes and not process._threads.value.running
     assert threading.active_count() == 1
     with Producer(root) as mine:
         futures = [mine.send("a", b"child") for _ in range(5)]
@@ -134,7 +134,7 @@ if not child:
             got += ours.poll(1.0)
     del consumer, producer   # their finalizers touch nothing of the parent's
     os._exit(0)
-caches.of_process()._lock.release()
+caches.process_cache.value._lock.release()
 assert os.waitpid(child, 0)[1] == 0
 producer.send("b", b"parent").result(60)
 producer.close()

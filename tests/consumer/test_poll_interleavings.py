@@ -29,7 +29,7 @@ def test_frames_without_columns_are_dropped_too(monkeypatch: pytest.MonkeyPatch)
     cache = FrameCache()
     for number in range(100_000):
         cache.put(FrameKey("id", 0, 0, (), number), Fetched(Rows(1, number, None, None, 0), number + 1))
-    kept = caches.of_process()
+    kept = caches.process_cache.value
     assert len(kept._items) < 100_000
     assert kept.size_bytes <= 32 * 2**20
 

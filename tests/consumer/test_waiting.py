@@ -16,7 +16,6 @@ import pytest
 from pyspark_commitlog import CommitLog, Consumer, Record
 from pyspark_commitlog.consumer.shared import watcher
 from pyspark_commitlog.consumer.shared.shared_topic import ENTRY_BYTES, Fetched, FrameCache, FrameKey
-from pyspark_commitlog.consumer.shared.watcher import FIRST_PAUSE, LONGEST_PAUSE, next_pause
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format import columns
 from pyspark_commitlog.storage.events import Events
@@ -145,16 +144,6 @@ def test_the_cache_keeps_what_was_used_last_within_its_bytes() -> None:
     assert cache.get(FrameKey("other", 0, 0, ("value",), 3)) is None
 
 
-def test_pauses_grow_to_their_limit_and_start_over_with_news() -> None:
-    pause, taken = FIRST_PAUSE, [FIRST_PAUSE]
-    for _ in range(50):
-        pause = next_pause(pause, news=False)
-        taken.append(pause)
-    assert taken == sorted(taken)
-    assert taken[-1] == LONGEST_PAUSE
-    assert next_pause(pause, news=True) == FIRST_PAUSE
-
-
 # --- tasks --------------------------------------------------------------------------------------------------
 
 
@@ -239,7 +228,7 @@ def test_a_child_of_a_fork_makes_its_own_consumer_and_refuses_the_parents(root: 
     assert len(each.poll()) == 3
     thread = in_thread(lambda: each.poll(LONG))  # the watcher runs, and holds what a fork copies
     waiting(each)
-    while (events := watcher._process.watcher._events) is None:
+    while (events := watcher._process.value.watcher._events) is None:
         pass
     child = os.fork()
     if child == 0:

@@ -284,7 +284,7 @@ def test_a_root_that_hangs_keeps_no_consumer_of_another_waiting(
     hangs, free, real = threading.Event(), threading.Event(), watcher.add
     ill = opened(root.parent / "other")
     monkeypatch.setattr(ill, "look", lambda **how: (hangs.set(), free.wait(LIMIT)))
-    monkeypatch.setattr(module, "_process", module._ProcessState(watcher=watcher))
+    monkeypatch.setattr(module._process, "value", module._ProcessState(watcher=watcher))
     monkeypatch.setattr(module, "HELD_UP_SECONDS", 0.05)
 
     def add(waiter: Waiter) -> None:

@@ -188,7 +188,7 @@ def test_a_child_does_not_keep_the_turn_of_a_parent_that_is_killed(root: Path) -
 def test_it_is_given_back_though_somebody_has_a_copy(root: Path) -> None:
     """As a child has that another library forked: nothing of ours runs there."""
     with LocalStorage(root).turn("d", 30):
-        copies = [os.dup(fd) for fd in turns._open]
+        copies = [os.dup(fd) for fd in turns._open.value]
     try:
         assert copies
         with LocalStorage(root).turn("d", 1) as mine:

@@ -212,7 +212,7 @@ def test_what_another_process_left_inline_is_read_once(unlocked: ObjectWorld) ->
     topic = unlocked.create(4, {"inline.max.bytes": 2**20})
     for number in range(3):
         append(topic, batch_of([b"%d" % number * 5000] * 4, partition=[0, 1, 2, 3]))
-    own_writes.forget_all()
+    own_writes.own_puts.renew()
     recorder = Recorder()
     assert run(unlocked.handle(recorder)) == 12
     reads = [path for path in recorder.paths("read") if "/journal/" in path]
@@ -274,7 +274,7 @@ def test_who_sleeps_past_the_delay_reports_no_damage(unlocked: ObjectWorld, part
     topic = unlocked.create(1, CHUNKS)
     for value in (b"a", b"b", b"c", b"d"):
         append(topic, batch_of([value]))
-    own_writes.forget_all()  # another process has to read them
+    own_writes.own_puts.renew()  # another process has to read them
 
     def other() -> None:
         unlocked.collect_all()
@@ -325,7 +325,7 @@ def test_what_is_merged_and_collected_meanwhile_is_not_reported_as_damage(unlock
     (chunk,) = set(unlocked.files(".chunk")) - others
     (unlocked.path / chunk).unlink()
     assert len(unlocked.log().topic("t").void()) == 1
-    own_writes.forget_all()  # another process has to read them
+    own_writes.own_puts.renew()  # another process has to read them
     handles._footers.clear()
 
     def other() -> None:

@@ -75,7 +75,7 @@ def test_a_damaged_index_part_costs_time_only(
             file.write(damage(part.length))
         damaged += part.length > 0
     assert damaged >= 3
-    caches._reset_in_child()
+    caches.process_cache.renew()
     agree(unlocked.handle())
     check_windows(unlocked.handle())
 
@@ -83,7 +83,7 @@ def test_a_damaged_index_part_costs_time_only(
 def test_segments_that_are_too_early_are_not_opened(unlocked: ObjectWorld, topic: TopicLog) -> None:
     seen = Recorder()
     late = unlocked.handle(seen)
-    caches._reset_in_child()
+    caches.process_cache.renew()
     assert find_time(late, topic_id(late), 0, START_MS + 10 * 59) is not None
     opened = {path for path in seen.paths("map") + seen.paths("read") if path.endswith(".segment")}
     own = {segment.place.object for segment in topic.own_segments(unlocked.settled(), 0).every() if segment.place}

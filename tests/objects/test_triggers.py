@@ -13,7 +13,7 @@ from pyspark_commitlog.errors import StorageError
 from pyspark_commitlog.journal import own_writes
 from pyspark_commitlog.testing.faults import on_path
 from pyspark_commitlog.topic.collect import collect_entries
-from pyspark_commitlog.topic.settle.settle_load import SettleLoad, Waiting, forget_all, is_look_due, waiting_of
+from pyspark_commitlog.topic.settle.settle_load import SettleLoad, Waiting, is_look_due, process_topics, waiting_of
 from pyspark_commitlog.topic.state.settle_change import Collecting
 from pyspark_commitlog.topic.topic import TopicLog
 from pyspark_commitlog.topic.upkeep.settle import _collect_some, settle, settle_after_commit
@@ -29,11 +29,11 @@ ENTRIES = {"settle.entries": 10, "retention.ms": -1}
 
 @pytest.fixture(autouse=True)
 def a_new_process() -> Iterator[None]:
-    forget_all()
-    own_writes.forget_all()
+    process_topics.renew()
+    own_writes.own_puts.renew()
     yield
-    forget_all()
-    own_writes.forget_all()
+    process_topics.renew()
+    own_writes.own_puts.renew()
 
 
 def looked(entries: int = 0, age_ms: int = 0, times: float = 1.0) -> Waiting:
@@ -196,7 +196,7 @@ def test_a_second_writer_waits_for_the_first(unlocked: ObjectWorld) -> None:
     for number in range(10):
         commit(first, number)
     assert settles(unlocked) == 1
-    forget_all()
+    process_topics.renew()
     for number in range(19):
         commit(second, number)
     assert settles(unlocked) == 1
@@ -271,8 +271,8 @@ def test_no_more_entries_are_left_than_before(
     unlocked.clock.advance(600_000)
     for number in range(300):
         if number % commits == 0:
-            forget_all()
-            own_writes.forget_all()
+            process_topics.renew()
+            own_writes.own_puts.renew()
         if number % commits == 0 or not is_kept:
             handle = unlocked.handle(lambda *call: _takes(unlocked, *call))
         commit(handle, number)
@@ -375,7 +375,7 @@ def test_what_another_process_put_is_read(unlocked: ObjectWorld) -> None:
     unlocked.create(1, ENTRIES)
     for number in range(5):
         append(unlocked.handle(), batch_of([b"%d" % number]))
-    own_writes.forget_all()
+    own_writes.own_puts.renew()
     for number in range(5, 10):
         append(unlocked.handle(), batch_of([b"%d" % number]))
     reads: list[str] = []
@@ -396,10 +396,11 @@ def test_what_was_put_before_a_restore_is_not_taken_for_what_is_there(unlocked: 
         append(unlocked.handle(), batch_of([value]))
     shutil.rmtree(unlocked.path)
     copy.rename(unlocked.path)
-    put_here, own_writes._put = own_writes._put, own_writes._new_shelf()
+    put_here = own_writes.own_puts.value
+    own_writes.own_puts.renew()
     for value in (b"a", b"b", b"c"):
         append(unlocked.handle(), batch_of([value]))
-    own_writes._put = put_here
+    own_writes.own_puts.value = put_here
     topic = unlocked.handle()
     assert settle(topic, topic_id(topic)).records == 3
     assert unlocked.values() == [b"a", b"b", b"c"]

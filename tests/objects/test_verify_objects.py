@@ -273,7 +273,7 @@ def test_what_belongs_to_no_topic_is_looked_at_several_at_a_time(
         log.config.alter({"log.retention.hours": hours})
         for group in "gh":
             log.groups.reset(group, ["t"], to, dry_run=False)
-    own_writes.forget_all()
+    own_writes.own_puts.renew()
     together, began, asked = threading.Barrier(2), set[str](), getattr(LocalStorage, operation)
 
     def waiting(self: LocalStorage, path: str, *args: object) -> object:
@@ -292,7 +292,7 @@ def test_what_is_inline_is_looked_at_once(unlocked: ObjectWorld) -> None:
     topic = unlocked.create(4, {"inline.max.bytes": 2**20})
     for _ in range(3):
         append(topic, batch_of([random.Random(1).randbytes(2**16)] * 4, partition=[0, 1, 2, 3]))
-    own_writes.forget_all()
+    own_writes.own_puts.renew()
     recorder = Recorder()
     assert verify(unlocked.handle(recorder)).faults == ()
     reads = Counter(path for path in recorder.paths("read") if "/journal/" in path)

@@ -263,7 +263,7 @@ def waiting(world: ObjectWorld) -> None:
     for n in (9, 10):
         append(world.handle(), batch_of([b"%d" % n], partition=[0]))
     handles._footers.clear()
-    own_writes.forget_all()
+    own_writes.own_puts.renew()
 
 
 @pytest.mark.parametrize("other", [settled_and_collected, merged_and_collected, rewritten_and_collected])
@@ -357,7 +357,7 @@ def test_what_is_voided_counts_as_sound_where_another_partition_is_to_be_voided_
     append(settled.handle(), batch_of([b"9"], partition=[1]))
     (lost,) = set(settled.files(".chunk")) - before
     (settled.path / lost).unlink()
-    own_writes.forget_all()
+    own_writes.own_puts.renew()
     with pytest.raises(CorruptionError):
         settle(settled.handle(), topic_id(settled.handle()))
     assert [each.partition for each in settled.settled().damaged] == [1]

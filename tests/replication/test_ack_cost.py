@@ -30,6 +30,7 @@ from pyspark_commitlog.replication.leader.journal import ReplicatedJournal
 from pyspark_commitlog.replication.leader.order import Order
 from pyspark_commitlog.replication.metadata.replica_journals import Places
 from pyspark_commitlog.storage.calls import Calls
+from pyspark_commitlog.storage.clock import Backoff
 from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.topic.write.commit import commit
 from pyspark_commitlog.topic.write.writers import Transaction
@@ -312,7 +313,7 @@ def test_flush_returns_when_readers_see_it_though_the_first_tries_to_state_it_fa
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(high_watermark, "LINGER_SECONDS", 600)
-    monkeypatch.setattr(high_watermark, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(high_watermark, "_BACKOFF", Backoff(0.01, 60.0))
     failures, state_hw = [OSError("injected")] * 3, Order.state_hw
 
     def fails(order: Order) -> None:
@@ -352,7 +353,7 @@ def test_flush_tells_where_readers_do_not_see_it_in_time(
 def test_flush_does_not_wait_for_a_follower_and_what_it_keeps_back_is_tried_again(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(high_watermark, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(high_watermark, "_BACKOFF", Backoff(0.01, 60.0))
     (tmp_path / "c").rename(tmp_path / "away")
     with Producer(path, linger_ms=0, acks=1) as producer:
         producer.send("t", b"1").result(30)

@@ -39,7 +39,7 @@ from tests.support.syscalls import synced
 def roots(tmp_path: Path) -> Replicated:
     made = Replicated(tmp_path, metadata="mno")
     made.create()
-    promised_ballots.forget()  # another process made it
+    promised_ballots._cache.renew()  # another process made it
     return made
 
 
@@ -194,11 +194,11 @@ def test_a_metadata_root_that_lacks_more_learns_all_of_it(roots: Replicated, in_
 def test_who_prepares_in_between_goes_first(roots: Replicated) -> None:
     writer, other, puts = roots.order().places, roots.order("b").places, Puts(roots)
     touch(writer, "e1")
-    kept = dict(promised_ballots._cache.of)
-    promised_ballots.forget()  # in another process there are none
+    kept = dict(promised_ballots._cache.value.of)
+    promised_ballots._cache.renew()  # in another process there are none
     touch(other, "e2")
-    promised_ballots._cache.of.clear()
-    promised_ballots._cache.of.update(kept)
+    promised_ballots._cache.value.of.clear()
+    promised_ballots._cache.value.of.update(kept)
     puts.taken()
     began = roots.clock.monotonic()
     touch(writer, "e3")
@@ -239,18 +239,18 @@ def test_a_forked_child_prepares_a_ballot_of_its_own(roots: Replicated) -> None:
     for kind in ("e1", "e2"):
         touch(places, kind)
     puts.taken()
-    promised_ballots.forget()  # as `os.fork` calls it in the child
+    promised_ballots._cache.renew()  # as in a forked child
     touch(places, "e3")
     assert puts.taken() == TWO_ROUNDS
 
 
 def test_a_fork_forgets_what_was_promised_to_the_parent(roots: Replicated) -> None:
     touch(roots.order().places, "e1")
-    assert promised_ballots._cache.of
+    assert promised_ballots._cache.value.of
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(write, b"%d" % len(promised_ballots._cache.of))
+        os.write(write, b"%d" % len(promised_ballots._cache.value.of))
         os._exit(0)
     os.waitpid(child, 0)
     assert os.read(read, 10) == b"0"
@@ -259,16 +259,16 @@ def test_a_fork_forgets_what_was_promised_to_the_parent(roots: Replicated) -> No
 
 
 def test_what_is_kept_of_units_is_bounded() -> None:
-    promised_ballots.forget()
+    promised_ballots._cache.renew()
     for unit in range(3000):
         promised_ballots.keep(
             (f"topics/{unit}", frozenset()), promised_ballots.PromisedBallot(Ballot(1, "b"), Value(1, "w"), {})
         )
-    assert len(promised_ballots._cache.of) == 1024
+    assert len(promised_ballots._cache.value.of) == 1024
     assert promised_ballots.take(("topics/0", frozenset()), Value(1, "w")) is None
     assert promised_ballots.take(("topics/2999", frozenset()), Value(1, "w")) is not None
     assert promised_ballots.take(("topics/2999", frozenset()), Value(1, "w")) is None, "it is gone"
-    promised_ballots.forget()
+    promised_ballots._cache.renew()
 
 
 def test_what_one_seat_did_not_confirm_is_prepared(roots: Replicated, in_order: None) -> None:

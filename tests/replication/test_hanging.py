@@ -201,7 +201,7 @@ def test_a_write_that_was_left_behind_holds_the_settlers_lock(
     gc.collect()
     try:
         assert late.under_way.is_set()
-        calls._known.clear()  # from here on another process, which knows of no call that hangs
+        calls._process.value.known.clear()  # from here on another process, which knows of no call that hangs
         roots.write(b"3" * 500)
         roots.write(b"4" * 500)
         roots.order().state_hw()

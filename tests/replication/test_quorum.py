@@ -198,7 +198,7 @@ def test_what_a_majority_has_accepted_is_decided_though_its_writer_was_killed(
 
     before = roots.order().places.newest().sequence
     roots.hooks = dict.fromkeys("mno", hook)
-    promised_ballots.forget()  # another process
+    promised_ballots._cache.renew()  # another process
     with pytest.raises(Killed):
         roots.order().pusher.change("touch", lambda state, base: state)
     roots.hooks.clear()
@@ -225,7 +225,7 @@ def test_what_one_acceptor_alone_has_accepted_is_not_decided(
 
     roots.hooks.update({root: promises_alone(root) for root in "no"})
     monkeypatch.setattr(quorum, "share_out", lambda act, seats, _: [act(seat) for seat in seats])
-    promised_ballots.forget()  # another process
+    promised_ballots._cache.renew()  # another process
     with pytest.raises(OutcomeUnknownError):
         touch(roots, "e1")
     assert promised == {"n", "o"}
@@ -266,7 +266,7 @@ def test_what_others_went_on_from_while_one_waited_for_a_promise_is_not_damage(
     """It read the head before e1, is shown e1 as it prepares, and finds what follows e1 in all registers."""
     roots.create()
     roots.write(b"0")
-    promised_ballots.forget()  # other processes have none
+    promised_ballots._cache.renew()  # other processes have none
     places, others = roots.order("a").places, iter(["e1", "e2"])
     prepared, promised = Quorum._prepared, Quorum._promised
 

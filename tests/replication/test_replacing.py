@@ -157,7 +157,7 @@ def test_a_writer_that_is_stopped_between_its_rounds_goes_on_at_the_set_that_fol
     in_order(monkeypatch)
     hook = at_accept(number, lambda: replace(roots))
     roots.hooks.update(dict.fromkeys("mno", hook))
-    promised_ballots.forget()  # another process: it prepares
+    promised_ballots._cache.renew()  # another process: it prepares
     touch(roots, "e")
     roots.hooks.clear()
     assert [kind for kind, _ in chain(roots)].count("e") == 1

@@ -13,7 +13,7 @@ from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.storage import limits
 from pyspark_commitlog.storage.local.local import LocalStorage
-from pyspark_commitlog.storage.shared.caches import of_process
+from pyspark_commitlog.storage.shared.caches import process_cache
 from pyspark_commitlog.topic.read.extents import EntryTables, ExtentTable
 from pyspark_commitlog.topic.read.neighbours import TOGETHER_BYTES, Neighbours, _Window
 from pyspark_commitlog.topic.read.reader import read_range
@@ -129,7 +129,7 @@ def test_what_is_remembered_stays_within_the_limit_of_the_process(
     for partition in range(PARTITIONS):
         wanted = OffsetRange("t", state.topic_id, partition, 0, state.log_end[partition])
         for _ in read_range(world.handle(), wanted):
-            held = [value for value, _ in of_process()._items.values()]
+            held = [value for value, _ in process_cache.value._items.values()]
             pieces = sum(len(value.data) for value in held if isinstance(value, _Window))
             tables = sum(value.extents.rows.nbytes for value in held if isinstance(value, EntryTables))
             peak = max(peak, pieces + tables)

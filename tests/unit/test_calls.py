@@ -296,7 +296,7 @@ def test_roots_that_copy_from_one_another_do_not_wait_for_one_another() -> None:
 
 
 def test_without_threads_a_call_is_made_by_its_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_idle", module._Idle())
+    monkeypatch.setattr(module._process.value, "idle", module._Idle())
     monkeypatch.setattr(module, "start_thread", lambda *_, **__: _raise(RuntimeError("no more")))
     assert Calls("root").run("a look", threading.current_thread, 10) is threading.current_thread()
 
@@ -308,7 +308,7 @@ def test_without_threads_a_root_that_hangs_is_not_tried_again_by_the_caller(
     with pytest.raises(ReplicaNotAvailableError):
         calls.run("a look", hang.wait, SHORT)
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
-    monkeypatch.setattr(module, "_idle", module._Idle())
+    monkeypatch.setattr(module._process.value, "idle", module._Idle())
     monkeypatch.setattr(module, "start_thread", lambda *_, **__: _raise(RuntimeError("no more")))
     for _ in range(2 * MOST_CALLS):  # none of them takes a place
         with pytest.raises(ReplicaNotAvailableError, match="hangs: a look"):
@@ -420,9 +420,9 @@ def test_a_forked_child_waits_for_no_lock_that_a_thread_of_its_parent_holds(tmp_
     tried = LocalStorage(tmp_path)
     tried._client = "a mount that another root has tried"
     race._seen.add((tried.device(), tried.client))
-    locks = module._lock, roots_module._lock, roots._lock, lag_module._lock, durable_files._lock, race._one_at_a_time
+    locks = roots_module._lock, roots._lock, lag_module._lock, durable_files._lock, race._one_at_a_time
     with contextlib.ExitStack() as held:
-        for lock in locks:
+        for lock in (module._process.value.lock, *(each.value for each in locks)):
             held.enter_context(lock)
         in_a_child(ask)
 
@@ -439,7 +439,7 @@ def test_a_forked_child_leaves_a_call_that_its_parent_began(hang: threading.Even
     held, forked = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with calls._changed:
+        with calls._changed.value:
             held.set()
             forked.wait(60)
 
@@ -455,7 +455,7 @@ def test_a_forked_child_leaves_a_call_that_its_parent_began(hang: threading.Even
 
 def test_a_forked_child_ends_a_turn_of_its_parent(tmp_path: Path) -> None:
     storage, held, forked = limited(LocalStorage(tmp_path)), threading.Event(), threading.Event()
-    turn, lines = storage.turn("", 10), storage.calls.lines
+    turn, lines = storage.turn("", 10), storage.calls.lines.value
     assert turn.__enter__()
 
     def hold() -> None:

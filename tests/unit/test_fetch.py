@@ -185,10 +185,10 @@ def test_manifests_are_remembered_within_the_bytes_of_the_process(
     for number in range(2):
         append(topic, batch_of([b"%d" % number * 700] * partitions, partition=range(partitions)))
     world.maintain()
-    monkeypatch.setattr(caches, "_process", caches._new_cache())
+    monkeypatch.setattr(caches.process_cache, "value", caches.process_cache._make())
     topic = world.handle()
     fetch(topic, 0, 0, 1)
-    one = caches.of_process().size_bytes
+    one = caches.process_cache.value.size_bytes
     assert 0 < one < 5000
     monkeypatch.setattr(limits, "_limits", limits.ProcessLimits(cache_bytes=one * 5))
     seen = Recorder()

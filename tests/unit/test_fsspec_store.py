@@ -190,7 +190,7 @@ def test_a_forked_child_has_instances_of_its_own(tmp_path: Path) -> None:
     with storage._using("read x") as instance:
         mine = id(instance)
     ours, theirs = multiprocessing.Pipe()
-    with storage._time._lock:
+    with storage._time.value._lock:
         child = multiprocessing.get_context("fork").Process(target=_instance_of, args=(storage, theirs))
         child.start()
         answered = ours.poll(20)
@@ -206,7 +206,7 @@ def test_a_storage_is_pickled_without_its_instances(tmp_path: Path) -> None:
     storage = open_shelf(f"shelf://{tmp_path}/root", {"color": "red"})
     storage.write_once("a", b"1")
     again = pickle.loads(pickle.dumps(storage))
-    assert again._instances._free == type(again._instances._free)()
+    assert not again._instances._free.value
     assert again.read("a") == b"1"
     with again._using("read a") as instance:
         assert instance.color == "red"

@@ -387,7 +387,7 @@ def test_what_a_killed_process_left_there_goes(storage: ObjectStorage, monkeypat
     monkeypatch.setattr(
         storage, "info", lambda path: type(real(path))(0, real(path).modified_ms - 3_700_000 * ("left" in path), "")
     )
-    storage._asked_at = storage._time._near_at = float("-inf")
+    storage._time.value.asked_at = storage._time.value._near_at = float("-inf")
     storage.now_ms()
     assert storage.names(CLOCK) == []
 

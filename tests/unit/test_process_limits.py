@@ -121,7 +121,7 @@ def test_files_that_are_being_filled_share_their_descriptors(tmp_path: Path) -> 
 
 
 def test_no_more_threads_are_started_than_the_limit_allows() -> None:
-    set_process_limits(threads=process.RESERVED + process._threads.running + 2)
+    set_process_limits(threads=process.RESERVED + process._threads.value.running + 2)
     go = threading.Event()
     started = [process.start_thread("commitlog-test", go.wait) for _ in range(2)]
     with pytest.raises(RuntimeError, match="max_threads"):
@@ -133,7 +133,7 @@ def test_no_more_threads_are_started_than_the_limit_allows() -> None:
 
 
 def test_many_that_need_a_thread_at_once_do_not_take_its_place_from_each_other() -> None:
-    set_process_limits(threads=process.RESERVED + process._threads.running + 2)
+    set_process_limits(threads=process.RESERVED + process._threads.value.running + 2)
     go, ran = threading.Event(), threading.Event()
     for _ in range(process.RESERVED + 2):  # as if all of them had started one
         process.start_thread("commitlog-test", go.wait, reserved=True)

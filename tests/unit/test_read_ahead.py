@@ -36,7 +36,7 @@ KIB, MIB = 2**10, 2**20
 
 def held_bytes() -> int:
     """Return how many bytes all readers of this process hold."""
-    return read_ahead._shared.budget.used
+    return read_ahead._shared.value.budget.used
 
 
 @pytest.fixture(autouse=True)
@@ -47,8 +47,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, size in {**sizes, "LEAST_BYTES": 1}.items():
         monkeypatch.setattr(read_ahead, name, size * KIB)
     shared = read_ahead._Shared()
-    shared.threads = read_ahead._shared.threads  # those of the test before may still wait for something to do
-    monkeypatch.setattr(read_ahead, "_shared", shared)
+    shared.threads = read_ahead._shared.value.threads  # those of the test before may still wait for something to do
+    monkeypatch.setattr(read_ahead._shared, "value", shared)
 
 
 def a_file(storage: LocalStorage, size: int, name: str = "file") -> bytes:
@@ -257,7 +257,7 @@ def test_a_reader_that_is_let_go_of_gives_back_what_it_held(tmp_path: Path) -> N
     del ahead
     gc.collect()
     wait_until(lambda: held_bytes() == 0)
-    assert read_ahead._shared.budget.share() == 128 * KIB
+    assert read_ahead._shared.value.budget.share() == 128 * KIB
 
 
 def test_a_forked_child_fetches_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,7 +320,7 @@ def test_a_block_is_no_longer_than_is_allowed() -> None:
 def test_what_begins_at_once_has_a_thread_each_though_one_waits_for_something_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    others = process._threads.running  # threads that earlier tests left count, too
+    others = process._threads.value.running  # threads that earlier tests left count, too
     monkeypatch.setattr(limits, "_limits", ProcessLimits(threads=others + process.RESERVED + 8))
     aside, done, all_there = HelperThreads("test-reader", 2), threading.Event(), threading.Barrier(4)
     aside.begin(done.set)

@@ -18,14 +18,13 @@ from pyspark_commitlog.consumer.shared.shared_topic import RECHECK_SECONDS, Shar
 from pyspark_commitlog.errors import UnknownTopicError
 from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.storage import TEMPORARY, Storage, open_storage
-from pyspark_commitlog.storage.clock import monotonic
+from pyspark_commitlog.storage.clock import Backoff, monotonic
 from pyspark_commitlog.storage.events import Events
-from pyspark_commitlog.storage.process import WhileNeeded, after_fork
+from pyspark_commitlog.storage.per_process import PerProcess
+from pyspark_commitlog.storage.process import WhileNeeded
 
-#: First pause after news and longest pause between two looks, in seconds.
-FIRST_PAUSE = 0.001
-LONGEST_PAUSE = 0.02
-_GROWTH = 1.2
+#: Between looks, after news.
+_BACKOFF = Backoff(0.001, 0.02, factor=1.2)
 #: The thread ends after this time without waiters.
 _LINGER_SECONDS = 1.0
 #: Time after which a look holds the thread up, and the interval at which waiters check for that.
@@ -41,11 +40,6 @@ class Waiter:
 
     wake: Callable[[], None]
     seen: Mapping[SharedTopic, str] = field(default_factory=dict)
-
-
-def next_pause(pause: float, *, news: bool) -> float:
-    """Next pause in seconds (pure)."""
-    return FIRST_PAUSE if news else min(pause * _GROWTH, LONGEST_PAUSE)
 
 
 class Watcher:
@@ -117,15 +111,16 @@ class Watcher:
                 events.close()
 
     def _run(self, events: Events | None) -> None:
-        pause, alone, unseen, changed = FIRST_PAUSE, 0.0, 0.0, set[int]()
+        quiet, alone, unseen, changed = 0, 0.0, 0.0, set[int]()
         while True:
             everything = unseen >= RECHECK_SECONDS
             topics, blind = self._to_look_at(events, changed, everything=everything)
             news = self._look(topics)
-            pause = next_pause(pause, news=news)
+            quiet = 0 if news else quiet + 1
             del topics  # they end with the last consumer that reads them
             self._under_way = None
-            waited, changed = self._wait(events, min(pause if blind else RECHECK_SECONDS, self._until_due()))
+            pause = _BACKOFF.after(quiet) if blind else RECHECK_SECONDS
+            waited, changed = self._wait(events, min(pause, self._until_due()))
             unseen = waited if everything else unseen + waited
             with self._lock:
                 alone = 0.0 if self._waiting else alone + waited
@@ -136,7 +131,7 @@ class Watcher:
     def _until_due(self) -> float:
         with self._lock:
             paced = [topic.seconds_left() for topic in self._waiting if topic.is_paced]
-        return max(FIRST_PAUSE, min(paced, default=RECHECK_SECONDS))
+        return max(_BACKOFF.first, min(paced, default=RECHECK_SECONDS))
 
     def _wait(self, events: Events | None, seconds: float) -> tuple[float, set[int]]:
         if events is not None:
@@ -209,20 +204,8 @@ class _ProcessState:
     lock: Lock = field(default_factory=Lock)
 
 
-_process = _ProcessState()
-
-
-def _begin_again() -> None:
-    """Start afresh in a forked child, which lacks the threads and locks.
-
-    A copy of the parent's events would count for the user's limits, and gather events after the parent's end.
-    """
-    global _process
-    _process.watcher.close()
-    _process = _ProcessState()
-
-
-after_fork(_begin_again)
+#: A copy of the parent's events would count for the user's limits, and gather events after the parent's end.
+_process = PerProcess(_ProcessState, lambda parent: parent.watcher.close())
 
 
 class SharedRoot:
@@ -239,7 +222,7 @@ class SharedRoot:
 
     def topic(self, name: str, storage: Storage | None = None) -> SharedTopic:
         """Topic, existing or not, read at `storage` if given."""
-        process = _process
+        process = _process.value
         with process.lock:
             topic = process.topics.get((self._key, name))
             if topic is None:
@@ -250,7 +233,7 @@ class SharedRoot:
         """Wait up to `seconds` for a change, or until the watcher hangs."""
         event = Event()
         waiter = Waiter(event.set, seen)
-        watcher = _process.watcher
+        watcher = _process.value.watcher
         watcher.add(waiter)
         try:
             while not event.wait(min(seconds, HELD_UP_SECONDS)) and seconds > HELD_UP_SECONDS:
@@ -262,7 +245,7 @@ class SharedRoot:
 
     async def await_news(self, seen: Mapping[SharedTopic, str], seconds: float) -> None:
         """Like `wait`, without blocking the event loop."""
-        loop, news, watcher = asyncio.get_running_loop(), asyncio.Event(), _process.watcher
+        loop, news, watcher = asyncio.get_running_loop(), asyncio.Event(), _process.value.watcher
 
         def wake() -> None:
             loop.call_soon_threadsafe(news.set)
@@ -279,7 +262,7 @@ class SharedRoot:
     def watch(self, seen: Mapping[SharedTopic, str], wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` in another thread on changes; return the unsubscriber."""
         waiter = Waiter(wake, seen)
-        watcher = _process.watcher
+        watcher = _process.value.watcher
         watcher.add(waiter)
         return lambda: watcher.remove(waiter)
 

@@ -18,7 +18,8 @@ from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.failures import ErrorBoundary, call_on_error
 from pyspark_commitlog.groups.membership.member import GroupMember
 from pyspark_commitlog.storage.clock import monotonic
-from pyspark_commitlog.storage.process import WhileNeeded, after_fork, start_thread
+from pyspark_commitlog.storage.per_process import PerProcess
+from pyspark_commitlog.storage.process import WhileNeeded, start_thread
 
 log = logging.getLogger("pyspark_commitlog.groups")
 
@@ -181,18 +182,4 @@ class Heartbeats:
             )
 
 
-_process = Heartbeats()
-
-
-def of_process() -> Heartbeats:
-    """Heartbeats of this process."""
-    return _process
-
-
-def _begin_again() -> None:
-    """Start without members in a forked child: they are the parent's."""
-    global _process
-    _process = Heartbeats()
-
-
-after_fork(_begin_again)
+process_heartbeats = PerProcess(Heartbeats)

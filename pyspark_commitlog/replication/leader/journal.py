@@ -21,6 +21,7 @@ from pyspark_commitlog.replication.protocol.roots import Roots
 from pyspark_commitlog.replication.protocol.rules import visible
 from pyspark_commitlog.replication.protocol.unit import Unit
 from pyspark_commitlog.storage import OutputFile, Storage, first_that_answers
+from pyspark_commitlog.storage.clock import Deadline
 
 #: Retries while the newest entry moves on before the one at its high watermark is read.
 _TRIES = 5
@@ -122,11 +123,11 @@ class ReplicatedJournal(Journal):
             ReplicaNotAvailableError: it does not.
         """
         clock = self._storage.clock
-        until = clock.monotonic() + seconds
+        deadline = Deadline(clock, seconds)
         while (newest := self.newest()) is None or newest.sequence < sequence:
             with suppress(CommitLogError, OSError):  # the metadata root may be away
                 self.order().state_hw()
-            if clock.monotonic() >= until:
+            if deadline.is_over:
                 raise ReplicaNotAvailableError(
                     f"{self._storage.url}/{self._directory} ends with entry {newest.sequence if newest else 0} so far, "
                     f"and entry {sequence} was read at another root: `commitlog replicas sync` has this one learn it"
@@ -147,11 +148,11 @@ class ReplicatedJournal(Journal):
         if known is None or self._shows(known):
             return False
         clock = self._storage.clock
-        until = clock.monotonic() + seconds
+        deadline = Deadline(clock, seconds)
         while not self._shows(known):
             with suppress(CommitLogError, OSError):
                 self.order().state_hw()
-            if clock.monotonic() >= until and not self._shows(known):
+            if deadline.is_over and not self._shows(known):
                 raise ReplicaNotAvailableError(
                     f"{self._storage.url}/{self._directory}: an election that this root does not show yet may have "
                     f"made void what is missing here: `commitlog replicas sync` has it learn entry {known.sequence}"

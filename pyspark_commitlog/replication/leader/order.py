@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from pyspark_commitlog.errors import (
     CommitLogError,
@@ -39,11 +40,12 @@ from pyspark_commitlog.replication.protocol.replica_state import MetadataSet, Re
 from pyspark_commitlog.replication.protocol.roots import Roots
 from pyspark_commitlog.replication.protocol.rules import Ack, Reason, RefusedError
 from pyspark_commitlog.replication.protocol.unit import ReplicationLimits, Unit
+from pyspark_commitlog.storage.clock import Backoff
 
 logger = logging.getLogger("pyspark_commitlog.replication")
 
-#: Backoff while waiting for a replica, seconds: doubled from the first up to the last.
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+#: While waiting for a replica.
+_BACKOFF = Backoff(0.02, 1.0)
 #: Appends again after elections that voided them.
 _TRIES = 20
 
@@ -156,7 +158,7 @@ class Order:
         )
 
     def _decide(self, plan: Plan[Result], attempt: _Attempt, repeatable: bool) -> Appended[Result]:
-        pause = _FIRST_PAUSE
+        waited = 0
         while True:
             try:
                 return self.places.decide(self._deciding(plan, attempt), repeatable=repeatable)
@@ -165,8 +167,8 @@ class Order:
             except _LackingError as error:
                 waits = self._waits_for_roots(error)
             if waits:
-                self.places.pause(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
+                self.places.pause(_BACKOFF, waited)
+                waited += 1
 
     def _waits_for_roots(self, error: _LackingError) -> bool:
         leader = error.state.leader
@@ -290,8 +292,8 @@ class Order:
 
     def _spread(self, stored: Stored | None, attempt: _Attempt) -> bool:
         """Push what was decided, await `acks`; return False if void."""
-        pause, just_put = _FIRST_PAUSE, stored
-        while True:
+        just_put = stored
+        for tries in count():
             try:
                 pushed, just_put = self._push(just_put), None
                 head = self.places.newest()
@@ -311,8 +313,7 @@ class Order:
                     f"{self._unit.directory}: entry {attempt.number} is decided, and not known to be on the replicas "
                     f"that acks asks for ({error}); run it again with the same writer id"
                 ) from error
-            self.places.pause(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            self.places.pause(_BACKOFF, tries)
         if verdict is Ack.TOO_FEW:
             state, least = state_of(head.entry), self._unit.files.limits(head.entry).min_insync
             raise NotEnoughReplicasAfterAppendError(

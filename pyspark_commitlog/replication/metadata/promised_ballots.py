@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from threading import Lock
 
 from pyspark_commitlog.replication.protocol.ballots import Ballot, Register, Value
-from pyspark_commitlog.storage.process import after_fork
+from pyspark_commitlog.storage.per_process import PerProcess
 
 #: Units whose ballot is kept, those written last. A lost ballot costs a round.
 _MOST = 1024
@@ -34,29 +34,22 @@ class _BallotCache:
         self.lock, self.of = Lock(), OrderedDict[RegisterKey, PromisedBallot]()
 
 
-_cache = _BallotCache()
+_cache = PerProcess(_BallotCache)
 
 
 def keep(key: RegisterKey, promised: PromisedBallot) -> None:
     """Keep a ballot until it is taken."""
-    with _cache.lock:
-        _cache.of[key] = promised
-        _cache.of.move_to_end(key)
-        while len(_cache.of) > _MOST:
-            _cache.of.popitem(last=False)
+    cache = _cache.value
+    with cache.lock:
+        cache.of[key] = promised
+        cache.of.move_to_end(key)
+        while len(cache.of) > _MOST:
+            cache.of.popitem(last=False)
 
 
 def take(key: RegisterKey, base: Value) -> PromisedBallot | None:
     """Take the ballot after an entry, if any."""
-    with _cache.lock:
-        found = _cache.of.pop(key, None)
+    cache = _cache.value
+    with cache.lock:
+        found = cache.of.pop(key, None)
     return found if found is not None and found.value == base else None
-
-
-def forget() -> None:
-    """Forget all ballots, and the lock, in a forked child."""
-    global _cache
-    _cache = _BallotCache()
-
-
-after_fork(forget)

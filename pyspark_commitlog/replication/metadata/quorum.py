@@ -27,12 +27,13 @@ from pyspark_commitlog.replication.protocol import ballots
 from pyspark_commitlog.replication.protocol.ballots import NO_BALLOT, NO_VALUE, Ballot, Register, Value
 from pyspark_commitlog.replication.protocol.learning import Replica
 from pyspark_commitlog.replication.protocol.unit import Unit
+from pyspark_commitlog.storage.clock import Backoff
 from pyspark_commitlog.storage.process import share_out
 
 _TRIES = 200
 #: Attempts while decided entries are collected as they are read.
 _LOOKS = 5
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.5
+_BACKOFF = Backoff(0.005, 0.5)
 #: Rounds in a row in which seats that promised may fail to accept, while nobody else decides.
 _FRUITLESS = 10
 
@@ -98,8 +99,7 @@ class Quorum(SeatedJournal):
         raise ConflictError(f"{self._directory}: what is decided is collected before it is read; try again")
 
     def _head(self) -> Value:
-        pause = _FIRST_PAUSE
-        for _ in range(_TRIES):
+        for tries in range(_TRIES):
             found = self._settled()
             if found.ended:
                 raise MovedError
@@ -110,7 +110,7 @@ class Quorum(SeatedJournal):
                 self._check_last()
                 return NO_VALUE
             if not self._begin(*last):
-                pause = self._pause(pause)
+                self._storage.pause(_BACKOFF, tries)
         raise ConflictError(
             f"{self._directory}: what was decided last is not accepted where it is decided now; try again"
         )
@@ -120,8 +120,8 @@ class Quorum(SeatedJournal):
 
         `end`: decide nothing after its value.
         """
-        pause, fruitless = _FIRST_PAUSE, 0
-        for _ in range(_TRIES):
+        fruitless = 0
+        for tries in range(_TRIES):
             shown = self._ask(lambda seat: seat.acceptor.read())
             found = ballots.decided(list(shown.values()), self._many)
             if found is not None and (found.ended or not end or found.value == NO_VALUE):
@@ -136,7 +136,7 @@ class Quorum(SeatedJournal):
                 if self._accept_again(ballot, last, promised):
                     return last
                 fruitless = self._fruitless_rounds(fruitless, last.value)
-            pause = self._pause(pause)
+            self._storage.pause(_BACKOFF, tries)
         raise ConflictError(f"{self._directory}: others decide all the time; try again later")
 
     def _fruitless_rounds(self, before: int, value: Value) -> int:
@@ -170,10 +170,6 @@ class Quorum(SeatedJournal):
     def teach(self, replica: Replica, newest: Stored) -> None:
         """Bring a root without seat up to a decided entry."""
         self._catch_up(replica, newest.entry.write_id, until=newest.sequence + 1)
-
-    def _pause(self, seconds: float) -> float:
-        self._storage.clock.sleep(seconds)
-        return min(seconds * 2, _LONGEST_PAUSE)
 
     def _promised(self, ballot: Ballot) -> dict[str, Register] | None:
         shown = self._ask(lambda seat: seat.acceptor.promise(ballot))
@@ -312,8 +308,7 @@ class Quorum(SeatedJournal):
 
         Raises `MovedError` if others decide.
         """
-        pause = _FIRST_PAUSE
-        for _ in range(_TRIES):
+        for tries in range(_TRIES):
             base = self.newest()
             landed = self._landed_of(own, base)
             if landed is not None:
@@ -337,7 +332,7 @@ class Quorum(SeatedJournal):
                 stored = self._learned(Value(entry.sequence, entry.write_id), (entry, data))
                 own.clear()
                 return Appended(stored, answer.result)
-            pause = self._pause(pause)
+            self._storage.pause(_BACKOFF, tries)
         raise ConflictError(f"{self._directory}: lost {_TRIES} races for the next entry; try again later")
 
     def _decide(self, base: Stored | None, entry: Entry, data: bytes, own: Sent[Result], result: Result) -> bool:

@@ -18,6 +18,7 @@ from pyspark_commitlog.replication.protocol.replica_state import MetadataSet, Re
 from pyspark_commitlog.replication.protocol.roots import Address, Listed, Roots, check_identity
 from pyspark_commitlog.replication.protocol.unit import Unit
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.clock import Backoff
 
 #: Replacements of metadata roots to survive in one call.
 _TRIES = 20
@@ -275,6 +276,6 @@ class Places:
         """Monotonic time, in seconds."""
         return self.decider().storage.clock.monotonic()
 
-    def pause(self, seconds: float) -> None:
-        """Sleep."""
-        self.decider().storage.clock.sleep(seconds)
+    def pause(self, backoff: Backoff, before: int) -> None:
+        """Sleep as `Storage.pause`."""
+        self.decider().storage.pause(backoff, before)

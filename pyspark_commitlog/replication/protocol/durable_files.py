@@ -9,7 +9,7 @@ from collections import OrderedDict
 from threading import Lock
 
 from pyspark_commitlog.storage import FileInfo, Storage
-from pyspark_commitlog.storage.process import after_fork
+from pyspark_commitlog.storage.per_process import PerProcess
 
 #: Files remembered, the newest ones: a commit's until its entry is learned. A forgotten one costs a sync.
 _MOST = 4096
@@ -20,7 +20,7 @@ def add(root: Storage, path: str) -> None:
     if not root.can_append:
         return
     identity = root.info(path).identity
-    with _lock:
+    with _lock.value:
         _known[root.url, path] = identity
         while len(_known) > _MOST:
             _known.popitem(last=False)
@@ -28,17 +28,9 @@ def add(root: Storage, path: str) -> None:
 
 def has(root: Storage, path: str, found: FileInfo) -> bool:
     """Whether this process has synced this very file."""
-    with _lock:
+    with _lock.value:
         return _known.get((root.url, path)) == found.identity
 
 
 _known: OrderedDict[tuple[str, str], str] = OrderedDict()
-_lock = Lock()
-
-
-def _begin_again() -> None:
-    global _lock
-    _lock = Lock()
-
-
-after_fork(_begin_again)  # another thread may have held the lock
+_lock = PerProcess(Lock)

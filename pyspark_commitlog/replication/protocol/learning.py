@@ -32,6 +32,7 @@ from pyspark_commitlog.replication.protocol.entry_fields import state_of
 from pyspark_commitlog.replication.protocol.roots import Address, check_identity
 from pyspark_commitlog.replication.protocol.unit import NeededFile, Unit
 from pyspark_commitlog.storage import Clock, FileInfo, NotPutError, Storage
+from pyspark_commitlog.storage.clock import Deadline
 
 #: Bytes copied at a time.
 _PIECE_BYTES = 8 * 2**20
@@ -47,11 +48,11 @@ class Allowance:
 
     def renew(self) -> None:
         """Restart the deadline, after segments were copied."""
-        self._until = self._clock.monotonic() + self._seconds
+        self._deadline = Deadline(self._clock, self._seconds)
 
     def is_over(self) -> bool:
         """Whether to leave the rest."""
-        return self.is_stopped() or self._clock.monotonic() >= self._until
+        return self.is_stopped() or self._deadline.is_over
 
     def is_stopped(self) -> bool:
         """Whether it was stopped."""

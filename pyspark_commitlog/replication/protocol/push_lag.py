@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from threading import Lock
 
-from pyspark_commitlog.storage.process import after_fork
+from pyspark_commitlog.storage.per_process import PerProcess
 
 #: Units remembered, those used last.
 _MOST = 1024
@@ -26,7 +26,7 @@ class Lag:
     @classmethod
     def of(cls, unit: str) -> Lag:
         """Process-wide lag of a unit."""
-        with _lock:
+        with _lock.value:
             found = _known.setdefault(unit, cls())
             _known.move_to_end(unit)
             while len(_known) > _MOST:
@@ -38,7 +38,7 @@ class Lag:
 
         Chunks are rare: an old failure without retry says nothing.
         """
-        with _lock:
+        with _lock.value:
             if chunks:
                 if now - self._chunk_failed.get(root, now) > _FORGOTTEN_SECONDS:
                     self._since.pop((root, chunks), None)
@@ -47,24 +47,16 @@ class Lag:
 
     def answered(self, root: str, *, chunks: bool = False) -> None:
         """Forget a root's failures, of pushes or chunks."""
-        with _lock:
+        with _lock.value:
             self._since.pop((root, chunks), None)
             if chunks:
                 self._chunk_failed.pop(root, None)
 
     def seconds(self, root: str, now: float, *, chunks: bool = False) -> float:
         """Return for how long pushes, or chunks, have failed."""
-        with _lock:
+        with _lock.value:
             return now - self._since.get((root, chunks), now)
 
 
 _known: OrderedDict[str, Lag] = OrderedDict()
-_lock = Lock()
-
-
-def _begin_again() -> None:
-    global _lock
-    _lock = Lock()
-
-
-after_fork(_begin_again)  # another thread may have held the lock
+_lock = PerProcess(Lock)

@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Annotated
-from weakref import WeakSet
 
 from msgspec import Meta
 
@@ -29,7 +28,7 @@ from pyspark_commitlog.format.shape import Id, Shape, Text, Whole, check, damage
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged, no_sides
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.limited import limited
-from pyspark_commitlog.storage.process import after_fork
+from pyspark_commitlog.storage.per_process import PerProcess
 
 #: Roots that belong together, at most.
 MAX_ROOTS = 16
@@ -172,20 +171,19 @@ class Roots:
         self._asked = float("-inf")
         self._own: str | None = None
         self._opened: dict[str, Storage] = {}
-        self._lock = Lock()
-        _every.add(self)
+        self._lock = PerProcess(Lock)
 
     @classmethod
     def of(cls, storage: Storage) -> Roots:
         """Return a root's `Roots`, one per process."""
-        with _lock:
+        with _lock.value:
             if not isinstance(storage.together, cls):
                 storage.together = cls(storage)
             return storage.together
 
     def listed(self) -> Listed:
         """Return this root's list; raise if it is missing or damaged."""
-        with self._lock:
+        with self._lock.value:
             if self._listed is None:
                 stored = self._journal.newest()
                 if stored is None:
@@ -234,7 +232,7 @@ class Roots:
                 f"{self._storage.url} was given up: the roots that belong together are {', '.join(listed.urls())}. "
                 "Nothing is decided here any more; delete it, or add it as an empty root"
             )
-        with self._lock:
+        with self._lock.value:
             self._listed = listed
 
     def _is_in(self, listed: Listed) -> bool:
@@ -268,7 +266,7 @@ class Roots:
             return Draft("recover", "", after.to_json(), result=after)
 
         after = self._journal.append(plan).result
-        with self._lock:
+        with self._lock.value:
             self._listed = after
 
     def go_by(self, after: Listed) -> None:
@@ -283,13 +281,13 @@ class Roots:
             return Draft("metadata", "", now.to_json(), result=now)
 
         now = self._journal.append(plan).result
-        with self._lock:
+        with self._lock.value:
             self._listed = now
 
     def know(self, after: Listed) -> None:
         """Take newer metadata roots of another list in this process."""
         listed = self.listed()
-        with self._lock:
+        with self._lock.value:
             if after.rank > listed.rank:
                 self._listed = listed.decided_by(after)
 
@@ -303,7 +301,7 @@ class Roots:
             return Draft("create", "", listed.to_json(), result=None)
 
         self._journal.append(plan)
-        with self._lock:
+        with self._lock.value:
             self._listed = listed
 
     def own_id(self) -> str:
@@ -318,7 +316,7 @@ class Roots:
         Raises:
             ReplicaNotAvailableError: it is away, unlisted, or another root.
         """
-        with self._lock:
+        with self._lock.value:
             found = self._opened.get(root)
         return found if found is not None else self._open(root)
 
@@ -328,7 +326,7 @@ class Roots:
             raise ReplicaNotAvailableError(f"{self._storage.url} does not list a root {root}: it was taken out")
         storage = self._storage if address.url == self._storage.url else limited(self._storage.peer(address.url))
         check_identity(storage, address)
-        with self._lock:
+        with self._lock.value:
             return self._opened.setdefault(root, storage)
 
     def _address(self, root: str) -> Address | None:
@@ -351,7 +349,7 @@ class Roots:
         return found
 
     def _read_again(self) -> None:
-        with self._lock:
+        with self._lock.value:
             stored = self._journal.newest()
             here = None if stored is None else Listed.from_json(stored.entry.body)
             if here is not None and self._listed is not None:
@@ -420,15 +418,4 @@ def distinct(storages: Sequence[Storage], ids: Sequence[str]) -> None:
         seen[found] = storage.url
 
 
-_lock = Lock()
-_every: WeakSet[Roots] = WeakSet()
-
-
-def _begin_again() -> None:
-    global _lock
-    _lock = Lock()
-    for roots in list(_every):  # another thread may have held a lock
-        roots._lock = Lock()
-
-
-after_fork(_begin_again)
+_lock = PerProcess(Lock)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
 from pyspark_commitlog.spark.common.root_failover import PATIENCE_SECONDS
+from pyspark_commitlog.storage.clock import Deadline
 
 if TYPE_CHECKING:
     from pyspark_commitlog.model import OffsetRange
@@ -48,12 +49,12 @@ def _await(topic: TopicLog, wanted: OffsetRange) -> None:
     if not topic.journal.is_replicated:
         return
     clock = topic.storage.clock
-    until = clock.monotonic() + PATIENCE_SECONDS
+    deadline = Deadline(clock, PATIENCE_SECONDS)
     while True:
         _, state = topic.newest(wanted.topic_id)
         if state.log_end[wanted.partition] >= wanted.end:
             return
-        if clock.monotonic() >= until:
+        if deadline.is_over:
             raise ReplicaNotAvailableError(
                 f"topic {topic.name!r} partition {wanted.partition}: {topic.storage.url} shows offsets up to "
                 f"{state.log_end[wanted.partition]} only, and {wanted.end} was read elsewhere: run "

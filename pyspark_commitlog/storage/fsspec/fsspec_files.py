@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import pyarrow as pa
 from awscrt.checksums import crc32c
 
 from pyspark_commitlog.storage.local.descriptors import STANDARD
+from pyspark_commitlog.storage.per_process import PerProcess
 
 #: Idle instances kept: roughly the number of reading threads.
 _KEPT = 16
@@ -26,17 +26,13 @@ class Instances:
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
-        self._pid = os.getpid()
-        self._free = deque[Any]()
         self._of_parents: list[deque[Any]] = []
+        self._free = PerProcess(deque[Any], self._of_parents.append)
 
     @contextmanager
     def borrow(self) -> Iterator[Any]:
         """Lend an instance for the block; drop it after errors but "not found" and "exists"."""
-        if self._pid != os.getpid():
-            self._of_parents.append(self._free)
-            self._free, self._pid = deque(), os.getpid()
-        free = self._free
+        free = self._free.value
         try:
             instance = free.pop()
         except IndexError:

@@ -6,7 +6,6 @@ look is skipped (`bills_requests` is False).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import IO, Any, TypeVar
@@ -21,21 +20,21 @@ from pyspark_commitlog.errors import (
     UnsupportedError,
     UsageError,
 )
-from pyspark_commitlog.storage.base import TEMPORARY, AppendFile, Clock, FileInfo, Options, OutputFile
-from pyspark_commitlog.storage.clock import SystemClock
+from pyspark_commitlog.storage.base import TEMPORARY, AppendFile, FileInfo, Options, OutputFile
+from pyspark_commitlog.storage.clock import Backoff, Clock, StoreTime, SystemClock
 from pyspark_commitlog.storage.fsspec.fsspec_files import Instances, SpooledOutputFile
 from pyspark_commitlog.storage.fsspec.fsspec_info import file_info
 from pyspark_commitlog.storage.fsspec.fsspec_options import INSTEAD, Filesystem
 from pyspark_commitlog.storage.fsspec.fsspec_trial import fault_of_files
 from pyspark_commitlog.storage.object.object_errors import first_line
+from pyspark_commitlog.storage.per_process import PerProcess
 from pyspark_commitlog.storage.write_once import WriteOnceStorage
 
 _Result = TypeVar("_Result")
 
-#: Tries of an idempotent request, and its first and longest pause in seconds.
+#: Tries of an idempotent request.
 _TRIES = 5
-_FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 2.0
+_BACKOFF = Backoff(0.2, 2.0, spread=0.5)
 #: Tries to read a file unchanged.
 _LOOKS = 5
 
@@ -50,12 +49,8 @@ class FsspecStorage(WriteOnceStorage):
         self._filesystem.check()
         self._root = self._filesystem.path
         self.peer_options = Options(options or {})
-        self._begin()
-
-    def _begin(self) -> None:
-        self._pid = os.getpid()
         self._instances = Instances(self._make)
-        self._forget_time()
+        self._time = PerProcess(StoreTime)
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -94,10 +89,6 @@ class FsspecStorage(WriteOnceStorage):
     @contextmanager
     def _using(self, action: str) -> Iterator[Any]:
         """Lend an instance; translate its errors, except "not found" and "exists"."""
-        if self._pid != os.getpid():
-            parent, before = self._instances, getattr(self, "_of_parents", ())
-            self._of_parents = (*before, parent)  # keep the parent's connections open
-            self._begin()
         try:
             with self._instances.borrow() as instance:
                 yield instance
@@ -116,14 +107,14 @@ class FsspecStorage(WriteOnceStorage):
         return StorageError(f"{where}: {type(error).__name__}: {first_line(error)}")
 
     def _repeated(self, action: str, act: Callable[[Any], _Result]) -> _Result:
-        for done in range(1, _TRIES):
+        for done in range(_TRIES - 1):
             try:
                 with self._using(action) as instance:
                     return act(instance)
             except (FileNotFoundError, FileExistsError, StorageReadOnlyError, StorageUnreadableError):
                 raise
             except StorageError:
-                self.pause(done, _FIRST_PAUSE, _LONGEST_PAUSE)
+                self.pause(_BACKOFF, done)
         with self._using(action) as instance:
             return act(instance)
 
@@ -152,7 +143,7 @@ class FsspecStorage(WriteOnceStorage):
             raise StorageError(f"{self.url}: cannot {action}: there is no such directory, or bucket") from None
         except StorageReadOnlyError as error:
             raise self._certain(error) from None
-        self._time.put(path, began)
+        self._time.value.put(path, began)
         return None
 
     def _create(self, instance: Any, full: str, data: bytes) -> None:
@@ -166,7 +157,7 @@ class FsspecStorage(WriteOnceStorage):
     def write_once(self, path: str, data: bytes) -> None:
         full, began = self._file(path), self.clock.monotonic()
         self._repeated(f"write {path}", lambda instance: self._replace(instance, full, data))
-        self._time.put(path, began)
+        self._time.value.put(path, began)
 
     def create(self, path: str) -> OutputFile:
         """Spool to local disk; see `SpooledOutputFile`."""
@@ -227,7 +218,7 @@ class FsspecStorage(WriteOnceStorage):
     def info(self, path: str) -> FileInfo:
         full = self._file(path)
         info = self._repeated(f"read {path}", lambda instance: self._look(instance, full))
-        self._time.observe(path, info.modified_ms, self.clock.monotonic())
+        self._time.value.observe(path, info.modified_ms, self.clock.monotonic())
         return info
 
     def _look(self, instance: Any, full: str) -> FileInfo:

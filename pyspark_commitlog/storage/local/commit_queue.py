@@ -12,23 +12,25 @@ import time
 from contextlib import suppress
 from threading import Event, Lock
 
-from pyspark_commitlog.storage.clock import monotonic
+from pyspark_commitlog.storage.clock import Deadline, SystemClock, monotonic
 from pyspark_commitlog.storage.local.descriptors import open_file
-from pyspark_commitlog.storage.process import after_fork, start_thread
+from pyspark_commitlog.storage.per_process import PerProcess
+from pyspark_commitlog.storage.process import start_thread
 from pyspark_commitlog.storage.turn_queues import TurnPlace, TurnQueues
 
-#: Descriptors that hold, or wait for, a turn.
-_open: set[int] = set()
 
-
-def _close_inherited() -> None:
-    while _open:
+def _close_inherited(fds: set[int]) -> None:
+    while fds:
         with suppress(OSError):
-            os.close(_open.pop())
+            os.close(fds.pop())
+
+
+#: Descriptors that hold, or wait for, a turn.
+_open = PerProcess(set[int], _close_inherited)
 
 
 def _close(fd: int) -> None:
-    _open.discard(fd)
+    _open.value.discard(fd)
     os.close(fd)
 
 
@@ -66,11 +68,11 @@ class Turns:
         """
         if self._is_in_vain(directory):
             return None
-        until, me = monotonic() + seconds, TurnPlace(directory)
+        deadline, me = Deadline(SystemClock(), seconds), TurnPlace(directory)
         try:
             if not self._lines.enter(me, seconds):
                 return None
-            me.fd = self._ask(directory, max(0.0, until - monotonic()))
+            me.fd = self._ask(directory, deadline.remaining())
             if me.fd is not None:
                 with self._lock:
                     self._taken[me.fd] = me
@@ -96,7 +98,7 @@ class Turns:
         except OSError:
             return None
         try:
-            _open.add(fd)
+            _open.value.add(fd)
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return self._wait(directory, fd, seconds)
@@ -123,9 +125,9 @@ class Turns:
 
     def _poll(self, directory: str, fd: int, seconds: float) -> int | None:
         """Poll for the lock, without a thread: unfair."""
-        until, held = monotonic() + seconds, False
+        deadline, held = Deadline(SystemClock(), seconds), False
         try:
-            while not held and monotonic() < until:
+            while not held and not deadline.is_over:
                 time.sleep(min(_ASK_SECONDS, seconds))
                 with suppress(BlockingIOError):
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -163,22 +165,7 @@ class Turns:
                 self._lines.leave(place)
 
 
-_process = Turns()
-
-
-def of_process() -> Turns:
-    """Return the turns of this process."""
-    return _process
-
-
-def _reset_in_child() -> None:
-    global _process
-    _close_inherited()
-    _process.forget()
-    _process = Turns()
-
-
-after_fork(_reset_in_child)
+process_turns = PerProcess(Turns, Turns.forget)
 
 
 class _Waiter:

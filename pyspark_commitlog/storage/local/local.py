@@ -20,10 +20,10 @@ from typing import TypeVar
 import pyarrow as pa
 
 from pyspark_commitlog.errors import RootNotAvailableError, StorageError, SyncFailedError, UsageError
-from pyspark_commitlog.storage.base import TEMPORARY, Clock, FileInfo, Holder, NotPutError, Storage, write_whole
-from pyspark_commitlog.storage.clock import SystemClock
+from pyspark_commitlog.storage.base import TEMPORARY, FileInfo, Holder, NotPutError, Storage, write_whole
+from pyspark_commitlog.storage.clock import Clock, SystemClock
 from pyspark_commitlog.storage.events import Events
-from pyspark_commitlog.storage.local.commit_queue import Turns, of_process
+from pyspark_commitlog.storage.local.commit_queue import Turns, process_turns
 from pyspark_commitlog.storage.local.descriptors import (
     PASSING,
     check_kind,
@@ -300,7 +300,7 @@ class LocalStorage(Storage):
     @contextmanager
     def turn(self, directory: str, seconds: float) -> Iterator[bool]:
         """Take an OS lock on the directory itself."""
-        turns = self._turns or of_process()
+        turns = self._turns or process_turns.value
         taken = turns.take(self._name(directory), seconds) if self.can_append else None
         try:
             yield taken is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 from weakref import WeakSet
 
 from pyspark_commitlog.storage.local.descriptors import PASSING, open_directory, open_inside
-from pyspark_commitlog.storage.process import after_fork
+from pyspark_commitlog.storage.per_process import PerProcess
 
 
 class OsLock:
@@ -22,7 +22,7 @@ class OsLock:
 
     def __init__(self, root: Path, path: str) -> None:
         self._root, self._path, self._file = root, path, root / path
-        _locks.add(self)
+        _locks.value.add(self)
 
     def take(self) -> bool:
         """Take the lock; return success.
@@ -60,14 +60,9 @@ class OsLock:
     __del__ = let_go
 
 
-#: Those of this process.
-_locks: WeakSet[OsLock] = WeakSet()
-
-
-def _close_inherited() -> None:
-    """Close a forked child's copies: locks end with the parent."""
-    for lock in list(_locks):
+def _close_inherited(locks: WeakSet[OsLock]) -> None:
+    for lock in list(locks):  # a lock ends with the parent
         lock._close()
 
 
-after_fork(_close_inherited)
+_locks = PerProcess(WeakSet[OsLock], _close_inherited)

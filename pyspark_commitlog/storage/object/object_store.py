@@ -6,7 +6,6 @@ There is no append, lock or directory.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
@@ -19,13 +18,12 @@ from pyspark_commitlog.errors import StorageError, UnsupportedError, UsageError
 from pyspark_commitlog.storage.base import (
     TEMPORARY,
     AppendFile,
-    Clock,
     FileInfo,
     NotPutError,
     Options,
     write_whole,
 )
-from pyspark_commitlog.storage.clock import SystemClock
+from pyspark_commitlog.storage.clock import Clock, Deadline, StoreTime, SystemClock
 from pyspark_commitlog.storage.object.object_errors import (
     explain,
     explained,
@@ -38,19 +36,14 @@ from pyspark_commitlog.storage.object.object_errors import (
 )
 from pyspark_commitlog.storage.object.object_files import PART_BYTES, ObjectOutputFile
 from pyspark_commitlog.storage.object.object_options import KINDS, Opener, check_installed, parse_url
-from pyspark_commitlog.storage.write_once import WriteOnceStorage
+from pyspark_commitlog.storage.per_process import PerProcess, after_fork
+from pyspark_commitlog.storage.write_once import REQUEST_BACKOFF, REQUEST_SECONDS, REQUEST_TRIES, WriteOnceStorage
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _Result = TypeVar("_Result")
 
-#: Tries of a request, and its first and longest pause in seconds.
-_TRIES = 8
-_FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 5.0
-#: No retry after so many seconds: each try on a hanging server takes the full timeout.
-_LONGEST_TRYING = 90.0
 #: Names per page of a listing.
 _PAGE = 1000
 
@@ -66,7 +59,7 @@ class _LibraryUse:
         cls.cut_off = cls.used
 
 
-os.register_at_fork(after_in_child=_LibraryUse.forked)
+after_fork(_LibraryUse.forked)
 
 
 class ObjectStorage(WriteOnceStorage):
@@ -83,7 +76,7 @@ class ObjectStorage(WriteOnceStorage):
         self.peer_options = Options(options or {})
         self._clients: dict[bool, ObjectStore] = {}
         self._worked = False
-        self._forget_time()
+        self._time = PerProcess(StoreTime)
         self._counting = Lock()
         #: Requests by verb (GET, HEAD, PUT, POST, LIST, DELETE), retries included.
         self.requests: Counter[str] = Counter()
@@ -146,15 +139,15 @@ class ObjectStorage(WriteOnceStorage):
     ) -> _Result:
         from obstore import exceptions as theirs
 
-        client, began = self._client(), self.clock.monotonic()
-        for done in range(1, _TRIES):
+        client, deadline = self._client(), Deadline(self.clock, REQUEST_SECONDS)
+        for done in range(REQUEST_TRIES - 1):
             self._count(verb)
             try:
                 return act(client)
             except theirs.GenericError as error:
-                if not again(error) or self.clock.monotonic() - began > _LONGEST_TRYING:
+                if not again(error) or deadline.is_over:
                     raise
-            self.pause(done, _FIRST_PAUSE, _LONGEST_PAUSE)
+            self.pause(REQUEST_BACKOFF, done)
         self._count(verb)
         return act(client)
 
@@ -191,7 +184,7 @@ class ObjectStorage(WriteOnceStorage):
             raise NotPutError(str(no_bucket(self.url, action))) from None
         except theirs.BaseError as error:
             raise explain(error, self.url, action, worked=self._worked) from None
-        self._time.put(path, began)
+        self._time.value.put(path, began)
         version, e_tag = result["version"], result["e_tag"]
         return FileInfo(len(data), -1, identity(self._kind, version, e_tag, None))
 
@@ -205,7 +198,7 @@ class ObjectStorage(WriteOnceStorage):
         name, began = self._object(path), self.clock.monotonic()
         with self._explained(f"write {path}"):
             self._repeated("PUT", lambda client: obstore.put(client, name, data, use_multipart=False))
-        self._time.put(path, began)
+        self._time.value.put(path, began)
 
     def create(self, path: str) -> ObjectOutputFile:
         """Start a multipart upload, a single put if small."""
@@ -263,7 +256,7 @@ class ObjectStorage(WriteOnceStorage):
 
     def _info(self, path: str, meta: Any) -> FileInfo:
         modified_ms = int(meta["last_modified"].timestamp() * 1000)
-        self._time.observe(path, modified_ms, self.clock.monotonic())
+        self._time.value.observe(path, modified_ms, self.clock.monotonic())
         return FileInfo(meta["size"], modified_ms, identity(self._kind, meta["version"], meta["e_tag"], modified_ms))
 
     def keeps_versions(self, path: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from weakref import finalize
 
 from pyspark_commitlog.storage.limits import limits
-from pyspark_commitlog.storage.process import after_fork
+from pyspark_commitlog.storage.per_process import PerProcess
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
@@ -107,7 +107,7 @@ class Shelf(Generic[_Key, _Value]):
 
     @property
     def _cache(self) -> Cache:
-        return self._given or of_process()  # differs in a forked child
+        return self._given or process_cache.value
 
     def get(self, key: _Key) -> _Value | None:
         """Return a value; None if absent."""
@@ -145,24 +145,7 @@ class Reported:
 
 
 def _clear(cache: Cache | None, shelf: int) -> None:
-    (cache or of_process()).clear(shelf)
+    (cache or process_cache.value).clear(shelf)
 
 
-def _new_cache() -> Cache:
-    return Cache(lambda: limits().cache_bytes)
-
-
-_process = _new_cache()
-
-
-def of_process() -> Cache:
-    """Return the cache of this process."""
-    return _process
-
-
-def _reset_in_child() -> None:
-    global _process
-    _process = _new_cache()
-
-
-after_fork(_reset_in_child)
+process_cache = PerProcess(lambda: Cache(lambda: limits().cache_bytes))

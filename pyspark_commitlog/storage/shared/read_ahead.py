@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pyspark_commitlog.storage.base import Storage
 from pyspark_commitlog.storage.limits import limits
-from pyspark_commitlog.storage.process import after_fork
+from pyspark_commitlog.storage.per_process import PerProcess
 from pyspark_commitlog.storage.shared.pool import HelperThreads
 
 #: Bytes of a request, doubled for readers that may hold a lot: an extent of 16 MiB in a chunk then costs two requests
@@ -103,15 +103,7 @@ class _Shared:
         self.threads = HelperThreads("commitlog-reader", _PART)
 
 
-_shared = _Shared()
-
-
-def _begin_again() -> None:
-    global _shared
-    _shared = _Shared()
-
-
-after_fork(_begin_again)
+_shared = PerProcess(_Shared)
 
 
 class _Block:
@@ -168,7 +160,7 @@ class ReadAhead:
         everything = limits().read_ahead_bytes
         self._most = FIRST_BYTES if careful else max(LEAST_BYTES, everything // _FIRST_PART)
         self._bound = MOST_CAREFUL_BYTES if careful else max(LEAST_BYTES, everything)
-        self._shared = _shared
+        self._shared = _shared.value
         self._open = True
         self._shared.budget.join()
 
@@ -177,9 +169,9 @@ class ReadAhead:
 
         `end` limits the range if it was not announced. Raises like `Storage.map`.
         """
-        if self._shared is not _shared:  # in a forked child
+        if self._shared is not _shared.value:  # in a forked child
             self._blocks.clear()
-            self._held, self._shared = 0, _shared
+            self._held, self._shared = 0, _shared.value
             self._shared.budget.join()
         self._go_to(path, position)
         self._fill(path, position, needed, end)
@@ -240,7 +232,7 @@ class ReadAhead:
                 return
 
     def _has_ranges(self) -> bool:
-        """Ask for the next ranges if none are left; return whether there are any."""
+        """Ask for more ranges if none are left."""
         if not self._ranges:
             self._ranges.extend(self._more())
         return bool(self._ranges)

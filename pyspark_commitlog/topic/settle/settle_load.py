@@ -14,7 +14,7 @@ from threading import Lock
 
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.storage import Storage
-from pyspark_commitlog.storage.process import after_fork
+from pyspark_commitlog.storage.per_process import PerProcess
 from pyspark_commitlog.topic.state.settle_change import Collecting
 
 # Multiples of the limits at which a commit warns of the lock's holder, and least limits for that.
@@ -194,20 +194,24 @@ class Waiting:
         return min(1 + self._slices // _SLICES, _BUDGETS)
 
 
-_waiting: OrderedDict[tuple[str, str], Waiting] = OrderedDict()
-_lock = Lock()
+class _Topics:
+    def __init__(self) -> None:
+        self.waiting, self.lock = OrderedDict[tuple[str, str], Waiting](), Lock()
+
+
+process_topics = PerProcess(_Topics)
 
 
 def waiting_of(storage: Storage, topic_id: str) -> Waiting:
     """Return this process's knowledge of a topic, from an LRU cache."""
-    key = storage.url, topic_id
-    with _lock:
-        found = _waiting.get(key)
+    key, topics = (storage.url, topic_id), process_topics.value
+    with topics.lock:
+        found = topics.waiting.get(key)
         if found is None:
-            found = _waiting[key] = Waiting(storage.jitter())
-        _waiting.move_to_end(key)
-        if len(_waiting) > _TOPICS:
-            _waiting.popitem(last=False)
+            found = topics.waiting[key] = Waiting(storage.jitter())
+        topics.waiting.move_to_end(key)
+        if len(topics.waiting) > _TOPICS:
+            topics.waiting.popitem(last=False)
     return found
 
 
@@ -221,13 +225,3 @@ def is_look_due(storage: Storage, topic_id: str, size_bytes: int) -> bool:
     waiting, now = waiting_of(storage, topic_id), storage.clock.monotonic()
     waiting.committed(1, size_bytes)
     return waiting.may_be_due(now) or waiting.goes_on_collecting(now)
-
-
-def forget_all() -> None:
-    """Reset the state, in a forked child and in tests."""
-    global _lock
-    _lock = Lock()
-    _waiting.clear()
-
-
-after_fork(forget_all)

@@ -15,6 +15,7 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.failures import ErrorBoundary
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.storage import Clock
+from pyspark_commitlog.storage.clock import Deadline
 from pyspark_commitlog.topic.read.unsettled import Hole, Pending, Source, read_pending, sources_of
 from pyspark_commitlog.topic.state.late_voids import with_voids_at
 from pyspark_commitlog.topic.state.settle_state import Damage, SettledPartition, SettleState
@@ -61,11 +62,11 @@ class Budget:
 
     def __init__(self, clock: Clock, seconds: float | None, throttle: SettleThrottle | None = None) -> None:
         self._clock, self._throttle, self._rested = clock, throttle, 0.0
-        self._until = None if seconds is None else clock.monotonic() + seconds
+        self._deadline = Deadline(clock, seconds)
 
     def spent(self) -> bool:
         """Whether the time is over; thread-safe."""
-        return self._until is not None and self._clock.monotonic() >= self._until
+        return self._deadline.is_over
 
     def rest(self) -> None:
         """Pause before an entry is read; called by one thread."""
@@ -76,8 +77,7 @@ class Budget:
         self._clock.sleep(throttle.seconds)
         slept = self._clock.monotonic() - began
         self._rested += slept
-        if self._until is not None:
-            self._until += slept
+        self._deadline.extend(slept)
 
 
 class SettleRun:
