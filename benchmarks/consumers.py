@@ -36,7 +36,7 @@ import pyarrow as pa
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from pyspark_commitlog import CommitLog, Consumer, Producer, Record, TopicPartition
-from pyspark_commitlog.producer.batches import BatchMetadata
+from pyspark_commitlog.producer.records.batches import BatchMetadata
 
 TOPIC = "load"
 VALUE_BYTES = 200

@@ -292,7 +292,7 @@ CHECK_INTERVAL = Key("log.retention.check.interval.ms", "300000", 1)
 
 
 def check_interval_ms(defaults: Mapping[str, str]) -> int:
-    """Return the interval of `maintain` under these root defaults, in ms (pure)."""
+    """Interval of `maintain` under these root defaults, in ms (pure)."""
     return int(defaults.get(CHECK_INTERVAL.name, CHECK_INTERVAL.default))
 
 

@@ -196,7 +196,7 @@ class RootNotAvailableError(StorageError):
 
     @classmethod
     def at(cls, url: str) -> Self:
-        """Return the error for a root's URL."""
+        """Error for a root's URL."""
         return cls(
             f"there is no commit log at {url} now: its disk is not mounted, or its directory was moved. Checkpoints "
             "and committed offsets are fine: mount it and start again"
@@ -226,12 +226,12 @@ class KafkaStorageError(CorruptionError):
 
 
 def missing(error: FileNotFoundError) -> CorruptionError:
-    """Return the error for a missing file that the newest entries name."""
+    """Error for a missing file that the newest entries name."""
     return CorruptionError(f"{error.filename or error} is missing: restore it from a copy")
 
 
 def as_reported(error: Exception) -> Exception:
-    """Return the error to report; a missing file is corruption."""
+    """Error to report; a missing file is corruption."""
     return missing(error) if isinstance(error, FileNotFoundError) else error
 
 

@@ -53,7 +53,7 @@ class Failures(list[Exception]):
         return ErrorBoundary(self.append, self._progress, self._passing)
 
     def reported(self) -> list[Exception]:
-        """Return the errors by `as_reported`."""
+        """Errors by `as_reported`."""
         return [*map(as_reported, self)]
 
     def raise_if_any(self, what: str) -> None:

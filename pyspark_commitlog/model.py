@@ -169,6 +169,11 @@ class Watched:
             self._raised = error
             raise
 
+    @property
+    def has_raised(self) -> bool:
+        """Whether it raised."""
+        return self._raised is not None
+
     def ended_by(self, error: BaseException) -> bool:
         """Whether this is what it raised."""
         return self._raised is error

@@ -23,7 +23,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str
 
 
 def similar_names(name: str, known: Iterable[str]) -> list[str]:
-    """Return up to three known names that resemble a name, nearest first."""
+    """Up to three known names that resemble a name, nearest first."""
     from difflib import get_close_matches
 
     return get_close_matches(name, [other for other in known if other != name], n=3, cutoff=0.7)

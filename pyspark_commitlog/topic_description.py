@@ -143,7 +143,7 @@ class TopicDescription:
 
 
 def backlog_line(waiting: Backlog) -> str:
-    """Return how much of a topic waits to be settled."""
+    """How much of a topic waits to be settled."""
     if not waiting.entries:
         return "all is settled"
     return (
@@ -153,7 +153,7 @@ def backlog_line(waiting: Backlog) -> str:
 
 
 def maintained_line(age_ms: int) -> str:
-    """Return when a topic was last maintained; advise after an hour."""
+    """When a topic was last maintained; advise after an hour."""
     if age_ms < _HOUR_MS:
         return f"maintained {age_ms // 1000:,} s ago"
     return f"not maintained for {age_ms // 60_000:,} minutes: run `commitlog maintain` as a service, or from cron"

@@ -21,7 +21,7 @@ sys.path.insert(0, str(REPOSITORY))
 from pyspark_commitlog.cli.app import app  # noqa: E402
 from pyspark_commitlog.config import DAY_MS, HOUR_MS, KEYS, LONG_MAX, Key  # noqa: E402
 from pyspark_commitlog.errors import CommitLogError  # noqa: E402
-from pyspark_commitlog.producer.delivery import is_retriable  # noqa: E402
+from pyspark_commitlog.producer.records.delivery_errors import is_retriable  # noqa: E402
 
 BEGIN, END = "<!-- generated -->\n", "<!-- /generated -->\n"
 ESCAPED_BAR = r"\|"

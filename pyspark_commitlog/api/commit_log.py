@@ -62,7 +62,7 @@ class CommitLog:
 
     @classmethod
     def on(cls, storage: Storage, principal: str | None = None) -> CommitLog:
-        """Return the log on an open storage, as tests inject."""
+        """Log on an open storage, as tests inject."""
         return cls.of(Root.on(storage, principal))
 
     @classmethod
@@ -146,7 +146,7 @@ class CommitLog:
         return Topic(self.root, name)
 
     def topics(self) -> list[str]:
-        """Return the names of all topics that this user may read and the principal use, sorted.
+        """Names of all topics that this user may read and the principal use, sorted.
 
         Raises:
             RootNotFoundError: there is no root here.

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
 
 from pyspark_commitlog.api.repair import drop_void_records, repair_unsettled
 from pyspark_commitlog.api.replica_sync import ReplicaSync
 from pyspark_commitlog.errors import CommitLogError, CorruptionError
-from pyspark_commitlog.model import Progress, Watched
+from pyspark_commitlog.groups.descriptions import MaintainedGroup
+from pyspark_commitlog.model import Progress, Watched, watched
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.topic.access import Operation
 from pyspark_commitlog.topic.donors.mend import warn_of_void_records
 from pyspark_commitlog.topic.upkeep.run import Maintained, maintain_topic
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Failed part of a round: a topic, `group g`, or the listing of `groups`."""
+
+    what: str
+    error: Exception
 
 
 class Maintenance:
@@ -25,14 +38,10 @@ class Maintenance:
     @contextmanager
     def catching_up(self, progress: Watched) -> Iterator[None]:
         """Catch up roots that lag after what is done within, unless the caller's progress ended that."""
-        waits = True
         try:
             yield
-        except Exception as error:
-            waits = not progress.ended_by(error)
-            raise
         finally:
-            if waits:
+            if not progress.has_raised:
                 self.replicas.catch_up()
 
     def maintain(self, name: str, progress: Progress) -> Maintained:
@@ -51,31 +60,39 @@ class Maintenance:
 
     def maintain_all(self, progress: Watched) -> tuple[Maintained, ...]:
         """Maintain all topics and groups; raises as `CommitLog.maintain`."""
-        done, failed, names = [], list[Exception](), self.root.every_name()
-        self.replicas.replace_leaders(names)
-        for name in names:
-            try:
-                done.append(self.maintain(name, progress))
-            except Exception as error:
-                if progress.ended_by(error):
-                    raise
-                failed.append(error)
-        failed += self._maintain_groups()
-        if failed:
+        names = self.root.every_name()
+        ended = list(self.round(names, ((name, progress) for name in names), groups=True))
+        if failed := [each.error for each in ended if isinstance(each, Failure)]:
             raise ExceptionGroup(f"{len(failed)} topics or groups could not be maintained", failed)
-        return tuple(done)
+        return tuple(each for each in ended if isinstance(each, Maintained))
 
-    def _maintain_groups(self) -> list[Exception]:
-        try:
-            names, failed = self.root.groups.every_name(), list[Exception]()
-        except Exception as error:  # noqa: BLE001 raised by the caller, with what failed of the topics
-            return [error]
-        for group in names:
-            try:
-                self.root.groups.maintain(group)
-            except Exception as error:  # noqa: BLE001 as above
-                failed.append(error)
-        return failed
+    def round(
+        self, names: Sequence[str], topics: Iterable[tuple[str, Progress]], *, groups: bool
+    ) -> Iterator[Maintained | MaintainedGroup | Failure]:
+        """Maintain topics, then groups if asked, and yield each result or failure.
+
+        Args:
+            names: topics, whose lost leaders are replaced first.
+            topics: each with its progress, which may raise to end the round.
+            groups: maintain all groups too.
+        """
+        self.replicas.replace_leaders(names)
+        for name, progress in topics:
+            seen = watched(progress)
+            done = _attempt(name, self._maintain_unless_copying, name, seen)
+            if isinstance(done, Failure) and seen.ended_by(done.error):
+                raise done.error
+            if done is not None:
+                yield done
+        listed = _attempt("groups", lambda: self.root.groups.every_name()) if groups else ()
+        if isinstance(listed, Failure):
+            yield listed
+            return
+        for group in listed:
+            yield _attempt(f"group {group}", lambda name: self.root.groups.maintain(name), group)
+
+    def _maintain_unless_copying(self, name: str, progress: Progress) -> Maintained | None:
+        return None if self.replicas.sync_if_copying(name) else self.maintain(name, progress)
 
     def _drop_void_records(self, name: str) -> None:
         """Drop settled records that an unclean election made void; warn of what stays."""
@@ -87,3 +104,10 @@ class Maintenance:
             left = (str(error),)
         for why in left:
             warn_of_void_records(name, self.root.url, why)
+
+
+def _attempt(what: str, act: Callable[..., _T], *given: object) -> _T | Failure:
+    try:
+        return act(*given)
+    except Exception as error:  # noqa: BLE001 handed out: no topic or group stops the others
+        return Failure(what, error)

@@ -10,17 +10,9 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.model import Recovered
 from pyspark_commitlog.replication.admin.joining import remove_replica
-from pyspark_commitlog.replication.admin.recovering import (
-    SurvivingRoots,
-    UnitRecovery,
-    begin,
-    damaged_settings,
-    finish,
-    look_at,
-    recover as recover_unit,
-    surviving_roots,
-)
+from pyspark_commitlog.replication.admin.recovering import begin, damaged_settings, finish, recover as recover_unit
 from pyspark_commitlog.replication.admin.replicating import replicate
+from pyspark_commitlog.replication.admin.surviving import SurvivingRoots, UnitRecovery, look_at, surviving_roots
 from pyspark_commitlog.replication.leader.order import Order
 from pyspark_commitlog.replication.protocol.entry_fields import state_of
 from pyspark_commitlog.replication.protocol.roots import Roots

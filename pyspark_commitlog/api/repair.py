@@ -96,7 +96,7 @@ def _holds(places: Places, head: Stored) -> bool:
 
 
 def _holding(topic: TopicLog, head: Stored, others: Sequence[Replica]) -> list[TopicLog]:
-    """Return other roots' topics that have its records, the likeliest first."""
+    """Other roots' topics that have its records, the likeliest first."""
     by_id, said = {other.id: other.storage for other in others}, state_of(head.entry)
     holding = [by_id[root] for root in dict.fromkeys((*said.isr, *said.replicas)) if root in by_id]
     return [TopicLog(other, topic.name) for other in holding]

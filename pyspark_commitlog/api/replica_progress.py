@@ -16,7 +16,7 @@ def describe_replication(topic: TopicLog, newest: Stored) -> ReplicationDescript
 
 
 def log_ends(topic: TopicLog, state: TopicState) -> tuple[int, ...]:
-    """Return each partition's log end offset at this root (LEO)."""
+    """Each partition's log end offset at this root (LEO)."""
     head = topic.journal.head()
     found = None if head is None else topic.state_of(head.entry)
     if found is None or found.topic_id != state.topic_id:

@@ -41,7 +41,7 @@ class Replicas:
         self._root = root
 
     def describe(self) -> tuple[RootDescription, ...]:
-        """Return the roots that belong together: which answer, and which topics each leads.
+        """Roots that belong together: which answer, and which topics each leads.
 
         A root that stands alone is the only one; topics are those that the principal may see.
 
@@ -73,7 +73,7 @@ class Replicas:
         )
 
     def _led_by(self, name: str) -> str | None:
-        """Return the root that leads a topic, as decided, else as learned here; None: no topic."""
+        """Root that leads a topic, as decided, else as learned here; None: no topic."""
         try:
             topic = TopicLog(self._root.storage, name)
             stored = self._newest(topic)
@@ -119,7 +119,7 @@ class Replicas:
         return hand_over(order, root, "it was asked for", unclean=unclean).leader
 
     def _root_named(self, named: str) -> str:
-        """Return the id of a named root."""
+        """Id of a named root."""
         addresses = Roots.of(self._root.storage).listed().data
         for address in addresses:
             if named in (address.id, address.url) or self._root.storage.peer(named).url == address.url:
@@ -272,7 +272,7 @@ class Replicas:
         return self.remove([root], to=to)
 
     def _that_may_go(self, roots: Sequence[str]) -> list[str]:
-        """Return the ids of roots to be removed; refuse those that decide or hold no data."""
+        """Ids of roots to be removed; refuse those that decide or hold no data."""
         ids = [self._root_named(each) for each in roots]
         deciding = Roots.of(self._root.storage).listed().deciding()
         for root in ids:
@@ -281,7 +281,7 @@ class Replicas:
         return ids
 
     def _orders(self) -> list[tuple[Order, TopicSegments | None]]:
-        """Return the order of each topic and group; with segments of topics."""
+        """Order of each topic and group; with segments of topics."""
         found = list[tuple[Order, TopicSegments | None]]()
         for name in self._root.names():
             with suppress(UsageError):  # no topic's directory

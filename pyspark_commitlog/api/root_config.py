@@ -20,7 +20,7 @@ class RootConfig:
         self._root = root
 
     def get(self) -> dict[str, str]:
-        """Return the defaults, by the names they were set with.
+        """Defaults, by the names they were set with.
 
         Raises:
             RootNotFoundError: there is no root here.

@@ -58,7 +58,7 @@ class Topic:
         return self._root.topic(self._name, operation)
 
     def describe(self) -> TopicDescription:
-        """Return the topic's id, configs (also defaults and built-in ones) and partitions.
+        """Topic's id, configs (also defaults and built-in ones) and partitions.
 
         Raises:
             UnknownTopicError: there is no such topic.
@@ -101,7 +101,7 @@ class Topic:
         )
 
     def read(self, partition: int, offset: int, max_records: int = 1) -> tuple[Record, ...]:
-        """Return the record at an offset of a partition, and those after it.
+        """Record at an offset of a partition, and those after it.
 
         Args:
             partition: its number.

@@ -39,7 +39,7 @@ def verify_root(root: Root) -> RootReport:
 
 
 def _unnamed(storage: Storage) -> list[str]:
-    """Return files of a root, and of its settings, without meaning."""
+    """Files of a root, and of its settings, without meaning."""
     unnamed = [name for name in storage.names("") if name not in _KNOWN]
     for path in _JOURNALS:
         home, journal = path.split("/")

@@ -35,7 +35,6 @@ from pyspark_commitlog.cli.common.shared import (
     Topics,
     ask_as,
     complain,
-    complain_of,
     ended_by_errors,
     log_to_stderr,
     open_parent,
@@ -66,8 +65,8 @@ from pyspark_commitlog.text import counted
 
 if TYPE_CHECKING:
     from pyspark_commitlog.api.commit_log import CommitLog
-    from pyspark_commitlog.api.maintenance import Maintenance
-    from pyspark_commitlog.api.results import Maintained, TopicReport
+    from pyspark_commitlog.api.maintenance import Failure, Maintenance
+    from pyspark_commitlog.api.results import Maintained, MaintainedGroup, TopicReport
 
 
 class _Commands(TyperGroup):
@@ -190,20 +189,20 @@ _STUCK_MS = 600_000
 
 
 class _StoppedError(Exception):
-    """A signal came; what was being done is left between two steps."""
+    """A signal came: the round ends between two steps."""
 
 
-class _MaintainRound:
-    """One round over topics and groups: `code` is the highest exit code of what failed."""
+class _MaintainRound(EachAlone):
+    """One round over topics and groups, reported."""
 
     def __init__(self, maintenance: Maintenance, stop: threading.Event, *, as_json: bool) -> None:
+        super().__init__()
         self._maintenance, self._stop, self._as_json = maintenance, stop, as_json
-        self.code = 0
         self._done, self._mendable = 0, False
 
     @property
     def summary(self) -> str:
-        """Return how many topics were maintained: what a service that finds nothing to do shows."""
+        """Return how many topics were maintained."""
         return f"maintained {counted(self._done, 'topic')}"
 
     @property
@@ -212,72 +211,52 @@ class _MaintainRound:
         return self.code > 0 and not self._done and not self._mendable
 
     def run(self, only: list[str] | None) -> _MaintainRound:
-        """Maintain each topic once, and the groups where no topics are named; return this."""
-        try:
-            names = only or self._maintenance.root.every_name()
-        except Exception as error:  # noqa: BLE001 reported: the next round may find it mended
-            self._failed(error)
+        """Maintain topics, and groups if no topics are named; return this."""
+        names = only or self.ask(lambda _: self._maintenance.root.every_name())
+        if names is None:
             return self
-        self._maintenance.replicas.replace_leaders(names)
-        for name, show in _progress(names):
-            if self._stop.is_set() or not self._maintain(name, show):
-                return self
-        if not only:
-            self._run_groups()
+        with suppress(_StoppedError):
+            for ended in self._maintenance.round(names, self._with_progress(names), groups=not only):
+                self._tell(ended)
+                if self._stop.is_set():
+                    break
         return self
 
     def catch_up(self) -> None:
         """Catch up roots that lagged in the round."""
-        try:
-            self._maintenance.replicas.catch_up(self._stop.is_set)
-        except Exception as error:  # noqa: BLE001 reported: the next round may find it mended
-            self._failed(error)
+        self.ask(lambda _: self._maintenance.replicas.catch_up(self._stop.is_set))
 
-    def _maintain(self, name: str, show: Progress) -> bool:
-        def progress(what: str, done: int, total: int) -> None:
-            if self._stop.is_set():
-                raise _StoppedError
-            show(what, done, total)
-
-        try:
-            if self._maintenance.replicas.sync_if_copying(name):
-                return True
-            done = self._maintenance.maintain(name, progress)
-        except _StoppedError:
-            return False
-        except BrokenPipeError:
-            raise
-        except Exception as error:  # noqa: BLE001 reported: no topic stops the others
-            self._failed(error, name)
-        else:
-            self._done += 1
-            _print_done(done, as_json=self._as_json)
-            self.code = max(self.code, 1 if done.busy_ms >= _STUCK_MS else 0)
-        return True
-
-    def _run_groups(self) -> None:
-        try:
-            names = self._maintenance.root.groups.every_name()
-        except Exception as error:  # noqa: BLE001 reported: the next round may find it mended
-            self._failed(error, "groups")
-            return
-        for name in names:
-            if self._stop.is_set():
-                return
-            try:
-                done = self._maintenance.root.groups.maintain(name)
-            except Exception as error:  # noqa: BLE001 reported: no group stops the others
-                self._failed(error, f"group {name}")
-            else:
-                print_lines([json.dumps(asdict(done))] if self._as_json else group_maintained_lines(done))
-
-    def _failed(self, error: Exception, what: str = "") -> None:
-        self.code = max(self.code, complain_of(error, what))
+    def report_failure(self, error: Exception, what: str = "") -> None:
+        """Report a failure, and note whether a round may mend it."""
+        super().report_failure(error, what)
         self._mendable = self._mendable or not isinstance(error, NotFoundError | StorageDeniedError | UnsupportedError)
 
+    def _with_progress(self, names: list[str]) -> Iterator[tuple[str, Progress]]:
+        for name, show in _progress(names):
+            if self._stop.is_set():
+                raise _StoppedError
+            yield name, partial(self._show, show)
 
-def _print_done(done: Maintained, *, as_json: bool) -> None:
-    print_lines([json.dumps(asdict(done))] if as_json else maintained_lines(done))
+    def _show(self, show: Progress, what: str, done: int, total: int) -> None:
+        if self._stop.is_set():
+            raise _StoppedError
+        show(what, done, total)
+
+    def _tell(self, ended: Maintained | MaintainedGroup | Failure) -> None:
+        from pyspark_commitlog.api.maintenance import Failure
+        from pyspark_commitlog.api.results import Maintained
+
+        if isinstance(ended, Failure):
+            self.report_failure(ended.error, ended.what)
+            return
+        if isinstance(ended, Maintained):
+            self._done += 1
+            if ended.busy_ms >= _STUCK_MS:
+                self.found_faults()
+            lines = maintained_lines(ended)
+        else:
+            lines = group_maintained_lines(ended)
+        print_lines([json.dumps(asdict(ended))] if self._as_json else lines)
 
 
 @app.command()

@@ -13,8 +13,8 @@ class CatchingUp:
     """Background catch-up of lagging roots by at most one thread.
 
     Args:
-        catch_up: `CommitLog.catch_up`; it ends soon when `stop` is set, and raises nothing.
-        stop: set at the end of the block, and by signals before.
+        catch_up: ends soon when `stop` is set, and raises nothing.
+        stop: is set at the end of the block, and by signals before.
     """
 
     def __init__(self, catch_up: Callable[[], object], stop: Event) -> None:

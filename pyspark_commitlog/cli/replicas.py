@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,10 +14,10 @@ from pyspark_commitlog.cli.background_catch_up import CatchingUp
 from pyspark_commitlog.cli.common.output import recovered_lines, repaired_lines, replicated_lines, root_lines
 from pyspark_commitlog.cli.common.shared import (
     AsJson,
+    EachAlone,
     Root,
     Topic,
     Topics,
-    complain_of,
     complete_topic,
     ended_by_errors,
     opened,
@@ -221,11 +221,8 @@ def sync(
 
 
 def _catch_up(sync: ReplicaSync, stop: threading.Event) -> None:
-    """Catch up roots that lagged in the rounds; the rounds go on."""
-    try:
-        sync.catch_up(stop.is_set)
-    except Exception as error:  # noqa: BLE001 reported: the next round may find it mended
-        complain_of(error)
+    """Catch up roots that lagged in the rounds."""
+    EachAlone().ask(lambda _: sync.catch_up(stop.is_set))
 
 
 @replicas.command()
@@ -235,18 +232,15 @@ def repair(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
     Of all topics, or of those named. Safe beside readers and writers. Exit code 1 if no other root has some of it.
     """
     with opened(root) as log:
-        code = 0
+        each = EachAlone(ended_by=_HOPELESS)
         for name in topic or log.root.every_name():
-            try:
-                done = log.topic(name).repair()
-            except (BrokenPipeError, *_HOPELESS):
-                raise
-            except Exception as error:  # noqa: BLE001 reported: no topic stops the others
-                code = max(code, complain_of(error))
+            done = each.ask(lambda name: log.topic(name).repair(), name)
+            if done is None:
                 continue
             print_lines([json.dumps(asdict(done))] if as_json else repaired_lines(done))
-            code = max(code, 1 if done.left else 0)
-        raise typer.Exit(code)
+            if done.left:
+                each.found_faults()
+        raise typer.Exit(each.code)
 
 
 def _round(
@@ -257,20 +251,16 @@ def _round(
     catch_up: bool,
     ended_by: tuple[type[CommitLogError], ...] = (),
 ) -> int:
-    """Replicate once; return the exit code. What is in `ended_by` is raised, all else that fails is reported."""
-    try:
-        done: Iterable[Replicated]
-        if topic is None:
-            done = sync.sync_all(catch_up=catch_up)
-        else:
-            done = [sync.sync(topic) if catch_up else sync.take_turn(topic)]
-    except BrokenPipeError:
-        raise
-    except Exception as error:  # reported: with --watch the next round may find it mended
-        if isinstance(error, ended_by):
-            raise
-        return complain_of(error)
-    done = list(done)
-    for each in done:
-        print_lines([json.dumps(asdict(each))] if as_json else replicated_lines(each))
-    return 1 if any(each.failed for each in done) else 0
+    """Replicate once; return the exit code. Failures are reported, but for `ended_by`."""
+    each = EachAlone(ended_by=ended_by)
+    for done in each.ask(lambda _: _replicate(sync, topic, catch_up=catch_up)) or ():
+        print_lines([json.dumps(asdict(done))] if as_json else replicated_lines(done))
+        if done.failed:
+            each.found_faults()
+    return each.code
+
+
+def _replicate(sync: ReplicaSync, topic: str | None, *, catch_up: bool) -> Sequence[Replicated]:
+    if topic is None:
+        return sync.sync_all(catch_up=catch_up)
+    return [sync.sync(topic) if catch_up else sync.take_turn(topic)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import NoReturn, Self
 
 import pyarrow as pa
@@ -20,27 +19,24 @@ from pyspark_commitlog.consumer.consumer_config import (
     subscription,
 )
 from pyspark_commitlog.consumer.coordinator import ConsumerCoordinator
-from pyspark_commitlog.consumer.fetch_buffer import RECORD_COLUMNS, FetchBuffer, to_records, to_table
+from pyspark_commitlog.consumer.fetch_buffer import FetchBuffer
 from pyspark_commitlog.consumer.guard import ConsumerGuard
 from pyspark_commitlog.consumer.membership import ConsumerRebalanceListener
 from pyspark_commitlog.consumer.offset_fetcher import OffsetFetcher
-from pyspark_commitlog.consumer.poller import Poller, PollRequest
+from pyspark_commitlog.consumer.poller import Poller
 from pyspark_commitlog.consumer.shared.watcher import SharedRoot
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState
 from pyspark_commitlog.consumer.topic_metadata import ConsumerMetadata
-from pyspark_commitlog.errors import TopicChangedError, UsageError
+from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.groups.assignment.assignors import check_assignors
 from pyspark_commitlog.groups.state.member_config import MemberConfig
 from pyspark_commitlog.model import Record, TopicPartition, whole_number
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.pace import DEFAULT_IDLE_POLL_INTERVAL_MS
-from pyspark_commitlog.topic.lookup.arrow import schema_of, stored_columns
-from pyspark_commitlog.topic.lookup.timestamps import OffsetAndTimestamp, find_time
+from pyspark_commitlog.topic.lookup.arrow import schema_of
+from pyspark_commitlog.topic.lookup.timestamps import OffsetAndTimestamp
 from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.topic import check_partition
-
-_ALL = 2**62
 
 
 class Consumer:
@@ -252,7 +248,7 @@ class Consumer:
             FencedInstanceIdError: another process has joined with this `group_instance_id`.
             CorruptionError: stored bytes are damaged. The position stays before them.
         """
-        return self._poller.poll(timeout, PollRequest(RECORD_COLUMNS, self._record_limit(max_records), to_records))
+        return self._poller.poll(timeout, self._poller.record_request(max_records))
 
     def poll_arrow(
         self, timeout: float = 0.0, max_records: int | None = None, columns: Sequence[str] | None = None
@@ -271,8 +267,7 @@ class Consumer:
         Raises:
             CommitLogError: as `poll`.
         """
-        schema = schema_of(columns)
-        return self._poller.poll(timeout, self._table_request(schema, max_records))
+        return self._poller.poll(timeout, self._poller.table_request(schema_of(columns), max_records))
 
     def to_arrow(
         self, max_records: int | None = None, timeout: float = 0.0, columns: Sequence[str] | None = None
@@ -287,32 +282,17 @@ class Consumer:
         Raises:
             CommitLogError: as `poll`. Positions are then unchanged, and nothing read here is committed.
         """
-        schema = schema_of(columns)
-        most = _ALL if max_records is None else self._record_limit(max_records)
-        return self._poller.read_up(timeout, stored_columns(schema), most, schema)
+        return self._poller.read_up(timeout, schema_of(columns), max_records)
 
     async def apoll(self, timeout: float = 0.0, max_records: int | None = None) -> list[Record]:
         """Poll in a thread, including listeners, without blocking the loop."""
-        return await self._poller.apoll(
-            timeout, PollRequest(RECORD_COLUMNS, self._record_limit(max_records), to_records)
-        )
+        return await self._poller.apoll(timeout, self._poller.record_request(max_records))
 
     async def apoll_arrow(
         self, timeout: float = 0.0, max_records: int | None = None, columns: Sequence[str] | None = None
     ) -> pa.Table:
         """Poll as `poll_arrow`, without blocking the event loop."""
-        schema = schema_of(columns)
-        return await self._poller.apoll(timeout, self._table_request(schema, max_records))
-
-    def _table_request(self, schema: pa.Schema, max_records: int | None) -> PollRequest[pa.Table]:
-        most = _ALL if max_records is None else self._record_limit(max_records)
-        return PollRequest(stored_columns(schema), most, partial(to_table, schema=schema))
-
-    def _record_limit(self, max_records: int | None) -> int:
-        if max_records is None:
-            return self._config.max_poll_records
-        check_number("max_records", max_records)
-        return max_records
+        return await self._poller.apoll(timeout, self._poller.table_request(schema_of(columns), max_records))
 
     # --- iteration ---------------------------------------------------------------------------------------
 
@@ -345,22 +325,17 @@ class Consumer:
         check_number("offset", offset, least=0)
         with self._guard.lock:
             self._check_assigned([partition])
-            self._move({partition: offset})
+            self._offsets.move({partition: offset})
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Move to the log start offsets of some or all assigned partitions."""
         with self._guard.lock:
-            self._move(self.beginning_offsets(self._chosen(partitions)))
+            self._offsets.move(self.beginning_offsets(self._chosen(partitions)))
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Move to the high watermarks of some or all assigned partitions."""
         with self._guard.lock:
-            self._move(self.end_offsets(self._chosen(partitions)))
-
-    def _move(self, offsets: Mapping[TopicPartition, int]) -> None:
-        self._buffer.forget(offsets)
-        for partition, offset in offsets.items():
-            self._offsets.seek(partition, offset)
+            self._offsets.move(self.end_offsets(self._chosen(partitions)))
 
     def _chosen(self, partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
         self._guard.check_open()
@@ -384,16 +359,7 @@ class Consumer:
         """
         with self._guard.lock:
             self._check_assigned([partition])
-            if self._subscriptions.assigned[partition].position is None:
-                self._offsets.look()
-            state = self._subscriptions.assigned[partition]
-            if state.position is None:
-                self._metadata.check_damaged(partition.topic)
-                raise TopicChangedError(
-                    f"topic {partition.topic!r} partition {partition.partition} has no position: the topic (id "
-                    f"{state.topic_id}) was deleted, or made again with fewer partitions. Subscribe again"
-                )
-            return state.position
+            return self._offsets.position(partition)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Exclude partitions from polls until `resume`; their positions stay."""
@@ -439,13 +405,7 @@ class Consumer:
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return each partition's first record not before a timestamp (ms), or None."""
         self._guard.check_open()
-        return {key: self._offset_for_time(key, at) for key, at in times.items()}
-
-    def _offset_for_time(self, key: TopicPartition, at: int) -> OffsetAndTimestamp | None:
-        topic = self._own_root.topic(key.topic)
-        _, state = topic.newest()
-        check_partition(key.topic, state, key.partition)
-        return find_time(topic, state.topic_id, key.partition, at)
+        return {key: self._metadata.offset_for_time(key, at) for key, at in times.items()}
 
     # --- commits -----------------------------------------------------------------------------------------
 

@@ -51,8 +51,13 @@ class OffsetFetcher:
         self._buffer, self._group_state = buffer, group_state
         self._warned = Reported()
 
-    def seek(self, key: TopicPartition, offset: int) -> None:
-        """Move to an application's offset, even if the position was lost."""
+    def move(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Move to an application's offsets, and drop fetched records."""
+        self._buffer.forget(offsets)
+        for key, offset in offsets.items():
+            self._seek(key, offset)
+
+    def _seek(self, key: TopicPartition, offset: int) -> None:
         self._subscriptions.move(key, offset)
         self._metadata.topic(key.topic).doubt()
         state = self._subscriptions.assigned[key]
@@ -60,6 +65,19 @@ class OffsetFetcher:
             state.topic_id, state.remade = None, False
         if state.lost:
             state.lineage, state.lost = None, False
+
+    def position(self, key: TopicPartition) -> int:
+        """Return an assigned partition's position; raises as `Consumer.position`."""
+        if self._subscriptions.assigned[key].position is None:
+            self.look()
+        state = self._subscriptions.assigned[key]
+        if state.position is None:
+            self._metadata.check_damaged(key.topic)
+            raise TopicChangedError(
+                f"topic {key.topic!r} partition {key.partition} has no position: the topic (id {state.topic_id}) was "
+                "deleted, or made again with fewer partitions. Subscribe again"
+            )
+        return state.position
 
     def look(self, known: Mapping[str, View] | None = None, *, certain: bool = True) -> dict[str, View]:
         """Return views of the assigned topics, and correct every position by them.

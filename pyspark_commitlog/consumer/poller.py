@@ -6,11 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-from pyspark_commitlog.consumer.consumer_config import ConsumerConfig
+from pyspark_commitlog.consumer.consumer_config import ConsumerConfig, check_number
 from pyspark_commitlog.consumer.coordinator import ConsumerCoordinator
 from pyspark_commitlog.consumer.fetch_buffer import RECORD_COLUMNS, FetchBuffer, PolledRows, to_records, to_table
 from pyspark_commitlog.consumer.fetcher import Fetcher, PollResult
@@ -22,6 +23,7 @@ from pyspark_commitlog.consumer.topic_metadata import ConsumerMetadata
 from pyspark_commitlog.errors import RootNotAvailableError
 from pyspark_commitlog.model import Record, TopicPartition
 from pyspark_commitlog.storage.clock import Deadline
+from pyspark_commitlog.topic.lookup.arrow import stored_columns
 
 #: Longest wait without a look at the group, the clock and new topics, in seconds; the watcher looks at the topics.
 _WAIT_SECONDS = 0.2
@@ -30,6 +32,7 @@ _JOIN_SECONDS = 0.05
 _PATIENCE_SECONDS = 3600.0
 #: Time that polls return nothing while the root is unavailable, before they raise (Kafka: `default.api.timeout.ms`).
 _AWAY_SECONDS = 60.0
+_ALL = 2**62
 _Rows = TypeVar("_Rows")
 
 log = logging.getLogger("pyspark_commitlog.consumer")
@@ -68,6 +71,20 @@ class Poller:
         self._coordinator, self._offsets = coordinator, offsets
         self._fetcher = Fetcher(subscriptions, metadata, buffer)
         self._away_since: float | None = None
+
+    def record_request(self, max_records: int | None) -> PollRequest[list[Record]]:
+        """Return a request for records."""
+        return PollRequest(RECORD_COLUMNS, self._limit(max_records, self._config.max_poll_records), to_records)
+
+    def table_request(self, schema: pa.Schema, max_records: int | None) -> PollRequest[pa.Table]:
+        """Return a request for a table."""
+        return PollRequest(stored_columns(schema), self._limit(max_records, _ALL), partial(to_table, schema=schema))
+
+    def _limit(self, max_records: int | None, default: int) -> int:
+        if max_records is None:
+            return default
+        check_number("max_records", max_records)
+        return max_records
 
     def poll(self, timeout: float, request: PollRequest[_Rows]) -> _Rows:
         """Return the next rows, converted; an interruption moves nothing."""
@@ -201,11 +218,12 @@ class Poller:
 
     # --- up to the high watermarks -----------------------------------------------------------------------
 
-    def read_up(self, timeout: float, names: tuple[str, ...], most: int, schema: pa.Schema) -> pa.Table:
-        """Return up to `most` rows, to the present high watermarks.
+    def read_up(self, timeout: float, schema: pa.Schema, max_records: int | None) -> pa.Table:
+        """Return rows up to the present high watermarks.
 
         A failure restores positions; commits meanwhile count none of these rows.
         """
+        most, names = self._limit(max_records, _ALL), stored_columns(schema)
         begun: dict[TopicPartition, tuple[str | None, int]] = {}
 
         def convert(pieces: Sequence[PolledRows]) -> pa.Table:

@@ -15,6 +15,7 @@ from pyspark_commitlog.format.paths import is_topic_name
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.topic.access import Operation
+from pyspark_commitlog.topic.lookup.timestamps import OffsetAndTimestamp, find_time
 from pyspark_commitlog.topic.read.reader import View
 from pyspark_commitlog.topic.state.state import TopicState
 from pyspark_commitlog.topic.topic import check_partition
@@ -74,6 +75,13 @@ class ConsumerMetadata:
             states[key] = self.look(key.topic).topic
             check_partition(key.topic, states[key], key.partition)
         return states
+
+    def offset_for_time(self, key: TopicPartition, at_ms: int) -> OffsetAndTimestamp | None:
+        """Return a partition's first record not before a timestamp, or None."""
+        topic = self._own_root.topic(key.topic)
+        _, state = topic.newest()
+        check_partition(key.topic, state, key.partition)
+        return find_time(topic, state.topic_id, key.partition, at_ms)
 
     def versions(self, views: Mapping[str, View]) -> dict[SharedTopic, str]:
         """Seen version of every assigned topic."""

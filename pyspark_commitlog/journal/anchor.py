@@ -34,7 +34,7 @@ _STEADY_SECONDS = 1800.0
 
 
 def stays_ms(delay_ms: int = 0) -> int:
-    """Return the minimum lifetime of an entry after its successor's put (pure).
+    """Minimum lifetime of an entry after its successor's put (pure).
 
     In ms of storage time; `delay_ms` is `file.delete.delay.ms`, raised to `MIN_DELAY_MS`.
     """
@@ -50,15 +50,15 @@ class Moment:
 
     @classmethod
     def of(cls, clock: Clock) -> Moment:
-        """Return the present moment of a clock."""
+        """Present moment of a clock."""
         return cls(clock.monotonic(), clock.now_ms())
 
     def seconds_until(self, later: Moment) -> float:
-        """Return the larger of both clocks' intervals: either may stop in sleep."""
+        """Larger of both clocks' intervals: either may stop in sleep."""
         return max(later.monotonic - self.monotonic, abs(later.wall_ms - self.wall_ms) / 1000)
 
     def is_fresh(self, now: Moment) -> bool:
-        """Return whether an observation made at this moment still holds."""
+        """Whether an observation made at this moment still holds."""
         return self.seconds_until(now) < FRESH_SECONDS
 
 
@@ -70,7 +70,7 @@ class Reference:
     at_most_ms: int
 
     def at_most(self, ended: Moment) -> int | None:
-        """Return the latest file time of a put that ended at `ended`.
+        """Latest file time of a put that ended at `ended`.
 
         None if the reference is too old. A stopped monotonic clock makes it too low, which costs a listing.
         """
@@ -101,11 +101,11 @@ class OwnPut:
 
     @property
     def is_certain(self) -> bool:
-        """Return whether its file is always distinguishable from a later copy."""
+        """Whether its file is always distinguishable from a later copy."""
         return not self.reply.identity.endswith(_NO_TIME) or self.latest_ms is not None
 
     def is_file(self, found: FileInfo) -> bool:
-        """Return whether the file at its number is the one put.
+        """Whether the file at its number is the one put.
 
         A proxy may repeat the request, but an equal file can only follow the first one's collection: it is younger by
         the delay.
@@ -121,5 +121,5 @@ class OwnPut:
         return found.identity in (reply, f"{reply}{found.modified_ms}" if reply.endswith(_NO_TIME) else reply)
 
     def reference(self, found: FileInfo) -> Reference | None:
-        """Return the clock reference of its file; None after a slow put."""
+        """Clock reference of its file; None after a slow put."""
         return Reference(self.began, found.modified_ms + TICK_MS) if self.is_quick else None

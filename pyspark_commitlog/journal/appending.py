@@ -146,7 +146,7 @@ class Journal(JournalPutter):
     def _landed_answer(
         self, plan: Plan[Result], slot: Slot, draft: Draft[Result]
     ) -> Draft[Result] | Unchanged[Result] | None:
-        """Return the answer of an undecided put that landed; None if undecided.
+        """Answer of an undecided put that landed; None if undecided.
 
         It landed if the plan has nothing left to put. A plan that fails now (chunk collected, disk down) proves
         nothing.

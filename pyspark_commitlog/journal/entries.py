@@ -27,7 +27,7 @@ class Stored:
 
     @property
     def sequence(self) -> int:
-        """Return the entry's number."""
+        """Entry's number."""
         return self.entry.sequence
 
 
@@ -83,7 +83,7 @@ class Slot:
 
 
 def slot_of(entry: Entry) -> Slot:
-    """Return the slot of an entry that was put."""
+    """Slot of an entry that was put."""
     return Slot(entry.sequence, entry.write_id)
 
 

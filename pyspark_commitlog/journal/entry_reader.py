@@ -43,7 +43,7 @@ class EntryReader:
         return [sequence for sequence in parsed if sequence is not None]
 
     def missing(self, *, before: bool = False) -> int | None:
-        """Return the last missing number between existing entries, else None.
+        """Last missing number between existing entries, else None.
 
         Checked once per listing. `before`: the first entry's predecessor counts, too.
         """
@@ -61,11 +61,11 @@ class EntryReader:
         return found
 
     def before_gap(self) -> Stored | None:
-        """Return the last entry before the first gap; None without gaps."""
+        """Last entry before the first gap; None without gaps."""
         return next((before for before, _ in self._gaps(self.sequences())), None)
 
     def unbroken_from(self) -> int | None:
-        """Return the first number after the last gap; None without entries."""
+        """First number after the last gap; None without entries."""
         sequences = self.sequences()
         return next((after for _, after in reversed(list(self._gaps(sequences)))), next(iter(sequences), None))
 
@@ -84,7 +84,7 @@ class EntryReader:
         self._complete = self.listings
 
     def read(self, sequence: int) -> Stored:
-        """Return the entry at a number.
+        """Entry at a number.
 
         Raises:
             FileNotFoundError: not put yet, or collected.
@@ -108,7 +108,7 @@ class EntryReader:
         return Stored(entry, info)
 
     def read_several(self, sequences: Sequence[int]) -> dict[int, Stored]:
-        """Return the intact entries among these numbers, read concurrently.
+        """Intact entries among these numbers, read concurrently.
 
         `inline` reads all but one of them again.
         """
@@ -146,7 +146,7 @@ class EntryReader:
         return data
 
     def read_whole(self, sequence: int) -> tuple[Entry, bytes]:
-        """Return the entry at a number and its file, checked; thread-safe.
+        """Entry at a number and its file, checked; thread-safe.
 
         Raises:
             FileNotFoundError: not put yet, or collected.
@@ -196,7 +196,7 @@ class EntryReader:
         return checked.check(self._storage.read(path, 0, checked.at_most), path)
 
     def faults(self) -> list[str]:
-        """Return the faults of existing entries."""
+        """Faults of existing entries."""
 
         def look(sequence: int) -> str | None:
             try:
@@ -211,7 +211,7 @@ class EntryReader:
         return [fault for fault in found if fault is not None]
 
     def older_than(self, before_ms: int) -> int:
-        """Return the newest entry stored until `before_ms`; 0 if none.
+        """Newest entry stored until `before_ms`; 0 if none.
 
         An older one if storage's clock was set back.
         """

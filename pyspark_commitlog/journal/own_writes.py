@@ -25,5 +25,5 @@ def remember(storage: Storage, path: str, write_id: str, data: bytes) -> None:
 
 
 def recall(storage: Storage, path: str, write_id: str) -> bytes | None:
-    """Return the bytes of a put of this process; None if unknown."""
+    """Bytes of a put of this process; None if unknown."""
     return own_puts.value.get((storage.url, path, write_id))

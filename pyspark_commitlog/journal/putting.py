@@ -99,7 +99,7 @@ class JournalPutter(JournalReader):
         self._acknowledged(Stored(entry, self._storage.info(self._path(entry.sequence))), began)
 
     def _as_read(self, data: bytes, slot: Slot) -> Entry:
-        """Return the entry as readers will decode it.
+        """Entry as readers will decode it.
 
         Raises:
             UsageError: readers would report corruption; nothing was put.

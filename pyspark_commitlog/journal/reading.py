@@ -42,7 +42,7 @@ class _Listed(NamedTuple):
     began: Moment | None
 
     def is_fresh(self, clock: Clock) -> bool:
-        """Return whether the newest can't have been collected yet."""
+        """Whether the newest can't have been collected yet."""
         return self.began is not None and self.began.is_fresh(Moment.of(clock))
 
 
@@ -65,7 +65,7 @@ class JournalReader(EntryReader):
     # --- reading -----------------------------------------------------------------------------------------
 
     def newest(self) -> Stored | None:
-        """Return the newest entry; None if the journal is empty."""
+        """Newest entry; None if the journal is empty."""
         return self._storage.run_as_one_call(self._newest)
 
     def _newest(self) -> Stored | None:
@@ -80,7 +80,7 @@ class JournalReader(EntryReader):
         return self._list_newest()
 
     def recent(self, seconds: float) -> Stored | None:
-        """Return the newest entry, up to `seconds` old if looks are requests."""
+        """Newest entry, up to `seconds` old if looks are requests."""
         return self._anchor if self._was_newest(seconds) else self.newest()
 
     def _was_newest(self, seconds: float) -> bool:
@@ -88,7 +88,7 @@ class JournalReader(EntryReader):
         return seen is not None and seen.seconds_until(Moment.of(self._storage.clock)) < seconds
 
     def stands_before(self, entry: Entry) -> Stored | None:
-        """Return the newest entry if known and `entry` or its predecessor.
+        """Newest entry if known and `entry` or its predecessor.
 
         Else None. Reads nothing.
         """
@@ -102,7 +102,7 @@ class JournalReader(EntryReader):
         self._others = sequence, identity
 
     def reader_state(self) -> ReaderState | None:
-        """Return the state for another handle; None without an anchor."""
+        """State for another handle; None without an anchor."""
         if self._anchor is None:
             return None
         complete = self._complete == self.listings
@@ -136,7 +136,7 @@ class JournalReader(EntryReader):
         return self._remember(latest, began, self._own if latest.entry is anchor.entry else None)
 
     def _read_ahead(self, sequence: int) -> Stored:
-        """Return the newest entry from `sequence` on, past damaged ones."""
+        """Newest entry from `sequence` on, past damaged ones."""
         try:
             first = self.read(sequence)
         except CorruptionError:
@@ -148,7 +148,7 @@ class JournalReader(EntryReader):
         return self.read(last) if last > sequence else first
 
     def _last_number(self, sequence: int) -> int:
-        """Return the last number from `sequence` on, by exponential search.
+        """Last number from `sequence` on, by exponential search.
 
         There are no gaps while the anchor is there.
         """
@@ -162,7 +162,7 @@ class JournalReader(EntryReader):
         return sequence
 
     def _list_newest(self) -> Stored | None:
-        """Return the newest entry by listing.
+        """Newest entry by listing.
 
         It may be collected and put again before it is read: list and look again, until nothing was put in between;
         after a few rounds, in a turn.
@@ -212,7 +212,7 @@ class JournalReader(EntryReader):
             self._in_turn = False
 
     def stays(self, stored: Stored, seen: Moment) -> bool:
-        """Return whether an entry is still the same file (the anchor rule).
+        """Whether an entry is still the same file (the anchor rule).
 
         If looks are requests, none is made while `seen` is fresh.
         """
@@ -241,7 +241,7 @@ class JournalReader(EntryReader):
             self._synced = self._assured = stored.entry.write_id
 
     def is_followed(self, stored: Stored) -> bool:
-        """Return whether `stored` has a successor, by one look.
+        """Whether `stored` has a successor, by one look.
 
         False is certain only while `stored` is there.
         """
@@ -300,7 +300,7 @@ class JournalReader(EntryReader):
         return Moment.of(self._storage.clock) if self._storage.bills_requests else None
 
     def _is_fresh(self, base: Stored) -> bool:
-        """Return whether no number after `base` can have been collected yet."""
+        """Whether no number after `base` can have been collected yet."""
         if self._newest_at is None or self._anchor is None or self._anchor.entry is not base.entry:
             return False
         return self._newest_at.is_fresh(Moment.of(self._storage.clock))

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 __all__ = ["BatchMetadata", "Producer", "RecordMetadata"]
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.producer.batches import BatchMetadata, RecordMetadata
     from pyspark_commitlog.producer.client import Producer
+    from pyspark_commitlog.producer.records.batches import BatchMetadata, RecordMetadata
 
-_HOMES = {"BatchMetadata": "batches", "Producer": "client", "RecordMetadata": "batches"}
+_HOMES = {"BatchMetadata": "records.batches", "Producer": "client", "RecordMetadata": "records.batches"}
 
 
 def __getattr__(name: str) -> Any:

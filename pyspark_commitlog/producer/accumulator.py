@@ -10,36 +10,33 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from itertools import takewhile
-from typing import NamedTuple
 
 import pyarrow as pa
 
-from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import (
     CommitLogError,
-    DeliveryTimeoutError,
     NotSentError,
     ProducerClosedError,
     UsageError,
 )
-from pyspark_commitlog.producer.batch_parts import size_of
-from pyspark_commitlog.producer.batches import (
+from pyspark_commitlog.producer.buffer import Buffer
+from pyspark_commitlog.producer.delivery import Delivery
+from pyspark_commitlog.producer.pools import of_process
+from pyspark_commitlog.producer.producer_config import ProducerConfig
+from pyspark_commitlog.producer.records.batch_parts import size_of, skip_rows
+from pyspark_commitlog.producer.records.batches import (
     RECORD_BYTES,
-    RUN_BYTES,
     UNKNOWN,
     ArrowBatch,
     BatchMetadata,
     HeaderList,
     Item,
     RecordMetadata,
-    RecordRun,
     SentFuture,
     as_sequence,
 )
-from pyspark_commitlog.producer.buffer import Buffer
-from pyspark_commitlog.producer.delivery import Delivery, after_failure
-from pyspark_commitlog.producer.pools import of_process
-from pyspark_commitlog.producer.producer_config import ProducerConfig
+from pyspark_commitlog.producer.records.delivery_errors import after_failure, overdue_error
+from pyspark_commitlog.producer.records.record_queue import QueueMark, RecordQueue
 from pyspark_commitlog.storage import Clock
 from pyspark_commitlog.storage.clock import Deadline
 from pyspark_commitlog.text import counted
@@ -59,16 +56,6 @@ _CLOSED = "topic %r: the producer was closed before sending %s; under way: %s"
 
 _CALLBACK = "a callback of a future has not returned"
 _HELD = "topic %r: a callback of a future has kept others of its records waiting for %.1f s: callbacks must not wait"
-
-
-class _Mark(NamedTuple):
-    """State before a record; `run`: rows and bytes of the last item."""
-
-    last: int
-    sent: int
-    bytes: int
-    items: int
-    run: tuple[int, int]
 
 
 class RecordAccumulator:
@@ -92,17 +79,14 @@ class RecordAccumulator:
         self._topic, self._delivery, self._buffer, self._clock = topic, delivery, buffer, clock
         self._linger, self._batch_bytes = options.linger_ms / 1000, options.batch_size
         self.committed_sequence = committed_sequence
-        self._last = UNKNOWN if committed_sequence is None else committed_sequence
         self._delivery_timeout = options.delivery_timeout_ms / 1000
-        self._together = options.together_seconds
         self._request_timeout = options.request_timeout_ms / 1000
-        self._items: list[Item] = []
+        self._queue = RecordQueue(topic, committed_sequence, options.together_seconds)
         self._under_way: list[Item] = []
         self._paused = False
         self._silent: float | None = None
         self._held: float | None = None
-        self._bytes = 0
-        self._sent = self._done = self._flush_to = 0
+        self._done = self._flush_to = 0
         self._abandoned = self.retired = self._rested = False
         self._lacking: CommitLogError | None = None
         self._taking = 0
@@ -111,17 +95,17 @@ class RecordAccumulator:
 
     @property
     def topic(self) -> str:
-        """Return the topic's name."""
+        """Topic's name."""
         return self._topic
 
     @property
     def last_sequence(self) -> int | None:
-        """Return a durable producer's last committed sequence, else None."""
+        """A durable producer's last committed sequence, else None."""
         return None if self.committed_sequence is None else self._delivery.last_sequence
 
     @property
     def partitions(self) -> int:
-        """Return the number of partitions at the last look."""
+        """Number of partitions at the last look."""
         return self._delivery.partitions
 
     # --- appending ---------------------------------------------------------------------------------------
@@ -153,14 +137,14 @@ class RecordAccumulator:
                 if sequence <= self._require_committed_sequence():
                     future.set_result(RecordMetadata(self._topic, UNKNOWN, UNKNOWN, timestamp_us // 1000))
                     return future
-                self._check_ascends(sequence)
+                self._queue.check_ascends(sequence)
             taken, mark = [0], None
             try:
                 self._take(size, sequence, taken, wait=wait)
-                mark = self._mark()
-                self._last = self._last + 1 if sequence is None else sequence
-                run = self._open_run(size)
-                run.add(value, key, headers, timestamp_us, partition, future, size, self._last)
+                mark = self._queue.mark()
+                number = self._queue.number(sequence)
+                run = self._queue.open_run(size, self._clock.monotonic())
+                run.add(value, key, headers, timestamp_us, partition, future, size, number)
                 self._added(1, size)
             except BaseException:  # Ctrl-C: the record was not taken
                 self._take_back(mark, taken)
@@ -183,21 +167,19 @@ class RecordAccumulator:
             self._check()
             if sequence is not None and sequence <= self._require_committed_sequence():
                 skipped = min(rows, self._require_committed_sequence() + 1 - sequence)
-                pieces, sequence, rows = _skip_rows(pieces, skipped), sequence + skipped, rows - skipped
+                pieces, sequence, rows = skip_rows(pieces, skipped), sequence + skipped, rows - skipped
             if rows == 0:
                 future.set_result(BatchMetadata(self._topic, 0, {}))
                 return future
             if sequence is not None:
-                self._check_ascends(sequence, rows)
+                self._queue.check_ascends(sequence, rows)
             size = size_of(pieces)
             taken, mark = [0], None
             try:
                 self._take(size, sequence, taken, wait=wait)
-                mark = self._mark()
-                self._last = (self._last + 1 if sequence is None else sequence) + rows - 1
-                self._items.append(
-                    ArrowBatch(self._topic, self._clock.monotonic(), pieces, rows, size, future, self._last)
-                )
+                mark = self._queue.mark()
+                number, now = self._queue.number(sequence, rows), self._clock.monotonic()
+                self._queue.items.append(ArrowBatch(self._topic, now, pieces, rows, size, future, number))
                 self._added(rows, size)
             except BaseException:  # Ctrl-C: the batch was not taken
                 self._take_back(mark, taken)
@@ -210,21 +192,11 @@ class RecordAccumulator:
             if self.committed_sequence is not None:
                 self._lacking = NotSentError(f"topic {self._topic!r}: a batch was not taken whole: {error!r}")
 
-    def _mark(self) -> _Mark:
-        last = self._items[-1] if self._items else None
-        run = (last.rows, last.size) if isinstance(last, RecordRun) else (0, 0)
-        return _Mark(self._last, self._sent, self._bytes, len(self._items), run)
-
-    def _take_back(self, mark: _Mark | None, taken: list[int]) -> None:
-        """Undo an append that was refused or interrupted (Ctrl-C)."""
+    def _take_back(self, mark: QueueMark | None, taken: list[int]) -> None:
         if taken[0]:
             self._buffer.give(taken[0])
-        if mark is None:
-            return
-        self._last, self._sent, self._bytes = mark.last, mark.sent, mark.bytes
-        del self._items[mark.items :]
-        if self._items and isinstance(self._items[-1], RecordRun):
-            self._items[-1].cut(*mark.run)
+        if mark is not None:
+            self._queue.undo(mark)
 
     def _take(self, size: int, sequence: int | None, taken: list[int], *, wait: bool) -> None:
         """Take memory, counted in `taken`; a wait repeats the checks."""
@@ -235,7 +207,7 @@ class RecordAccumulator:
             self._taking -= 1
         self._check()
         if sequence is not None:
-            self._check_ascends(sequence)
+            self._queue.check_ascends(sequence)
 
     def _check(self) -> None:
         self._buffer.check_open()
@@ -248,57 +220,36 @@ class RecordAccumulator:
             raise UsageError(f"topic {self._topic!r}: sequence needs a Producer with a producer_id")
         return self.committed_sequence
 
-    def _check_ascends(self, sequence: int, rows: int = 1) -> None:
-        if sequence + rows - 1 > LONG_MAX:
-            raise UsageError(
-                f"topic {self._topic!r}: sequence {sequence + rows - 1} is too large, at most {LONG_MAX} is allowed"
-            )
-        if sequence <= self._last:
-            raise UsageError(
-                f"topic {self._topic!r}: sequence {sequence} is not above {self._last}, which was sent before it: "
-                "number the records upwards"
-            )
-
-    def _open_run(self, size: int) -> RecordRun:
-        last, now = self._items[-1] if self._items else None, self._clock.monotonic()
-        if isinstance(last, RecordRun) and last.size + size <= RUN_BYTES and now - last.since <= self._together:
-            return last
-        run = RecordRun(self._topic, now)
-        self._items.append(run)
-        return run
-
     def _added(self, rows: int, size: int) -> None:
-        self._sent += rows
-        first, full = self._bytes == 0, self._bytes + size >= self._batch_bytes > self._bytes
-        self._bytes += size
+        before = self._queue.size
+        self._queue.count(rows, size)
         self._rested = False
-        if first or full:
+        if before == 0 or before < self._batch_bytes <= self._queue.size:
             self._buffer.watched()
             self._buffer.waiting[self] = None
             self._pool.schedule(self, self._lingers())
 
     def _lingers(self) -> float:
-        """Return the remaining linger time in seconds; the lock is held."""
-        if not self._items or self._is_ready():
+        if not self._queue.items or self._is_ready():
             return 0.0
-        return max(0.0, self._linger - (self._clock.monotonic() - self._items[0].since))
+        return max(0.0, self._linger - (self._clock.monotonic() - self._queue.items[0].since))
 
     def hurry(self) -> None:
         """Schedule a commit of ready items; lock held."""
-        if self._items and not self._under_way and not self._lingers():
+        if self._queue.items and not self._under_way and not self._lingers():
             self._pool.schedule(self)
 
     # --- flushing and closing; the lock is held ----------------------------------------------------------
 
     def flush(self) -> int:
         """Schedule a commit of all items; return the count to await."""
-        self._flush_to = self._sent
-        if self._items:
+        self._flush_to = self._queue.sent
+        if self._queue.items:
             self._pool.schedule(self)
-        return self._sent
+        return self._queue.sent
 
     def count_pending(self, target: int) -> int:
-        """Return how many of the first `target` records pend."""
+        """How many of the first `target` records pend."""
         return max(0, target - self._done)
 
     def abandon(self) -> Callable[[], None]:
@@ -310,7 +261,7 @@ class RecordAccumulator:
         items = self._dropped()
         self._counted(items)  # closing calls back, and a callback may flush
         left = sum(item.rows for item in items)
-        under_way = self._sent - self._done
+        under_way = self._queue.sent - self._done
         error = ProducerClosedError(f"topic {self._topic!r}: closed before sending {counted(left, 'record')}")
 
         def fail() -> None:
@@ -346,13 +297,13 @@ class RecordAccumulator:
 
     @property
     def is_resting(self) -> bool:
-        """Return whether everything unused was released."""
+        """Whether everything unused was released."""
         return self._rested and (self.committed_sequence is not None or self._delivery.failed is not None)
 
     @property
     def busy(self) -> bool:
-        """Return whether futures are pending."""
-        return self._done < self._sent
+        """Whether futures are pending."""
+        return self._done < self._queue.sent
 
     def overdue(self, now: float) -> list[Callable[[], None]]:
         """Expire records while a storage call hangs, which can't be stopped.
@@ -372,7 +323,6 @@ class RecordAccumulator:
         return self._overdue_under_way(began, now) + self._after_failure() + self._overdue_waiting(now)
 
     def _overdue_under_way(self, began: float, now: float) -> list[Callable[[], None]]:
-        """Warn of a storage call that hangs, and give up the records that it keeps past their deadline."""
         callbacks = list[Callable[[], None]]()
         if self._silent != began:
             self._silent = began
@@ -398,7 +348,6 @@ class RecordAccumulator:
         return warnings + callbacks + self._after_failure() + self._overdue_waiting(now)
 
     def _overdue_called_back(self, began: float, now: float) -> list[Callable[[], None]]:
-        """Expire records that wait for callbacks, or for each other."""
         if now - began >= _CALLBACK_SECONDS:
             self._pool.lend(self)
         callbacks = self._overdue_waiting(now - _PATIENCE_SECONDS, _CALLBACK, "it")
@@ -410,11 +359,12 @@ class RecordAccumulator:
     def _overdue_waiting(
         self, now: float, why: str = "storage does not answer", for_what: str = "others"
     ) -> list[Callable[[], None]]:
-        late = sum(1 for _ in takewhile(lambda item: not self._is_early(item, now), self._items))
+        late = sum(1 for _ in takewhile(lambda item: not self._is_early(item, now), self._queue.items))
         if not late:
             return []
         waited = self._dropped(late)
-        error = self._not_sent(sum(item.rows for item in waited), why, for_what)
+        rows = sum(item.rows for item in waited)
+        error = overdue_error(self._topic, rows, self._delivery_timeout, why, for_what)
         if self.committed_sequence is not None:  # no later record may land
             self._delivery.failed = error
         return [partial(self._fail_dropped, waited, error), *self._after_failure()]
@@ -428,18 +378,9 @@ class RecordAccumulator:
     def _is_early(self, item: Item, now: float) -> bool:
         return now - item.since < self._delivery_timeout
 
-    def _not_sent(self, rows: int, why: str, for_what: str) -> DeliveryTimeoutError:
-        return DeliveryTimeoutError(
-            f"topic {self._topic!r}: {why}, and {counted(rows, 'record')} waited for {for_what} for "
-            f"delivery_timeout_ms={self._delivery_timeout * 1000:.0f}. Nothing of it is in the log"
-        )
-
     def _dropped(self, count: int | None = None) -> list[Item]:
-        items = self._items[:count]
-        del self._items[:count]
-        size = sum(item.size for item in items)
-        self._bytes -= size
-        self._buffer.give(size)
+        items = self._queue.drop(count)
+        self._buffer.give(sum(item.size for item in items))
         return items
 
     def _fail_dropped(self, items: list[Item], error: CommitLogError) -> None:
@@ -495,7 +436,7 @@ class RecordAccumulator:
             self._under_way, self._silent, self._used = [], None, self._clock.monotonic()
             self._buffer.give(sum(item.size for item in items))
             dropped = [] if failed is None else self._dropped()
-            if self._items:
+            if self._queue.items:
                 self._pool.schedule(self, self._lingers())
         if failed is not None:
             self._fail_dropped(dropped, after_failure(failed, self._topic))
@@ -505,24 +446,17 @@ class RecordAccumulator:
             if self._paused:
                 self._paused = False
                 return self._under_way
-            taken, size = 0, 0
-            for item in self._items:
-                if taken and size + item.size > COMMIT_BYTES:
-                    break
-                taken, size = taken + 1, size + item.size
-            items, self._items = self._items[:taken], self._items[taken:]
-            self._bytes -= size
-            self._under_way = items
-            if not self._items:
+            self._under_way = self._queue.take(COMMIT_BYTES)
+            if not self._queue.items:
                 self._buffer.waiting.pop(self, None)
-            return items
+            return self._under_way
 
     def _is_ready(self) -> bool:
         buffer = self._buffer
         return (
             buffer.closed
             or buffer.blocked > 0
-            or self._bytes >= self._batch_bytes
+            or self._queue.size >= self._batch_bytes
             or self._flush_to > self._done
             or self._abandoned
         )
@@ -535,7 +469,3 @@ class RecordAccumulator:
 def _fail(items: list[Item], error: CommitLogError) -> None:
     for item in items:
         item.fail(error)
-
-
-def _skip_rows(pieces: list[pa.RecordBatch], rows: int) -> list[pa.RecordBatch]:
-    return list(pa.Table.from_batches(pieces).slice(rows).to_batches())

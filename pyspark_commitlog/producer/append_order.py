@@ -24,7 +24,7 @@ class AppendOrder:
         self._locks = WeakKeyDictionary()
 
     def of(self, topic: str) -> asyncio.Lock:
-        """Return the lock of a topic, for the running loop."""
+        """Lock of a topic, for the running loop."""
         locks = self._locks.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
         return locks.setdefault(topic, asyncio.Lock())
 

@@ -77,7 +77,7 @@ class Buffer:
             )
 
     def exhausted(self, size: int, topic: str) -> BufferExhaustedError:
-        """Return the error of a wait for room."""
+        """Error of a wait for room."""
         return BufferExhaustedError(
             f"topic {topic!r}: no room for {size} bytes within max_block_ms={self._max_block_ms}: {self._used} of "
             f"buffer_memory={self.limit} wait to be committed. Send more slowly or raise it. Nothing was taken"
@@ -128,7 +128,7 @@ class Buffer:
                 del self._awaited[me]
 
     def give(self, size: int) -> None:
-        """Return memory; the lock is held."""
+        """Memory; the lock is held."""
         self._used -= size
         self.wake()
 
@@ -177,7 +177,7 @@ class Buffer:
 
 
 def interrupted() -> UsageError:
-    """Return the error for calls from interrupting handlers."""
+    """Error for calls from interrupting handlers."""
     return UsageError(
         "a signal's handler, a finalizer or a logging handler interrupted this producer at work: do not call it there, "
         "but set a flag, and send, flush or close where the program looks at it. Nothing was sent"

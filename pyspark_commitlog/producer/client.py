@@ -13,10 +13,10 @@ from typing import NoReturn, Self, TypeVar
 import pyarrow as pa
 
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.producer.batch_parts import PartFutures
-from pyspark_commitlog.producer.batches import BatchMetadata, Headers, RecordMetadata
 from pyspark_commitlog.producer.gathering import Gathering
 from pyspark_commitlog.producer.producer_config import ChoosePartition, ProducerConfig
+from pyspark_commitlog.producer.records.batch_parts import PartFutures
+from pyspark_commitlog.producer.records.batches import BatchMetadata, Headers, RecordMetadata
 from pyspark_commitlog.storage import Storage, open_storage
 from pyspark_commitlog.storage.clock import Deadline
 from pyspark_commitlog.storage.process import at_worker_exit, process_id

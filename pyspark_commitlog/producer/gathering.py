@@ -15,8 +15,11 @@ from pyspark_commitlog.config import MAX_PARTITION
 from pyspark_commitlog.errors import CommitLogError, InvalidRecordError, ProducerClosedError, RootNotAvailableError
 from pyspark_commitlog.model import as_whole
 from pyspark_commitlog.producer.accumulator import RecordAccumulator
-from pyspark_commitlog.producer.batch_parts import BatchPart, size_of, split_batch
-from pyspark_commitlog.producer.batches import (
+from pyspark_commitlog.producer.buffer import Buffer, interrupted
+from pyspark_commitlog.producer.delivery import Delivery
+from pyspark_commitlog.producer.producer_config import ProducerConfig
+from pyspark_commitlog.producer.records.batch_parts import BatchPart, size_of, split_batch
+from pyspark_commitlog.producer.records.batches import (
     BatchMetadata,
     HeaderList,
     Headers,
@@ -28,9 +31,7 @@ from pyspark_commitlog.producer.batches import (
     as_sequence,
     sizes_of,
 )
-from pyspark_commitlog.producer.buffer import Buffer, interrupted
-from pyspark_commitlog.producer.delivery import Delivery, ProducerIdentity
-from pyspark_commitlog.producer.producer_config import ProducerConfig
+from pyspark_commitlog.producer.records.bundle import ProducerIdentity
 from pyspark_commitlog.producer.watchdog import Watchdog
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.storage import Storage
@@ -121,7 +122,6 @@ class Gathering:
         return await asyncio.to_thread(self._opened, topic) if accumulator is None else accumulator
 
     async def _asent(self, topic: str, give: Callable[[RecordAccumulator], Future[_T] | None]) -> Future[_T]:
-        """Append to a topic's accumulator in call order, once there is room."""
         import asyncio
 
         from pyspark_commitlog.producer.append_order import AppendOrder

@@ -10,9 +10,9 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from threading import Event, Lock
+from typing import Any
 
 from pyspark_commitlog.errors import CommitLogError
-from pyspark_commitlog.journal import ReaderState
 from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.clock import Backoff, monotonic
@@ -33,7 +33,7 @@ class HighWatermark:
         self.root: object = storage.url
         self._storage, self._name = storage, name
         self._topic: TopicLog | None = None
-        self._handed: Mapping[str, ReaderState] | None = None
+        self._handed: Mapping[str, Any] | None = None
         self._pool, self._lock = of_process().watermarks, Lock()
         self._is_due = self._stating = self._committing = False
         self._since, self._failures = 0.0, 0
@@ -43,11 +43,8 @@ class HighWatermark:
         """Record the start of a commit, which states what is due."""
         self._committing = True
 
-    def ends(self, *, committed: bool, known: Mapping[str, ReaderState] | None = None) -> None:
-        """Record the end of a commit; if `committed`, a statement is due.
-
-        `known` is its handle's knowledge of the topic.
-        """
+    def ends(self, *, committed: bool, known: Mapping[str, Any] | None = None) -> None:
+        """Record the end of a commit; if `committed`, a statement is due."""
         self._is_due, self._since = self._is_due or committed, monotonic()
         if self._topic is None:
             self._handed = known
@@ -57,7 +54,7 @@ class HighWatermark:
 
     @property
     def is_stated(self) -> bool:
-        """Return whether readers see all that was committed."""
+        """Whether readers see all that was committed."""
         return not (self._is_due or self._stating)
 
     def flush(self, seconds: float) -> bool:

@@ -25,5 +25,5 @@ _process = PerProcess(Pools)
 
 
 def of_process() -> Pools:
-    """Return the pools of this process."""
+    """Pools of this process."""
     return _process.value

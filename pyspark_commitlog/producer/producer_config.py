@@ -47,26 +47,26 @@ class ProducerConfig:
 
     @property
     def durable(self) -> bool:
-        """Return whether records must survive power loss: all but acks=0."""
+        """Whether records must survive power loss: all but acks=0."""
         return str(self.acks) != "0"
 
     @property
     def acks_all(self) -> bool:
-        """Return whether acknowledged records must be on all in-sync replicas."""
+        """Whether acknowledged records must be on all in-sync replicas."""
         return str(self.acks) in ("all", "-1")
 
     @property
     def together_seconds(self) -> float:
-        """Return the span (s) of sends that expire together."""
+        """Span (s) of sends that expire together."""
         return min(self.longest_together_seconds, _TOGETHER_SECONDS)
 
     @property
     def longest_together_seconds(self) -> float:
-        """Return the span (s) for records in a chunk, which is large."""
+        """Span (s) for records in a chunk, which is large."""
         return self.delivery_timeout_ms / 1000 * _TOGETHER_PART
 
     def check(self) -> ProducerConfig:
-        """Return these options, checked one by one and together.
+        """Return the these options, checked one by one and together.
 
         Raises:
             OptionError: names the option, its value and what is allowed.

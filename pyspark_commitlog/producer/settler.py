@@ -68,7 +68,6 @@ class Settler:
             settle_after_commit(self._topic, topic_id, self._hurries)
 
     def _hurries(self) -> bool:
-        """Return whether a run should end soon, for others' sake."""
         return self._joined or self._bytes >= LOOK_BYTES or self._pool.is_wanted(self)
 
     def join(self, seconds: float) -> bool:

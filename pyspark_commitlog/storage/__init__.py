@@ -77,7 +77,7 @@ def root_text(root: object) -> str:
 
 
 def open_storage(root: str | os.PathLike[str], storage_options: Mapping[str, object] | None = None) -> Storage:
-    """Return the storage of `root`; changes nothing.
+    """Storage of `root`; changes nothing.
 
     Args:
         root: path, path object or URL: `file://`, `s3://`, `gs://`, `az://`, `abfs://`, `webhdfs://`,
@@ -113,7 +113,7 @@ def open_peer(
     storage_options: Mapping[str, object] | None,
     peer_options: Mapping[str, object] | None,
 ) -> Storage:
-    """Return the storage of one of several roots.
+    """Storage of one of several roots.
 
     Args:
         root: a path or a URL.
@@ -133,7 +133,7 @@ Storage.open_peer = open_peer
 
 
 def is_url(root: str) -> bool:
-    """Return whether a root is a URL that takes storage options."""
+    """Whether a root is a URL that takes storage options."""
     protocol, colon, _ = root.partition("://")
     return bool(colon) and protocol not in _LOCAL_PROTOCOLS
 
@@ -174,7 +174,7 @@ def _open(root: str, storage_options: Mapping[str, object] | None) -> Storage:
 
 
 def _local_path(url: str) -> str:
-    """Return the unescaped path of a `file:` URL.
+    """Unescaped path of a `file:` URL.
 
     Raises:
         UsageError: another host, or no absolute path.
@@ -219,7 +219,7 @@ def split_roots(path: str) -> list[str]:
 
 
 def first_that_answers(storage: Storage) -> Storage:
-    """Return the first root that exists, of those named together.
+    """First root that exists, of those named together.
 
     Raises:
         StorageError: none answers.

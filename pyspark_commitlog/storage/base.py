@@ -179,11 +179,11 @@ class Storage(ABC):
         return None
 
     def peer(self, url: str) -> Storage:
-        """Return another root's storage, with the options for URLs; changes nothing."""
+        """Another root's storage, with the options for URLs; changes nothing."""
         return Storage.open_peer(url, self.peer_options if self.shares_options_with(url) else None, self.peer_options)
 
     def shares_options_with(self, url: str) -> bool:
-        """Return whether the given options apply to another root's URL."""
+        """Whether the given options apply to another root's URL."""
         return True
 
     @property
@@ -195,7 +195,7 @@ class Storage(ABC):
         )
 
     def fault(self, directory: str) -> str | None:
-        """Return another defect that rules out a log here, or None.
+        """Another defect that rules out a log here, or None.
 
         Tested in `directory`, its own, if `client` requires tests.
 
@@ -232,7 +232,7 @@ class Storage(ABC):
 
     @abstractmethod
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
-        """Return up to `length` bytes from `start`.
+        """Up to `length` bytes from `start`.
 
         Allocates only for bytes that exist.
 
@@ -250,7 +250,7 @@ class Storage(ABC):
 
     @abstractmethod
     def map(self, path: str, start: int, length: int) -> pa.Buffer:
-        """Return up to `length` bytes from `start`, without a copy if possible."""
+        """Up to `length` bytes from `start`, without a copy if possible."""
 
     @abstractmethod
     def info(self, path: str) -> FileInfo:
@@ -355,7 +355,7 @@ class Storage(ABC):
         self.clock.sleep(backoff.after(before, self.jitter()))
 
     def exists(self, path: str) -> bool:
-        """Return whether a file exists."""
+        """Whether a file exists."""
         try:
             self.info(path)
         except FileNotFoundError:

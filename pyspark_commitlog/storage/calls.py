@@ -105,7 +105,7 @@ class Calls:
             return process.known.setdefault(url, cls(url))
 
     def hangs(self, what: str) -> ReplicaNotAvailableError:
-        """Return the error of a missed deadline."""
+        """Error of a missed deadline."""
         return ReplicaNotAvailableError(
             f"{self.url} hangs: {what} has not returned in time. It counts as a root that fails until it does; check "
             "the disk, or the server that it is mounted from"
@@ -120,7 +120,7 @@ class Calls:
         *,
         changes: bool = True,
     ) -> _Result:
-        """Return or raise the outcome of `act`, within a deadline.
+        """Or raise the outcome of `act`, within a deadline.
 
         Args:
             what: the call's name, for errors.
@@ -178,7 +178,7 @@ class Calls:
         return lambda: cast(_Result, self._wait(made))
 
     def late_calls(self) -> frozenset[_Call]:
-        """Return abandoned calls that may change data and still run."""
+        """Abandoned calls that may change data and still run."""
         with self._changed.value:
             return frozenset(self._late_calls)
 

@@ -20,7 +20,7 @@ _MOST_STEPS = 64
 
 
 def monotonic() -> float:
-    """Return monotonic seconds, for waits within this process.
+    """Monotonic seconds, for waits within this process.
 
     freezegun stops `time.monotonic`, so waits would never end.
     """
@@ -31,10 +31,10 @@ class Clock(Protocol):
     """Wall and monotonic time; tests pass a manual clock."""
 
     def now_ms(self) -> int:
-        """Return ms since 1970, as storage would stamp a file now."""
+        """Ms since 1970, as storage would stamp a file now."""
 
     def monotonic(self) -> float:
-        """Return monotonic seconds."""
+        """Monotonic seconds."""
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
@@ -44,11 +44,11 @@ class SystemClock:
     """The system clock, on local disks also that of the files."""
 
     def now_ms(self) -> int:
-        """Return ms since 1970."""
+        """Ms since 1970."""
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:
-        """Return monotonic seconds."""
+        """Monotonic seconds."""
         return monotonic()
 
     def sleep(self, seconds: float) -> None:
@@ -66,7 +66,7 @@ class Backoff:
     factor: float = 2.0
 
     def after(self, pauses: int, jitter: float = 1.0) -> float:
-        """Return the next pause after a number of others; `jitter` is in [0, 1)."""
+        """Next pause after a number of others; `jitter` is in [0, 1)."""
         longest = min(self.most, self.first * self.factor ** min(pauses, _MOST_STEPS))
         return longest * (1 - self.spread * (1 - jitter))
 
@@ -79,12 +79,12 @@ class Deadline:
         self._until = math.inf if seconds is None else clock.monotonic() + seconds
 
     def remaining(self) -> float:
-        """Return the seconds left."""
+        """Seconds left."""
         return max(0.0, self._until - self._clock.monotonic())
 
     @property
     def is_over(self) -> bool:
-        """Return whether none is left."""
+        """Whether none is left."""
         return self._clock.monotonic() >= self._until
 
     def extend(self, seconds: float) -> None:
@@ -128,11 +128,11 @@ class StoreTime:
                 self._near_at = seconds
 
     def is_near(self, seconds: float) -> bool:
-        """Return whether an own put was looked at within `FRESH_SECONDS`."""
+        """Whether an own put was looked at within `FRESH_SECONDS`."""
         return seconds - self._near_at <= FRESH_SECONDS
 
     def at_least(self, seconds: float) -> int:
-        """Return the lower bound in ms since 1970; 0 without replies."""
+        """Lower bound in ms since 1970; 0 without replies."""
         with self._lock:
             known = [best for best in (self._best, self._before) if best is not None]
         return max(0, int(max(known) + seconds * 1000)) if known else 0

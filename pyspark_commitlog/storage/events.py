@@ -61,7 +61,7 @@ class Events:
         return int(number)
 
     def follows(self, number: int | None) -> bool:
-        """Return whether a directory is still watched (and not deleted)."""
+        """Whether a directory is still watched (and not deleted)."""
         return number in self._numbers
 
     def forget(self, number: int) -> None:

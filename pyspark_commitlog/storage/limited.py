@@ -102,7 +102,7 @@ class LimitedStorage(Storage):
         return self._inner.remedy
 
     def peer(self, url: str) -> Storage:
-        """Return another root's storage, with deadlines."""
+        """Another root's storage, with deadlines."""
         return limited(self._inner.peer(url))
 
     def expect_root(self) -> None:

@@ -33,7 +33,7 @@ class ProcessLimits:
     read_ahead_bytes: int = 128 * 2**20
 
     def check(self) -> ProcessLimits:
-        """Return these limits.
+        """Return the these limits.
 
         Raises:
             OptionError: names the invalid limit and its minimum.
@@ -46,7 +46,7 @@ class ProcessLimits:
 
 
 def from_environment() -> ProcessLimits:
-    """Return the limits of `COMMITLOG_MAX_THREADS`, `…_FILES` …, else the defaults.
+    """Limits of `COMMITLOG_MAX_THREADS`, `…_FILES` …, else the defaults.
 
     Raises:
         OptionError: a variable is not allowed.
@@ -70,7 +70,7 @@ _limits: ProcessLimits | None = None
 
 
 def limits() -> ProcessLimits:
-    """Return what holds for this process: what `set_process_limits` set, else the environment, else the defaults.
+    """Return the what holds for this process: what `set_process_limits` set, else the environment, else the defaults.
 
     Raises:
         OptionError: an environment variable is not allowed.

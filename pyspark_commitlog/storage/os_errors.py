@@ -37,7 +37,7 @@ class explained:  # noqa: N801 read as a function; a generator would cost each l
 
 
 def explain(error: OSError, root: Path, action: str) -> StorageError:
-    """Return our error for an OSError: action, place, advice.
+    """Our error for an OSError: action, place, advice.
 
     Only the caller knows whether a commit landed.
     """
@@ -53,7 +53,7 @@ def explain(error: OSError, root: Path, action: str) -> StorageError:
 
 
 def is_eio(error: BaseException | None) -> bool:
-    """Return whether an unreadable sector (EIO) caused an error (pure)."""
+    """Whether an unreadable sector (EIO) caused an error (pure)."""
     while error is not None:
         if isinstance(error, OSError) and error.errno == errno.EIO:
             return True
@@ -62,12 +62,12 @@ def is_eio(error: BaseException | None) -> bool:
 
 
 def make_writable(error: OSError) -> str:
-    """Return advice for a denied write (pure)."""
+    """Advice for a denied write (pure)."""
     return "mount it writable" if error.errno == errno.EROFS else "make it writable for this user"
 
 
 def explain_not_put(error: OSError, root: Path, path: str) -> StorageError:
-    """Return the error of a put that failed before its link: certain."""
+    """Error of a put that failed before its link: certain."""
     explained = explain(error, root, f"write {path}")
     if isinstance(explained, StorageFullError | StorageReadOnlyError):
         return explained

@@ -51,7 +51,7 @@ class Pace:
 
     @property
     def interval_ms(self) -> int:
-        """Return the mean interval between requests that find nothing."""
+        """Mean interval between requests that find nothing."""
         return self._interval_ms
 
     def shorten(self, interval_ms: int) -> None:
@@ -66,16 +66,16 @@ class Pace:
 
     @property
     def _rate(self) -> float:
-        """Return the requests per second that are added, so that those of an hour include a burst."""
+        """Requests per second that are added, so that those of an hour include a burst."""
         return (1000 - 1000 * _BURST_MS / _HOUR_MS) / self._interval_ms
 
     @property
     def longest_pause(self) -> float:
-        """Return the longest pause between looks, in seconds."""
+        """Longest pause between looks, in seconds."""
         return _SAVES / self._rate
 
     def seconds_left(self, now: float) -> float:
-        """Return the seconds until the next look, from monotonic `now`."""
+        """Seconds until the next look, from monotonic `now`."""
         return max(0.0, self._next - now)
 
     def looked(self, now: float, requests: int, *, news: bool) -> None:

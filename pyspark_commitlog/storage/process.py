@@ -37,7 +37,7 @@ _ARENA_VARIABLES = ("MALLOC_ARENA_MAX",)
 
 
 def process_id() -> int:
-    """Return the process id."""
+    """Process id."""
     return os.getpid()
 
 
@@ -61,12 +61,12 @@ def at_worker_exit(act: Callable[[], None]) -> None:
 
 
 def process_name() -> str:
-    """Return host/pid, for display."""
+    """Host/pid, for display."""
     return f"{platform.node()}/{os.getpid()}"
 
 
 def has_address() -> bool:
-    """Return whether the host name resolves."""
+    """Whether the host name resolves."""
     try:
         socket.gethostbyname(socket.gethostname())
     except OSError:
@@ -75,7 +75,7 @@ def has_address() -> bool:
 
 
 def interpreter() -> str:
-    """Return the path of the running Python."""
+    """Path of the running Python."""
     return sys.executable
 
 
@@ -93,7 +93,7 @@ def read_text(path: str) -> str:
 
 
 def sibling_path(file: str, name: str) -> str:
-    """Return the path of `name` in the directory of `file`."""
+    """Path of `name` in the directory of `file`."""
     return str(Path(file).resolve().parent / name)
 
 
@@ -103,12 +103,12 @@ def executable(path: str) -> str | None:
 
 
 def is_same(path: str, other: str) -> bool:
-    """Return whether two paths resolve to the same."""
+    """Whether two paths resolve to the same."""
     return Path(path).resolve() == Path(other).resolve()
 
 
 def address_space() -> int | None:
-    """Return the limit of address space in bytes, or None."""
+    """Limit of address space in bytes, or None."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if limit == resource.RLIM_INFINITY else limit
 
@@ -226,7 +226,7 @@ def share_out(act: Callable[[_Item], None], items: Iterable[_Item], threads: int
 
 
 def results_of(act: Callable[[_Item], _Result], items: Sequence[_Item], threads: int) -> list[_Result]:
-    """Return the results of `act` in order, like `share_out`."""
+    """Results of `act` in order, like `share_out`."""
     found = dict[int, _Result]()
 
     def keep_result(at: int) -> None:

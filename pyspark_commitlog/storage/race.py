@@ -45,7 +45,7 @@ class Round:
 
 
 def fault_of(rounds: Sequence[Round]) -> str | None:
-    """Return the defect that races show, or None (pure)."""
+    """Defect that races show, or None (pure)."""
     for race in rounds:
         if len(race.taken) > 1:
             return f"{len(race.taken)} of {WRITERS} puts of one name at once were taken"
@@ -112,7 +112,7 @@ def race(storage: Storage, home: str) -> list[Round]:
 
 
 def record_path(client: str) -> str:
-    """Return the path of a root's record for a client (pure)."""
+    """Path of a root's record for a client (pure)."""
     return f"{DIRECTORY}/{hashlib.sha256(client.encode()).hexdigest()[:16]}.json"
 
 

@@ -33,7 +33,7 @@ class WriteOnceStorage(Storage):
 
     @abstractmethod
     def _path(self, path: str) -> str:
-        """Return the full path; raise `UsageError` if it leaves the root."""
+        """Full path; raise `UsageError` if it leaves the root."""
 
     def make_directory(self, directory: str) -> None:
         """Do nothing: names imply their directories."""
@@ -48,7 +48,7 @@ class WriteOnceStorage(Storage):
         self._path(directory)
 
     def remove_abandoned(self, directory: str, before_ms: int) -> int:
-        """Return 0: there are no temporary files."""
+        """0: there are no temporary files."""
         self._path(directory)
         return 0
 
@@ -59,7 +59,7 @@ class WriteOnceStorage(Storage):
         yield False
 
     def now_ms(self) -> int:
-        """Return the bound from replies, refreshed by a small file if stale."""
+        """Bound from replies, refreshed by a small file if stale."""
         time, seconds = self._time.value, self.clock.monotonic()
         if not time.is_near(seconds) and seconds - time.asked_at > FRESH_SECONDS:
             time.asked_at = seconds

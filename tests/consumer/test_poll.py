@@ -570,7 +570,7 @@ def test_what_could_not_be_handed_out_comes_with_the_next_poll(
     put(world, numbered(0, 20))
     each = consumer(world, "t")
     with (
-        mock.patch(f"pyspark_commitlog.consumer.consumer.{name}", side_effect=MemoryError),
+        mock.patch(f"pyspark_commitlog.consumer.poller.{name}", side_effect=MemoryError),
         pytest.raises(MemoryError),
     ):
         poll(each)

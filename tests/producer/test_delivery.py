@@ -26,9 +26,10 @@ from pyspark_commitlog.errors import (
     WriterFencedError,
 )
 from pyspark_commitlog.producer import delivery
-from pyspark_commitlog.producer.batches import BatchMetadata, RecordMetadata
 from pyspark_commitlog.producer.client import Producer
-from pyspark_commitlog.producer.delivery import is_retriable, offsets_of
+from pyspark_commitlog.producer.records.batches import BatchMetadata, RecordMetadata
+from pyspark_commitlog.producer.records.bundle import offsets_of
+from pyspark_commitlog.producer.records.delivery_errors import is_retriable
 from pyspark_commitlog.storage import NotPutError
 from pyspark_commitlog.testing.faults import Hook, io_error, on_path
 from pyspark_commitlog.topic.state.state import WriterRow

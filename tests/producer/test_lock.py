@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.producer.accumulator import RecordAccumulator
 from pyspark_commitlog.producer.buffer import Buffer
 from pyspark_commitlog.producer.client import Producer
+from pyspark_commitlog.producer.records.record_queue import RecordQueue
 from pyspark_commitlog.storage.shared.pool import Pool
 from pyspark_commitlog.testing.faults import on_path
 from tests.support.producers import producer_on, wait_until
@@ -76,16 +76,16 @@ def test_a_handler_of_a_signal_that_interrupts_a_send_is_refused(
 ) -> None:
     """It would wait for what the interrupted send is about to add, or change it half-way."""
     world.create()
-    mark = RecordAccumulator._mark
+    mark = RecordQueue.mark
 
-    def interrupted(accumulator: RecordAccumulator) -> Any:
+    def interrupted(queue: RecordQueue) -> Any:
         signal.raise_signal(signal.SIGUSR1)
-        return mark(accumulator)
+        return mark(queue)
 
     with producer_on(world) as producer, handler(lambda: _ACTS[act](producer)) as ended:
         producer.send("t", b"0").result(60)
         with monkeypatch.context() as patched:
-            patched.setattr(RecordAccumulator, "_mark", interrupted)
+            patched.setattr(RecordQueue, "mark", interrupted)
             sent = [producer.send("t", b"1"), producer.send_batch("t", batch_of([b"2"]))]
         assert all("handler interrupted this producer at work" in str(error) for error in ended)
         assert len(ended) == 2

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pyspark_commitlog.errors import BufferExhaustedError, InvalidRecordError, NotSentError
-from pyspark_commitlog.producer.batch_parts import joined, size_of, split_batch
-from pyspark_commitlog.producer.batches import BatchMetadata
+from pyspark_commitlog.producer.records.batch_parts import joined, size_of, split_batch
+from pyspark_commitlog.producer.records.batches import BatchMetadata
 from tests.support.producers import Gate, producer_on, wait_until
 from tests.support.records import read_partition
 from tests.support.world import World

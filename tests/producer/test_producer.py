@@ -27,8 +27,15 @@ from pyspark_commitlog.errors import (
     UnknownTopicError,
     UsageError,
 )
-from pyspark_commitlog.producer.batches import RECORD_BYTES, BatchMetadata, RecordMetadata, RecordRun, SentFuture
-from pyspark_commitlog.producer.delivery import Delivery, offsets_of
+from pyspark_commitlog.producer.delivery import Delivery
+from pyspark_commitlog.producer.records.batches import (
+    RECORD_BYTES,
+    BatchMetadata,
+    RecordMetadata,
+    RecordRun,
+    SentFuture,
+)
+from pyspark_commitlog.producer.records.bundle import offsets_of
 from pyspark_commitlog.topic.repair.dump import dump
 from pyspark_commitlog.topic.write import records, staging
 from pyspark_commitlog.topic.write.partitioner import key_partitions
@@ -692,7 +699,7 @@ def test_nobody_waits_for_ever_when_the_thread_dies(world: World, monkeypatch: p
 
 
 def test_timestamps_of_a_datetime_are_exact() -> None:
-    from pyspark_commitlog.producer.batches import as_microseconds
+    from pyspark_commitlog.producer.records.batches import as_microseconds
 
     east = datetime(1970, 1, 1, 2, 0, 0, 1, tzinfo=UTC) - timedelta(hours=2)
     assert as_microseconds(east) == 1

@@ -10,7 +10,7 @@ import pytest
 
 from pyspark_commitlog.errors import DeliveryTimeoutError, NotSentError, OutcomeUnknownError
 from pyspark_commitlog.producer import pools
-from pyspark_commitlog.producer.batches import Item, RecordMetadata
+from pyspark_commitlog.producer.records.batches import Item, RecordMetadata
 from pyspark_commitlog.storage import NotPutError
 from pyspark_commitlog.storage.limits import limits
 from pyspark_commitlog.storage.shared.pool import Pool

@@ -30,7 +30,7 @@ from pyspark_commitlog.errors import (
     UnsupportedError,
     UsageError,
 )
-from pyspark_commitlog.producer.delivery import is_retriable
+from pyspark_commitlog.producer.records.delivery_errors import is_retriable
 from pyspark_commitlog.spark.read.source_options import source_options
 from pyspark_commitlog.spark.write.sink_options import sink_options
 from pyspark_commitlog.storage import NotPutError, open_storage

@@ -154,9 +154,9 @@ def exit_code(error: CommitLogError) -> int:
 
 
 def complain_of(error: Exception, what: str = "") -> int:
-    """Print a failure, or several, a line each; return the exit code.
+    """Report a failure, each of a group in its own line; return the exit code.
 
-    Tracebacks of foreign errors are logged, for `--verbose`.
+    Tracebacks of unexpected errors are logged, for `--verbose`.
     """
     if isinstance(error, ExceptionGroup):
         return max(complain_of(failure, what) for failure in error.exceptions)
@@ -172,23 +172,31 @@ def complain_of(error: Exception, what: str = "") -> int:
 class EachAlone:
     """Calls for topics or groups, one by one; a failure stops no other.
 
-    `code` is the highest exit code of the failures. `named`: by the command line; else they were listed, and a missing
-    one was deleted since.
+    `code` is the highest exit code of failures.
+
+    Args:
+        named: whether the command line names them; else they were listed, and one that is gone was deleted since.
+        ended_by: what ends the command.
     """
 
-    def __init__(self, *, named: bool) -> None:
+    def __init__(self, *, named: bool = True, ended_by: tuple[type[CommitLogError], ...] = ()) -> None:
         self.code = 0
         self._passed = () if named else (UnknownTopicError, UnknownGroupError)
+        self._raised: tuple[type[Exception], ...] = (BrokenPipeError, *ended_by)
 
-    def ask(self, of: Callable[[str], _T], name: str) -> _T | None:
+    def ask(self, of: Callable[[str], _T], name: str = "") -> _T | None:
         """Return the answer for a name, if any; None after a failure."""
-        with ErrorBoundary(lambda error: self._failed(error, name), passing=BrokenPipeError):
+        with ErrorBoundary(lambda error: self._failed(error, name), passing=self._raised):
             return of(name)
         return None
 
     def _failed(self, error: Exception, name: str) -> None:
         if not isinstance(error, self._passed):
-            self.code = max(self.code, complain_of(error, "" if isinstance(error, CommitLogError) else name))
+            self.report_failure(error, "" if isinstance(error, CommitLogError) else name)
+
+    def report_failure(self, error: Exception, what: str = "") -> None:
+        """Report a failure; raise the exit code to its."""
+        self.code = max(self.code, complain_of(error, what))
 
     def found_faults(self) -> None:
         """Raise the exit code to 1: something stored is wrong."""

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from pyspark_commitlog.api.commit_log import CommitLog
     from pyspark_commitlog.cli.records.lines import LineFormat
-    from pyspark_commitlog.producer.batches import BatchMetadata
     from pyspark_commitlog.producer.client import Producer
+    from pyspark_commitlog.producer.records.batches import BatchMetadata
 
 #: Bytes that are read of the standard input at a time, and about as many that a batch of a file has at most.
 _READ_BYTES = 2**20
@@ -136,7 +136,7 @@ def _check_input(form: LineFormat, end: bytes, file: Sequence[str] | None) -> No
 
 def _is_news(record: logging.LogRecord) -> bool:
     """Whether a log line says what this command does not."""
-    from pyspark_commitlog.producer.delivery import NOT_COMMITTED
+    from pyspark_commitlog.producer.records.delivery_errors import NOT_COMMITTED
 
     return record.msg != NOT_COMMITTED
 
@@ -249,7 +249,7 @@ def _parquet(path: str) -> Iterator[tuple[pa.RecordBatch, int]]:
     import pyarrow as pa
     import pyarrow.parquet as pq  # a tenth of a second that no other command needs
 
-    from pyspark_commitlog.producer.batches import BATCH_ROWS
+    from pyspark_commitlog.producer.records.batches import BATCH_ROWS
 
     try:
         storage, name = open_parent(path)

@@ -8,15 +8,25 @@ again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNotAvailableError, UsageError
+from pyspark_commitlog.errors import ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.replication.admin.settings import JOURNALS, copy_damaged, copy_newest, damage_of
+from pyspark_commitlog.replication.admin.surviving import (
+    REMEDY,
+    DamagedUnitError,
+    SurvivingRoots,
+    UnitRecovery,
+    look_at,
+    next_replica,
+    rank,
+    report_damage,
+    stored_appends,
+    surviving_heads,
+)
 from pyspark_commitlog.replication.leader.order import Order
 from pyspark_commitlog.replication.leader.unclean import unclean_election_of
 from pyspark_commitlog.replication.metadata.replica_journals import Places
@@ -26,262 +36,24 @@ from pyspark_commitlog.replication.protocol.learning import (
     CollectedError,
     NowhereError,
     Replica,
-    RestoredError,
     bring,
     drop_below,
     following,
-    generation,
-    is_whole,
     learn,
     put_bytes,
 )
-from pyspark_commitlog.replication.protocol.replica_state import MetadataSet, ReplicaState
-from pyspark_commitlog.replication.protocol.roots import Address, Listed, Roots, check_identity, list_at, root_id
+from pyspark_commitlog.replication.protocol.replica_state import MetadataSet
+from pyspark_commitlog.replication.protocol.roots import Address, Listed, Roots, list_at, root_id
 from pyspark_commitlog.storage import Storage
-from pyspark_commitlog.storage.os_errors import is_eio
 
 logger = logging.getLogger("pyspark_commitlog.replication")
 
-_REMEDY = (
-    "Restore it there (`commitlog replicas repair` fetches what others have), and run this again; or switch that root "
-    "off, and give it up, too: what it alone has is gone then"
-)
 _REMEDY_OF_SETTINGS = (
     "Nobody can change them until then: restore the file at one of these roots, and run this again, or `commitlog "
     "replicas sync`"
 )
 #: Attempts while entries are collected as they are copied.
 _TRIES = 5
-
-
-@dataclass
-class SurvivingRoots:
-    """Surviving roots with data; next metadata root."""
-
-    roots: Roots
-    data: tuple[Address, ...]
-    storage: Storage
-    metadata: Address | None = None
-
-    def given_up(self, state: ReplicaState) -> tuple[str, ...]:
-        """Lost replicas."""
-        ids = [address.id for address in self.data]
-        return tuple(root for root in state.replicas if root not in ids)
-
-
-@dataclass
-class UnitRecovery:
-    """Surviving part of a unit; roots by id.
-
-    Attributes:
-        ends: the number learned by each root.
-        root: the one to go on with.
-        gone: offsets whose records it lacks: (partition, start, end).
-        goes_on: the next metadata root has all of it.
-        damaged: roots left out, and why.
-    """
-
-    ends: dict[str, int] = field(default_factory=dict)
-    root: str | None = None
-    in_sync: bool = False
-    gone: tuple[tuple[int, int, int], ...] = ()
-    fault: str | None = None
-    done: bool = False
-    goes_on: bool = False
-    damaged: Mapping[str, str] = field(default_factory=dict)
-
-
-def surviving_roots(roots: Roots, metadata: Storage, lost: Sequence[str]) -> SurvivingRoots:
-    """Roots but for `lost` ids or URLs."""
-    listed = roots.listed()
-    given_up = tuple(_lost_addresses(listed, lost, begun=any(each.url == metadata.url for each in listed.metadata)))
-    data = tuple(address for address in listed.data if address not in given_up)
-    if not data:
-        raise UsageError("no root with data is left: there is nothing to recover")
-    there = next((address for address in (*data, *listed.metadata) if address.url == metadata.url), None)
-    kept = [str(each) for each in listed.metadata if each not in given_up and each.url != metadata.url]
-    if kept:
-        raise UsageError(
-            f"the metadata root {', '.join(kept)} is not given up: recover is for metadata that is lost for good"
-        )
-    for address in given_up:
-        if roots.answers(address.id):
-            raise UsageError(
-                f"{address} answers: what it has would be given up. Unmount it or switch it off, then run this again; "
-                "or leave it out of --lost"
-            )
-    for address in data:
-        if not roots.answers(address.id):
-            raise UsageError(f"{address} does not answer, and may have more than others: bring it back, or give it up")
-    if any(address.url == metadata.url for address in given_up):
-        raise UsageError(f"{metadata.url} is given up: it can't hold the metadata")
-    return SurvivingRoots(roots, data, metadata, there)
-
-
-def _lost_addresses(listed: Listed, lost: Sequence[str], *, begun: bool) -> Iterator[Address]:
-    for named in lost:
-        found = next((each for each in listed.every() if named.rstrip("/") in (each.id, each.url)), None)
-        if found is not None:
-            yield found
-        elif not begun:  # else an earlier run may have changed the lists
-            raise UsageError(
-                f"{named} is none of the roots that belong together: {', '.join(map(str, listed.every()))}"
-            )
-
-
-# --- What is left of a unit --------------------------------------------------------------------------------------
-
-
-class _Damage(NamedTuple):
-    number: int
-    why: str
-
-
-def look_at(survivors: SurvivingRoots, order: Order) -> UnitRecovery | None:
-    """Return the recovery of a unit; None without replicas.
-
-    Damaged roots are left out if another has as much.
-    """
-    heads, damaged = _heads(survivors, order.places)
-    if _goes_on(survivors, order.places, heads, damaged):
-        why = {root: each.why for root, each in damaged.items()}
-        return UnitRecovery({root: head.sequence for root, head in heads.items()}, done=True, goes_on=True, damaged=why)
-    while True:
-        found = _choose_root(survivors.metadata, heads, damaged)
-        if found is None or found.root is None:
-            return found
-        head = heads[found.root]
-        try:
-            with _report_damage():
-                found.gone = _lost_offsets(order.places.at(found.root), order.places, head)
-        except _DamagedError as error:
-            where = order.places.at(found.root).storage.url
-            damaged[found.root] = _Damage(heads.pop(found.root).sequence, f"{where}: {error}")
-        else:
-            return found
-
-
-class _DamagedError(Exception):
-    """Some of a unit is lost, changed or unreadable."""
-
-
-@contextmanager
-def _report_damage() -> Iterator[None]:
-    """Raise `_DamagedError` for damage.
-
-    A root that is away may have more than others, and stops all.
-    """
-    try:
-        yield
-    except (CommitLogError, OSError) as error:
-        if isinstance(error, CorruptionError | NowhereError | RestoredError) or is_eio(error):
-            raise _DamagedError(str(error)) from error
-        raise
-
-
-def _heads(survivors: SurvivingRoots, places: Places) -> tuple[dict[str, Stored], dict[str, _Damage]]:
-    heads, damaged = dict[str, Stored](), dict[str, _Damage]()
-    for address in survivors.data:
-        check_identity(survivors.roots.open(address.id), address)
-        replica = places.at(address.id)
-        try:
-            with _report_damage():
-                newest = replica.learned()
-        except _DamagedError as error:
-            number = max(replica.journal.sequences(), default=0)
-            damaged[address.id] = _Damage(number, f"{replica.storage.url}: {error}")
-            continue
-        if newest is not None:
-            heads[address.id] = newest
-    return heads, damaged
-
-
-def _goes_on(
-    survivors: SurvivingRoots, places: Places, heads: Mapping[str, Stored], damaged: Mapping[str, _Damage]
-) -> bool:
-    if survivors.metadata is None:
-        return False
-    journal = _next_at(survivors, places).journal
-    try:
-        with _report_damage():
-            newest, gap = journal.newest(), journal.before_gap()
-    except _DamagedError:
-        return False
-    if newest is None or not newest.entry.is_replicated or gap is not None:
-        return False
-    is_last = all(_rank(newest) >= _rank(head) for head in heads.values())
-    is_last = is_last and all(newest.sequence >= each.number for each in damaged.values())
-    return is_last and state_of(newest.entry).set.roots == (survivors.metadata.id,)
-
-
-def _choose_root(
-    metadata: Address | None, heads: Mapping[str, Stored], damaged: Mapping[str, _Damage]
-) -> UnitRecovery | None:
-    """Choose the root to go on with (pure).
-
-    Damage at the highest number hides what would be given up.
-    """
-    newest = max(heads.values(), key=_rank, default=None)
-    if not damaged and (newest is None or not newest.entry.is_replicated):
-        return None
-    found = UnitRecovery({root: head.sequence for root, head in heads.items()})
-    found.damaged = {root: each.why for root, each in damaged.items()}
-    state = state_of(newest.entry) if newest is not None and newest.entry.is_replicated else None
-    if state is not None and metadata is not None and state.set.roots == (metadata.id,):
-        found.done = True
-        return found
-    chosen = None if state is None else _longest(heads, state)
-    end = 0 if chosen is None else heads[chosen].sequence
-    longer = [each.why for each in damaged.values() if each.number > end]
-    if longer:
-        found.fault = f"{'; '.join(longer)}. No other root has as much of it. {_REMEDY}"
-    elif chosen is None:
-        found.fault = "no replica of it is left: it is lost"
-    else:
-        found.root, found.in_sync = chosen, chosen in state_of(heads[chosen].entry).isr
-    return found
-
-
-def _lost_offsets(replica: Replica, places: Places, head: Stored) -> tuple[tuple[int, int, int], ...]:
-    files, journal, has = places.unit.files, replica.journal, _has(replica, places, head)
-    voids = [number for number in sorted(state_of(head.entry).on) if number not in has]
-    return tuple(extent for number in voids for extent in files.offsets(journal.read(number).entry, journal.side))
-
-
-def _rank(head: Stored) -> tuple[int, int]:
-    return generation(head), head.sequence  # a late learner may lengthen an abandoned journal
-
-
-def _longest(heads: Mapping[str, Stored], newest: ReplicaState) -> str | None:
-    there = [root for root in newest.replicas if root in heads]
-    order = {root: (*_rank(heads[root]), root in newest.isr, root == newest.leader) for root in there}
-    return max(there, key=lambda root: order[root], default=None)
-
-
-def _has(replica: Replica, places: Places, base: Stored) -> set[int]:
-    """Living appends above HW whose files a root has.
-
-    Settled ones need none.
-    """
-    files, side, found = places.unit.files, replica.journal.side, set[int]()
-    settled = _settled(replica, places, base)
-    for number in state_of(base.entry).on:
-        if number <= settled:  # a root begun with another's segments lacks the entry
-            found.add(number)
-            continue
-        entry = replica.journal.read(number).entry
-        if all(is_whole(needed, replica.storage) for needed in files.chunks(entry, base.entry, side)):
-            found.add(number)
-    return found
-
-
-def _settled(replica: Replica, places: Places, base: Stored) -> int:
-    with suppress(_DamagedError), _report_damage():
-        return places.unit.files.settled(replica.storage, base.entry.topic_id)
-    return 0  # damaged: chunks are needed
-
-
-# --- Going on ----------------------------------------------------------------------------------------------------
 
 
 def begin(survivors: SurvivingRoots, make: Callable[[Storage], None]) -> dict[str, str]:
@@ -328,24 +100,24 @@ def recover(survivors: SurvivingRoots, order: Order) -> UnitRecovery | None:
     if found.root is not None:
         with _of_this_unit(found, places.at(found.root).storage):
             _put(survivors, order, found.root)
-    heads, _ = _heads(survivors, places)
+    heads, _ = surviving_heads(survivors, places)
     if heads := heads or _below_damage(survivors, places):
-        source = places.at(max(heads, key=lambda root: _rank(heads[root])))
+        source = places.at(max(heads, key=lambda root: rank(heads[root])))
         with _of_next(survivors, found), _of_this_unit(found, source.storage):
             # also a unit that can't go on yet: it would be created there as new
             _bring(survivors, places, source, heads[source.id])
-    if found.fault is not None and not _next_at(survivors, places).journal.sequences():
+    if found.fault is not None and not next_replica(survivors, places).journal.sequences():
         raise ReplicaNotAvailableError(f"{survivors.storage.url} has nothing of {places.unit.directory}: {found.fault}")
     return found
 
 
 def _below_damage(survivors: SurvivingRoots, places: Places) -> dict[str, Stored]:
     found = dict[str, Stored]()
-    if _next_at(survivors, places).journal.sequences():
+    if next_replica(survivors, places).journal.sequences():
         return found
     for replica in (places.at(address.id) for address in survivors.data):
         for number in reversed(replica.journal.sequences()):
-            with suppress(_DamagedError), _report_damage():
+            with suppress(DamagedUnitError), report_damage():
                 found[replica.id] = replica.journal.read(number)
                 break
     return found
@@ -354,10 +126,10 @@ def _below_damage(survivors: SurvivingRoots, places: Places) -> dict[str, Stored
 @contextmanager
 def _of_this_unit(found: UnitRecovery, at: Storage) -> Iterator[None]:
     try:
-        with _report_damage():
+        with report_damage():
             yield
-    except _DamagedError as error:
-        found.fault = found.fault or f"{at.url}: {error}. {_REMEDY}"
+    except DamagedUnitError as error:
+        found.fault = found.fault or f"{at.url}: {error}. {REMEDY}"
 
 
 class _AtNextError(Exception):
@@ -367,9 +139,9 @@ class _AtNextError(Exception):
 @contextmanager
 def _next_touched() -> Iterator[None]:
     try:
-        with _report_damage():
+        with report_damage():
             yield
-    except _DamagedError as error:
+    except DamagedUnitError as error:
         if isinstance(error.__cause__, NowhereError):
             raise error.__cause__ from None
         raise _AtNextError(str(error)) from error
@@ -387,7 +159,7 @@ def _of_next(survivors: SurvivingRoots, found: UnitRecovery) -> Iterator[None]:
         why = f"{survivors.storage.url}: {error}. "
         if survivors.metadata not in survivors.data:
             raise ReplicaNotAvailableError(f"{why}Mend it and run this again, or name another place") from None
-        found.fault = found.fault or why + _REMEDY
+        found.fault = found.fault or why + REMEDY
 
 
 def _put(survivors: SurvivingRoots, order: Order, root: str) -> None:
@@ -402,7 +174,7 @@ def _put(survivors: SurvivingRoots, order: Order, root: str) -> None:
             return Unchanged(False)
         of = MetadataSet(state.set.generation + 1, replica.storage.new_id(), (metadata.id,))
         after, voids = rules.recovered(
-            state, base.sequence, slot.sequence, replica.id, _has(replica, places, base), of,
+            state, base.sequence, slot.sequence, replica.id, stored_appends(replica, places, base), of,
             at_ms=replica.storage.now_ms(), why="recover: the metadata was lost for good",
         )  # fmt: skip
         for root in survivors.given_up(state):
@@ -417,7 +189,7 @@ def _put(survivors: SurvivingRoots, order: Order, root: str) -> None:
 
 
 def _bring(survivors: SurvivingRoots, places: Places, source: Replica, newest: Stored) -> None:
-    target = _next_at(survivors, places)
+    target = next_replica(survivors, places)
     if target.id == source.id:
         return
     state, donors = state_of(newest.entry), [places.at(address.id).storage for address in survivors.data]
@@ -429,9 +201,9 @@ def _bring(survivors: SurvivingRoots, places: Places, source: Replica, newest: S
     with _next_touched():
         survivors.storage.make_directory(places.unit.directory)
     try:
-        with _report_damage():
+        with report_damage():
             _copy(source, target, donors, newest)
-    except _DamagedError as error:
+    except DamagedUnitError as error:
         logger.warning("%s: begun with entry %s: %s", places.unit.directory, newest.sequence, error)
         _copy_from(source, target, donors, None, newest, newest.sequence)
     with _next_touched():
@@ -441,11 +213,6 @@ def _bring(survivors: SurvivingRoots, places: Places, source: Replica, newest: S
             f"{survivors.storage.url}/{places.unit.directory} does not end with entry {newest.sequence} of "
             f"{source.id}: it holds something else; name an empty place"
         )
-
-
-def _next_at(survivors: SurvivingRoots, places: Places) -> Replica:
-    assert survivors.metadata is not None
-    return places.unlisted_replica(survivors.metadata.id, survivors.storage)
 
 
 def _copy(source: Replica, target: Replica, donors: Sequence[Storage], newest: Stored) -> None:
@@ -473,7 +240,6 @@ def _copy_from(
     newest: Stored,
     oldest: int | None,
 ) -> None:
-    """Copy the entries after `last`, or from `oldest`, dropping older ones."""
     for stored in following(source, last, newest, oldest):
         try:
             data = source.journal.bytes_of(stored.entry)

@@ -134,11 +134,7 @@ def learn(
     """
     last, seen = target.learned(newest.entry), Moment.of(target.storage.clock)
     learned = 0 if last is None else last.sequence
-    if learned < least:
-        raise RestoredError(
-            f"root {target.id} at {target.storage.url} ends at entry {learned} and had learned {least}: it was "
-            "restored from a copy. Nothing of it counts while it is in sync"
-        )
+    _refuse_shorter(target, learned, least)
     if last is not None:
         _refuse_older(target, last, newest)
     if last is not None and learned > newest.sequence:
@@ -168,6 +164,14 @@ def learn(
         now = target.learned()
         return 0 if now is None else now.sequence
     return learned
+
+
+def _refuse_shorter(target: Replica, learned: int, least: int) -> None:
+    if learned < least:
+        raise RestoredError(
+            f"root {target.id} at {target.storage.url} ends at entry {learned} and had learned {least}: it was "
+            "restored from a copy. Nothing of it counts while it is in sync"
+        )
 
 
 def _begins(source: Replica, last: Stored | None) -> int | None:

@@ -154,7 +154,7 @@ def closing(fd: int) -> Iterator[int]:
 
 
 def mode_of(path: str, home: int) -> int:
-    """Return the mode of a name below an open directory; 0 if there is none."""
+    """Mode of a name below an open directory; 0 if there is none."""
     try:
         return os.stat(path, dir_fd=home, follow_symlinks=False).st_mode
     except (FileNotFoundError, NotADirectoryError):

@@ -108,7 +108,7 @@ class LocalStorage(Storage):
         return self._client
 
     def place(self) -> object:
-        """Return the directory's inode, equal across symlinks and bind mounts."""
+        """Directory's inode, equal across symlinks and bind mounts."""
         try:
             found = os.stat(self._root)
         except OSError:
@@ -116,7 +116,7 @@ class LocalStorage(Storage):
         return found.st_dev, found.st_ino
 
     def device(self) -> object:
-        """Return the device of the directory or its nearest existing parent."""
+        """Device of the directory or its nearest existing parent."""
         for directory in (self._root, *self._root.parents):
             with suppress(OSError):
                 return os.stat(directory).st_dev

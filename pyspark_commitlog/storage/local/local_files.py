@@ -209,7 +209,7 @@ def _write_back(fd: int, start: int, end: int) -> None:
 
 @cache
 def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    """Return the system call, which Python lacks; None on macOS."""
+    """System call, which Python lacks; None on macOS."""
     function = getattr(ctypes.CDLL(None), "sync_file_range", None)
     if function is not None:
         function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
@@ -271,7 +271,7 @@ def link_temporary(home: int, temporary: str, name: str, root: Path, path: str) 
 
 
 def _has_no_links(error: OSError, home: int) -> bool:
-    """Return whether a filesystem lacks hard links; some (FAT) report EPERM."""
+    """Whether a filesystem lacks hard links; some (FAT) report EPERM."""
     if error.errno in (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
         return True
     return error.errno == errno.EPERM and os.access(".", os.W_OK, dir_fd=home)

@@ -13,12 +13,12 @@ LOCAL_TYPES = frozenset([
 
 
 def mount_type(path: Path) -> str:
-    """Return the filesystem type of `path`; `apfs` if unknown (macOS)."""
+    """Filesystem type of `path`; `apfs` if unknown (macOS)."""
     return _mount(path)[0]
 
 
 def mount_source(path: Path) -> str:
-    """Return the mount's source, e.g. a server's export; empty if unknown."""
+    """Mount's source, e.g. a server's export; empty if unknown."""
     return _mount(path)[1]
 
 

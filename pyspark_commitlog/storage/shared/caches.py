@@ -33,7 +33,7 @@ class Cache:
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes kept."""
+        """Bytes kept."""
         return self._bytes
 
     def get(self, shelf: int, key: Any) -> Any:
@@ -135,7 +135,7 @@ class Reported:
         self._texts: dict[Hashable, None] = {}
 
     def is_new(self, text: Hashable) -> bool:
-        """Return whether a text is new, and record it."""
+        """Whether a text is new, and record it."""
         new = text not in self._texts
         self._texts.pop(text, None)
         self._texts[text] = None

@@ -196,7 +196,7 @@ class Pool:
         self.attend()
 
     def is_wanted(self, job: Job) -> bool:
-        """Return whether another job waits for the thread of `job`."""
+        """Whether another job waits for the thread of `job`."""
         since = monotonic() - _SOON_SECONDS
         with self._changed:
             late = (due for due in self._due if due[0] <= since and not self._is_void(*due))

@@ -57,7 +57,7 @@ class ReadAheadBudget:
 
     @property
     def used(self) -> int:
-        """Return the bytes held."""
+        """Bytes held."""
         with self._lock:
             self._sweep()
             return self._used
@@ -72,7 +72,7 @@ class ReadAheadBudget:
         self._returned.append((0, 1))
 
     def share(self) -> int:
-        """Return the bytes that each reader may hold."""
+        """Bytes that each reader may hold."""
         with self._lock:
             self._sweep()
             return max(LEAST_BYTES, limits().read_ahead_bytes // max(1, self._readers))
@@ -165,7 +165,7 @@ class ReadAhead:
         self._shared.budget.join()
 
     def window(self, path: str, position: int, needed: int, end: int) -> pa.Buffer:
-        """Return at least `needed` bytes from `position`, fewer at the file's end.
+        """At least `needed` bytes from `position`, fewer at the file's end.
 
         `end` limits the range if it was not announced. Raises like `Storage.map`.
         """
@@ -289,7 +289,7 @@ def ahead_of(storage: Storage, more: Callable[[], Sequence[FileRange]], *, caref
 
 
 def block_bytes(length: int, allowed: int) -> int:
-    """Return the size of the next request (pure).
+    """Size of the next request (pure).
 
     `length` bytes are left, `allowed` may be held.
     """

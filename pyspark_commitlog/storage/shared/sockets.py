@@ -55,7 +55,7 @@ def acknowledge_between_tasks() -> bool:
 
 
 def _shared_connections() -> dict[int, list[int]]:
-    """Return local TCP connections with as many descriptors as Spark's, by inode."""
+    """Local TCP connections with as many descriptors as Spark's, by inode."""
     sockets: dict[int, list[int]] = {}
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):

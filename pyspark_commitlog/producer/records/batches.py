@@ -56,7 +56,7 @@ class RecordMetadata(NamedTuple):
     timestamp: int
 
     def has_offset(self) -> bool:
-        """Return whether the offset is known."""
+        """Whether the offset is known."""
         return self.offset != UNKNOWN
 
 
@@ -75,7 +75,7 @@ class SentFuture(Future[_T]):
     """Future of `send`; not cancellable, as Kafka's; first outcome holds."""
 
     def cancel(self) -> bool:
-        """Return False."""
+        """Return the false."""
         return False
 
     def __reduce__(self) -> NoReturn:
@@ -123,16 +123,16 @@ class RecordRun:
 
     @property
     def rows(self) -> int:
-        """Return the number of records."""
+        """Number of records."""
         return len(self.values)
 
     @property
     def last_sequence(self) -> int:
-        """Return the sequence number of the last record."""
+        """Sequence number of the last record."""
         return self.sequences[-1] if self.sequences else UNKNOWN
 
     def weights(self) -> list[int]:
-        """Return the bytes of each record."""
+        """Bytes of each record."""
         rows = zip(self.values, self.keys, self.headers, strict=True)
         return [
             RECORD_BYTES + len(value or b"") + len(key or b"") + sizes_of(headers or []) for value, key, headers in rows
@@ -167,7 +167,7 @@ class RecordRun:
         self.size = size
 
     def select(self, rows: Sequence[int], partitions: Sequence[int | None]) -> RecordRun:
-        """Return some records with partitions, uncounted by the buffer."""
+        """Return the some records with partitions, uncounted by the buffer."""
         return RecordRun(
             self.topic, self.since, 0, _of(self.sequences, rows), _of(self.values, rows), _of(self.keys, rows),
             _of(self.headers, rows), _of(self.timestamps, rows), list(partitions), _of(self.futures, rows),
@@ -210,7 +210,7 @@ class ArrowBatch:
     last_sequence: int = UNKNOWN
 
     def bound(self, partitions: Sequence[npt.NDArray[np.int64]]) -> ArrowBatch:
-        """Return the batch with fixed partitions, uncounted by the buffer.
+        """Batch with fixed partitions, uncounted by the buffer.
 
         `partitions` has one array per piece.
         """
@@ -222,7 +222,7 @@ class ArrowBatch:
         return self.pieces
 
     def weights(self) -> list[int]:
-        """Return its bytes, as one unit."""
+        """Its bytes, as one unit."""
         return [RECORD_BYTES + sum(piece.nbytes for piece in self.pieces)]
 
     def fail(self, error: Exception) -> None:
@@ -262,7 +262,7 @@ def as_bytes(value: bytes | str | None, what: str) -> bytes | None:
 
 
 def as_headers(headers: Headers) -> HeaderList:
-    """Return headers as pairs, in order.
+    """Headers as pairs, in order.
 
     Raises:
         InvalidRecordError: they have another form.
@@ -310,7 +310,7 @@ def as_sequence(sequence: SupportsIndex) -> int:
 
 
 def sizes_of(headers: HeaderList) -> int:
-    """Return the bytes of headers."""
+    """Bytes of headers."""
     return sum(len(name.encode()) + len(value or b"") for name, value in headers)
 
 

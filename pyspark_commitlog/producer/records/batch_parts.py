@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from pyspark_commitlog.format.columns import bounded
-from pyspark_commitlog.producer.batches import RECORD_BYTES, BatchMetadata, SentFuture
+from pyspark_commitlog.producer.records.batches import RECORD_BYTES, BatchMetadata, SentFuture
 
 #: Divisor of `buffer_memory`: one part is committed while the next one gathers.
 _SHARE = 4
@@ -27,6 +27,11 @@ class BatchPart(NamedTuple):
 def size_of(pieces: Sequence[pa.RecordBatch]) -> int:
     """Return an Arrow batch's bytes in the buffer (pure)."""
     return RECORD_BYTES + sum(int(piece.nbytes) for piece in pieces)
+
+
+def skip_rows(pieces: list[pa.RecordBatch], rows: int) -> list[pa.RecordBatch]:
+    """Return a batch without its first rows (pure)."""
+    return list(pa.Table.from_batches(pieces).slice(rows).to_batches())
 
 
 def split_batch(pieces: list[pa.RecordBatch], limit: int) -> list[BatchPart]:
@@ -62,12 +67,12 @@ class PartFutures:
 
     @property
     def has_failed(self) -> bool:
-        """Return whether a part has failed."""
+        """Whether a part has failed."""
         return any(sent.done() and sent.exception() is not None for sent in self._sent)
 
     @property
     def has_begun(self) -> bool:
-        """Return whether a part was sent."""
+        """Whether a part was sent."""
         return bool(self._sent)
 
     def add(self, sent: Future[BatchMetadata]) -> None:

@@ -1,0 +1,1 @@
+"""Records on their way: items, bundles and their errors."""
