@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +19,7 @@ from pyspark_commitlog.storage import calls as module, race
 from pyspark_commitlog.storage.calls import MOST_CALLS, MOST_LONG_CALLS, Calls
 from pyspark_commitlog.storage.limited import limited
 from pyspark_commitlog.storage.local.local import LocalStorage
+from tests.support.children import in_a_child
 
 SHORT = 0.05
 
@@ -371,20 +369,6 @@ def test_what_can_do_no_harm_keeps_no_lock(case: str, hang: threading.Event, mon
 
 
 # --- forked children -----------------------------------------------------------------------------------------------
-
-
-def in_a_child(act: Callable[[], object]) -> None:
-    """Do something in a forked child, which has as long as it takes on a busy machine, and must not fail."""
-    child = os.fork()
-    if not child:
-        signal.alarm(30)  # if it waits for a thread of its parent's
-        try:
-            act()
-        except BaseException:  # noqa: BLE001 a child never goes on as its parent does
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_forked_child_knows_of_no_call_that_its_parent_left_behind(tmp_path: Path, hang: threading.Event) -> None:

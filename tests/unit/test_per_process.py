@@ -5,7 +5,7 @@ from __future__ import annotations
 from threading import Lock
 
 from pyspark_commitlog.storage.per_process import PerProcess
-from tests.unit.test_calls import in_a_child
+from tests.support.children import in_a_child
 
 
 def test_a_value_is_made_once_and_again_when_asked() -> None:
