@@ -27,7 +27,7 @@ from data import events
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from pyspark_commitlog import CommitLog, Consumer
-from pyspark_commitlog.topic.upkeep.settle import settle_after_commit
+from pyspark_commitlog.topic.maintain.settle import settle_after_commit
 from tests.support.records import append, batch_of
 
 TOPIC = "events"

@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.topic.lookup.fetch import fetch
 from pyspark_commitlog.topic.lookup.timestamps import find_time
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import commit
 from tests.support.records import stage
 

@@ -29,7 +29,7 @@ from pyspark_commitlog.testing.faults import FaultyStorage
 from pyspark_commitlog.testing.manual_clock import ManualClock
 from pyspark_commitlog.topic.lookup.fetch import fetch
 from pyspark_commitlog.topic.lookup.timestamps import find_time
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.records import batch_of
 
 CALLS = 50

@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.manual_clock import ManualClock
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle_after_commit
+from pyspark_commitlog.topic.maintain.settle import settle_after_commit
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.records import append, batch_of
 
 TOPIC = "events"

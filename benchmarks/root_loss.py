@@ -49,7 +49,7 @@ def make(home: Path, topics: int, groups: int) -> tuple[str, list[str], dict[str
             producer.send(name, b"before").result()
     for group, topic in followed.items():
         log.groups.commit(group, {topic: {0: BEFORE}})
-        hand_over(log.root.group(group).journal.order(), leader, "its topic's leader leads it, too")
+        hand_over(log.root.group(group).journal.decided_log(), leader, "its topic's leader leads it, too")
     return ",".join(places), names, followed
 
 

@@ -25,10 +25,10 @@ from pyspark_commitlog.spark.progress.progress import ranges
 from pyspark_commitlog.spark.progress.source_offset import SourceOffset
 from pyspark_commitlog.spark.progress.trigger_limits import prorate
 from pyspark_commitlog.topic.collect.collect import SETTLE_TABLES
+from pyspark_commitlog.topic.maintain import settle as settling
 from pyspark_commitlog.topic.read.reader import PartitionReader
 from pyspark_commitlog.topic.state.settle_state import Sealed, SealedSegments
-from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.upkeep import settle as settling
+from pyspark_commitlog.topic.state.topic_state import TopicState
 from tests.support.records import append, stage
 
 GIB, PB, MONTH_S = 2**30, 10**15, 30 * 86_400

@@ -18,9 +18,9 @@ from history import TOPIC, unsynced
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.model import OffsetRange
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.read.reader import read_range
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import commit
 from tests.support.records import batch_of, stage
 

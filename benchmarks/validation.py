@@ -19,7 +19,7 @@ from pyspark_commitlog.format.shape import checked_json
 from pyspark_commitlog.groups.state.group_shapes import File
 from pyspark_commitlog.groups.state.members import MemberFile, Profile
 from pyspark_commitlog.topic.state.shapes import TopicEntry, check_topic_entry
-from pyspark_commitlog.topic.state.state import TopicState
+from pyspark_commitlog.topic.state.topic_state import TopicState
 
 _MEMBER = MemberFile(Profile("client", "host/1", ("orders", "flights")), 3).encode()
 _BARE = "import sys, json, re, typing, inspect, uuid, decimal, datetime, enum, dataclasses"

@@ -34,10 +34,10 @@ from session import session
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.format import columns
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.read.reader import PartitionReader
-from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.state.topic_state import TopicState
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.checksum import checksum
 from pyspark_commitlog.topic.write.commit import commit
 from pyspark_commitlog.topic.write.partitioner import Partitioner

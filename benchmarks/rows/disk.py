@@ -10,7 +10,8 @@ from bench import TOPIC, Bench, size
 from compare import Contender, Row
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.topic.upkeep import compact as compacting, settle as settling
+from pyspark_commitlog.topic.compaction import compact as compacting
+from pyspark_commitlog.topic.maintain import settle as settling
 
 _BYTES = "bytes"
 

@@ -27,8 +27,8 @@ from pyspark_commitlog.root.root_marker import make_replicated_root
 from pyspark_commitlog.storage import Storage, open_peer
 from pyspark_commitlog.text import counted
 from pyspark_commitlog.topic.access import Access
-from pyspark_commitlog.topic.repair.verify import RootReport, TopicReport
-from pyspark_commitlog.topic.upkeep.run import Maintained
+from pyspark_commitlog.topic.damage.verify import RootReport, TopicReport
+from pyspark_commitlog.topic.maintain.maintain import Maintained
 
 if TYPE_CHECKING:
     from pyspark_commitlog.copying.comparison import Compared

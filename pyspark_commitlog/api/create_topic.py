@@ -25,10 +25,10 @@ from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.topic.access import Operation
 from pyspark_commitlog.topic.collect.collect import former_incarnations
 from pyspark_commitlog.topic.defaults import RootDefaults
-from pyspark_commitlog.topic.donors.catch_up import TopicSegments
+from pyspark_commitlog.topic.replica_fetch.catch_up import TopicSegments
 from pyspark_commitlog.topic.state.home import make_home
-from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import TopicState
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 
 def create_topic(root: Root, name: str, partitions: int, config: Mapping[str, object]) -> None:
@@ -78,16 +78,16 @@ def _create_replicated(
     topic: TopicLog, topic_id: str, partitions: int, plan: Callable[..., Draft[None]], factor: int | None
 ) -> None:
     """Create a topic on several roots; new ones catch up at once."""
-    order = topic.journal.order()
-    decider = order.places.decider()
-    base = order.places.decided()
+    decided_log = topic.journal.decided_log()
+    decider = decided_log.places.decider()
+    base = decided_log.places.decided()
     _refuse_existing(topic, base)
     roots = Roots.of(topic.storage)
     if any(address.id == decider.id for address in roots.listed().data):  # it learns by the put
         make_home(decider.storage, topic.paths(topic_id), partitions)
-    order.create(plan, factor, len(Deciders(roots).names(paths.TOPICS)))
+    decided_log.create(plan, factor, len(Deciders(roots).names(paths.TOPICS)))
     if base is not None:
-        have_new_ones_join(order, base, TopicSegments(topic.name))
+        have_new_ones_join(decided_log, base, TopicSegments(topic.name))
 
 
 def check_configs_together(storage: Storage, config: Mapping[str, str]) -> None:

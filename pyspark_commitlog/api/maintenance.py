@@ -14,8 +14,8 @@ from pyspark_commitlog.groups.descriptions import MaintainedGroup
 from pyspark_commitlog.model import Progress, Watched, watched
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.topic.access import Operation
-from pyspark_commitlog.topic.donors.mend import warn_of_void_records
-from pyspark_commitlog.topic.upkeep.run import Maintained, maintain_topic
+from pyspark_commitlog.topic.maintain.maintain import Maintained, maintain_topic
+from pyspark_commitlog.topic.replica_fetch.mend import warn_of_void_records
 
 _T = TypeVar("_T")
 

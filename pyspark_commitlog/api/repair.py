@@ -9,18 +9,18 @@ from pyspark_commitlog.errors import CommitLogError, CorruptionError, ReplicaNot
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.model import Repaired
 from pyspark_commitlog.replication.follower.mending import MendedFiles, mend_journal, mend_named, other_places
-from pyspark_commitlog.replication.metadata.replica_journals import Places
+from pyspark_commitlog.replication.metadata.places import Places
 from pyspark_commitlog.replication.protocol.entry_fields import state_of
 from pyspark_commitlog.replication.protocol.learning import Replica
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.storage import Storage
-from pyspark_commitlog.topic.donors.catch_up import TopicSegments
-from pyspark_commitlog.topic.donors.mend import MendedSegments, mend_segments
-from pyspark_commitlog.topic.donors.settled_copy import SettledTopic
+from pyspark_commitlog.topic.maintain.settle import settle_on
+from pyspark_commitlog.topic.replica_fetch.catch_up import TopicSegments
+from pyspark_commitlog.topic.replica_fetch.mend import MendedSegments, mend_segments
+from pyspark_commitlog.topic.replica_fetch.settled_copy import SettledTopic
 from pyspark_commitlog.topic.state.late_voids import late_voids
 from pyspark_commitlog.topic.state.settle_state import SettleState
-from pyspark_commitlog.topic.topic import TopicLog, unknown_topic
-from pyspark_commitlog.topic.upkeep.settle import settle_on
+from pyspark_commitlog.topic.topic_log import TopicLog, unknown_topic
 
 
 def repair(root: Root, name: str) -> Repaired:
@@ -54,7 +54,7 @@ def repair_before_void(root: Root, name: str) -> None:
 def _repair(storage: Storage, name: str, *, segments: bool = True) -> Repaired:
     """Repair a topic at a root; without `segments` only what is not settled."""
     topic = TopicLog(storage, name)
-    places = topic.journal.order().places
+    places = topic.journal.decided_log().places
     done, (others, away) = mend_journal(places), other_places(places)
     mended = MendedSegments()
     try:
@@ -155,7 +155,7 @@ def drop_void_records(storage: Storage, name: str) -> MendedSegments:
     state = topic.state_of(head.entry)
     if state.deleted or not state.lost:
         return MendedSegments()
-    places = topic.journal.order().places
+    places = topic.journal.decided_log().places
     if not _holds(places, head):
         return MendedSegments()
     settled = topic.settled(state.topic_id)[1]

@@ -10,12 +10,12 @@ from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.replication.admin.replacing import begin, finish, move, replaced_by, settings_of, teach
 from pyspark_commitlog.replication.metadata.metadata_roots import names_at
+from pyspark_commitlog.replication.metadata.places import Places
 from pyspark_commitlog.replication.metadata.quorum_changes import follow, tell
-from pyspark_commitlog.replication.metadata.replica_journals import Places
 from pyspark_commitlog.replication.protocol.roots import Roots
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.root.root_marker import make_replicated_root
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 
 def replace_metadata(root: Root, old: str, new: str) -> None:
@@ -51,8 +51,8 @@ def _units(root: Root, ids: Sequence[str]) -> Iterator[Places]:
     roots = Roots.of(root.storage)
     for name in names_at(roots, ids, paths.TOPICS):
         with suppress(UsageError):  # no topic's directory
-            yield TopicLog(root.storage, name).journal.order().places
+            yield TopicLog(root.storage, name).journal.decided_log().places
     for name in names_at(roots, ids, paths.GROUPS):
         if (group := paths.parse_group(name)) is not None:
-            yield root.group(group).journal.order().places
+            yield root.group(group).journal.decided_log().places
     yield from settings_of(roots)

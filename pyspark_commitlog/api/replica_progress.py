@@ -5,14 +5,14 @@ from __future__ import annotations
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.replication.admin.unit_status import ReplicaStatus, UnitStatus, look
 from pyspark_commitlog.replication.protocol.replica_state import ReplicaState
-from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import TopicState
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic_description import ReplicaDescription, ReplicationDescription, RootDescription
 
 
 def describe_replication(topic: TopicLog, newest: Stored) -> ReplicationDescription | None:
     """Return a topic's replication; None if it has no replicas."""
-    return described(topic, look(topic.journal.order().places)) if newest.entry.is_replicated else None
+    return described(topic, look(topic.journal.decided_log().places)) if newest.entry.is_replicated else None
 
 
 def log_ends(topic: TopicLog, state: TopicState) -> tuple[int, ...]:

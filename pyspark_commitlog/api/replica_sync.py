@@ -21,17 +21,17 @@ from pyspark_commitlog.replication.admin.replicating import (
     take_turn,
 )
 from pyspark_commitlog.replication.admin.settings import JOURNALS, spread
-from pyspark_commitlog.replication.leader.order import Order
+from pyspark_commitlog.replication.leader.decided_log import DecidedLog
 from pyspark_commitlog.replication.leader.placement import candidates
 from pyspark_commitlog.replication.protocol.entry_fields import NotReplicatedError, state_of
 from pyspark_commitlog.replication.protocol.roots import Roots
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.topic.access import Operation
-from pyspark_commitlog.topic.donors.catch_up import TopicSegments
-from pyspark_commitlog.topic.donors.settled_copy import SettledTopic
-from pyspark_commitlog.topic.topic import TopicLog, unknown_topic
-from pyspark_commitlog.topic.upkeep.last_maintained import note_maintained
+from pyspark_commitlog.topic.maintain.last_maintained import note_maintained
+from pyspark_commitlog.topic.replica_fetch.catch_up import TopicSegments
+from pyspark_commitlog.topic.replica_fetch.settled_copy import SettledTopic
+from pyspark_commitlog.topic.topic_log import TopicLog, unknown_topic
 
 #: Why a topic is left out of a round over all: it is being made, is no topic, or is on one root.
 _NOT_REPLICATED = (UnknownTopicError, UsageError, NotReplicatedError)
@@ -60,9 +60,9 @@ class ReplicaSync:
         """Give a topic one turn of 10 s; `catch_up` goes on with lagging roots."""
         return _replicated(name, self._turn(name, order_of(self._root, name)))
 
-    def _turn(self, name: str, order: Order) -> Outcome:
+    def _turn(self, name: str, decided_log: DecidedLog) -> Outcome:
         self._lagging.pop(name, None)
-        done = take_turn(order, learns=name not in self._catching)
+        done = take_turn(decided_log, learns=name not in self._catching)
         if name in self._catching:
             done.failed.update(dict.fromkeys(done.lagging, "it is catching up"))
         self.set_lagging(name, done.lagging)
@@ -111,10 +111,10 @@ class ReplicaSync:
         """Give each topic and group a turn; then the topics whose roots lagged after the round before."""
 
         def turn(name: str) -> Outcome:
-            order, last = order_of(self._root, name), before.get(name)
+            decided_log, last = order_of(self._root, name), before.get(name)
             if not catch_up:
-                return self._turn(name, order)
-            done = replicate_late(order, TopicSegments(name)) if _is_late(last) else take_turn(order)
+                return self._turn(name, decided_log)
+            done = replicate_late(decided_log, TopicSegments(name)) if _is_late(last) else take_turn(decided_log)
             return done.after(last) if isinstance(last, Outcome) else done
 
         names = self._root.names()
@@ -141,8 +141,8 @@ class ReplicaSync:
                 return
             self._catching.add(name)
             try:
-                order = TopicLog(self._root.storage, name).journal.order()
-                lags = catch_up(order, _Noted(name, stopped, self._copying), lagging, stopped)
+                decided_log = TopicLog(self._root.storage, name).journal.decided_log()
+                lags = catch_up(decided_log, _Noted(name, stopped, self._copying), lagging, stopped)
                 # Set by a turn meanwhile: a root that came no nearer waits for the next turn.
                 self._lagging.pop(name, None)
                 self.set_lagging(name, lags)
@@ -190,8 +190,8 @@ class ReplicaSync:
             return {}
         self._root.local_access.check(Operation.ADMIN, name)
         self._lagging.pop(name, None)
-        order = TopicLog(self._root.storage, name).journal.order()
-        return replicate_first(order, learns=name not in self._catching)
+        decided_log = TopicLog(self._root.storage, name).journal.decided_log()
+        return replicate_first(decided_log, learns=name not in self._catching)
 
     def set_lagging(self, name: str, lags: dict[str, int]) -> None:
         """Have `catch_up` go on with these roots: lacking entries by root id."""
@@ -199,20 +199,20 @@ class ReplicaSync:
             self._lagging[name] = lags
 
     def _sync_group(self, group: str) -> None:
-        order = self._root.group(group).journal.order()
-        if order.exists():
-            for root, why in replicate(order).failed.items():
+        decided_log = self._root.group(group).journal.decided_log()
+        if decided_log.exists():
+            for root, why in replicate(decided_log).failed.items():
                 raise ReplicaNotAvailableError(f"group {group!r}: root {root} lacks what was committed: {why}")
 
 
-def order_of(root: Root, name: str) -> Order:
-    """Order of a topic that the principal may administer."""
+def order_of(root: Root, name: str) -> DecidedLog:
+    """DecidedLog of a topic that the principal may administer."""
     root.check_replica_admin(name)
     root.check_store()
-    order = TopicLog(root.storage, name).journal.order()
-    if not order.exists():
+    decided_log = TopicLog(root.storage, name).journal.decided_log()
+    if not decided_log.exists():
         raise unknown_topic(root.storage, name)
-    return order
+    return decided_log
 
 
 def group_names(root: Root) -> list[str]:
@@ -223,19 +223,19 @@ def group_names(root: Root) -> list[str]:
 
 def set_replication_factor(root: Root, name: str, factor: int) -> Replicated:
     """See `Topic.set_replication_factor`."""
-    order = order_of(root, name)
-    newest = order.places.newest()
+    decided_log = order_of(root, name)
+    newest = decided_log.places.newest()
     TopicLog(root.storage, name).newest_at(newest, None)  # raises if it is deleted
-    held = state_of(newest.entry).replicas if newest.entry.is_replicated else (order.places.decider().id,)
+    held = state_of(newest.entry).replicas if newest.entry.is_replicated else (decided_log.places.decider().id,)
     if factor < 1:
         raise UsageError(f"replication.factor={factor} is not allowed: 1 or more")
     if factor > len(held):
-        add_replicas(order, candidates(order.places, factor - len(held)))
+        add_replicas(decided_log, candidates(decided_log.places, factor - len(held)))
     if factor < len(held):
-        have_fewer(order, factor)
-    if not order.places.newest().entry.is_replicated:
+        have_fewer(decided_log, factor)
+    if not decided_log.places.newest().entry.is_replicated:
         return Replicated(name, held[0], held)
-    return _replicated(name, replicate(order, TopicSegments(name)))
+    return _replicated(name, replicate(decided_log, TopicSegments(name)))
 
 
 class _Noted(TopicSegments):

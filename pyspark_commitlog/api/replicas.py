@@ -18,7 +18,7 @@ from pyspark_commitlog.replication.admin.joining import add_roots, remove_replic
 from pyspark_commitlog.replication.admin.replicating import hand_over, replicate, replicate_first
 from pyspark_commitlog.replication.admin.settings import JOURNALS, spread
 from pyspark_commitlog.replication.admin.unit_status import fault_at
-from pyspark_commitlog.replication.leader.order import Order
+from pyspark_commitlog.replication.leader.decided_log import DecidedLog
 from pyspark_commitlog.replication.leader.placement import lags_behind
 from pyspark_commitlog.replication.protocol.entry_fields import state_of
 from pyspark_commitlog.replication.protocol.replica_state import ReplicaState
@@ -26,8 +26,8 @@ from pyspark_commitlog.replication.protocol.roots import Listed, Roots
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.root.root_marker import become_replicated, make_replicated_root
 from pyspark_commitlog.topic.access import Operation
-from pyspark_commitlog.topic.donors.catch_up import TopicSegments
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.replica_fetch.catch_up import TopicSegments
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic_description import RootDescription
 
 
@@ -90,7 +90,7 @@ class Replicas:
     def _newest(self, topic: TopicLog) -> Stored | None:
         if self._root.is_replicated:
             with suppress(CommitLogError, OSError):
-                return topic.journal.order().places.newest()
+                return topic.journal.decided_log().places.newest()
         return topic.journal.head()
 
     def elect(self, name: str, to: str | None = None, *, unclean: bool = False) -> str:
@@ -113,10 +113,10 @@ class Replicas:
             NotLeaderError: that root is not in sync or does not answer, or no other one can lead; nothing was changed.
             ReplicaNotAvailableError: the metadata root does not answer: nothing can be decided.
         """
-        order = order_of(self._root, name)
-        TopicLog(self._root.storage, name).newest_at(order.places.newest(), None)  # raises if it is deleted
+        decided_log = order_of(self._root, name)
+        TopicLog(self._root.storage, name).newest_at(decided_log.places.newest(), None)  # raises if it is deleted
         root = None if to is None else self._root_named(to)
-        return hand_over(order, root, "it was asked for", unclean=unclean).leader
+        return hand_over(decided_log, root, "it was asked for", unclean=unclean).leader
 
     def _root_named(self, named: str) -> str:
         """Id of a named root."""
@@ -229,7 +229,7 @@ class Replicas:
         for settings in JOURNALS:
             spread(Roots.of(self._root.storage), settings)
         for group in group_names(self._root):
-            replicate_first(self._root.group(group).journal.order())
+            replicate_first(self._root.group(group).journal.decided_log())
         return self.describe()
 
     def remove(self, roots: Sequence[str], *, to: str | None = None) -> tuple[RootDescription, ...]:
@@ -256,8 +256,8 @@ class Replicas:
         if by in ids:
             raise UsageError(f"root {by} is taken out: it can't get the replicas of others; name another one")
         for root in ids:
-            for order, segments in self._orders():
-                self._take_out(order, segments, root, by, ids)
+            for decided_log, segments in self._orders():
+                self._take_out(decided_log, segments, root, by, ids)
             remove_root(together, root)
         return self.describe()
 
@@ -280,45 +280,45 @@ class Replicas:
                 raise UsageError(f"root {root} decides what comes next: it can't be taken out")
         return ids
 
-    def _orders(self) -> list[tuple[Order, TopicSegments | None]]:
-        """Order of each topic and group; with segments of topics."""
-        found = list[tuple[Order, TopicSegments | None]]()
+    def _orders(self) -> list[tuple[DecidedLog, TopicSegments | None]]:
+        """DecidedLog of each topic and group; with segments of topics."""
+        found = list[tuple[DecidedLog, TopicSegments | None]]()
         for name in self._root.names():
             with suppress(UsageError):  # no topic's directory
-                found.append((TopicLog(self._root.storage, name).journal.order(), TopicSegments(name)))
-        found += [(self._root.group(group).journal.order(), None) for group in group_names(self._root)]
+                found.append((TopicLog(self._root.storage, name).journal.decided_log(), TopicSegments(name)))
+        found += [(self._root.group(group).journal.decided_log(), None) for group in group_names(self._root)]
         return [each for each in found if each[0].exists()]
 
     @staticmethod
     def _take_out(
-        order: Order, segments: TopicSegments | None, root: str, by: str | None, leaving: Sequence[str]
+        decided_log: DecidedLog, segments: TopicSegments | None, root: str, by: str | None, leaving: Sequence[str]
     ) -> None:
         """Remove the replica of a topic or group from a root.
 
         A replacement that does not catch up is removed again: otherwise each run would add one.
         """
-        newest = order.places.newest()
+        newest = decided_log.places.newest()
         before = state_of(newest.entry).replicas if newest.entry.is_replicated else ()
         if root not in before:
             return
-        chosen = replace_replica(order, root, by, leaving)
+        chosen = replace_replica(decided_log, root, by, leaving)
         needed = {*before, chosen} - {root, None}
 
         def may_go(now: ReplicaState) -> bool:  # another run may have taken out what this one goes by
-            late = lags_behind(now, root, chosen, order.places.roots.answers, leaving) if chosen else None
+            late = lags_behind(now, root, chosen, decided_log.places.roots.answers, leaving) if chosen else None
             return needed <= {*now.replicas} and late is None
 
         def take_back() -> None:
             if chosen is not None and chosen not in before:
                 with suppress(CommitLogError, OSError):
-                    remove_replica(order, chosen, lambda now: {*before} <= {*now.replicas})
+                    remove_replica(decided_log, chosen, lambda now: {*before} <= {*now.replicas})
 
         with call_on_error(take_back):
-            done = replicate(order, segments)
-            late = lags_behind(done.state, root, chosen, order.places.roots.answers, leaving)
+            done = replicate(decided_log, segments)
+            late = lags_behind(done.state, root, chosen, decided_log.places.roots.answers, leaving)
             if late is not None:
                 raise ReplicaNotAvailableError(
-                    f"{order.places.unit.directory}: root {late} has not caught up, and root {root} was not taken out: "
-                    f"{done.failed.get(late)}"
+                    f"{decided_log.places.unit.directory}: root {late} has not caught up, and root {root} was "
+                    f"not taken out: {done.failed.get(late)}"
                 )
-            remove_replica(order, root, may_go)
+            remove_replica(decided_log, root, may_go)

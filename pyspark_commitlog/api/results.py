@@ -25,10 +25,10 @@ from pyspark_commitlog.model import (
     TopicPartition as TopicPartition,
 )
 from pyspark_commitlog.topic.access import Access as Access, Operation as Operation, Rule as Rule
+from pyspark_commitlog.topic.damage.verify import RootReport as RootReport, TopicReport as TopicReport
+from pyspark_commitlog.topic.damage.void import VoidedRange as VoidedRange
 from pyspark_commitlog.topic.lookup.timestamps import OffsetAndTimestamp as OffsetAndTimestamp
-from pyspark_commitlog.topic.repair.verify import RootReport as RootReport, TopicReport as TopicReport
-from pyspark_commitlog.topic.repair.void import VoidedRange as VoidedRange
-from pyspark_commitlog.topic.upkeep.run import Maintained as Maintained
+from pyspark_commitlog.topic.maintain.maintain import Maintained as Maintained
 from pyspark_commitlog.topic_description import (
     Backlog as Backlog,
     PartitionDescription as PartitionDescription,

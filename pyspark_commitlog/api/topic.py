@@ -18,18 +18,18 @@ from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.model import Progress, Record, Repaired, Replicated, silent, watched
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.topic.access import Operation
+from pyspark_commitlog.topic.damage.verify import TopicReport, verify
+from pyspark_commitlog.topic.damage.void import VoidedRange
+from pyspark_commitlog.topic.damage.void_objects import give_up
 from pyspark_commitlog.topic.lookup.backlog import backlog
 from pyspark_commitlog.topic.lookup.fetch import fetch
 from pyspark_commitlog.topic.lookup.timestamps import OffsetAndTimestamp, find_max_timestamp, find_time
-from pyspark_commitlog.topic.repair.verify import TopicReport, verify
-from pyspark_commitlog.topic.repair.void import VoidedRange
-from pyspark_commitlog.topic.repair.void_objects import give_up
+from pyspark_commitlog.topic.maintain.last_maintained import since_maintained_ms
+from pyspark_commitlog.topic.maintain.maintain import Maintained
+from pyspark_commitlog.topic.maintain.retention import delete_records
 from pyspark_commitlog.topic.settle.sources import settled_with_tail
-from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.topic import TopicLog, check_partition, nothing_to_delete
-from pyspark_commitlog.topic.upkeep.last_maintained import since_maintained_ms
-from pyspark_commitlog.topic.upkeep.retention import delete_records
-from pyspark_commitlog.topic.upkeep.run import Maintained
+from pyspark_commitlog.topic.state.topic_state import TopicState
+from pyspark_commitlog.topic.topic_log import TopicLog, check_partition, nothing_to_delete
 from pyspark_commitlog.topic.write.writers import former_queries
 from pyspark_commitlog.topic_description import PartitionDescription, TopicDescription
 

@@ -9,8 +9,8 @@ from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.race import DIRECTORY as PROBES
 from pyspark_commitlog.storage.write_once import CLOCK
+from pyspark_commitlog.topic.damage.verify import RootReport
 from pyspark_commitlog.topic.defaults import RootDefaults
-from pyspark_commitlog.topic.repair.verify import RootReport
 
 _JOURNALS = (paths.CONFIG_JOURNAL, paths.ACCESS_JOURNAL)
 #: Names in a root's directory.

@@ -18,8 +18,8 @@ from typer.core import TyperGroup
 
 from pyspark_commitlog import __version__
 from pyspark_commitlog.cli.access import access
-from pyspark_commitlog.cli.background_catch_up import CatchingUp
 from pyspark_commitlog.cli.checkpoint import checkpoint
+from pyspark_commitlog.cli.common.background_catch_up import CatchingUp
 from pyspark_commitlog.cli.common.output import (
     dumped_line,
     fault_lines,
@@ -349,7 +349,7 @@ def dump(
     damaged = False
     with ended_by_errors():
         try:
-            from pyspark_commitlog.topic.repair.dump import dump as dump_file
+            from pyspark_commitlog.topic.damage.dump import dump as dump_file
 
             for row in dump_file(*open_parent(path)):
                 damaged = damaged or "fault" in row

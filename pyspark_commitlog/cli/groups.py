@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pyspark_commitlog.cli.common.offsets_file import exported_lines, parse_offsets
 from pyspark_commitlog.cli.common.output import described_lines, member_lines, moved_lines, state_lines
 from pyspark_commitlog.cli.common.shared import (
     AsJson,
@@ -25,7 +26,6 @@ from pyspark_commitlog.cli.common.shared import (
     opened,
     print_lines,
 )
-from pyspark_commitlog.cli.offsets_file import exported_lines, parse_offsets
 from pyspark_commitlog.errors import CommitLogError, UsageError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_commitlog.cli.background_catch_up import CatchingUp
+from pyspark_commitlog.cli.common.background_catch_up import CatchingUp
 from pyspark_commitlog.cli.common.output import recovered_lines, repaired_lines, replicated_lines, root_lines
 from pyspark_commitlog.cli.common.shared import (
     AsJson,

@@ -36,7 +36,7 @@ from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.pace import DEFAULT_IDLE_POLL_INTERVAL_MS
 from pyspark_commitlog.topic.lookup.arrow import schema_of
 from pyspark_commitlog.topic.lookup.timestamps import OffsetAndTimestamp
-from pyspark_commitlog.topic.state.state import TopicState
+from pyspark_commitlog.topic.state.topic_state import TopicState
 
 
 class Consumer:

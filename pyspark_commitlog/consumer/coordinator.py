@@ -20,7 +20,7 @@ from pyspark_commitlog.groups.membership import heartbeats
 from pyspark_commitlog.groups.membership.member import GroupMember
 from pyspark_commitlog.groups.state.group_state import NEVER, GroupState, Position
 from pyspark_commitlog.model import TopicPartition, whole_number
-from pyspark_commitlog.topic.state.state import TopicState
+from pyspark_commitlog.topic.state.topic_state import TopicState
 
 log = logging.getLogger("pyspark_commitlog.consumer")
 

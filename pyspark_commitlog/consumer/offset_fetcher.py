@@ -31,7 +31,7 @@ from pyspark_commitlog.storage.shared.caches import Reported
 from pyspark_commitlog.topic.divergence import Divergence, describe_loss
 from pyspark_commitlog.topic.read.reader import View
 from pyspark_commitlog.topic.state.lost_ranges import losses_since
-from pyspark_commitlog.topic.topic import check_partition
+from pyspark_commitlog.topic.topic_log import check_partition
 
 log = logging.getLogger("pyspark_commitlog.consumer")
 

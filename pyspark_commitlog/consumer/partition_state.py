@@ -9,7 +9,7 @@ from pyspark_commitlog.consumer.consumer_config import Reset
 from pyspark_commitlog.errors import OffsetOutOfRangeError
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.topic.state.state import TopicState
+from pyspark_commitlog.topic.state.topic_state import TopicState
 
 
 @dataclass(slots=True)

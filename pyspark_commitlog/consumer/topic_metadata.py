@@ -17,8 +17,8 @@ from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.topic.access import Operation
 from pyspark_commitlog.topic.lookup.timestamps import OffsetAndTimestamp, find_time
 from pyspark_commitlog.topic.read.reader import View
-from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.topic import check_partition
+from pyspark_commitlog.topic.state.topic_state import TopicState
+from pyspark_commitlog.topic.topic_log import check_partition
 
 #: Unassigned topics that a consumer keeps at a look, and at most between looks.
 _OTHERS, _MOST_OTHERS = 8, 512

@@ -12,8 +12,8 @@ from pyspark_commitlog.errors import LogTruncationError, OffsetOutOfRangeError
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.model import OffsetRange, Progress, silent
 from pyspark_commitlog.topic.read.reader import read_range
-from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import TopicState
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.checksum import hashes
 
 #: Offsets compared at a time, and faults named of a partition.

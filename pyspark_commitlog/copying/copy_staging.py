@@ -25,8 +25,8 @@ from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.storage import OutputFile, Storage
 from pyspark_commitlog.topic.read.reader import read_range
 from pyspark_commitlog.topic.state.shapes import Chunk
-from pyspark_commitlog.topic.state.state import ChunkRef, Extent, TopicState, chunks_to_json, read_chunks
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import ChunkRef, Extent, TopicState, chunks_to_json, read_chunks
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 #: Bytes of a chunk before it is closed and noted.
 CHUNK_BYTES = 64 * 2**20

@@ -10,7 +10,7 @@ from pyspark_commitlog.errors import ConflictError, LogTruncationError, TopicExi
 from pyspark_commitlog.format.lineage import Lineage, Verdict, compare
 from pyspark_commitlog.journal import Slot, Stored
 from pyspark_commitlog.topic.collect.collect import former_incarnations
-from pyspark_commitlog.topic.state.state import ChunkRef, Extent, TopicState, WriterRow, Writers
+from pyspark_commitlog.topic.state.topic_state import ChunkRef, Extent, TopicState, WriterRow, Writers
 from pyspark_commitlog.topic.write.writers import FORMER_QUERIES
 
 #: Advice of errors that only another root helps with.

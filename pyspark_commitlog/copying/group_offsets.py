@@ -11,8 +11,8 @@ from pyspark_commitlog.failures import Failures
 from pyspark_commitlog.groups.consumer_groups import Groups
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import NEVER, GroupState, Position
-from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import TopicState
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,12 +42,12 @@ from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.model import Progress, silent
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.topic.maintain.settle import settle_on
 from pyspark_commitlog.topic.state.home import settle_draft
 from pyspark_commitlog.topic.state.settle_state import Active, SettledPartition, SettleState
-from pyspark_commitlog.topic.state.state import TopicState, Writers, chunks_to_json, with_mark
-from pyspark_commitlog.topic.state.tables import TABLE_BYTES, named_side, place_tables
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle_on
+from pyspark_commitlog.topic.state.side_files import TABLE_BYTES, named_side, place_tables
+from pyspark_commitlog.topic.state.topic_state import TopicState, Writers, chunks_to_json, with_mark
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import check_chunks, check_damaged
 from pyspark_commitlog.topic.write.writers import WRITER_ROWS
 

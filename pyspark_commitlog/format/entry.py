@@ -87,7 +87,7 @@ class Entry:
 
     Attributes:
         prev: Write id of the entry before.
-        body: Members of this kind of journal (see `topic.state.state`).
+        body: Members of this kind of journal (see `topic.state.topic_state`).
         line_bytes: Position of the inline bytes in the file.
         next: Number of the next entry, if not `sequence` + 1.
         features: Required to read it or to append.

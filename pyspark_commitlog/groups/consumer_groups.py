@@ -43,8 +43,8 @@ from pyspark_commitlog.storage.process import results_of
 from pyspark_commitlog.text import did_you_mean, similar_names
 from pyspark_commitlog.topic.access import Access, Operation
 from pyspark_commitlog.topic.lookup.timestamps import find_time
-from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.topic import TopicLog, check_partition
+from pyspark_commitlog.topic.state.topic_state import TopicState
+from pyspark_commitlog.topic.topic_log import TopicLog, check_partition
 
 log = logging.getLogger("pyspark_commitlog.groups")
 
@@ -325,7 +325,7 @@ class Groups:
         """
         handle = self.open(group)
         if self._replicated:
-            replicate_first(handle.journal.order())
+            replicate_first(handle.journal.decided_log())
         done = MaintainedGroup(group, handle.forget(), handle.collect_old())
         if self._learner is not None:
             GroupLog(self._learner, group).collect_old()

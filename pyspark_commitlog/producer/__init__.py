@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 __all__ = ["BatchMetadata", "Producer", "RecordMetadata"]
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.producer.client import Producer
+    from pyspark_commitlog.producer.producer import Producer
     from pyspark_commitlog.producer.records.batches import BatchMetadata, RecordMetadata
 
 _HOMES = {"BatchMetadata": "records.batches", "Producer": "client", "RecordMetadata": "records.batches"}

@@ -19,7 +19,7 @@ from pyspark_commitlog.errors import (
     ProducerClosedError,
     UsageError,
 )
-from pyspark_commitlog.producer.buffer import Buffer
+from pyspark_commitlog.producer.buffer_pool import Buffer
 from pyspark_commitlog.producer.delivery import Delivery
 from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.producer.producer_config import ProducerConfig

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from pyspark_commitlog.producer.buffer import Buffer, BufferFullError
+from pyspark_commitlog.producer.buffer_pool import Buffer, BufferFullError
 
 _T = TypeVar("_T")
 

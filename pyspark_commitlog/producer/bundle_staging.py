@@ -11,8 +11,8 @@ from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.producer.records.batches import ArrowBatch, Item, RecordRun, halves
 from pyspark_commitlog.storage import Storage
-from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import TopicState
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.partitioner import KeyIgnoring, Partitioner
 from pyspark_commitlog.topic.write.staging import RowPlacement, Stager
 

@@ -41,7 +41,7 @@ from pyspark_commitlog.producer.settler import Settler
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.text import counted
 from pyspark_commitlog.topic.settle.settle_load import weight
-from pyspark_commitlog.topic.topic import RECENT_SECONDS, TopicLog
+from pyspark_commitlog.topic.topic_log import RECENT_SECONDS, TopicLog
 from pyspark_commitlog.topic.write.commit import Committed, commit, storage_error
 from pyspark_commitlog.topic.write.producers import landed_ranges
 from pyspark_commitlog.topic.write.staging import Staged, Stager

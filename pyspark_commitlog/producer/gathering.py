@@ -15,7 +15,7 @@ from pyspark_commitlog.config import MAX_PARTITION
 from pyspark_commitlog.errors import CommitLogError, InvalidRecordError, ProducerClosedError, RootNotAvailableError
 from pyspark_commitlog.model import as_whole
 from pyspark_commitlog.producer.accumulator import RecordAccumulator
-from pyspark_commitlog.producer.buffer import Buffer, interrupted
+from pyspark_commitlog.producer.buffer_pool import Buffer, interrupted
 from pyspark_commitlog.producer.delivery import Delivery
 from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.producer.records.batch_parts import BatchPart, size_of, split_batch
@@ -38,7 +38,7 @@ from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.clock import Deadline
 from pyspark_commitlog.storage.process import process_id
 from pyspark_commitlog.topic.access import Operation
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.producers import init_producer
 from pyspark_commitlog.topic.write.records import MAX_COLUMN_BYTES, narrowed
 from pyspark_commitlog.topic.write.writers import PRODUCER, TRANSIENT

@@ -16,7 +16,7 @@ from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.clock import Backoff, monotonic
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 log = logging.getLogger("pyspark_commitlog.producer")
 
@@ -100,7 +100,7 @@ class HighWatermark:
                     self._topic = TopicLog(self._storage, self._name)
                     self._topic.journal.go_on_with(self._handed or {})
                     self._handed = None
-                stated = self._topic.journal.order().state_hw()
+                stated = self._topic.journal.decided_log().state_hw()
             if stated:
                 self._failures = 0
             else:  # it comes back or leaves the ISR; flushes do not wait

@@ -7,9 +7,9 @@ from threading import Lock
 
 from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.topic.maintain.settle import settle_after_commit
 from pyspark_commitlog.topic.settle.settle_load import is_look_due
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle_after_commit
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 #: Delay in seconds of a look at pending bytes, shared by the commits in it: a look takes a third of a commit's time,
 #: and delays the next one.

@@ -10,7 +10,7 @@ from contextlib import suppress
 from threading import Event
 
 from pyspark_commitlog.producer.accumulator import RecordAccumulator
-from pyspark_commitlog.producer.buffer import Buffer
+from pyspark_commitlog.producer.buffer_pool import Buffer
 from pyspark_commitlog.producer.pools import of_process
 from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.storage import Clock

@@ -26,7 +26,7 @@ from pyspark_commitlog.replication.metadata.metadata_roots import Deciders
 from pyspark_commitlog.replication.protocol.roots import Roots, root_id
 from pyspark_commitlog.storage import Storage, first_that_answers, open_storage
 from pyspark_commitlog.topic.access import Access, Operation
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 if TYPE_CHECKING:
     from pyspark_commitlog.groups.consumer_groups import Groups

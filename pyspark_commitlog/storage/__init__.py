@@ -100,9 +100,9 @@ def open_storage(root: str | os.PathLike[str], storage_options: Mapping[str, obj
     several = split_roots(root)
     _refuse_other_names(root, several)
     if len(several) > 1:
-        from pyspark_commitlog.storage.limited import limited
+        from pyspark_commitlog.storage.deadline_storage import with_deadlines
 
-        return _first(several, lambda each: limited(open_peer(each, storage_options, storage_options)))
+        return _first(several, lambda each: with_deadlines(open_peer(each, storage_options, storage_options)))
     storage = _open(root, storage_options)
     storage.peer_options = Options(storage_options or {})
     return storage

@@ -12,7 +12,7 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.shape import Shape, check, damage
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
-from pyspark_commitlog.replication.leader.decided_journal import settings_journal
+from pyspark_commitlog.replication.leader.quorum_journal import settings_journal
 from pyspark_commitlog.replication.protocol.roots import Roots
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.topic.state.shapes import check_topic_config

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from pyspark_commitlog.errors import CorruptionError, LogTruncationError
 from pyspark_commitlog.format.lineage import Lineage, Verdict, common, compare
-from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import TopicState
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 
 @dataclass(frozen=True, slots=True)

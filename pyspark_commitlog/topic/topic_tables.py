@@ -13,12 +13,11 @@ from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.format.segment_object import TRAILER_BYTES, Footer, decode_footer
 from pyspark_commitlog.format.shape import checked_json
 from pyspark_commitlog.journal import Journal
-from pyspark_commitlog.replication.leader.decided_journal import unit_journal
+from pyspark_commitlog.replication.leader.quorum_journal import unit_journal
 from pyspark_commitlog.replication.protocol.unit import Unit
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE, share_out
 from pyspark_commitlog.storage.shared.caches import Shelf
-from pyspark_commitlog.topic.replicated import TopicFiles
 from pyspark_commitlog.topic.segments.frames import unreadable_is_damage
 from pyspark_commitlog.topic.state.home import settle_journal, side_path
 from pyspark_commitlog.topic.state.leaves import LEAF_SEGMENTS, Leaf
@@ -45,7 +44,8 @@ from pyspark_commitlog.topic.state.shapes import (
     check_settled,
     check_topic_entry,
 )
-from pyspark_commitlog.topic.state.state import (
+from pyspark_commitlog.topic.state.tail import Slices, Unreadable, slices_of
+from pyspark_commitlog.topic.state.topic_state import (
     ChunkRef,
     Extent,
     Mark,
@@ -55,7 +55,7 @@ from pyspark_commitlog.topic.state.state import (
     read_extents,
     read_writer_rows,
 )
-from pyspark_commitlog.topic.state.tail import Slices, Unreadable, slices_of
+from pyspark_commitlog.topic.topic_files import TopicFiles
 
 #: Footers by root, path (with a uuid) and CRC, process-wide.
 _footers: Shelf[tuple[str, str, int], Footer] = Shelf()

@@ -18,7 +18,7 @@ from pyspark_commitlog.copying.copy import Copied
 from pyspark_commitlog.copying.group_offsets import CopiedGroup, KeptOffset
 from pyspark_commitlog.copying.topic_copy import CopiedTopic
 from pyspark_commitlog.errors import ConfigError
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.object_stores.servers import SECRET_KEY, Bucket
 from tests.support.buckets import run_on
 from tests.support.commands import run

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.api.commit_log import CommitLog as Log
 from pyspark_commitlog.cli.app import app
-from pyspark_commitlog.cli.offsets_file import exported_lines, parse_offsets
+from pyspark_commitlog.cli.common.offsets_file import exported_lines, parse_offsets
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.groups.consumer_groups import Groups
 from pyspark_commitlog.groups.descriptions import OffsetReset

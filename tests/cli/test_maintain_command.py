@@ -30,13 +30,13 @@ from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import Position
 from pyspark_commitlog.model import Progress
 from pyspark_commitlog.root.root import Root
-from pyspark_commitlog.topic.repair import strays, verify as verifying
-from pyspark_commitlog.topic.repair.strays import Strays
-from pyspark_commitlog.topic.repair.verify import RootReport, TopicReport
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep import run as steps
-from pyspark_commitlog.topic.upkeep.run import Maintained
-from pyspark_commitlog.topic.upkeep.settle import Settled
+from pyspark_commitlog.topic.damage import strays, verify as verifying
+from pyspark_commitlog.topic.damage.strays import Strays
+from pyspark_commitlog.topic.damage.verify import RootReport, TopicReport
+from pyspark_commitlog.topic.maintain import maintain as steps
+from pyspark_commitlog.topic.maintain.maintain import Maintained
+from pyspark_commitlog.topic.maintain.settle import Settled
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.commands import COMMAND, run
 from tests.support.records import append, batch_of
 
@@ -215,7 +215,7 @@ def test_a_round_that_fails_by_what_may_be_mended_ends_no_service(root: str, log
 
 def test_a_signal_ends_a_round_between_two_steps(root: str, log: Log) -> None:
     """The second topic is not begun."""
-    code = "import os, signal; from pyspark_commitlog.topic.upkeep import run as m; settle = m.settle_on;\n"
+    code = "import os, signal; from pyspark_commitlog.topic.maintain import maintain as m; settle = m.settle_on;\n"
     code += "def stop(*a, **k):\n os.kill(os.getpid(), signal.SIGTERM)\n return settle(*a, **k)\n"
     code += "m.settle_on = stop\nfrom pyspark_commitlog.cli import main\nmain()"
     done = subprocess.run([sys.executable, "-c", code, "maintain", root], capture_output=True, timeout=60, check=False)

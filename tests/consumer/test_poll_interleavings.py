@@ -16,7 +16,7 @@ from pyspark_commitlog.consumer.shared.shared_topic import Fetched, FrameCache, 
 from pyspark_commitlog.consumer.shared.watcher import Waiter, Watcher
 from pyspark_commitlog.errors import AccessDeniedError
 from pyspark_commitlog.storage import limits, process
-from pyspark_commitlog.storage.local.commit_queue import Turns
+from pyspark_commitlog.storage.local.turns import Turns
 from pyspark_commitlog.storage.shared import caches
 from pyspark_commitlog.topic.read.reader import Rows
 from tests.support.records import append, batch_of
@@ -77,7 +77,7 @@ def test_a_turn_that_needs_a_thread_and_gets_none_does_not_come(
 _HOLDER = """
 import os, sys, time
 from pyspark_commitlog.storage import process
-from pyspark_commitlog.storage.local.commit_queue import Turns
+from pyspark_commitlog.storage.local.turns import Turns
 from tests.support.records import append, batch_of
 from tests.support.world import World
 assert Turns().take(sys.argv[1], 1) is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import CommitLog, Consumer, Record
-from pyspark_commitlog.topic.upkeep.settle import settle_after_commit
+from pyspark_commitlog.topic.maintain.settle import settle_after_commit
 from tests.support.consumers import SMALL, at, by_partition, numbered
 from tests.support.records import append, batch_of
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.topic.repair.verify import verify
+from pyspark_commitlog.topic.damage.verify import verify
 from tests.support.records import read_topic
 
 #: Writes and settles; a library that logs prints before each write and sync, and opened files are noted.

@@ -16,7 +16,7 @@ from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import StorageDeniedError
 from pyspark_commitlog.storage.local import local_files
 from pyspark_commitlog.storage.local.local import LocalStorage
-from pyspark_commitlog.topic.upkeep.settle import settle_after_commit
+from pyspark_commitlog.topic.maintain.settle import settle_after_commit
 from pyspark_commitlog.topic.write.commit import commit
 from tests.support.records import append, batch_of, stage
 from tests.support.users import as_another, give

@@ -14,9 +14,9 @@ import pytest
 
 from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.journal import reading
-from pyspark_commitlog.storage.local import commit_queue as turns
-from pyspark_commitlog.storage.local.commit_queue import Turns
+from pyspark_commitlog.storage.local import turns as turns
 from pyspark_commitlog.storage.local.local import LocalStorage
+from pyspark_commitlog.storage.local.turns import Turns
 from tests.support.records import append, batch_of, read_topic
 from tests.support.world import CHUNKS, World
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog import CommitLog, Consumer
-from pyspark_commitlog.topic.repair.verify import verify
+from pyspark_commitlog.topic.damage.verify import verify
 from tests.support.records import append, batch_of, read_topic
 from tests.support.users import as_another, read_only
 from tests.support.world import World

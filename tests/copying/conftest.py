@@ -9,8 +9,8 @@ import pytest
 
 from pyspark_commitlog.copying.copy import Copied
 from pyspark_commitlog.testing.faults import Hook
-from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import TopicState
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.objects import ObjectWorld
 from tests.support.records import Record, append, batch_of, read_topic
 from tests.support.verify import verify

@@ -13,8 +13,8 @@ from typing import Any
 
 from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.errors import UnknownTopicError
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.read.reader import PartitionReader
-from pyspark_commitlog.topic.upkeep.settle import settle
 from pyspark_commitlog.topic.write.writers import Transaction
 from tests.crash.scenes import SCENES, Scene
 from tests.support.records import append, batch_of

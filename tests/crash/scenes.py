@@ -21,8 +21,8 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.testing.faults import Hook
 from pyspark_commitlog.topic.collect.collect import collect, sweep
-from pyspark_commitlog.topic.upkeep.recover import recover
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.maintain.check_indexes import recover
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.write.commit import commit
 from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support.records import append, batch_of, stage
@@ -172,7 +172,7 @@ class SettleSideBySide(Settle):
 
     def act(self, world: World, hook: Hook | None = None) -> None:
         """Settle as where each partition has much."""
-        with mock.patch("pyspark_commitlog.topic.upkeep.settle._THREAD_BYTES", 1):
+        with mock.patch("pyspark_commitlog.topic.maintain.settle._THREAD_BYTES", 1):
             super().act(world, hook)
 
 

@@ -25,12 +25,12 @@ from pyspark_commitlog.format.paths import manifest_name, segment_stem
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.manual_clock import ManualClock
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.segments.directory import SegmentDir
 from pyspark_commitlog.topic.segments.frames import segment_span, walk
 from pyspark_commitlog.topic.segments.rewrite import Rules, rewrite
-from pyspark_commitlog.topic.state import settle_state, tables as side_tables
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.state import settle_state, side_files as side_tables
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write import staging, writers
 from pyspark_commitlog.topic.write.writers import ProducerBatch, Transaction
 from tests.support.records import append, batch_of, stage

@@ -16,9 +16,9 @@ import pytest
 from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.format import frame
 from pyspark_commitlog.storage.local.local import LocalStorage
+from pyspark_commitlog.topic.maintain.check_indexes import recover
 from pyspark_commitlog.topic.state.settle_state import Sealed
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.recover import recover
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.golden import make_golden, read_golden
 from tests.golden.example import example
 from tests.support.records import read_partition

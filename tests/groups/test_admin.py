@@ -25,7 +25,7 @@ from pyspark_commitlog.format import paths
 from pyspark_commitlog.groups.consumer_groups import Groups
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.testing.faults import on_path
-from pyspark_commitlog.topic.state import tables as side_tables
+from pyspark_commitlog.topic.state import side_files as side_tables
 from tests.groups.conftest import COOPERATIVE, SESSION_MS, Group
 from tests.support.world import World, once
 

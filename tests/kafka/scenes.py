@@ -19,9 +19,9 @@ from pyspark_commitlog.format import columns
 from pyspark_commitlog.format.frame import SPARSE
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.storage.local.local import LocalStorage
-from pyspark_commitlog.topic.repair.dump import Row, dump
+from pyspark_commitlog.topic.damage.dump import Row, dump
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.state.settle_state import Active, Sealed
-from pyspark_commitlog.topic.upkeep.settle import settle
 from tests.kafka.frames import Frame
 from tests.support.objects import ObjectWorld
 from tests.support.records import append, batch_of, read_partition

@@ -255,7 +255,7 @@ class Space:
         return self.with_process(state, now), None
 
     def counts(self, state: State, process: Process, partition: int) -> bool:
-        """Return whether a commit counts (`tenure.check_tenure`)."""
+        """Return whether a commit counts (`tenure.check_generation`)."""
         members = self.members(state.entry)
         current = members.generation == process.generation
         own = members.has(process.member_id, TopicPartition("t", partition), "id")

@@ -6,7 +6,7 @@ import random
 from contextlib import suppress
 
 from pyspark_commitlog.errors import OffsetOutOfRangeError
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.nemesis.history import Overtaken, Read, Shown
 from tests.nemesis.playing import Play
 from tests.support.records import Record, read_partition

@@ -21,7 +21,7 @@ from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.storage import open_storage
 from pyspark_commitlog.storage.clock import SystemClock
 from pyspark_commitlog.storage.local.local import LocalStorage
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import commit
 from pyspark_commitlog.topic.write.writers import Transaction
 from tests.nemesis.cleaned_roles import change, delete_some, trail

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.storage import Storage, open_peer
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 #: The topics: what nothing is taken from; what is compacted; what retention, and people, take the oldest records of.
 TOPIC, COMPACTED, RETAINED = "t", "k", "r"

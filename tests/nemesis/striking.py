@@ -177,8 +177,8 @@ class Nemesis:
         names = list(DATA)
         try:
             for topic in TOPICS:
-                order = self._stage.topic(METADATA[0], topic).journal.order()
-                state, listed = state_of(order.places.newest().entry), order.places.roots.listed()
+                decided_log = self._stage.topic(METADATA[0], topic).journal.decided_log()
+                state, listed = state_of(decided_log.places.newest().entry), decided_log.places.roots.listed()
                 in_sync = {Path(address.url).name for address in listed.data if address.id in state.isr}
                 names = [name for name in names if name in in_sync]
         except (CommitLogError, OSError):

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError, StorageError
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.compact import CompactionJob, compact, work_here
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.compaction.compact import CompactionJob, compact, work_here
+from pyspark_commitlog.topic.maintain.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.writers import Transaction
 from tests.crash.scenes import Scene
 from tests.object_stores.servers import Bucket

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pyspark_commitlog.topic.repair.verify import verify
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.damage.verify import verify
+from pyspark_commitlog.topic.maintain.settle import settle
 from tests.crash.scenes import AlterDefaults, CommitChunk, CommitGroup, Create, ResetGroup, Scene
 from tests.support.records import append, batch_of, read_partition, stage
 from tests.support.world import CHUNKS, DELAY_MS, RETENTION_MS, World

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyspark_commitlog.testing.faults import Hook
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.maintain.settle import settle
 from tests.crash.scenes import Scene
 from tests.object_stores.conftest import S3, on
 from tests.object_stores.scenes import is_whole

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.maintain.settle import settle
 from tests.object_stores.conftest import on
 from tests.object_stores.processes import (
     compact_slowly,

@@ -14,7 +14,7 @@ from pyspark_commitlog.storage.clock import SystemClock
 from pyspark_commitlog.storage.object.object_store import ObjectStorage
 from pyspark_commitlog.storage.race import record_path
 from pyspark_commitlog.testing.faults import FaultyStorage, Hook
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.object_stores.servers import Bucket
 from tests.support.world import World
 

@@ -14,12 +14,12 @@ import pytest
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.testing.faults import at_call
 from pyspark_commitlog.topic.collect.collect import Collected, collect
-from pyspark_commitlog.topic.collect.settle_collector import delay_ms, plan_numbers, plan_proof, touch
-from pyspark_commitlog.topic.state import tables as side_tables
+from pyspark_commitlog.topic.collect.collect_settle_entries import delay_ms, plan_numbers, plan_proof, touch
+from pyspark_commitlog.topic.maintain.retention import delete_records, retain
+from pyspark_commitlog.topic.maintain.settle import settle
+from pyspark_commitlog.topic.state import side_files as side_tables
 from pyspark_commitlog.topic.state.settle_change import Link
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.retention import delete_records, retain
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.ghosts import KilledError, cleaned, die, ghost, settled
 from tests.support.objects import LATER_MS, ObjectWorld, split, topic_id
 from tests.support.records import append, batch_of

@@ -9,9 +9,9 @@ import pytest
 from pyspark_commitlog.testing.faults import Hook
 from pyspark_commitlog.topic.collect import collect_entries
 from pyspark_commitlog.topic.collect.collect import collect
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.state.settle_change import Change
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import commit
 from tests.support.ghosts import cleaned, settled, slow, waiting_for_collector
 from tests.support.objects import LATER_MS, ObjectWorld, topic_id

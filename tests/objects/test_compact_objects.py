@@ -13,13 +13,13 @@ from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError, Sto
 from pyspark_commitlog.format.paths import parse_object
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.testing.faults import Hook, on_path
+from pyspark_commitlog.topic.compaction.compact import Compacted, CompactionJob, Replacement, compact, work_here
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.settle.merge import merge, split
 from pyspark_commitlog.topic.settle.pieces import replace_own
 from pyspark_commitlog.topic.state.settle_change import Change, Operation
 from pyspark_commitlog.topic.state.settle_state import Sealed, SettleState
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.compact import Compacted, CompactionJob, Replacement, compact, work_here
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.rules import test_compaction as scenes
 from tests.support.compactions import ABA, HOUR_MS, KEPT, created, identity, put, read
 from tests.support.ghosts import cleaned

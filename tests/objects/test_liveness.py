@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pyspark_commitlog.testing.faults import Hook
+from pyspark_commitlog.topic.compaction.compact import compact
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.settle.merge import merge
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.compact import compact
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.objects import ObjectWorld, own, split, topic_id
 from tests.support.records import append, batch_of
 from tests.support.verify import verify

@@ -8,14 +8,14 @@ from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.segment_object import TRAILER_BYTES
 from pyspark_commitlog.testing.faults import lose_reply, on_path
 from pyspark_commitlog.topic import topic_tables as handles
+from pyspark_commitlog.topic.compaction.compact import compact
 from pyspark_commitlog.topic.lookup.sizes import StoredSizes
 from pyspark_commitlog.topic.lookup.timestamps import find_time
+from pyspark_commitlog.topic.maintain.retention import retain
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.settle.merge import split
 from pyspark_commitlog.topic.state.settle_state import Shared
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.compact import compact
-from pyspark_commitlog.topic.upkeep.retention import retain
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.objects import LATER_MS, ObjectWorld, own, topic_id
 from tests.support.records import append, batch_of, read_partition
 from tests.support.verify import verify

@@ -11,7 +11,7 @@ import pytest
 from pyspark_commitlog.errors import OutcomeUnknownError, StorageError
 from pyspark_commitlog.format.paths import object_name
 from pyspark_commitlog.testing.faults import ALL, MUTATING, at_call, lose_reply
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.maintain.settle import settle
 from tests.support.ghosts import KilledError, die
 from tests.support.objects import LATER_MS, ObjectWorld, split, topic_id
 from tests.support.records import append, batch_of, stage

@@ -14,10 +14,10 @@ from pyspark_commitlog.model import silent
 from pyspark_commitlog.storage import FileInfo
 from pyspark_commitlog.storage.object.object_store import ObjectStorage
 from pyspark_commitlog.topic.collect.collect import collect
+from pyspark_commitlog.topic.maintain.maintain import maintain_topic
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.state.settle_change import Change
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.run import maintain_topic
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.objects import LATER_MS, topic_id
 from tests.support.records import append, batch_of, read_topic
 from tests.support.world import CHUNKS, RETENTION_MS

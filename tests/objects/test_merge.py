@@ -11,12 +11,12 @@ import pytest
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.segment_object import TRAILER_BYTES
 from pyspark_commitlog.testing.faults import Hook, lose_reply, on_path
+from pyspark_commitlog.topic.maintain.retention import delete_records
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.segments.frames import segment_span, walk
 from pyspark_commitlog.topic.settle.merge import Merged, merge
 from pyspark_commitlog.topic.state.settle_change import Change
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.retention import delete_records
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.ghosts import cleaned
 from tests.support.objects import LATER_MS, ObjectWorld, own, split, topic_id
 from tests.support.records import append, batch_of

@@ -11,12 +11,12 @@ from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.entry import Checked
 from pyspark_commitlog.format.segment_object import Footer, Slice, SlicePart
 from pyspark_commitlog.testing.faults import on_path
+from pyspark_commitlog.topic.maintain import release_objects as room
+from pyspark_commitlog.topic.maintain.release_objects import LetGo, plan_let_go
+from pyspark_commitlog.topic.maintain.retention import delete_records, retain
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.state.settle_change import Change
 from pyspark_commitlog.topic.state.settle_state import Place, Sealed, Shared
-from pyspark_commitlog.topic.upkeep import retain as room
-from pyspark_commitlog.topic.upkeep.retain import LetGo, plan_let_go
-from pyspark_commitlog.topic.upkeep.retention import delete_records, retain
-from pyspark_commitlog.topic.upkeep.settle import settle
 from tests.support.ghosts import cleaned, settled
 from tests.support.objects import LATER_MS, ObjectWorld, own, split, topic_id
 from tests.support.records import append, batch_of

@@ -12,11 +12,11 @@ from pyspark_commitlog.storage import OutputFile
 from pyspark_commitlog.testing.faults import on_path
 from pyspark_commitlog.topic import topic_tables as handles
 from pyspark_commitlog.topic.collect.collect import collect
+from pyspark_commitlog.topic.maintain.settle import settle, settle_on
 from pyspark_commitlog.topic.segments.growing import Stamped
 from pyspark_commitlog.topic.segments.object_writer import ObjectWriter, SliceLimits
 from pyspark_commitlog.topic.settle.merge import merge
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle, settle_on
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.objects import LATER_MS, ObjectWorld, UnknownMount, split, topic_id
 from tests.support.records import append, batch_of
 from tests.support.verify import verify

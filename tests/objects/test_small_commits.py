@@ -12,9 +12,9 @@ import pytest
 from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.storage.base import FileInfo, OutputFile
 from pyspark_commitlog.storage.object.object_store import ObjectStorage
+from pyspark_commitlog.topic.maintain.settle import settle_after_commit
 from pyspark_commitlog.topic.settle.settle_load import is_look_due
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle_after_commit
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.records import append, batch_of, read_topic
 from tests.support.verify import verify
 

@@ -15,16 +15,16 @@ from pyspark_commitlog.format.paths import TopicPaths, manifest_name, object_nam
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.testing.faults import Hook, on_path
 from pyspark_commitlog.topic.collect.collect import collect, linked_from, sweep, sweep_tables
-from pyspark_commitlog.topic.collect.sweep import retention_ms, sweep_objects
+from pyspark_commitlog.topic.collect.sweep_objects import retention_ms, sweep_objects
+from pyspark_commitlog.topic.maintain.retention import delete_records, retain
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.settle.pieces import tail_to_own
-from pyspark_commitlog.topic.state import tables as side_tables
+from pyspark_commitlog.topic.state import side_files as side_tables
 from pyspark_commitlog.topic.state.settle_change import Change
 from pyspark_commitlog.topic.state.settle_state import SettleState
-from pyspark_commitlog.topic.state.state import Mark, plan_floor
-from pyspark_commitlog.topic.state.tables import side_files
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.retention import delete_records, retain
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.state.side_files import side_files
+from pyspark_commitlog.topic.state.topic_state import Mark, plan_floor
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.ghosts import KilledError, die, ghost, settled
 from tests.support.objects import LATER_MS, ObjectWorld, copied, own, split, topic_id
 from tests.support.records import append, batch_of, stage

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from pyspark_commitlog.storage.shared import caches
+from pyspark_commitlog.topic.damage.dump import dump
 from pyspark_commitlog.topic.lookup.sizes import StoredSizes
 from pyspark_commitlog.topic.lookup.timestamps import find_time
-from pyspark_commitlog.topic.repair.dump import dump
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.segments.frames import segment_part
 from pyspark_commitlog.topic.settle.merge import split
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.objects import ObjectWorld, topic_id
 from tests.support.records import append
 from tests.support.times import CONFIG, START_MS, agree, batch, check_windows

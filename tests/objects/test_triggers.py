@@ -13,10 +13,10 @@ from pyspark_commitlog.errors import StorageError
 from pyspark_commitlog.journal import own_writes
 from pyspark_commitlog.testing.faults import on_path
 from pyspark_commitlog.topic.collect import collect_entries
+from pyspark_commitlog.topic.maintain.settle import _collect_some, settle, settle_after_commit
 from pyspark_commitlog.topic.settle.settle_load import SettleLoad, Waiting, is_look_due, process_topics, waiting_of
 from pyspark_commitlog.topic.state.settle_change import Collecting
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import _collect_some, settle, settle_after_commit
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.ghosts import slow, waiting_for_collector
 from tests.support.objects import ObjectWorld, UnknownMount, topic_id
 from tests.support.records import append, batch_of

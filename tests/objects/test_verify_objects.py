@@ -19,11 +19,11 @@ from pyspark_commitlog.journal import Stored, own_writes
 from pyspark_commitlog.storage import FileInfo
 from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.faults import on_path
-from pyspark_commitlog.topic.repair.objects import NamedObject, object_faults
-from pyspark_commitlog.topic.repair.verify import TopicReport, verify
+from pyspark_commitlog.topic.damage.check_object import NamedObject, object_faults
+from pyspark_commitlog.topic.damage.verify import TopicReport, verify
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.state.settle_change import Change
 from pyspark_commitlog.topic.state.settle_state import SettleState
-from pyspark_commitlog.topic.upkeep.settle import settle
 from tests.support.damage import cut, flip, remove, zero
 from tests.support.objects import ObjectWorld, topic_id
 from tests.support.records import append, batch_of, read_topic

@@ -12,14 +12,14 @@ from pyspark_commitlog.errors import CommitLogError, ConflictError, CorruptionEr
 from pyspark_commitlog.journal import Stored, own_writes
 from pyspark_commitlog.testing.faults import on_path
 from pyspark_commitlog.topic import topic_tables as handles
-from pyspark_commitlog.topic.collect.sweep import sweep_objects
+from pyspark_commitlog.topic.collect.sweep_objects import sweep_objects
+from pyspark_commitlog.topic.damage.verify import verify as look_for_faults
 from pyspark_commitlog.topic.lookup.timestamps import find_time
-from pyspark_commitlog.topic.repair.verify import verify as look_for_faults
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.settle.merge import split
 from pyspark_commitlog.topic.settle.pieces import replace_own
 from pyspark_commitlog.topic.state.settle_change import Change
 from pyspark_commitlog.topic.state.settle_state import Sealed, SettleState, Shared
-from pyspark_commitlog.topic.upkeep.settle import settle
 from tests.support.objects import ObjectWorld, copied, topic_id
 from tests.support.records import append, batch_of, read_partition
 from tests.support.verify import verify

@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_commitlog.errors import CorruptionError, KafkaStorageError, NotSentError, OutcomeUnknownError
 from pyspark_commitlog.producer import delivery as module
-from pyspark_commitlog.producer.client import Producer
+from pyspark_commitlog.producer.producer import Producer
 from pyspark_commitlog.producer.records.batches import BatchMetadata
 from pyspark_commitlog.topic.write.commit import Committed
 from tests.support.producers import lost_reply, producer_on

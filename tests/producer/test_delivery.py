@@ -26,14 +26,14 @@ from pyspark_commitlog.errors import (
     WriterFencedError,
 )
 from pyspark_commitlog.producer import delivery
-from pyspark_commitlog.producer.client import Producer
+from pyspark_commitlog.producer.producer import Producer
 from pyspark_commitlog.producer.records.batches import BatchMetadata, RecordMetadata
 from pyspark_commitlog.producer.records.bundle import offsets_of
 from pyspark_commitlog.producer.records.delivery_errors import is_retriable
 from pyspark_commitlog.storage import NotPutError
 from pyspark_commitlog.testing.faults import Hook, io_error, on_path
-from pyspark_commitlog.topic.state.state import WriterRow
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import WriterRow
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write import writers as module
 from pyspark_commitlog.topic.write.producers import init_producer, opened
 from pyspark_commitlog.topic.write.staging import Stager

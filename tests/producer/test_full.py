@@ -16,7 +16,7 @@ from pyspark_commitlog.errors import (
     ProducerClosedError,
     StorageFullError,
 )
-from pyspark_commitlog.producer.client import Producer
+from pyspark_commitlog.producer.producer import Producer
 from pyspark_commitlog.producer.records.batches import ArrowBatch, Item, RecordRun, SentFuture, cut_out, divided
 from pyspark_commitlog.testing.faults import FaultyStorage, io_error, on_path
 from tests.support.full import SmallDisk

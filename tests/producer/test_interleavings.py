@@ -18,8 +18,8 @@ from pyspark_commitlog.errors import (
     SyncFailedError,
     WriterFencedError,
 )
-from pyspark_commitlog.producer.client import Producer
 from pyspark_commitlog.producer.delivery import Delivery
+from pyspark_commitlog.producer.producer import Producer
 from pyspark_commitlog.testing.faults import on_path
 from pyspark_commitlog.topic.access import Operation
 from pyspark_commitlog.topic.write import writers as module

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.producer.buffer import Buffer
-from pyspark_commitlog.producer.client import Producer
+from pyspark_commitlog.producer.buffer_pool import Buffer
+from pyspark_commitlog.producer.producer import Producer
 from pyspark_commitlog.producer.records.record_queue import RecordQueue
 from pyspark_commitlog.storage.shared.pool import Pool
 from pyspark_commitlog.testing.faults import on_path

@@ -36,7 +36,7 @@ from pyspark_commitlog.producer.records.batches import (
     SentFuture,
 )
 from pyspark_commitlog.producer.records.bundle import offsets_of
-from pyspark_commitlog.topic.repair.dump import dump
+from pyspark_commitlog.topic.damage.dump import dump
 from pyspark_commitlog.topic.write import records, staging
 from pyspark_commitlog.topic.write.partitioner import key_partitions
 from tests.support.producers import Gate, producer_on, wait_until

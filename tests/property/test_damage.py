@@ -25,12 +25,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from pyspark_commitlog.errors import CommitLogError
+from pyspark_commitlog.topic.compaction.compact import compact
+from pyspark_commitlog.topic.damage.verify import verify
 from pyspark_commitlog.topic.lookup.fetch import fetch
 from pyspark_commitlog.topic.lookup.timestamps import OffsetAndTimestamp, find_time
-from pyspark_commitlog.topic.repair.verify import verify
-from pyspark_commitlog.topic.state import tables as side_tables
-from pyspark_commitlog.topic.upkeep.compact import compact
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.maintain.settle import settle
+from pyspark_commitlog.topic.state import side_files as side_tables
 from pyspark_commitlog.topic.write import writers as writers_module
 from pyspark_commitlog.topic.write.writers import Transaction
 from tests.property.strategies import examples

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pyspark_commitlog.errors import ConflictError, StagedExpiredError
-from pyspark_commitlog.topic.state import tables as side_tables
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.maintain.settle import settle
+from pyspark_commitlog.topic.state import side_files as side_tables
 from pyspark_commitlog.topic.write import writers as writers_module
 from pyspark_commitlog.topic.write.commit import commit
 from pyspark_commitlog.topic.write.staging import Staged

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.topic.lookup.timestamps import OffsetAndTimestamp, find_max_timestamp
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.maintain.settle import settle
 from tests.property.strategies import examples
 from tests.support.records import append, batch_of, read_partition
 from tests.support.world import CHUNKS, World

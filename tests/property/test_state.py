@@ -21,7 +21,9 @@ from pyspark_commitlog.topic.state.settle_state import (
     SettledPartition,
     SettleState,
 )
-from pyspark_commitlog.topic.state.state import (
+from pyspark_commitlog.topic.state.side_files import place_tables
+from pyspark_commitlog.topic.state.tail import Slices
+from pyspark_commitlog.topic.state.topic_state import (
     ChunkRef,
     Extent,
     Mark,
@@ -32,9 +34,7 @@ from pyspark_commitlog.topic.state.state import (
     read_chunks,
     read_extents,
 )
-from pyspark_commitlog.topic.state.tables import place_tables
-from pyspark_commitlog.topic.state.tail import Slices
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.property.strategies import offsets, quick, sequences, uuids
 
 kinds = st.sampled_from(("extents", "chunks", "partitions"))

@@ -8,7 +8,7 @@ from random import Random
 
 from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.model import silent
-from pyspark_commitlog.topic.repair.verify import verify
+from pyspark_commitlog.topic.damage.verify import verify
 from tests.replication.scenes import no_device
 from tests.support.replicas import CONFIG, Replicated, settle_at
 from tests.support.world import DELAY_MS

@@ -22,5 +22,5 @@ def at(roots: Replicated, root: str) -> Replicated:
     """Return the same roots, as a process sees them that decides by what a root lists."""
     listed = {Path(each.url).name for each in Roots.of(roots.storage(root)).listed().data}
     other = Replicated(roots.path, "".join(sorted(listed)), roots.clock, roots.hooks)
-    other.order = lambda root=root, name="t": roots.at(root, name).journal.order()  # type: ignore[method-assign]
+    other.decided_log = lambda root=root, name="t": roots.at(root, name).journal.decided_log()  # type: ignore[method-assign]
     return other

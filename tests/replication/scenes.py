@@ -11,7 +11,7 @@ from itertools import count
 from unittest import mock
 
 from pyspark_commitlog.replication.leader import pushing, replica_staging
-from pyspark_commitlog.storage import limited
+from pyspark_commitlog.storage import deadline_storage
 from pyspark_commitlog.topic.write.writers import TRANSIENT, ProducerBatch, Transaction
 from tests.support.records import read_topic
 from tests.support.replicas import CONFIG, Replicated
@@ -106,15 +106,15 @@ def _c_out(roots: Replicated) -> None:
 
 
 def _join_c(roots: Replicated) -> None:
-    assert roots.order().pusher.join(roots.id_of("c")) or "c" in roots.isr()  # a rival may have been first
+    assert roots.decided_log().pusher.join(roots.id_of("c")) or "c" in roots.isr()  # a rival may have been first
 
 
 def rejoin(roots: Replicated) -> None:
     """Bring all roots into the ISR, and have them learn everything."""
     for root in roots.names:
         if root not in roots.isr():
-            assert roots.order().pusher.join(roots.id_of(root))
-    assert not roots.order().pusher.push().failed
+            assert roots.decided_log().pusher.join(roots.id_of(root))
+    assert not roots.decided_log().pusher.push().failed
     assert roots.isr() == roots.names
 
 
@@ -154,7 +154,7 @@ def _one_after_the_other() -> Iterator[None]:
     with (
         mock.patch.object(pushing, "begun", lambda _, __, act: act),
         mock.patch.object(replica_staging, "share_out", in_turn),
-        mock.patch.multiple(limited, **dict.fromkeys(("LOOK_SECONDS", "PUT_SECONDS", "DATA_SECONDS"), 600.0)),
+        mock.patch.multiple(deadline_storage, **dict.fromkeys(("LOOK_SECONDS", "PUT_SECONDS", "DATA_SECONDS"), 600.0)),
     ):
         yield
 

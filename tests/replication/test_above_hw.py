@@ -82,16 +82,16 @@ def test_a_writer_goes_on_where_appends_are_in_too_many_places(
 def test_what_all_have_learned_is_not_counted_where_the_append_states_it(roots: Replicated) -> None:
     del roots.hooks["c"]
     topic = roots.topic()
-    order = topic.journal.order()
-    assert not order.pusher.push().failed
-    before = order.places.newest().sequence
+    decided_log = topic.journal.decided_log()
+    assert not decided_log.pusher.push().failed
+    before = decided_log.places.newest().sequence
     assert roots.write(b"next", hw_later=True, topic=topic).sequence == before + 1, "no entry states it before"
     assert list(roots.state().on) == [before + 1]
 
 
 def test_a_leader_that_takes_nothing_either_hands_over(roots: Replicated) -> None:
     roots.hooks["a"] = takes_no_entry
-    roots.order("m").pusher.change("touch", lambda state, base: state)
+    roots.decided_log("m").pusher.change("touch", lambda state, base: state)
     roots.write(b"next", acks_all=False, topic=roots.at("b"))
     assert (roots.leader(), roots.isr()) == ("b", "b"), "neither a nor c learns anything"
     assert roots.values("b") == [*FIRST, b"next"]
@@ -101,7 +101,7 @@ def test_a_writer_finds_room_that_another_one_made(roots: Replicated) -> None:
     def others_state_it(operation: str, path: str, moment: str) -> None:
         if "t/journal" in path:  # the writer has it learn
             del roots.hooks["c"]
-            roots.order("b").state_hw()
+            roots.decided_log("b").state_hw()
             no_device(operation, path, moment)
 
     roots.hooks["c"] = others_state_it
@@ -116,9 +116,9 @@ def test_a_writer_that_waits_says_that_the_metadata_root_is_gone(roots: Replicat
         roots.hooks["m"] = no_device
         no_device(operation, path, moment)
 
-    before = roots.order().places.newest().sequence
+    before = roots.decided_log().places.newest().sequence
     roots.hooks["c"] = gone
     with pytest.raises((CommitLogError, OSError), match=r"injected|metadata"):
         roots.write(b"next", acks_all=False)
     roots.hooks.clear()
-    assert roots.order().places.newest().sequence == before, "nothing was written"
+    assert roots.decided_log().places.newest().sequence == before, "nothing was written"

@@ -26,9 +26,9 @@ from pyspark_commitlog import CommitLog, Producer
 from pyspark_commitlog.journal.anchor import Moment
 from pyspark_commitlog.producer import high_watermark
 from pyspark_commitlog.producer.high_watermark import HighWatermark
-from pyspark_commitlog.replication.leader.journal import ReplicatedJournal
-from pyspark_commitlog.replication.leader.order import Order
-from pyspark_commitlog.replication.metadata.replica_journals import Places
+from pyspark_commitlog.replication.leader.decided_log import DecidedLog
+from pyspark_commitlog.replication.leader.replicated_journal import ReplicatedJournal
+from pyspark_commitlog.replication.metadata.places import Places
 from pyspark_commitlog.storage.calls import Calls
 from pyspark_commitlog.storage.clock import Backoff
 from pyspark_commitlog.storage.local.local import LocalStorage
@@ -158,8 +158,8 @@ def test_nothing_is_read_of_a_root_that_lacks_the_next_entry_alone(roots: Replic
     newest = max(journal.glob("*.json"))
     shutil.copy(newest, journal / "copy")
     (journal / "copy").replace(newest)  # as of a root that was restored
-    last = topic.journal.order().places.newest().entry
-    there = topic.journal.order().places.at(roots.id_of("c")).journal
+    last = topic.journal.decided_log().places.newest().entry
+    there = topic.journal.decided_log().places.at(roots.id_of("c")).journal
     assert there.stands_before(last) is None
     roots.write(b"4", topic=topic)
     assert roots.values("c") == [b"1", b"2", b"3", b"4"]
@@ -169,8 +169,8 @@ def test_a_root_of_another_history_is_found_by_what_follows(roots: Replicated) -
     """Another process had it learn what others decide by now: what was learned last is there as it was."""
     topic = roots.create(config={})
     roots.write(b"1", topic=topic)
-    there = topic.journal.order().places.at(roots.id_of("c")).journal
-    last = topic.journal.order().places.newest().entry
+    there = topic.journal.decided_log().places.at(roots.id_of("c")).journal
+    last = topic.journal.decided_log().places.newest().entry
     assert there.stands_before(last) is not None
     roots.write(b"2")
     assert there.stands_before(last) is None
@@ -260,7 +260,7 @@ def test_a_retry_of_what_was_written_with_acks_1_waits_for_the_high_watermark(ro
 def test_two_that_state_it_at_once_put_one_entry(roots: Replicated) -> None:
     roots.create()
     roots.write(b"1", hw_later=True)
-    one, other = roots.order(), roots.order()
+    one, other = roots.decided_log(), roots.decided_log()
     one.pusher.push()
     other.state_hw()
     one.pusher.raise_hw(one.places.newest())
@@ -273,10 +273,10 @@ def test_what_a_root_that_is_away_keeps_from_readers_is_stated_when_it_is_out(ro
     roots.create()
     roots.take_away("c")
     roots.write(b"1", acks_all=False, hw_later=True)
-    assert not roots.order().state_hw()
+    assert not roots.decided_log().state_hw()
     assert roots.values("a") == []
     roots.clock.advance(LAG_MS)
-    assert roots.order().state_hw()
+    assert roots.decided_log().state_hw()
     assert (roots.isr(), roots.values("a"), roots.values("b")) == ("ab", [b"1"], [b"1"])
 
 
@@ -314,14 +314,14 @@ def test_flush_returns_when_readers_see_it_though_the_first_tries_to_state_it_fa
 ) -> None:
     monkeypatch.setattr(high_watermark, "LINGER_SECONDS", 600)
     monkeypatch.setattr(high_watermark, "_BACKOFF", Backoff(0.01, 60.0))
-    failures, state_hw = [OSError("injected")] * 3, Order.state_hw
+    failures, state_hw = [OSError("injected")] * 3, DecidedLog.state_hw
 
-    def fails(order: Order) -> None:
+    def fails(decided_log: DecidedLog) -> None:
         if failures:
             raise failures.pop()
-        state_hw(order)
+        state_hw(decided_log)
 
-    monkeypatch.setattr(Order, "state_hw", fails)
+    monkeypatch.setattr(DecidedLog, "state_hw", fails)
     with Producer(path, linger_ms=0) as producer:
         producer.send("t", b"1").result(30)
         assert producer.flush() == 0
@@ -393,7 +393,7 @@ class _Topic:
     def __init__(self, failures: int = 0) -> None:
         self.stated, self.failures, self.journal = 0, failures, self
 
-    def order(self) -> _Topic:
+    def decided_log(self) -> _Topic:
         return self
 
     def state_hw(self) -> bool:
@@ -497,13 +497,13 @@ def test_the_high_watermarks_of_two_topics_are_stated_at_the_same_time(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     CommitLog(path).create_topic("u", 1)
-    together, state_hw = threading.Barrier(2), Order.state_hw
+    together, state_hw = threading.Barrier(2), DecidedLog.state_hw
 
-    def met(order: Order) -> bool:
+    def met(decided_log: DecidedLog) -> bool:
         together.wait(30)  # breaks, where one waits for the other
-        return state_hw(order)
+        return state_hw(decided_log)
 
-    monkeypatch.setattr(Order, "state_hw", met)
+    monkeypatch.setattr(DecidedLog, "state_hw", met)
     with Producer(path, linger_ms=0) as producer:
         for topic in "tu":
             producer.send(topic, b"1")

@@ -27,7 +27,7 @@ import pytest
 from pyspark_commitlog.errors import OutcomeUnknownError
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.replication.metadata import promised_ballots, quorum
-from pyspark_commitlog.replication.metadata.replica_journals import Places
+from pyspark_commitlog.replication.metadata.places import Places
 from pyspark_commitlog.replication.protocol.ballots import Ballot, Value
 from pyspark_commitlog.replication.protocol.entry_fields import state_of, without_append
 from pyspark_commitlog.testing.faults import Hook
@@ -58,7 +58,7 @@ def touch(places: Places, kind: str) -> str:
 
 def kinds(roots: Replicated) -> list[str]:
     """Return what is decided, as another process finds it, without what made the topic."""
-    places = roots.order("a").places
+    places = roots.decided_log("a").places
     newest, journal = places.newest(), places.decider().journal
     return [journal.read(number).entry.kind for number in range(2, newest.sequence + 1)]
 
@@ -105,7 +105,7 @@ TWO_ROUNDS = ONE_ROUND + Counter({(root, "acceptor"): 1 for root in "mno"})
 
 
 def test_a_writer_alone_takes_one_round_for_each_entry(roots: Replicated) -> None:
-    places, puts = roots.order().places, Puts(roots)
+    places, puts = roots.decided_log().places, Puts(roots)
     touch(places, "e1")
     assert puts.taken() == TWO_ROUNDS, "the first has to be prepared"
     for kind in ("e2", "e3"):
@@ -117,10 +117,10 @@ def test_a_writer_alone_takes_one_round_for_each_entry(roots: Replicated) -> Non
 def test_handles_of_a_process_share_what_was_promised(roots: Replicated) -> None:
     """Spark's sink opens a topic for each batch; a producer has another handle for the high watermark."""
     puts = Puts(roots)
-    touch(roots.order().places, "e1")
+    touch(roots.decided_log().places, "e1")
     puts.taken()
     for kind, root in (("e2", "a"), ("e3", "b")):
-        touch(roots.order(root).places, kind)
+        touch(roots.decided_log(root).places, kind)
         assert puts.taken() == ONE_ROUND
     assert kinds(roots) == ["e1", "e2", "e3"]
 
@@ -137,7 +137,7 @@ def test_a_commit_syncs_twice_for_each_of_both_puts_at_a_metadata_root(
 
 
 def test_the_metadata_roots_learn_at_the_same_time(roots: Replicated) -> None:
-    places, together = roots.order().places, threading.Barrier(3)
+    places, together = roots.decided_log().places, threading.Barrier(3)
     touch(places, "e1")
 
     def hook(operation: str, path: str, moment: str) -> None:
@@ -152,7 +152,7 @@ def test_the_metadata_roots_learn_at_the_same_time(roots: Replicated) -> None:
 
 
 def test_a_metadata_root_that_can_not_learn_is_asked_once(roots: Replicated, in_order: None) -> None:
-    places = roots.order().places
+    places = roots.decided_log().places
     touch(places, "e1")
     asked = list[str]()
 
@@ -173,7 +173,7 @@ def test_a_metadata_root_that_can_not_learn_is_asked_once(roots: Replicated, in_
 
 
 def test_a_metadata_root_that_lacks_more_learns_all_of_it(roots: Replicated, in_order: None) -> None:
-    places = roots.order().places
+    places = roots.decided_log().places
     touch(places, "e1")
     failures = 3 * 5  # as it learns e2, as the next writer looks, and as it would accept e3
 
@@ -185,14 +185,14 @@ def test_a_metadata_root_that_lacks_more_learns_all_of_it(roots: Replicated, in_
 
     roots.hooks["o"] = hook
     touch(places, "e2")
-    there = roots.order("a").places.at(roots.id_of("o")).journal
+    there = roots.decided_log("a").places.at(roots.id_of("o")).journal
     assert (failures, there.sequences()[-1]) == (10, 2)
     touch(places, "e3")
     assert (failures, list(there.sequences())) == (0, [1, 2, 3, 4])
 
 
 def test_who_prepares_in_between_goes_first(roots: Replicated) -> None:
-    writer, other, puts = roots.order().places, roots.order("b").places, Puts(roots)
+    writer, other, puts = roots.decided_log().places, roots.decided_log("b").places, Puts(roots)
     touch(writer, "e1")
     kept = dict(promised_ballots._cache.value.of)
     promised_ballots._cache.renew()  # in another process there are none
@@ -208,7 +208,7 @@ def test_who_prepares_in_between_goes_first(roots: Replicated) -> None:
 
 
 def test_who_decides_between_look_and_accept_goes_first(roots: Replicated, in_order: None) -> None:
-    writer, other = roots.order().places, roots.order("b").places
+    writer, other = roots.decided_log().places, roots.decided_log("b").places
     touch(writer, "e1")
     before_the_first_put(roots, lambda: touch(other, "e2"))
     assert touch(writer, "e3") == "e3"
@@ -217,7 +217,7 @@ def test_who_decides_between_look_and_accept_goes_first(roots: Replicated, in_or
 
 def test_a_ballot_is_used_once(roots: Replicated, in_order: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The accept of e2 reaches m alone. With the same ballot e3 would be another value of it: two histories."""
-    writer, puts = roots.order().places, Puts(roots)
+    writer, puts = roots.decided_log().places, Puts(roots)
     touch(writer, "e1")
     puts.taken()
     monkeypatch.setattr(quorum, "_TRIES", 1)
@@ -235,7 +235,7 @@ def test_a_ballot_is_used_once(roots: Replicated, in_order: None, monkeypatch: p
 
 
 def test_a_forked_child_prepares_a_ballot_of_its_own(roots: Replicated) -> None:
-    places, puts = roots.order().places, Puts(roots)
+    places, puts = roots.decided_log().places, Puts(roots)
     for kind in ("e1", "e2"):
         touch(places, kind)
     puts.taken()
@@ -245,7 +245,7 @@ def test_a_forked_child_prepares_a_ballot_of_its_own(roots: Replicated) -> None:
 
 
 def test_a_fork_forgets_what_was_promised_to_the_parent(roots: Replicated) -> None:
-    touch(roots.order().places, "e1")
+    touch(roots.decided_log().places, "e1")
     assert promised_ballots._cache.value.of
     read, write = os.pipe()
     child = os.fork()
@@ -272,7 +272,7 @@ def test_what_is_kept_of_units_is_bounded() -> None:
 
 
 def test_what_one_seat_did_not_confirm_is_prepared(roots: Replicated, in_order: None) -> None:
-    places, puts = roots.order().places, Puts(roots)
+    places, puts = roots.decided_log().places, Puts(roots)
     for kind in ("e1", "e2"):
         touch(places, kind)
     puts.fails = {"o": 99}
@@ -286,7 +286,7 @@ def test_what_one_seat_did_not_confirm_is_prepared(roots: Replicated, in_order: 
 
 def test_a_ballot_of_a_set_that_has_ended_decides_nothing(roots: Replicated, in_order: None) -> None:
     """The end falls between the writer's look and its accept."""
-    writer, other = roots.order().places, roots.order("b").places
+    writer, other = roots.decided_log().places, roots.decided_log("b").places
     touch(writer, "e1")
     ended = list[Any]()
 
@@ -301,5 +301,5 @@ def test_a_ballot_of_a_set_that_has_ended_decides_nothing(roots: Replicated, in_
     assert len(ended) == 1
     roots.hooks.clear()
     for root in "mno":
-        journal = roots.order("a").places.at(roots.id_of(root)).journal
+        journal = roots.decided_log("a").places.at(roots.id_of(root)).journal
         assert [journal.read(number).entry.kind for number in journal.sequences()][1:] == ["e1"]

@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 
 from pyspark_commitlog.api.maintenance import Maintenance
-from pyspark_commitlog.cli import background_catch_up
 from pyspark_commitlog.cli.app import _MaintainRound
-from pyspark_commitlog.cli.background_catch_up import CatchingUp
+from pyspark_commitlog.cli.common import background_catch_up
+from pyspark_commitlog.cli.common.background_catch_up import CatchingUp
 from pyspark_commitlog.cli.replicas import _round
-from pyspark_commitlog.topic.donors.catch_up import TopicSegments
-from pyspark_commitlog.topic.upkeep.last_maintained import since_maintained_ms
+from pyspark_commitlog.topic.maintain.last_maintained import since_maintained_ms
+from pyspark_commitlog.topic.replica_fetch.catch_up import TopicSegments
 from tests.crash.conftest import fast_path as fast_path
 from tests.replication.lagging import expected, lagging, whole
 from tests.replication.scenes import no_device

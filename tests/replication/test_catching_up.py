@@ -28,8 +28,8 @@ from pyspark_commitlog.replication.follower.catching_up import catch_up, learn_o
 from pyspark_commitlog.replication.protocol import rules
 from pyspark_commitlog.replication.protocol.entry_fields import state_of
 from pyspark_commitlog.replication.protocol.learning import Allowance, CollectedError, learn
-from pyspark_commitlog.topic.donors import settled_copy as copying
-from pyspark_commitlog.topic.donors.catch_up import TopicSegments, reached
+from pyspark_commitlog.topic.replica_fetch import settled_copy as copying
+from pyspark_commitlog.topic.replica_fetch.catch_up import TopicSegments, reached
 from tests.crash.conftest import fast_path as fast_path
 from tests.crash.processes import start
 from tests.replication.lagging import expected, lagging, whole
@@ -113,11 +113,13 @@ def test_a_round_of_all_topics_copies_segments(fast_path: Path, by: str) -> None
 def test_a_root_that_joins_does_not_begin_later(fast_path: Path) -> None:
     """High watermarks are stated by what it has learned; another process had it join since it was out of sync."""
     roots = lagging(fast_path)
-    order, root = roots.order(), roots.id_of("c")
-    assert order.pusher.change("joining", lambda state, base: rules.joining(state, root))
+    decided_log, root = roots.decided_log(), roots.id_of("c")
+    assert decided_log.pusher.change("joining", lambda state, base: rules.joining(state, root))
     before = sorted((fast_path / "c/topics/t/journal").iterdir())
     with pytest.raises(CollectedError):
-        learn_or_catch_up(order.places, root, TopicSegments("t"), order.places.newest(), Allowance(roots.clock))
+        learn_or_catch_up(
+            decided_log.places, root, TopicSegments("t"), decided_log.places.newest(), Allowance(roots.clock)
+        )
     assert sorted((fast_path / "c/topics/t/journal").iterdir()) == before
 
 
@@ -133,7 +135,7 @@ def test_the_time_that_copying_takes_is_none_of_learning(fast_path: Path, monkey
         return done
 
     monkeypatch.setattr(TopicSegments, "copy", slow)
-    done = replicate_late(roots.order(), TopicSegments("t"))
+    done = replicate_late(roots.decided_log(), TopicSegments("t"))
     assert (done.failed, done.joined) == ({}, [roots.id_of("c")])
 
 
@@ -155,9 +157,9 @@ def test_a_gap_in_what_was_settled_is_not_covered(fast_path: Path, monkeypatch: 
         return iter(frames[:-1])
 
     monkeypatch.setattr(copying, "walk", without_the_last)
-    order = roots.order()
+    decided_log = roots.decided_log()
     with pytest.raises(ReplicaNotAvailableError, match="are in no segment, nothing was copied"):
-        catch_up(order.places, roots.id_of("c"), TopicSegments("t"), order.places.newest())
+        catch_up(decided_log.places, roots.id_of("c"), TopicSegments("t"), decided_log.places.newest())
     assert roots.values("c") == [b"first"]
 
 
@@ -168,9 +170,9 @@ def test_a_damaged_frame_is_not_copied(fast_path: Path) -> None:
             data = bytearray(log.read_bytes())
             data[-3] ^= 1
             log.write_bytes(data)
-    order = roots.order()
+    decided_log = roots.decided_log()
     with pytest.raises(ReplicaNotAvailableError, match="restore the file from a copy"):
-        catch_up(order.places, roots.id_of("c"), TopicSegments("t"), order.places.newest())
+        catch_up(decided_log.places, roots.id_of("c"), TopicSegments("t"), decided_log.places.newest())
     assert roots.values("c") == [b"first"]
     assert roots.isr() == "ab"
 
@@ -192,8 +194,8 @@ def test_what_is_settled_only_in_part_is_no_beginning(fast_path: Path) -> None:
 def test_readers_of_a_root_that_began_see_what_it_has_settled(fast_path: Path) -> None:
     """It is killed after it has put the entry at which it begins, which states an older high watermark."""
     roots = lagging(fast_path, wiped=True)
-    order = roots.order()
-    catch_up(order.places, roots.id_of("c"), TopicSegments("t"), order.places.newest())
+    decided_log = roots.decided_log()
+    catch_up(decided_log.places, roots.id_of("c"), TopicSegments("t"), decided_log.places.newest())
     topic = roots.at("c")
     (only,) = topic.journal.sequences()
     settled = topic.settled(topic.newest()[1].topic_id)[1]
@@ -207,8 +209,8 @@ def test_what_a_root_that_began_has_settled_is_not_lost_with_all_others(fast_pat
     roots = lagging(fast_path, wiped=True)
     for value in TAIL:
         roots.write(value)
-    order = roots.order()
-    catch_up(order.places, roots.id_of("c"), TopicSegments("t"), order.places.newest())
+    decided_log = roots.decided_log()
+    catch_up(decided_log.places, roots.id_of("c"), TopicSegments("t"), decided_log.places.newest())
     head = roots.at("c").journal.head()
     assert head is not None
     assert (head.entry.kind, [*state_of(head.entry).on]) == ("append", [head.sequence]), "the scene"
@@ -251,10 +253,10 @@ def test_who_stands_on_the_old_newest_entry_finds_the_new_ones(fast_path: Path) 
 
 def test_a_root_that_decides_does_not_begin_later(fast_path: Path) -> None:
     roots = lagging(fast_path)
-    order = roots.order()
+    decided_log = roots.decided_log()
     before = (fast_path / "m/topics/t/journal").iterdir()
     with pytest.raises(ReplicaNotAvailableError, match="decides what comes next"):
-        catch_up(order.places, roots.id_of("m"), TopicSegments("t"), order.places.newest())
+        catch_up(decided_log.places, roots.id_of("m"), TopicSegments("t"), decided_log.places.newest())
     assert list(before)
 
 
@@ -263,29 +265,29 @@ def test_a_root_that_has_learned_more_than_is_settled_does_not_begin_earlier(fas
     roots = Replicated(fast_path)
     roots.create()
     roots.write(b"0")
-    order, root = roots.order(), roots.id_of("c")
-    order.pusher.shrink(root, "test")
-    assert order.pusher.push().learned
-    newest = order.places.newest()
-    learn(order.places.decider(), order.places.at(root), order.places.unit, [], newest)
+    decided_log, root = roots.decided_log(), roots.id_of("c")
+    decided_log.pusher.shrink(root, "test")
+    assert decided_log.pusher.push().learned
+    newest = decided_log.places.newest()
+    learn(decided_log.places.decider(), decided_log.places.at(root), decided_log.places.unit, [], newest)
     before = sorted((fast_path / "c/topics/t/journal").iterdir())
     with pytest.raises(ReplicaNotAvailableError, match=f"has learned {newest.sequence}: `commitlog maintain` settles"):
-        catch_up(order.places, root, TopicSegments("t"), newest)
+        catch_up(decided_log.places, root, TopicSegments("t"), newest)
     assert sorted((fast_path / "c/topics/t/journal").iterdir()) == before
 
 
 def test_another_history_is_not_copied(fast_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     roots = lagging(fast_path)
-    order = roots.order()
-    newest = order.places.newest()
+    decided_log = roots.decided_log()
+    newest = decided_log.places.newest()
     found = TopicSegments("t").settled(roots.storage("a"))
-    stored = order.places.at(roots.id_of("a")).journal.read(found.sequence)
+    stored = decided_log.places.at(roots.id_of("a")).journal.read(found.sequence)
     for path in (fast_path / "a/topics/t/journal").iterdir():
         if int(path.name[:20]) == stored.sequence:
             other = fast_path / "m/topics/t/journal" / path.name
             data = path.read_bytes()
     assert other.read_bytes() == data
-    decided = order.places.decider().journal.read
+    decided = decided_log.places.decider().journal.read
 
     def read(sequence: int) -> object:
         entry = decided(sequence)
@@ -293,9 +295,9 @@ def test_another_history_is_not_copied(fast_path: Path, monkeypatch: pytest.Monk
 
         return replace(entry, entry=replace(entry.entry, write_id="another"))
 
-    monkeypatch.setattr(order.places.decider().journal, "read", read)
+    monkeypatch.setattr(decided_log.places.decider().journal, "read", read)
     with pytest.raises(ReplicaNotAvailableError, match="another entry"):
-        catch_up(order.places, roots.id_of("c"), TopicSegments("t"), newest)
+        catch_up(decided_log.places, roots.id_of("c"), TopicSegments("t"), newest)
     assert roots.values("c") == [b"first"]
 
 

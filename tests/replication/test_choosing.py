@@ -100,7 +100,7 @@ def test_of_fewer_replicas_those_go_first_that_do_not_answer(tmp_path: Path, awa
 
 def test_of_fewer_replicas_those_out_of_sync_go_before_others_that_answer(tmp_path: Path) -> None:
     roots = living_on(tmp_path, 3, "abc")
-    roots.order().pusher.shrink(roots.id_of("b"), "test")
+    roots.decided_log().pusher.shrink(roots.id_of("b"), "test")
     roots.log().topic("t").set_replication_factor(2)
     assert (holding(roots), roots.isr()) == ("ac", "ac")
 
@@ -108,7 +108,7 @@ def test_of_fewer_replicas_those_out_of_sync_go_before_others_that_answer(tmp_pa
 def test_no_replica_goes_while_nobody_can_lead(tmp_path: Path) -> None:
     roots = living_on(tmp_path, 3, "abc")
     for root in "bc":
-        roots.order().pusher.shrink(roots.id_of(root), "test")
+        roots.decided_log().pusher.shrink(roots.id_of(root), "test")
     roots.take_away("a")
     with pytest.raises(NotLeaderError, match="Bring one of them back"):
         roots.log("b").topic("t").set_replication_factor(2)
@@ -146,7 +146,7 @@ def test_a_new_group_is_on_roots_that_answer(tmp_path: Path) -> None:
     began = roots.clock.monotonic()
     commit_offset(roots, 1)
     assert roots.clock.monotonic() == began, "no commit waits"
-    state = state_of(group(roots).journal.order().places.newest().entry)
+    state = state_of(group(roots).journal.decided_log().places.newest().entry)
     assert (len(state.replicas), roots.named(*state.isr)) == (3, "ac")
 
 

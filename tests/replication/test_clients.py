@@ -16,7 +16,7 @@ from pyspark_commitlog.errors import (
     StaleBatchError,
     UnknownTopicError,
 )
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.replicas import poll
 
 LAG_MS = 300

@@ -12,8 +12,8 @@ from pyspark_commitlog.model import silent
 from pyspark_commitlog.replication.protocol import rules
 from pyspark_commitlog.topic.collect.collect import collect
 from pyspark_commitlog.topic.collect.collect_metadata import collect_decided
-from pyspark_commitlog.topic.upkeep.run import maintain_topic
-from pyspark_commitlog.topic.upkeep.settle import settle_on
+from pyspark_commitlog.topic.maintain.maintain import maintain_topic
+from pyspark_commitlog.topic.maintain.settle import settle_on
 from pyspark_commitlog.topic.write.commit import commit
 from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support.records import batch_of, stage
@@ -67,7 +67,7 @@ def test_what_a_root_that_is_out_of_sync_lacks_stays_for_a_while(roots: Replicat
     assert roots.isr() == "ab"
     maintained(roots, "ab")
     roots.give_back("c")
-    assert roots.order().pusher.join(roots.id_of("c"))
+    assert roots.decided_log().pusher.join(roots.id_of("c"))
     assert roots.values("c") == [b"0", b"1", b"2"]
     maintained(roots)
     assert [chunks(roots, root) for root in "abc"] == [0, 0, 0]
@@ -81,14 +81,14 @@ def test_what_a_root_that_is_out_of_sync_lacks_stays_for_a_while(roots: Replicat
 def test_what_a_root_that_joins_lacks_stays(roots: Replicated) -> None:
     roots.create()
     roots.write(b"0")
-    roots.order().pusher.shrink(roots.id_of("c"), "test")
+    roots.decided_log().pusher.shrink(roots.id_of("c"), "test")
     roots.hooks["c"] = no_device
-    roots.order().pusher.change("joining", lambda state, base: rules.joining(state, roots.id_of("c")))
+    roots.decided_log().pusher.change("joining", lambda state, base: rules.joining(state, roots.id_of("c")))
     roots.write(b"1")
     collected(roots, "ab")
     assert [entries(roots, root)[0] for root in "ab"] == [1, 1]
     roots.hooks.clear()
-    assert roots.order().pusher.join(roots.id_of("c"))
+    assert roots.decided_log().pusher.join(roots.id_of("c"))
     assert roots.values("c") == [b"0", b"1"]
 
 
@@ -129,7 +129,7 @@ def test_what_the_leader_of_an_unclean_election_lacks_stays(tmp_path: Path) -> N
     lead = roots.leader()
     other = "b" if lead == "a" else "a"
     roots.take_away(other)
-    roots.order().pusher.shrink(roots.id_of(other), "test")
+    roots.decided_log().pusher.shrink(roots.id_of(other), "test")
     for number in range(5):
         roots.write(b"%d" % number)
     roots.take_away(lead)
@@ -183,9 +183,9 @@ def test_a_chunk_that_an_election_made_void_stays_for_the_retry_that_names_it_ag
     roots.hooks["b"] = roots.hooks["c"] = no_device
     commit(topic, staged.topic_id, [staged], writer, acks_all=False)
     roots.hooks = {"a": no_device}
-    roots.order().elections.elect(roots.id_of("b"), why="test")
+    roots.decided_log().elections.elect(roots.id_of("b"), why="test")
     roots.hooks.clear()
-    assert roots.order().pusher.join(roots.id_of("a"))
+    assert roots.decided_log().pusher.join(roots.id_of("a"))
     roots.write(b"1", topic=roots.topic("b"))
     maintained(roots)
     assert chunks(roots, "a") == chunks(roots, "b") + 1

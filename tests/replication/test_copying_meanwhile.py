@@ -41,11 +41,11 @@ from pyspark_commitlog.model import silent
 from pyspark_commitlog.replication.follower.catching_up import catch_up
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.topic import topic_tables as handles
-from pyspark_commitlog.topic.donors import settled_copy as copying
-from pyspark_commitlog.topic.donors.catch_up import TopicSegments
-from pyspark_commitlog.topic.donors.settled_copy import SettledTopic
+from pyspark_commitlog.topic.replica_fetch import settled_copy as copying
+from pyspark_commitlog.topic.replica_fetch.catch_up import TopicSegments
+from pyspark_commitlog.topic.replica_fetch.settled_copy import SettledTopic
 from pyspark_commitlog.topic.state.settle_state import Active, Sealed, SettledPartition, SettleState
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import commit
 from tests.crash.conftest import fast_path as fast_path
 from tests.replication.lagging import lagging
@@ -76,8 +76,8 @@ def _maintained(roots: Replicated) -> None:
 
 
 def _catch_up(roots: Replicated) -> None:
-    order = roots.order()
-    catch_up(order.places, roots.id_of("c"), TopicSegments("t"), order.places.newest())
+    decided_log = roots.decided_log()
+    catch_up(decided_log.places, roots.id_of("c"), TopicSegments("t"), decided_log.places.newest())
 
 
 def _living(roots: Replicated, root: str) -> dict[tuple[int, bytes | None], int]:

@@ -89,9 +89,9 @@ def test_a_root_that_learns_what_was_before_replicas_answers_and_lags(tmp_path: 
     roots = alone(tmp_path)
     add(roots, "b")
     roots.names = "ab"
-    order = roots.order()
-    add_replicas(order, [roots.id_of("b")])
-    places = order.places
+    decided_log = roots.decided_log()
+    add_replicas(decided_log, [roots.id_of("b")])
+    places = decided_log.places
     before = places.decider().journal.read(2)
     assert learn(places.decider(), places.at(roots.id_of("b")), places.unit, places.staged_at(), before) == 2
     lags = rows(roots)["b"]

@@ -114,11 +114,11 @@ def test_after_an_election_readers_see_what_was_acknowledged_and_not_stated(root
 
 def test_what_was_known_of_a_root_is_asked_again_once_it_did_not_answer(roots: Replicated) -> None:
     roots.create()
-    order = roots.topic().journal.order()
-    order.state_hw()
+    decided_log = roots.topic().journal.decided_log()
+    decided_log.state_hw()
     other = roots.topic("b")
-    other.journal.go_on_with(order.places.reader_states())
-    places, c = other.journal.order().places, roots.id_of("c")
+    other.journal.go_on_with(decided_log.places.reader_states())
+    places, c = other.journal.decided_log().places, roots.id_of("c")
     spent = Spent(roots)
     assert places.at(c).learned() is not None
     assert spent.at("c", "list") == {"list": 0}

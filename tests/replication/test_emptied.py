@@ -61,7 +61,7 @@ def test_a_root_that_begins_at_an_entry_and_has_settled_nothing_starts_over(root
     roots.log().replicas.add([str(roots.path / "c")])
     _put_late(roots, "c", data)
     with pytest.raises(RestoredError, match="entry 2 is missing, and not settled"):
-        roots.order().places.at(roots.id_of("c")).learned()
+        roots.decided_log().places.at(roots.id_of("c")).learned()
     assert roots.log().topic("t").set_replication_factor(3).failed == {}
     assert roots.values("c") == [b"0", b"1"]
 
@@ -71,7 +71,7 @@ def test_a_root_that_is_restored_does_not_start_over_by_itself(roots: Replicated
     roots.create()
     for value in (b"0", b"1", b"2"):
         roots.write(value)
-    roots.order().pusher.shrink(roots.id_of("c"), "test")
+    roots.decided_log().pusher.shrink(roots.id_of("c"), "test")
     lacks = sorted((roots.path / "c/topics/t/journal").iterdir())[3]
     lacks.unlink()
     before = sorted((roots.path / "c/topics/t/journal").iterdir())
@@ -87,7 +87,7 @@ def _without_its_beginning(roots: Replicated, *, settles: bool = False) -> Path:
         settle_at(roots, "c")
     for value in (b"1", b"2"):
         roots.write(value)
-    roots.order().pusher.shrink(roots.id_of("c"), "test")
+    roots.decided_log().pusher.shrink(roots.id_of("c"), "test")
     journal = roots.path / "c/topics/t/journal"
     for path in sorted(journal.glob("*.json"))[:-2]:
         path.unlink()
@@ -98,13 +98,15 @@ def _without_its_beginning(roots: Replicated, *, settles: bool = False) -> Path:
 def test_what_a_root_has_learned_that_counts_is_not_deleted(roots: Replicated, *, joins: bool) -> None:
     """High watermarks were stated by it: another process may have had it join since it was found out of sync."""
     journal = _without_its_beginning(roots)
-    order, root = roots.order(), roots.id_of("c")
-    assert order.pusher.change("joining", lambda state, base: rules.joining(state, root))
+    decided_log, root = roots.decided_log(), roots.id_of("c")
+    assert decided_log.pusher.change("joining", lambda state, base: rules.joining(state, root))
     if not joins:
-        assert order.pusher.change("isr", lambda state, base: rules.joined(state, base.sequence, root, base.sequence))
+        assert decided_log.pusher.change(
+            "isr", lambda state, base: rules.joined(state, base.sequence, root, base.sequence)
+        )
     before, allowed = sorted(journal.iterdir()), Allowance(roots.clock)
     with pytest.raises(RestoredError, match="is missing, and not settled"):
-        learn_or_catch_up(order.places, root, None, order.places.newest(), allowed)
+        learn_or_catch_up(decided_log.places, root, None, decided_log.places.newest(), allowed)
     assert sorted(journal.iterdir()) == before
 
 
@@ -125,7 +127,7 @@ def test_a_root_that_begins_where_it_has_settled_is_asked_once(roots: Replicated
     roots.clock.advance(120_000)
     roots.log("c").topic("t").maintain()
     assert not (roots.path / "c/topics/t/journal" / f"{1:020d}.json").exists(), "collected"
-    places = roots.order().places
+    places = roots.decided_log().places
     there = places.at(roots.id_of("c"))
     assert there.learned() is not None
     roots.hooks["c"] = lambda operation, path, moment: "settle" in path and no_device(operation, path, moment)

@@ -21,7 +21,7 @@ from pyspark_commitlog.replication.follower.fetching import (
     read_undamaged,
 )
 from pyspark_commitlog.replication.follower.mending import MendedFiles, mend_journal, mend_named
-from pyspark_commitlog.replication.metadata.replica_journals import Places
+from pyspark_commitlog.replication.metadata.places import Places
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.replicas import CONFIG, Replicated, faults, once_at
 
@@ -168,10 +168,10 @@ def test_an_entry_that_is_collected_while_it_is_looked_for_is_not_left(roots: Re
         for path in entries(roots, "b")[:3]:
             path.unlink()
 
-    places = roots.at("b").journal.order().places
+    places = roots.at("b").journal.decided_log().places
     assert lost.name in mend_journal(places).left[0]
     roots.hooks["a"] = once_at("names", "topics/t/journal", collect)
-    left = mend_journal(roots.at("b").journal.order().places).left
+    left = mend_journal(roots.at("b").journal.decided_log().places).left
     assert lost.name not in str(left)
 
 
@@ -182,11 +182,11 @@ def test_a_chunk_whose_entry_is_collected_while_it_is_looked_for_is_not_left(roo
     for root in "abc":
         for path in (roots.path / root).glob("topics/t/*/staged/*.chunk"):
             path.unlink()
-    assert ".chunk" in mend_named(roots.at("b").journal.order().places, 0).left[0]
+    assert ".chunk" in mend_named(roots.at("b").journal.decided_log().places, 0).left[0]
 
     def collect() -> None:
         for path in entries(roots, "b")[:-1]:
             path.unlink()
 
     roots.hooks["a"] = once_at("read", "/staged/", collect)
-    assert mend_named(roots.at("b").journal.order().places, 0) == MendedFiles()
+    assert mend_named(roots.at("b").journal.decided_log().places, 0) == MendedFiles()

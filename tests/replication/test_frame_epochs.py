@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.config import DAY_MS
-from pyspark_commitlog.topic.repair.salvage import segments_of
+from pyspark_commitlog.topic.damage.salvage import segments_of
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.segments.frames import segment_span, walk
-from pyspark_commitlog.topic.upkeep.settle import settle
 from pyspark_commitlog.topic.write.commit import commit
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.records import batch_of, stage

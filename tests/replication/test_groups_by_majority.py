@@ -1,6 +1,6 @@
 """Consumer groups where three metadata roots decide: any one may be lost, and none of them is believed alone.
 
-`replication/leader/decided_journal.py` has the interleavings.
+`replication/leader/quorum_journal.py` has the interleavings.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def test_a_topic_is_looked_at_where_it_is_decided(roots: Replicated) -> None:
             raise OSError(errno.EIO, "injected")
 
     handle = group(roots, "b")
-    roots.order().pusher.shrink(roots.id_of("b"), "it lags")
+    roots.decided_log().pusher.shrink(roots.id_of("b"), "it lags")
     roots.hooks["b"] = no_learning
     roots.write(b"more")
     roots.hooks.clear()
@@ -152,8 +152,8 @@ def test_a_commit_is_shown_while_a_root_in_sync_lacks_an_election(roots: Replica
     lagging = next(name for name in "abc" if name not in (leader, other))
     roots.take_away(leader)
     roots.hooks[lagging] = no_groups
-    order = group(roots, other).journal.order()
-    order.elections.elect(roots.id_of(other), why="test")
+    decided_log = group(roots, other).journal.decided_log()
+    decided_log.elections.elect(roots.id_of(other), why="test")
     commit_offset(roots, 2, group(roots, other))
     assert committed_offset(roots, other) == 2
 
@@ -304,7 +304,7 @@ def test_a_file_of_before_its_root_was_away_says_nothing(roots: Replicated) -> N
 
 
 def test_the_members_file_is_where_it_is_decided(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyspark_commitlog.topic.state.tables.TABLE_BYTES", 1)
+    monkeypatch.setattr("pyspark_commitlog.topic.state.side_files.TABLE_BYTES", 1)
     one = member(roots, "one")
     beat(roots, one, seconds=3)
     assert len(one.assignment) == 2

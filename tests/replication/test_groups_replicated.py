@@ -126,7 +126,7 @@ def test_a_group_goes_on_when_the_metadata_is_lost_for_good(roots: Replicated) -
 
 
 def test_the_members_file_is_learned_too(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyspark_commitlog.topic.state.tables.TABLE_BYTES", 1)
+    monkeypatch.setattr("pyspark_commitlog.topic.state.side_files.TABLE_BYTES", 1)
     timing = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 2_000, "initial_rebalance_delay_ms": 20}
     handle = roots.log().groups.open("g")
     member = GroupMember(

@@ -21,12 +21,12 @@ import pytest
 from pyspark_commitlog import CommitLog, Consumer, Producer
 from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.model import silent
-from pyspark_commitlog.storage import calls, limited
+from pyspark_commitlog.storage import calls, deadline_storage
 from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.storage.local.local_files import LocalAppendFile
-from pyspark_commitlog.topic.repair.verify import verify
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import Settled, settle
+from pyspark_commitlog.topic.damage.verify import verify
+from pyspark_commitlog.topic.maintain.settle import Settled, settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.replicas import Replicated, poll
 
 LIMIT = 0.3
@@ -161,7 +161,7 @@ class LateWrite:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, hanging: list[Container[str]]) -> None:
         self.go_on, self.under_way = threading.Event(), threading.Event()
-        asked, done = limited._Append.write_at, LocalAppendFile.write_at
+        asked, done = deadline_storage._Append.write_at, LocalAppendFile.write_at
 
         def ask(append: Any, position: int, pieces: Any) -> int:
             if append._path.endswith(".log"):
@@ -177,13 +177,13 @@ class LateWrite:
                 self.go_on.wait(60)
             return done(append, position, pieces)
 
-        monkeypatch.setattr(limited._Append, "write_at", ask)
+        monkeypatch.setattr(deadline_storage._Append, "write_at", ask)
         monkeypatch.setattr(LocalAppendFile, "write_at", do)
 
 
 def settle_at(roots: Replicated, root: str, *, limits: bool) -> Settled:
     storage = LocalStorage(roots.path / root, clock=roots.clock)
-    topic = TopicLog(limited.limited(storage) if limits else storage, "t")
+    topic = TopicLog(deadline_storage.with_deadlines(storage) if limits else storage, "t")
     return settle(topic, topic.newest()[1].topic_id)
 
 
@@ -204,7 +204,7 @@ def test_a_write_that_was_left_behind_holds_the_settlers_lock(
         calls._process.value.known.clear()  # from here on another process, which knows of no call that hangs
         roots.write(b"3" * 500)
         roots.write(b"4" * 500)
-        roots.order().state_hw()
+        roots.decided_log().state_hw()
         assert settle_at(roots, "b", limits=False).sequence is None, "the lock is held for the write"
     finally:
         late.go_on.set()

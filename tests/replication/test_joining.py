@@ -24,7 +24,7 @@ from pyspark_commitlog.replication.admin.joining import add_replicas
 from pyspark_commitlog.replication.protocol.learning import learn
 from pyspark_commitlog.replication.protocol.roots import Roots
 from pyspark_commitlog.topic.access import Operation
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.crash.conftest import fast_path as fast_path
 from tests.crash.processes import start
 from tests.support.growing import Grown, add, alone
@@ -206,9 +206,9 @@ def test_a_root_that_learns_what_was_before_replicas_puts_nothing_itself(fast_pa
     """It is killed when it has learned the first entry: that does not say yet that others decide."""
     roots = alone(fast_path)
     add(roots)
-    order = roots.order()
-    add_replicas(order, [roots.id_of("b")])
-    places = order.places
+    decided_log = roots.decided_log()
+    add_replicas(decided_log, [roots.id_of("b")])
+    places = decided_log.places
     first = places.decider().journal.read(1)
     assert learn(places.decider(), places.at(roots.id_of("b")), places.unit, [], first) == 1
     with pytest.raises(OffsetOutOfRangeError):
@@ -257,11 +257,11 @@ def test_a_move_that_is_refused_has_added_nothing(fast_path: Path, root: str, wh
     add(roots, "b")
     roots.log("a").topic("t").set_replication_factor(2)
     commit_offset(roots, 1)
-    before, number = roots.log("a").replicas.describe(), roots.order().places.newest().sequence
+    before, number = roots.log("a").replicas.describe(), roots.decided_log().places.newest().sequence
     with pytest.raises(UsageError, match=why):
         roots.log("a").replicas.move(str(fast_path / root), str(fast_path / "c"))
     assert roots.log("a").replicas.describe() == before
-    assert roots.order().places.newest().sequence == number
+    assert roots.decided_log().places.newest().sequence == number
     assert not (fast_path / "c").exists()
 
 

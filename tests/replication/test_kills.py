@@ -115,7 +115,7 @@ def _check(scene: Scene, roots: Replicated, seen: Seen, *, acked: bool, other: b
     seen.look(roots)
     check_journals(roots)
     if acked:
-        roots.order().state_hw()  # a rival may have died between stating it and having it learned
+        roots.decided_log().state_hw()  # a rival may have died between stating it and having it learned
         for root in there(roots):
             assert {*scene.acked} <= {*roots.values(root)} or root not in roots.isr(), f"at {root}"
     for _ in range(2):

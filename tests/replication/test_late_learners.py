@@ -183,7 +183,7 @@ def test_what_was_done_in_both_is_told(roots: Replicated) -> None:
 
 def test_a_root_that_lags_says_how_far_and_what_to_do(roots: Replicated) -> None:
     behind(roots, t=40)
-    done = take_turn(roots.order())
+    done = take_turn(roots.decided_log())
     assert done.lagging == {roots.id_of("c"): 36}
     assert "still lags 36 entries" in done.failed[roots.id_of("c")]
     assert "`commitlog replicas sync` of this topic alone" in done.failed[roots.id_of("c")]
@@ -192,7 +192,7 @@ def test_a_root_that_lags_says_how_far_and_what_to_do(roots: Replicated) -> None
 def test_a_root_that_needs_long_for_an_entry_does_not_join_for_it(roots: Replicated) -> None:
     """It learned all that was asked of it in time: the one entry that there was time for."""
     behind(roots, t=40)
-    done = replicating.replicate(roots.order(), seconds=1.0)
+    done = replicating.replicate(roots.decided_log(), seconds=1.0)
     assert (done.joined, list(done.lagging)) == ([], [roots.id_of("c")])
 
 

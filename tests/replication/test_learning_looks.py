@@ -86,7 +86,7 @@ def test_a_put_without_a_reply_is_made_again(roots: Replicated, when: str) -> No
 
 def test_one_that_another_process_put_is_not_remembered_as_the_newest(roots: Replicated) -> None:
     """Another process overtakes: what this one has put is not the newest that the root has learned."""
-    ours, theirs, overtaken, looked = roots.order().places, roots.order().places, list[str](), list[str]()
+    ours, theirs, overtaken, looked = roots.decided_log().places, roots.decided_log().places, list[str](), list[str]()
     newest = ours.newest()
     root = roots.id_of("c")
 
@@ -111,7 +111,7 @@ def test_an_entry_that_another_process_put_is_synced_before_it_counts(tmp_path: 
     roots = Replicated(tmp_path)
     roots.create()
     roots.write(b"0")
-    places = roots.order().places
+    places = roots.decided_log().places
     newest, target, calls = places.newest(), places.at(roots.id_of("c")), list[str]()
     data = places.decider().journal.bytes_of(newest.entry)
 

@@ -57,7 +57,7 @@ def write_large_and_push(roots: Replicated) -> None:
     roots.hooks["b"] = roots.hooks["c"] = no_device
     roots.write(LARGE, acks_all=False)
     roots.hooks.clear()
-    roots.order().pusher.push()
+    roots.decided_log().pusher.push()
 
 
 def forget_large(roots: Replicated, root: str) -> None:
@@ -118,7 +118,7 @@ def test_what_the_root_has_no_files_of_is_void_whatever_it_has_learned(roots: Re
     roots.write(LARGE, acks_all=False)  # on a alone
     roots.hooks.clear()
     roots.hooks["b"] = no_device
-    roots.order().pusher.push()  # a and c have it
+    roots.decided_log().pusher.push()  # a and c have it
     roots.hooks.clear()
     ids = {each: roots.id_of(each) for each in "abc"}
     forget_large(roots, "c")
@@ -177,7 +177,7 @@ def test_late_learner_that_is_first_is_gone_on_from(roots: Replicated) -> None:
     roots.write(b"0")
     roots.hooks["b"] = roots.hooks["c"] = roots.hooks["a"] = no_device
     head = newest(roots, "m")
-    roots.order("m").pusher.change("touch", lambda state, base: state)
+    roots.decided_log("m").pusher.change("touch", lambda state, base: state)
     roots.hooks.clear()
     assert newest(roots, "m") == head + 1
     name = f"topics/t/journal/{head + 1:020d}.json"
@@ -235,7 +235,7 @@ def test_all_that_was_lost_comes_back_at_once_and_decides_nothing(roots: Replica
     roots.create()
     roots.write(b"0")
     running = roots.topic("c")
-    running.journal.order().places.newest()
+    running.journal.decided_log().places.newest()
     roots.take_away("m")
     roots.take_away("a")
     recover(roots, "m", "a")
@@ -262,7 +262,7 @@ def test_a_writer_with_the_old_list_is_answered_nothing(roots: Replicated) -> No
     roots.create()
     roots.write(b"0")
     running = roots.topic("c")
-    running.journal.order().places.newest()
+    running.journal.decided_log().places.newest()
     staged = stage(running, batch_of([b"x"]))
     roots.take_away("m")
     roots.take_away("a")
@@ -289,7 +289,7 @@ def test_a_unit_that_others_decide_is_not_gone_on_with(roots: Replicated) -> Non
         (roots.path / "m/topics/t/journal" / path.name).write_bytes(path.read_bytes())
     before = newest(roots, "m")
     with pytest.raises(ReplicaNotAvailableError, match="recover"):
-        roots.order("b").pusher.change("touch", lambda state, base: state)
+        roots.decided_log("b").pusher.change("touch", lambda state, base: state)
     assert newest(roots, "m") == before
 
 
@@ -297,17 +297,17 @@ def test_a_process_that_runs_goes_on_at_the_next_metadata_root(roots: Replicated
     roots.create()
     roots.write(b"0")
     running = roots.at("b")
-    running.journal.order().places.newest()
+    running.journal.decided_log().places.newest()
     roots.take_away("m")
     recover(roots, "m")
-    assert running.journal.order().places.newest().sequence == newest(roots, "b")
+    assert running.journal.decided_log().places.newest().sequence == newest(roots, "b")
 
 
 def test_a_root_with_another_entry_at_the_number_is_out_loudly(roots: Replicated) -> None:
     roots.create()
     roots.write(b"0")
     roots.hooks = dict.fromkeys("abc", no_device)
-    roots.order("m").pusher.change("touch", lambda state, base: state)
+    roots.decided_log("m").pusher.change("touch", lambda state, base: state)
     roots.hooks.clear()
     head = newest(roots, "m")
     name = f"topics/t/journal/{head:020d}.json"
@@ -333,7 +333,7 @@ def test_the_root_with_the_entry_is_gone_on_from_however_far_others_end(roots: R
     roots.hooks = dict.fromkeys("abc", no_device)
     head = newest(roots, "m")
     for _ in range(many):
-        roots.order("m").pusher.change("touch", lambda state, base: state)
+        roots.decided_log("m").pusher.change("touch", lambda state, base: state)
     roots.hooks.clear()
     journal = "topics/t/journal"
     late = {path.name: path.read_bytes() for path in sorted((roots.path / "m" / journal).iterdir())[-many:]}

@@ -15,8 +15,8 @@ from random import Random
 
 import pytest
 
-from pyspark_commitlog.topic.state.state import Void
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.maintain.settle import settle
+from pyspark_commitlog.topic.state.topic_state import Void
 from pyspark_commitlog.topic.write.writers import ProducerBatch, Transaction
 from tests.support.replicas import CONFIG, Replicated, elect, no_device
 
@@ -35,7 +35,7 @@ def make_again(roots: Replicated) -> None:
 
 def out_of_sync(roots: Replicated, *names: str) -> None:
     for root in names:
-        roots.order().pusher.shrink(roots.id_of(root), "test")
+        roots.decided_log().pusher.shrink(roots.id_of(root), "test")
 
 
 def leave_on_a_alone(roots: Replicated) -> None:
@@ -77,7 +77,7 @@ def test_what_an_election_lost_before_the_topic_was_made_again_is_learned_after(
     roots.log("b").topic("t").delete()
     roots.log("b").create_topic("t", 1, CONFIG)
     roots.hooks = {"a": no_device}
-    roots.order().state_hw()
+    roots.decided_log().state_hw()
     roots.write(b"0", topic=roots.topic("b"))
     assert (roots.isr(), roots.values("c")) == ("bc", [b"0"])
 
@@ -144,7 +144,7 @@ def test_recover_gives_up_nothing_of_the_former_topic(roots: Replicated) -> None
         chunk.unlink()
     roots.hooks.clear()
     roots.hooks["c"] = no_device
-    roots.order().pusher.push()  # b learns it so, and c has not learned it
+    roots.decided_log().pusher.push()  # b learns it so, and c has not learned it
     roots.hooks.clear()
     roots.take_away("m")
     (found,) = roots.log("a").replicas.recover(str(roots.path / "n"), [str(roots.path / "m")], execute=True)
@@ -171,5 +171,5 @@ def test_a_root_that_leaves_learns_that_for_some_seconds_only(tmp_path: Path) ->
             roots.clock.advance(6_000)
 
     roots.hooks[out] = slow
-    roots.order().pusher.tell(roots.id_of(out))
+    roots.decided_log().pusher.tell(roots.id_of(out))
     assert len(list((roots.path / out).glob("topics/t/journal/*.json"))) == before + 2

@@ -15,7 +15,7 @@ from pyspark_commitlog.errors import StorageError
 from pyspark_commitlog.model import Progress
 from pyspark_commitlog.replication.admin import replicating
 from pyspark_commitlog.replication.admin.replicating import AT_ONCE, of_each
-from pyspark_commitlog.topic.upkeep.run import Maintained
+from pyspark_commitlog.topic.maintain.maintain import Maintained
 from tests.support.replicas import Replicated, commit_offset
 
 NAMES = [f"t{number}" for number in range(AT_ONCE)]
@@ -30,13 +30,13 @@ def lost(roots: Replicated) -> None:
     """Make topics that `a` leads, with a record each, and take it away."""
     for name in NAMES:
         roots.create(name=name)
-        roots.order(name=name).elections.elect(roots_id(roots, "a", name), why="test")
+        roots.decided_log(name=name).elections.elect(roots_id(roots, "a", name), why="test")
         roots.write(b"1", topic=roots.topic(name=name))
     roots.take_away("a")
 
 
 def roots_id(roots: Replicated, root: str, name: str) -> str:
-    listed = roots.order(name=name).places.roots.listed()
+    listed = roots.decided_log(name=name).places.roots.listed()
     return next(each.id for each in listed.data if Path(each.url).name == root)
 
 

@@ -28,7 +28,7 @@ import pytest
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.model import silent
-from pyspark_commitlog.replication.leader.journal import ReplicatedJournal
+from pyspark_commitlog.replication.leader.replicated_journal import ReplicatedJournal
 from pyspark_commitlog.replication.metadata.quorum import Quorum
 from pyspark_commitlog.replication.metadata.quorum_members import leading_to
 from pyspark_commitlog.replication.protocol.entry_fields import state_of
@@ -36,8 +36,8 @@ from pyspark_commitlog.replication.protocol.learning import Replica
 from pyspark_commitlog.replication.protocol.roots import Roots
 from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.topic.collect.collect_metadata import collect_decided
-from pyspark_commitlog.topic.upkeep.run import maintain_topic
-from pyspark_commitlog.topic.upkeep.settle import settle_on
+from pyspark_commitlog.topic.maintain.maintain import maintain_topic
+from pyspark_commitlog.topic.maintain.settle import settle_on
 from pyspark_commitlog.topic.write import writers
 from pyspark_commitlog.topic.write.writers import Transaction
 from tests.crash.conftest import fast_path as fast_path
@@ -76,7 +76,7 @@ def maintain(roots: Replicated, names: str = "abc") -> None:
 
 
 def quorum(roots: Replicated) -> Quorum:
-    made = roots.order().places.decider().journal
+    made = roots.decided_log().places.decider().journal
     assert isinstance(made, Quorum)
     return made
 
@@ -234,7 +234,7 @@ def test_who_brings_it_on_may_be_killed_before_it_drops_what_was_there(roots: Re
 
     roots.hooks["o"] = killed
     with pytest.raises(KeyboardInterrupt):
-        roots.order().places.newest()
+        roots.decided_log().places.newest()
     assert entries(roots, "o") == [*before[which - 1 :], left[0]]
     roots.hooks.clear()
     roots.write(b"9")
@@ -244,7 +244,7 @@ def test_who_brings_it_on_may_be_killed_before_it_drops_what_was_there(roots: Re
 def test_what_only_roots_have_that_are_away_is_not_taken_for_collected(roots: Replicated) -> None:
     """Root o has learned the first entries; those that have what follows do not answer, or lack entries themselves."""
     write(roots, range(3))
-    newest = roots.order().places.newest().entry
+    newest = roots.decided_log().places.newest().entry
     seats = quorum(roots)
     for path in (roots.path / "o/topics/t/journal").glob("*.json"):
         if int(path.stem) > 2:
@@ -275,7 +275,7 @@ def test_it_does_not_begin_above_what_replicas_need(roots: Replicated) -> None:
     roots.hooks["b"] = roots.hooks["c"] = no_journal
     for _ in range(3):
         roots.write(b"9", acks_all=False)
-    newest, left = roots.order().places.newest().entry, entries(roots, "m")
+    newest, left = roots.decided_log().places.newest().entry, entries(roots, "m")
     assert state_of(newest).hw < left[-2]
     for path in (roots.path / "o/topics/t/journal").glob("*.json"):
         path.unlink()
@@ -369,7 +369,7 @@ def test_nothing_goes_at_a_root_that_lost_entries_until_it_has_them_again(roots:
     for _ in range(6):
         roots.write(b"9", acks_all=False)
     roots.hooks.clear()
-    newest, all_left = roots.order().places.newest().entry, entries(roots, "o")
+    newest, all_left = roots.decided_log().places.newest().entry, entries(roots, "o")
     hw = state_of(newest).hw
     assert hw + 2 < all_left[-2], "else it would not begin above what replicas need"
     for number in range(hw - 1, all_left[-2]):
@@ -393,7 +393,7 @@ def test_nothing_goes_at_a_root_that_lost_entries_until_it_has_them_again(roots:
 
 def test_what_others_have_is_not_skipped_that_could_not_be_read_for_a_moment(roots: Replicated) -> None:
     write(roots, range(3))
-    newest = roots.order().places.newest().entry
+    newest = roots.decided_log().places.newest().entry
     for path in (roots.path / "o/topics/t/journal").glob("*.json"):
         if int(path.stem) > 2:
             path.unlink()
@@ -481,7 +481,7 @@ def test_only_what_leads_to_an_entry_without_a_gap_counts() -> None:
 def test_what_is_collected_since_it_was_listed_is_no_beginning(roots: Replicated) -> None:
     behind(roots)
     roots.write(b"9")
-    newest, left = roots.order().places.newest().entry, entries(roots, "m")
+    newest, left = roots.decided_log().places.newest().entry, entries(roots, "m")
     for path in (roots.path / "o/topics/t/journal").glob("*.json"):
         path.unlink()
     oldest = roots.path / "m/topics/t/journal" / f"{left[0]:020d}.json"
@@ -509,7 +509,7 @@ def test_what_is_decided_may_be_collected_while_it_is_read(roots: Replicated, mo
 def test_what_can_not_be_read_for_a_moment_is_not_taken_for_collected(roots: Replicated) -> None:
     behind(roots)
     roots.write(b"9")
-    newest, left = roots.order().places.newest().entry, entries(roots, "m")
+    newest, left = roots.decided_log().places.newest().entry, entries(roots, "m")
     assert state_of(newest).hw == left[-2], "it might begin there"
     for path in (roots.path / "o/topics/t/journal").glob("*.json"):
         path.unlink()
@@ -640,7 +640,7 @@ def killed(roots: Replicated, chance: Random, root: str) -> None:
 
     roots.hooks[root] = at
     with suppress(KilledError):
-        chance.choice((lambda: collect_decided(roots.topic()), lambda: roots.order().places.newest()))()
+        chance.choice((lambda: collect_decided(roots.topic()), lambda: roots.decided_log().places.newest()))()
     roots.hooks.clear()
 
 

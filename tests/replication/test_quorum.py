@@ -29,8 +29,8 @@ from pyspark_commitlog.errors import CommitLogError, OutcomeUnknownError, Replic
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.replication.metadata import promised_ballots, quorum
 from pyspark_commitlog.replication.metadata.acceptor import Acceptor
+from pyspark_commitlog.replication.metadata.places import Places
 from pyspark_commitlog.replication.metadata.quorum import Quorum
-from pyspark_commitlog.replication.metadata.replica_journals import Places
 from pyspark_commitlog.replication.protocol.ballots import Ballot, Register
 from pyspark_commitlog.replication.protocol.entry_fields import state_of, without_append
 from pyspark_commitlog.storage.local.local import LocalStorage
@@ -83,14 +83,14 @@ def test_without_a_majority_nothing_is_decided_and_all_is_read(roots: Replicated
 def test_an_empty_directory_in_the_place_of_a_metadata_root_does_not_count(roots: Replicated) -> None:
     roots.create()
     roots.write(b"0")
-    orders = [roots.order() for _ in range(2)]
-    assert all(order.places.newest() for order in orders)
+    decided_logs = [roots.decided_log() for _ in range(2)]
+    assert all(each.places.newest() for each in decided_logs)
     for away in "mo":
         roots.take_away(away)
         (roots.path / away).mkdir()
-    for order in orders:
+    for decided_log in decided_logs:
         with pytest.raises(ReplicaNotAvailableError):
-            order.pusher.change("touch", lambda state, base: state)
+            decided_log.pusher.change("touch", lambda state, base: state)
     assert not list((roots.path / "m").iterdir())
 
 
@@ -136,43 +136,43 @@ def while_it_looks(roots: Replicated, act: Callable[[], object], root: str = "a"
 def test_an_append_goes_on_where_others_decided_what_its_metadata_root_has_not_learned(roots: Replicated) -> None:
     roots.create()
     roots.write(b"0")
-    order = roots.order("a")
-    order.places.newest()
+    decided_log = roots.decided_log("a")
+    decided_log.places.newest()
     roots.hooks["a"] = while_it_looks(roots, lambda: roots.write(b"1"))
 
     def plan(base: Stored | None, slot: Slot) -> Draft[str] | Unchanged[str]:
         assert base is not None
         return without_append("touch", base, state_of(base.entry), "done")
 
-    before = order.places.newest().sequence
-    assert order.append(plan).result == "done"
+    before = decided_log.places.newest().sequence
+    assert decided_log.append(plan).result == "done"
     assert "m" not in roots.hooks
-    assert [kind for kind, _ in chain(order.places)][before:] == ["append", "hw", "touch", "hw"]
+    assert [kind for kind, _ in chain(decided_log.places)][before:] == ["append", "hw", "touch", "hw"]
 
 
 def test_a_push_goes_on_where_others_decided_what_its_metadata_root_has_not_learned(roots: Replicated) -> None:
     roots.create()
     roots.write(b"0")
-    order = roots.order("a")
-    order.places.newest()
+    decided_log = roots.decided_log("a")
+    decided_log.places.newest()
     roots.hooks["a"] = while_it_looks(roots, lambda: roots.write(b"1"))
-    pushed = order.pusher.push()
+    pushed = decided_log.pusher.push()
     assert "m" not in roots.hooks
     assert pushed.failed == {}
-    newest = order.places.newest().sequence
+    newest = decided_log.places.newest().sequence
     assert set(pushed.learned.values()) == {newest}
-    assert order.places.has_decided(newest)
-    assert not order.places.has_decided(newest + 1)
+    assert decided_log.places.has_decided(newest)
+    assert not decided_log.places.has_decided(newest + 1)
 
 
 def test_a_root_joins_where_others_decided_what_its_metadata_root_has_not_learned(roots: Replicated) -> None:
     roots.create()
     roots.write(b"0")
-    roots.order().pusher.shrink(roots.id_of("c"), "test")
-    order = roots.order("a")
-    order.places.newest()
+    roots.decided_log().pusher.shrink(roots.id_of("c"), "test")
+    decided_log = roots.decided_log("a")
+    decided_log.places.newest()
     roots.hooks["c"] = while_it_looks(roots, lambda: roots.write(b"1"), "c")
-    assert order.pusher.join(roots.id_of("c"))
+    assert decided_log.pusher.join(roots.id_of("c"))
     assert "m" not in roots.hooks
     assert roots.isr() == "abc"
     assert roots.values("c") == [b"0", b"1"]
@@ -196,13 +196,13 @@ def test_what_a_majority_has_accepted_is_decided_though_its_writer_was_killed(
             if len(accepts) == 5:  # three promises, two accepts
                 raise Killed
 
-    before = roots.order().places.newest().sequence
+    before = roots.decided_log().places.newest().sequence
     roots.hooks = dict.fromkeys("mno", hook)
     promised_ballots._cache.renew()  # another process
     with pytest.raises(Killed):
-        roots.order().pusher.change("touch", lambda state, base: state)
+        roots.decided_log().pusher.change("touch", lambda state, base: state)
     roots.hooks.clear()
-    newest = roots.order().places.newest()
+    newest = roots.decided_log().places.newest()
     assert (newest.sequence, newest.entry.kind) == (before + 1, "touch")
 
 
@@ -230,10 +230,12 @@ def test_what_one_acceptor_alone_has_accepted_is_not_decided(
         touch(roots, "e1")
     assert promised == {"n", "o"}
     roots.hooks.clear()
-    before = roots.order("a").places.newest().sequence
+    before = roots.decided_log("a").places.newest().sequence
     monkeypatch.setattr(quorum, "_TRIES", 5)
     touch(roots, "e2")
-    assert [name for name, *_ in chain(roots.order("a").places)[before:]] == ["e1", "e2"], "others decide it first"
+    assert [name for name, *_ in chain(roots.decided_log("a").places)[before:]] == ["e1", "e2"], (
+        "others decide it first"
+    )
 
 
 def test_an_acceptor_takes_nothing_while_its_root_has_not_learned_what_it_accepted(
@@ -242,7 +244,7 @@ def test_an_acceptor_takes_nothing_while_its_root_has_not_learned_what_it_accept
     """`e1` is decided by n and o, which can't learn; with `e2` in its register n alone would know of `e1`."""
     roots.create()
     roots.write(b"0")
-    before = roots.order("a").places.newest().sequence
+    before = roots.decided_log("a").places.newest().sequence
     roots.take_away("m")
 
     def no_learning(operation: str, path: str, moment: str) -> None:
@@ -257,7 +259,7 @@ def test_an_acceptor_takes_nothing_while_its_root_has_not_learned_what_it_accept
     roots.hooks.clear()
     roots.take_away("n")
     roots.give_back("m")
-    assert chain(roots.order("a").places)[before][0] == "e1"
+    assert chain(roots.decided_log("a").places)[before][0] == "e1"
 
 
 def test_what_others_went_on_from_while_one_waited_for_a_promise_is_not_damage(
@@ -267,7 +269,7 @@ def test_what_others_went_on_from_while_one_waited_for_a_promise_is_not_damage(
     roots.create()
     roots.write(b"0")
     promised_ballots._cache.renew()  # other processes have none
-    places, others = roots.order("a").places, iter(["e1", "e2"])
+    places, others = roots.decided_log("a").places, iter(["e1", "e2"])
     prepared, promised = Quorum._prepared, Quorum._promised
 
     def prepare(self: Quorum) -> tuple[Ballot, dict[str, Register] | None]:
@@ -289,7 +291,7 @@ def test_what_others_went_on_from_while_one_waited_for_a_promise_is_not_damage(
         return without_append("e3", base, state_of(base.entry), "e3")
 
     assert places.decide(plan).result == "e3"
-    assert [kind for kind, _ in chain(roots.order("a").places)][-3:] == ["e1", "e2", "e3"]
+    assert [kind for kind, _ in chain(roots.decided_log("a").places)][-3:] == ["e1", "e2", "e3"]
 
 
 @pytest.mark.parametrize("full", "mno")
@@ -369,7 +371,9 @@ class Chaos:
         self.made += 1
         name, self.depth = f"e{self.made}", self.depth + 1
         goes_on = self.going_on and self.resting and self.random.random() < 0.5
-        places: Places | None = self.resting.pop(0) if goes_on else self.roots.order(self.random.choice("abc")).places
+        places: Places | None = (
+            self.resting.pop(0) if goes_on else self.roots.decided_log(self.random.choice("abc")).places
+        )
 
         def plan(base: Stored | None, slot: Slot) -> Draft[str] | Unchanged[str]:
             assert base is not None
@@ -398,7 +402,7 @@ def touch(roots: Replicated, kind: str) -> None:
         assert base is not None
         return without_append(kind, base, state_of(base.entry), kind)
 
-    roots.order("a").places.decide(plan)
+    roots.decided_log("a").places.decide(plan)
 
 
 def chain(places: Places) -> list[tuple[str, str]]:
@@ -431,7 +435,9 @@ def test_whatever_fails_writers_that_go_on_keep_to_one_chain(
 def play(chaos: Chaos, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have proposers meet six times; all that they were told is true of the one chain that there is then."""
     roots = chaos.roots
-    monkeypatch.setattr(quorum, "share_out", lambda act, seats, _: [act(seat) for seat in seats])  # in their order
+    monkeypatch.setattr(
+        quorum, "share_out", lambda act, seats, _: [act(seat) for seat in seats]
+    )  # in their decided_log
     monkeypatch.setattr(LocalStorage, "new_id", lambda _: str(UUID(int=chaos.random.getrandbits(128), version=4)))
     roots.create()
     roots.hooks = dict.fromkeys("mno", chaos.hook)
@@ -446,11 +452,11 @@ def play(chaos: Chaos, monkeypatch: pytest.MonkeyPatch) -> None:
     roots.hooks.clear()
     if away:
         roots.give_back(away)
-    decided = chain(roots.order("a").places)
+    decided = chain(roots.decided_log("a").places)
     kinds = [kind for kind, _ in decided if kind.startswith("e") and kind[1:].isdigit()]
     assert len(kinds) == len(set(kinds)), "an entry is decided twice"
     assert set(chaos.done) <= set(kinds) <= {*chaos.done, *chaos.unknown}
     for root in "mno":
-        journal = roots.order("a").places.at(roots.id_of(root)).journal
+        journal = roots.decided_log("a").places.at(roots.id_of(root)).journal
         there = [journal.read(number).entry for number in journal.sequences()]
         assert [(entry.kind, entry.write_id) for entry in there] == decided[: len(there)]

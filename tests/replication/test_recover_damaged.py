@@ -98,7 +98,7 @@ def longest_at_b(roots: Replicated) -> None:
     for value in (b"1", b"2"):
         roots.write(value, acks_all=False, topic=roots.topic("b"))
     roots.hooks.clear()
-    assert not roots.order("m").pusher.push().failed
+    assert not roots.decided_log("m").pusher.push().failed
     assert len(roots.state().on) == 2
     roots.take_away("m")
 
@@ -198,7 +198,7 @@ def test_where_no_other_root_has_as_much_all_else_goes_on(roots: Replicated) -> 
     after = at(roots, "b")
     after.write(b"u", topic=roots.topic("b", "u"))
     with pytest.raises(ReplicaNotAvailableError, match="recover` again"):
-        roots.order("b").pusher.change("touch", lambda state, base: state)
+        roots.decided_log("b").pusher.change("touch", lambda state, base: state)
     with pytest.raises(CommitLogError):
         roots.log("b").create_topic("t", 1, CONFIG)
     restore()
@@ -278,7 +278,7 @@ def test_it_is_run_again_once_another_unit_has_gone_on(roots: Replicated) -> Non
     after = at(roots, "b")
     after.write(b"u", topic=roots.topic("b", "u"))
     roots.hooks = dict.fromkeys("abc", takes_no_entry)
-    assert roots.order("b", "u").pusher.change("touch", lambda state, base: state)
+    assert roots.decided_log("b", "u").pusher.change("touch", lambda state, base: state)
     roots.hooks.clear()
     ends = [max((roots.path / each / "topics/u/journal").glob("*.json")).name for each in "nabc"]
     assert ends[0] > max(ends[1:])
@@ -294,7 +294,7 @@ def test_it_goes_on_with_what_others_have_where_that_root_is_given_up(roots: Rep
     longest_at_c(roots)
     spoil(entry(roots, "c"))
     assert recover(roots)["t"].fault
-    roots.order("b", "u").elections.elect(at(roots, "b").id_of("c"), why="test")
+    roots.decided_log("b", "u").elections.elect(at(roots, "b").id_of("c"), why="test")
     roots.take_away("c")
     found = roots.log("b").replicas.recover(url(roots, "n"), [url(roots, each) for each in "mc"], execute=True)
     assert [(each.fault, dict(each.failed)) for each in found] == [(None, {})] * 2
@@ -302,7 +302,7 @@ def test_it_goes_on_with_what_others_have_where_that_root_is_given_up(roots: Rep
     after.write(b"2", topic=roots.topic("b"))
     assert [roots.values(each) for each in "ab"] == [[b"0", b"2"]] * 2
     for name in "tu":
-        assert after.named(*state_of(roots.order("b", name).places.newest().entry).replicas) == "ab"
+        assert after.named(*state_of(roots.decided_log("b", name).places.newest().entry).replicas) == "ab"
 
 
 @pytest.mark.parametrize("where", ["b", "abc"])

@@ -28,15 +28,15 @@ from pyspark_commitlog.errors import CorruptionError, ReplicaNotAvailableError
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.local.local import LocalStorage
-from pyspark_commitlog.topic.donors import settled_copy as copying
-from pyspark_commitlog.topic.donors.catch_up import TopicSegments
-from pyspark_commitlog.topic.donors.donors import attempts, lost_ranges
-from pyspark_commitlog.topic.donors.mend import mend_segments
-from pyspark_commitlog.topic.donors.settled_copy import SettledTopic
+from pyspark_commitlog.topic.damage.salvage import segments_of
 from pyspark_commitlog.topic.read.damage import Fragment
-from pyspark_commitlog.topic.repair.salvage import segments_of
+from pyspark_commitlog.topic.replica_fetch import settled_copy as copying
+from pyspark_commitlog.topic.replica_fetch.catch_up import TopicSegments
+from pyspark_commitlog.topic.replica_fetch.donors import attempts, lost_ranges
+from pyspark_commitlog.topic.replica_fetch.mend import mend_segments
+from pyspark_commitlog.topic.replica_fetch.settled_copy import SettledTopic
 from pyspark_commitlog.topic.segments.frames import segment_span, walk
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import commit
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.damage import cut, flip, remove, zero
@@ -311,7 +311,7 @@ def test_nothing_is_taken_beyond_what_is_learned(roots: Replicated, monkeypatch:
         if not once:
             once.append(partition)
             elect(roots, "a")
-            roots.order().pusher.shrink(roots.id_of("b"), "test")
+            roots.decided_log().pusher.shrink(roots.id_of("b"), "test")
             roots.write(b"later")
             settle_at(roots, "a")
             raise copying._GoneError("compacted")
@@ -353,12 +353,12 @@ def test_no_partition_goes_back_that_is_settled_further_than_there(fast_path: Pa
     elect(roots, "b")
     write_to(roots, LARGE[0], 1, "b")
     write_to(roots, b"1", 0, "b")
-    roots.order().pusher.shrink(roots.id_of("c"), "test")
+    roots.decided_log().pusher.shrink(roots.id_of("c"), "test")
     roots.log("a").replicas.sync("t")
     settle_at(roots, "a")
     for path in (roots.path / "a").glob("topics/t/*/staged/*.chunk"):
         path.unlink()  # as its collector does
-    roots.order().pusher.shrink(roots.id_of("a"), "test")
+    roots.decided_log().pusher.shrink(roots.id_of("a"), "test")
     for root in "ac":
         roots.take_away(root)
     zero(max((roots.path / "b").glob("topics/t/*/staged/*.chunk"), key=lambda path: path.stat().st_size), Random(1))
@@ -439,7 +439,7 @@ def test_void_takes_it_from_segments_first(roots: Replicated) -> None:
 
 def test_a_root_takes_no_more_than_it_has_learned(roots: Replicated) -> None:
     damaged = settled_elsewhere(roots)
-    roots.order().pusher.shrink(roots.id_of("b"), "test")
+    roots.decided_log().pusher.shrink(roots.id_of("b"), "test")
     roots.hooks["b"] = no_device
     roots.write(b"not learned")
     for root in "ac":
@@ -490,7 +490,7 @@ def test_a_void_below_the_log_start_stays_for_roots_that_have_not_settled_it(roo
             zero(max(chunks), Random(1))
     (given_up,) = roots.log("b").topic("t").void()
     assert given_up.start == 2
-    roots.order("b").state_hw()
+    roots.decided_log("b").state_hw()
     settle_at(roots, "c")
     assert roots.values("c") == [b"1"]
 
@@ -620,7 +620,7 @@ def test_nothing_is_taken_from_a_root_that_was_compacted_beyond_what_is_known_he
     for key, value in [(b"k", b"living"), (b"x", b"x"), (b"y", b"y")]:
         write_key(roots, key, value, "abc")
     for root in "bc":
-        roots.order().pusher.shrink(roots.id_of(root), "test")
+        roots.decided_log().pusher.shrink(roots.id_of(root), "test")
         roots.hooks[root] = no_device
     for key, value in [(b"k", b"new"), (b"z", b"z"), (b"zz", b"zz")]:
         write_key(roots, key, value, "a")

@@ -38,7 +38,7 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.groups.state.group_state import Position
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.replication.admin import replicating
-from pyspark_commitlog.replication.leader.order import Order
+from pyspark_commitlog.replication.leader.decided_log import DecidedLog
 from pyspark_commitlog.replication.metadata import promised_ballots, quorum
 from pyspark_commitlog.replication.protocol.ballots import Value
 from pyspark_commitlog.replication.protocol.entry_fields import state_of, without_append
@@ -124,16 +124,16 @@ def in_order(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "share_out", lambda act, items, _: [act(item) for item in items])
 
 
-def touch(roots: Replicated, kind: str, order: Order | None = None) -> None:
+def touch(roots: Replicated, kind: str, decided_log: DecidedLog | None = None) -> None:
     def plan(base: Stored | None, slot: Slot) -> Draft[str] | Unchanged[str]:
         assert base is not None
         return without_append(kind, base, state_of(base.entry), kind)
 
-    assert (order or roots.order("a")).places.decide(plan).result == kind
+    assert (decided_log or roots.decided_log("a")).places.decide(plan).result == kind
 
 
 def chain(roots: Replicated, name: str = "t", by: str = "a") -> list[tuple[str, str]]:
-    places = roots.order(by, name).places
+    places = roots.decided_log(by, name).places
     newest, journal = places.newest(), places.decider().journal
     return [(e.kind, e.write_id) for e in (journal.read(n).entry for n in range(1, newest.sequence + 1))]
 
@@ -267,11 +267,11 @@ def test_a_unit_that_has_not_moved_is_found_by_who_goes_by_the_next_set(
 
 
 def test_the_old_set_ends_before_the_next_one_begins(roots: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
-    order = roots.order("b")
-    assert order.places.newest()
+    decided_log = roots.decided_log("b")
+    assert decided_log.places.newest()
     pending(roots, monkeypatch)
     before = chain(roots)
-    touch(roots, "e", order)
+    touch(roots, "e", decided_log)
     assert [kind for kind, _ in chain(roots)] == [*(kind for kind, _ in before), "e"]
 
 
@@ -279,14 +279,14 @@ def test_what_has_ended_a_set_ends_it_when_it_is_decided_anew(
     roots: Replicated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """m and o show different ballots of it: o was away, and was not asked to end."""
-    order = roots.order("b")
-    assert order.places.newest()
+    decided_log = roots.decided_log("b")
+    assert decided_log.places.newest()
     pending(roots, monkeypatch)
     roots.take_away("o")
     assert chain(roots)
     roots.give_back("o")
     roots.take_away("n")
-    touch(roots, "e", order)
+    touch(roots, "e", decided_log)
     roots.give_back("n")
     assert chain(roots)[-1][0] == "e"
 
@@ -295,8 +295,8 @@ def test_a_writer_of_the_old_set_goes_on_where_who_ended_it_was_killed_after_one
     roots: Replicated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_order(monkeypatch)
-    order = roots.order("b")
-    assert order.places.newest()
+    decided_log = roots.decided_log("b")
+    assert decided_log.places.newest()
     pending(roots, monkeypatch)
     puts = count(1)
 
@@ -308,7 +308,7 @@ def test_a_writer_of_the_old_set_goes_on_where_who_ended_it_was_killed_after_one
     with pytest.raises(KilledError):
         chain(roots)
     roots.hooks.clear()
-    touch(roots, "e", order)
+    touch(roots, "e", decided_log)
     assert chain(roots)[-1][0] == "e"
 
 
@@ -316,7 +316,7 @@ def test_what_the_next_set_has_accepted_goes_before_the_last_of_the_old_one(root
     """A process has looked at the old set, and wakes when the next one has gone on."""
     replace(roots)
     touch(roots, "e1")
-    journal = roots.order("a").places.decider().journal
+    journal = roots.decided_log("a").places.decider().journal
     assert isinstance(journal, quorum.Quorum)
     first = journal.read(1).entry
     journal._begin(Value(1, first.write_id), journal.bytes_of(first))
@@ -714,7 +714,7 @@ class Chaos:
         name = f"e{self.made}"
         self.unknown.add(name)
         try:
-            touch(self.roots, name, self.roots.order(self.random.choice("abc")))
+            touch(self.roots, name, self.roots.decided_log(self.random.choice("abc")))
             self.done.add(name)
         except OutcomeUnknownError:
             pass

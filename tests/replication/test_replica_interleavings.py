@@ -18,7 +18,7 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.journal import Unchanged
 from pyspark_commitlog.root.root_marker import make_root
 from pyspark_commitlog.testing.faults import Hook
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.write.commit import commit
 from pyspark_commitlog.topic.write.producers import init_producer
 from pyspark_commitlog.topic.write.writers import ProducerBatch, Transaction
@@ -81,7 +81,7 @@ def test_a_producers_row_from_before_an_election_lacks_the_batches_that_one_made
     name = "producer:p"
     epoch = init_producer(roots.topic(), name)[1].epoch
     large = Random(1).randbytes(20_000)
-    roots.order().pusher.shrink(roots.id_of("c"), "test")
+    roots.decided_log().pusher.shrink(roots.id_of("c"), "test")
     roots.hooks["b"] = no_device
     roots.write(large, writer=ProducerBatch(name, epoch, 0, 0), acks_all=False)  # on a alone
     roots.write(b"1", writer=ProducerBatch(name, epoch, 1, 1), acks_all=False)  # inline, so it lives
@@ -117,11 +117,11 @@ def test_two_that_find_the_leader_gone_elect_once(roots: Replicated) -> None:
     roots.create()
     roots.write(b"0")
     roots.take_away("a")
-    late = roots.order("b").elections
+    late = roots.decided_log("b").elections
     state = roots.state()
 
     def other_elects() -> None:
-        assert roots.order("c").elections.elect(gone=state.leader, why="test") == roots.id_of("b")
+        assert roots.decided_log("c").elections.elect(gone=state.leader, why="test") == roots.id_of("b")
 
     roots.hooks["m"] = once_at("put_if_absent", "journal", other_elects)
     assert late.leader().url.endswith("/b")
@@ -132,19 +132,19 @@ def test_the_second_that_finds_the_leader_gone_goes_on_with_the_last_root_in_syn
     roots = Replicated(tmp_path, "ab")
     roots.create()
     roots.take_away("a")
-    roots.hooks["m"] = once_at("put_if_absent", "journal", lambda: roots.order("b").elections.leader())
-    assert roots.order("b").elections.leader().url.endswith("/b")
+    roots.hooks["m"] = once_at("put_if_absent", "journal", lambda: roots.decided_log("b").elections.leader())
+    assert roots.decided_log("b").elections.leader().url.endswith("/b")
     assert (roots.state().leader_epoch, roots.isr()) == (1, "b")
 
 
 def test_a_root_that_was_restored_from_a_copy_is_not_elected_while_another_can_lead(roots: Replicated) -> None:
     roots.create()
     roots.write(b"0")
-    roots.order().pusher.shrink(roots.id_of("b"), "test")
+    roots.decided_log().pusher.shrink(roots.id_of("b"), "test")
     roots.hooks["c"] = no_device
     roots.write(b"1", acks_all=False)
     gone = roots.write(b"2", acks_all=False).sequence or 0
-    assert roots.order().pusher.join(roots.id_of("b"))
+    assert roots.decided_log().pusher.join(roots.id_of("b"))
     del roots.hooks["c"]
     topic = roots.path / "b" / "topics" / "t"
     max(topic.glob("*/staged/*")).unlink()
@@ -189,7 +189,7 @@ def another_root(roots: Replicated, root: str) -> None:
 def test_another_root_in_the_place_of_one_is_not_filled(roots: Replicated) -> None:
     """No entry says yet that it has learned anything: it does not show as one that was restored from a copy."""
     topic = roots.create()
-    topic.journal.order().pusher.push()  # it was asked before
+    topic.journal.decided_log().pusher.push()  # it was asked before
     another_root(roots, "c")
     roots.write(b"0", acks_all=False, topic=topic)
     assert not (roots.path / "c" / "topics").exists()
@@ -231,7 +231,7 @@ def behind(roots: Replicated, root: str) -> None:
     roots.create()
     roots.write(b"0")
     roots.hooks[root] = takes_no_entry
-    roots.order("m").pusher.change("touch", lambda state, base: state)
+    roots.decided_log("m").pusher.change("touch", lambda state, base: state)
 
 
 def test_a_writer_hands_over_from_a_leader_that_has_not_learned_the_base_and_takes_nothing(roots: Replicated) -> None:
@@ -278,7 +278,7 @@ def test_a_root_that_no_longer_leads_and_takes_nothing_keeps_no_writer_waiting(r
     running = roots.topic("a")
     elect(roots, "b")
     roots.hooks["a"] = takes_no_entry
-    roots.order("m").pusher.change("touch", lambda state, base: state)
+    roots.decided_log("m").pusher.change("touch", lambda state, base: state)
     began = roots.clock.monotonic()
     with pytest.raises(NotLeaderError, match="does not lead"):
         running.journal.append(lambda base, slot: Unchanged(None))
@@ -290,7 +290,7 @@ def test_a_leader_that_is_gone_keeps_no_writer_waiting(roots: Replicated) -> Non
     running = roots.topic("a")
     running.journal.append(lambda base, slot: Unchanged(None))
     roots.hooks["a"] = takes_no_entry
-    roots.order("m").pusher.change("touch", lambda state, base: state)
+    roots.decided_log("m").pusher.change("touch", lambda state, base: state)
     roots.hooks["a"] = once_at("put_if_absent", "/journal/", lambda: roots.take_away("a"))
     began = roots.clock.monotonic()
     with pytest.raises((CommitLogError, OSError)):
@@ -312,12 +312,12 @@ def test_acks_1_takes_a_follower_out_that_lags_so_readers_see_what_is_written(ro
 def test_nothing_is_stated_where_nothing_was_written(roots: Replicated) -> None:
     roots.create()
     roots.write(b"0")
-    before = roots.order().places.newest().sequence
+    before = roots.decided_log().places.newest().sequence
     for _ in range(3):
-        pusher = roots.order().pusher
+        pusher = roots.decided_log().pusher
         pusher.push()
-        pusher.raise_hw(roots.order().places.newest())
-    assert roots.order().places.newest().sequence == before
+        pusher.raise_hw(roots.decided_log().places.newest())
+    assert roots.decided_log().places.newest().sequence == before
     writer = Transaction("txn:app", 1, False)
     roots.write(b"1", writer=writer)
     assert roots.write(b"1", writer=writer).skipped
@@ -326,7 +326,7 @@ def test_nothing_is_stated_where_nothing_was_written(roots: Replicated) -> None:
 def test_what_is_learned_is_safe_from_power_loss_where_it_was_decided(roots: Replicated) -> None:
     roots.create()
     roots.hooks["b"] = roots.hooks["c"] = roots.hooks["a"] = no_device
-    roots.order().pusher.push()
+    roots.decided_log().pusher.push()
     roots.hooks.clear()
     roots.hooks["b"] = roots.hooks["c"] = no_device
     roots.write(b"0", acks_all=False)
@@ -340,7 +340,7 @@ def test_what_is_learned_is_safe_from_power_loss_where_it_was_decided(roots: Rep
         return hook
 
     roots.hooks = {root: of(root) for root in "mb"}
-    roots.order().pusher.push()
+    roots.decided_log().pusher.push()
     assert "b put_if_absent" in steps
     assert steps[0] == "m sync_directory", "its writer may have been killed before it could"
 
@@ -363,7 +363,7 @@ def test_a_follower_that_was_restored_from_a_copy_counts_for_nothing_until_it_is
         path.unlink()
     roots.write(b"2")
     assert roots.isr() == "ab", "after the lag"
-    assert roots.order().pusher.join(roots.id_of("c"))
+    assert roots.decided_log().pusher.join(roots.id_of("c"))
     assert roots.values("c") == [b"0", b"1", b"2"]
 
 
@@ -386,7 +386,7 @@ def test_a_root_that_is_set_back_while_it_learns_has_not_learned(roots: Replicat
     roots.write(b"2")
     assert roots.isr() == "ab", "after the lag"
     roots.log("c").topic("t").repair()
-    assert roots.order().pusher.join(roots.id_of("c"))
+    assert roots.decided_log().pusher.join(roots.id_of("c"))
     assert roots.values("c") == [b"0", b"1", b"2"]
 
 

@@ -260,19 +260,19 @@ def test_a_metadata_root_that_goes_between_two_looks_is_named(roots: Replicated,
     """It was read a moment ago; its mount point is empty when an entry is to be put on what was read."""
     roots.create()
     roots.write(b"1", hw_later=True)
-    order = roots.order()
-    head = order.places.newest()
-    pushed = order.pusher.push()
+    decided_log = roots.decided_log()
+    head = decided_log.places.newest()
+    pushed = decided_log.pusher.push()
     assert not pushed.failed
-    order.pusher.learned = dict.fromkeys(order.pusher.learned, head.sequence + 1)
-    order.places.newest = lambda: head  # type: ignore[method-assign]
-    order.pusher.push = lambda: pushed  # type: ignore[method-assign]
+    decided_log.pusher.learned = dict.fromkeys(decided_log.pusher.learned, head.sequence + 1)
+    decided_log.places.newest = lambda: head  # type: ignore[method-assign]
+    decided_log.pusher.push = lambda: pushed  # type: ignore[method-assign]
     roots.take_away("m")
     (roots.path / "m").mkdir()
     act: dict[str, Callable[[], object]] = {
-        "join": lambda: order.pusher.change("joining", lambda state, base: state),
-        "elect": lambda: order.elections.elect(why="asked"),
-        "high watermark": lambda: order.pusher.raise_hw(head),
+        "join": lambda: decided_log.pusher.change("joining", lambda state, base: state),
+        "elect": lambda: decided_log.elections.elect(why="asked"),
+        "high watermark": lambda: decided_log.pusher.raise_hw(head),
     }
     with pytest.raises(ReplicaNotAvailableError, match="metadata root was away"):
         act[what]()

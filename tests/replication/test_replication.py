@@ -118,7 +118,7 @@ def test_a_root_that_comes_back_joins_when_it_has_learned_all(roots: Replicated)
     roots.write(b"2", topic=roots.topic("b"))
     roots.give_back("a")
     assert roots.values("a") == [b"1"]
-    assert roots.order().pusher.join(roots.id_of("a"))
+    assert roots.decided_log().pusher.join(roots.id_of("a"))
     assert roots.isr() == "abc"
     assert roots.values("a") == [b"1", b"2"]
 
@@ -131,7 +131,7 @@ def test_an_emptied_root_is_not_the_replica_that_it_was(roots: Replicated) -> No
 
     CommitLog(str(roots.path / "c")).create_topic("other")
     with pytest.raises(ReplicaNotAvailableError, match="another root now"):
-        topic.journal.order().pusher.join(roots.id_of("c"))
+        topic.journal.decided_log().pusher.join(roots.id_of("c"))
 
 
 def test_each_root_settles_for_itself(roots: Replicated) -> None:

@@ -63,7 +63,7 @@ def test_a_root_that_learns_entries_and_takes_no_chunks_is_replaced(
 ) -> None:
     def learns(operation: str, path: str, moment: str) -> None:
         if operation == "create" and "/staged/" in path:
-            assert not roots.order("b").pusher.push().failed
+            assert not roots.decided_log("b").pusher.push().failed
         takes_no_chunk(operation, path, moment)
 
     roots.hooks[full] = learns
@@ -157,7 +157,7 @@ def test_a_root_leads_that_has_the_chunks(roots: Replicated) -> None:
 
 
 def test_a_writer_is_told_at_once_where_nobody_else_in_sync_has_the_chunks(roots: Replicated) -> None:
-    pusher = roots.order().pusher
+    pusher = roots.decided_log().pusher
     for root in "bc":
         pusher.shrink(roots.id_of(root), "test")
     joins = roots.id_of("b")
@@ -192,7 +192,7 @@ def test_a_root_that_is_taken_out_before_it_is_elected_does_not_lead(tmp_path: P
 
     def taken_out() -> None:
         for root in gone:
-            roots.order("c").pusher.shrink(root, "test")
+            roots.decided_log("c").pusher.shrink(root, "test")
 
     roots.hooks = {"a": takes_no_chunk, "m": once_at("put_if_absent", "t/journal", taken_out)}
     if out == "b":

@@ -24,7 +24,7 @@ from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.replication.admin.joining import add_replicas, give_default, remove_replica
 from pyspark_commitlog.replication.admin.replicating import Outcome, replicate
 from pyspark_commitlog.replication.follower.catching_up import SegmentCopier
-from pyspark_commitlog.replication.leader.order import Order
+from pyspark_commitlog.replication.leader.decided_log import DecidedLog
 from pyspark_commitlog.replication.leader.pushing import Pusher
 from pyspark_commitlog.replication.protocol.entry_fields import state_of
 from pyspark_commitlog.replication.protocol.roots import Roots
@@ -72,14 +72,14 @@ def test_one_that_does_not_catch_up_gets_no_replica_and_the_other_stays(tmp_path
 
 def test_a_move_that_was_killed_goes_on_with_the_root_that_is_named(tmp_path: Path) -> None:
     roots = living_on_two(tmp_path, "abcd")
-    add_replicas(roots.order(), [roots.id_of("d")])
+    add_replicas(roots.decided_log(), [roots.id_of("d")])
     take_out(roots, "b", to="d")
     assert (holding(roots), roots.isr()) == ("ad", "ad")
 
 
 def test_a_root_stays_while_the_last_one_that_can_hold_its_records_lags(tmp_path: Path) -> None:
     roots = living_on_two(tmp_path, "abc")
-    add_replicas(roots.order(), [roots.id_of("c")])
+    add_replicas(roots.decided_log(), [roots.id_of("c")])
     roots.hooks["c"] = takes_no_entry
     with pytest.raises(ReplicaNotAvailableError, match="has not caught up"):
         take_out(roots, "b")
@@ -93,7 +93,7 @@ def test_one_that_is_away_keeps_no_other(tmp_path: Path) -> None:
     """Its list can't be changed, so the root that goes stays listed; the topic has left it."""
     roots = living_on_two(tmp_path, "abc")
     b, c = roots.id_of("b"), roots.id_of("c")
-    add_replicas(roots.order(), [c])
+    add_replicas(roots.decided_log(), [c])
     roots.take_away("c")
     with pytest.raises(ReplicaNotAvailableError, match="does not answer"):
         roots.log("a").replicas.remove([b])
@@ -120,11 +120,11 @@ def test_a_root_stays_where_another_run_took_out_the_one_in_its_place(
 ) -> None:
     roots = living_on_two(tmp_path, "abc")
     c = roots.id_of("c")
-    add_replicas(roots.order(), [c])
+    add_replicas(roots.decided_log(), [c])
 
-    def beside(order: Order, segments: SegmentCopier | None = None) -> Outcome:
-        remove_replica(order, c)
-        return replicate(order, segments)
+    def beside(decided_log: DecidedLog, segments: SegmentCopier | None = None) -> Outcome:
+        remove_replica(decided_log, c)
+        return replicate(decided_log, segments)
 
     monkeypatch.setattr(replicas, "replicate", beside)
     with pytest.raises((NotLeaderError, ReplicaNotAvailableError), match=r"run it again|was not taken out"):
@@ -151,7 +151,7 @@ def test_a_root_that_helps_nobody_goes_though_another_one_lags(tmp_path: Path, l
     roots.write(b"0")
     b = roots.id_of("b")
     for out in "c" if lost else "bc":
-        roots.order().pusher.shrink(roots.id_of(out), "a test")
+        roots.decided_log().pusher.shrink(roots.id_of(out), "a test")
         roots.hooks[out] = takes_no_entry
     if lost:
         roots.take_away("b")
@@ -190,9 +190,9 @@ def test_a_run_that_gives_up_leaves_what_another_one_goes_by(tmp_path: Path, mon
     roots.write(b"0")
     c = roots.id_of("c")
 
-    def beside(order: Order, segments: SegmentCopier | None = None) -> Outcome:
-        done = replicate(order, segments)
-        remove_replica(order, c)
+    def beside(decided_log: DecidedLog, segments: SegmentCopier | None = None) -> Outcome:
+        done = replicate(decided_log, segments)
+        remove_replica(decided_log, c)
         return done
 
     monkeypatch.setattr(replicas, "replicate", beside)
@@ -206,7 +206,7 @@ def test_of_roots_that_are_taken_out_together_none_waits_for_the_other(tmp_path:
     roots.create()
     roots.write(b"0")
     b, c = roots.id_of("b"), roots.id_of("c")
-    roots.order().pusher.shrink(c, "a test")
+    roots.decided_log().pusher.shrink(c, "a test")
     roots.hooks["c"] = takes_no_entry
     with suppress(CommitLogError):
         roots.log("a").replicas.remove([b, c])
@@ -238,7 +238,7 @@ def test_a_group_gives_up_a_replica_on_a_root_that_is_not_listed_any_more(
 def test_a_replica_stays_on_a_root_that_this_process_has_not_read_of(tmp_path: Path) -> None:
     roots = living_on_two(tmp_path, "ab")
     commit_offset(roots, 1)
-    late = group(roots).journal.order()
+    late = group(roots).journal.decided_log()
     late.places.roots.compare()
     roots.log("b").replicas.add([str(tmp_path / "c")])
     roots.names = "abc"
@@ -250,7 +250,7 @@ def test_a_replica_stays_on_a_root_that_this_process_has_not_read_of(tmp_path: P
 
 
 def newest_of_group(roots: Replicated) -> Stored:
-    return group(roots).journal.order().places.newest()
+    return group(roots).journal.decided_log().places.newest()
 
 
 def of_group(roots: Replicated) -> tuple[str, ...]:

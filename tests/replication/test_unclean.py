@@ -18,7 +18,7 @@ from random import Random
 import pytest
 
 from pyspark_commitlog.errors import NotLeaderError, ReplicaNotAvailableError
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.write.writers import Transaction
 from tests.replication.lagging import expected, lagging
 from tests.support.replicas import CONFIG, Replicated, no_device
@@ -35,7 +35,7 @@ def leave_behind(roots: Replicated, *lost: bytes, writer: Transaction | None = N
     """Write `0`, take b and c out of the ISR, write the rest on a alone, and take a away."""
     roots.write(b"0", writer=Transaction("txn:app", 1, False))
     for root in "bc":
-        roots.order().pusher.shrink(roots.id_of(root), "test")
+        roots.decided_log().pusher.shrink(roots.id_of(root), "test")
     for value in lost:
         roots.write(value, writer=writer)
     assert roots.values("a") == [b"0", *lost]
@@ -121,7 +121,7 @@ def between(roots: Replicated) -> None:
     """Elect b uncleanly; it has learned what states HW above what it lacks, and not its own election."""
     roots.create()
     leave_behind(roots, LARGE)
-    last = f"{roots.order().places.newest().sequence + 1:020d}.json"
+    last = f"{roots.decided_log().places.newest().sequence + 1:020d}.json"
 
     def no_election(operation: str, path: str, moment: str) -> None:
         if operation == "put_if_absent" and path.endswith(last):
@@ -144,7 +144,7 @@ def test_a_reader_waits_where_an_election_it_has_not_learned_makes_void_what_it_
 def test_a_reader_waits_until_the_entry_at_hw_has_the_election(roots: Replicated) -> None:
     between(roots)
     roots.hooks.clear()
-    roots.order().pusher.push()  # killed before it could state HW
+    roots.decided_log().pusher.push()  # killed before it could state HW
     assert roots.values("b") == [b"0"]
 
 

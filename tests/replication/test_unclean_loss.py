@@ -24,10 +24,10 @@ from pyspark_commitlog.errors import LogTruncationError, UsageError
 from pyspark_commitlog.groups.reset_target import Target, Way
 from pyspark_commitlog.model import OffsetRange, TopicPartition
 from pyspark_commitlog.spark.session.query_checkpoint import Checkpoint as QueryCheckpoint, moved_checkpoint
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.read.lossy import read_kept
 from pyspark_commitlog.topic.read.reader import PartitionReader, read_range, read_view
-from pyspark_commitlog.topic.state.state import LostOffsets, Void
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.state.topic_state import LostOffsets, Void
 from pyspark_commitlog.topic.write.commit import commit
 from tests.spark.driver import Checkpoint, Driver
 from tests.support.records import batch_of, stage
@@ -53,7 +53,7 @@ def lead_alone(roots: Replicated) -> None:
     """Write `0`, and leave a alone in the ISR."""
     roots.write(b"0")
     for root in "bc":
-        roots.order().pusher.shrink(roots.id_of(root), "test")
+        roots.decided_log().pusher.shrink(roots.id_of(root), "test")
 
 
 def lose(roots: Replicated) -> None:
@@ -124,7 +124,7 @@ def test_so_does_recover(roots: Replicated) -> None:
         roots.hooks[root] = no_device
     roots.write(LARGE, LARGE, acks_all=False)
     roots.hooks.clear()
-    roots.order().pusher.push()
+    roots.decided_log().pusher.push()
     chunks = list((roots.path / "c/topics/t" / roots.at("c").newest()[1].topic_id / "staged").iterdir())
     next(path for path in chunks if path.stat().st_size > len(LARGE)).unlink()
     for root in "mab":
@@ -365,7 +365,7 @@ def test_a_checkpoint_is_set_as_a_whole_where_a_loss_was_not_reported_yet(roots:
     roots.log().create_topic("u", 2, CONFIG)
     roots.log().replicas.elect("u", str(roots.path / "a"))
     for root in "bc":
-        roots.order(name="u").pusher.shrink(roots.id_of(root), "test")
+        roots.decided_log(name="u").pusher.shrink(roots.id_of(root), "test")
     topic = roots.topic(name="u")
     staged = stage(topic, batch_of([LARGE, LARGE], partition=[0, 1]))
     commit(topic, staged.topic_id, [staged], acks_all=True)

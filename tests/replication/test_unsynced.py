@@ -22,9 +22,9 @@ from random import Random
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError, KafkaStorageError
-from pyspark_commitlog.topic.repair.void import void_unsynced
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.damage.void import void_unsynced
+from pyspark_commitlog.topic.maintain.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import commit
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.damage import cut, flip, remove, zero

@@ -30,14 +30,14 @@ from pyspark_commitlog.api.repair import drop_void_records
 from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.storage.local.local import LocalStorage
-from pyspark_commitlog.topic.donors import mend
-from pyspark_commitlog.topic.donors.catch_up import TopicSegments
-from pyspark_commitlog.topic.repair.salvage_objects import publish
+from pyspark_commitlog.topic.compaction import compact as compaction
+from pyspark_commitlog.topic.damage.salvage_objects import publish
+from pyspark_commitlog.topic.replica_fetch import mend
+from pyspark_commitlog.topic.replica_fetch.catch_up import TopicSegments
 from pyspark_commitlog.topic.state.late_voids import is_misled, late_voids, with_voids_at
 from pyspark_commitlog.topic.state.settle_state import Active, SettledPartition
-from pyspark_commitlog.topic.state.state import LostOffsets, TopicState, Void
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep import compact as compaction
+from pyspark_commitlog.topic.state.topic_state import LostOffsets, TopicState, Void
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import commit
 from tests.crash.conftest import fast_path as fast_path
 from tests.support.damage import zero
@@ -76,7 +76,7 @@ def lost_uncleanly(
     roots.create(partitions, {**CONFIG, "replica.lag.time.max.ms": 1000, **(config or {})})
     write_key(roots, b"0", key)
     for root in "bc":
-        roots.order().pusher.shrink(roots.id_of(root), "test")
+        roots.decided_log().pusher.shrink(roots.id_of(root), "test")
     for value, same in ((b"void", key), (b"void, too", b"last")):
         write_key(roots, value, same)
         settle_at(roots, "a")
@@ -213,7 +213,7 @@ def test_nothing_is_taken_from_a_root_that_has_not_learned_the_election(roots: R
     write_key(roots, LARGE, b"large")
     write_key(roots, b"living", b"key")
     for root in "bc":
-        roots.order().pusher.shrink(roots.id_of(root), "test")
+        roots.decided_log().pusher.shrink(roots.id_of(root), "test")
     for value, key in ((b"void", b"key"), (b"x", b"x"), (b"y", b"y")):
         write_key(roots, value, key)
         settled_and_compacted(roots, "a")
@@ -250,7 +250,7 @@ def test_what_a_void_tombstone_removed_is_fetched(roots: Replicated) -> None:
         for n in range(4)
     ]
     for root in "bc":
-        roots.order().pusher.shrink(roots.id_of(root), "test")
+        roots.decided_log().pusher.shrink(roots.id_of(root), "test")
     topic = roots.topic("a")
     tombstone = stage(topic, batch_of([None], key=[b"key"], partition=[0]))
     commit(topic, tombstone.topic_id, [tombstone])
@@ -287,7 +287,7 @@ def with_pieces(path: Path) -> Replicated:
     write(b"key", b"living")
     write(b"x", b"x")
     for root in "bc":
-        roots.order().pusher.shrink(roots.id_of(root), "test")
+        roots.decided_log().pusher.shrink(roots.id_of(root), "test")
     for key, value in ((b"key", b"void"), (b"y", b"y"), (b"z", b"z")):
         write(key, value)
     return roots

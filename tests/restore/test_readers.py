@@ -20,7 +20,7 @@ from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.faults import FaultyStorage
 from pyspark_commitlog.topic.read.lossy import read_kept
 from pyspark_commitlog.topic.read.reader import read_range
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.restore.conftest import AFTER, BEFORE, RESTORES, Scene, values
 from tests.support.consumers import DEFAULTS, at
 from tests.support.records import append, batch_of

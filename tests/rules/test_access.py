@@ -9,7 +9,7 @@ import pytest
 from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.errors import AccessDeniedError, CorruptionError, NotFoundError, UsageError
 from pyspark_commitlog.groups.state.group_state import Position
-from pyspark_commitlog.producer.client import Producer
+from pyspark_commitlog.producer.producer import Producer
 from pyspark_commitlog.testing.faults import on_path
 from pyspark_commitlog.topic.access import Operation, Rule, allows
 from tests.support.consumers import consumer

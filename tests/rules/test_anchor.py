@@ -20,7 +20,7 @@ from pyspark_commitlog.storage.base import NotPutError
 from pyspark_commitlog.testing.faults import io_error, on_path
 from pyspark_commitlog.topic.collect.collect import collect
 from pyspark_commitlog.topic.read.reader import PartitionReader
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write import commit as committing
 from pyspark_commitlog.topic.write.commit import Committed, commit
 from pyspark_commitlog.topic.write.staging import Staged

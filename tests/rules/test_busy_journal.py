@@ -9,9 +9,9 @@ import pytest
 
 from pyspark_commitlog.journal import Unchanged, reading
 from pyspark_commitlog.storage import Storage
-from pyspark_commitlog.storage.local.commit_queue import Turns
 from pyspark_commitlog.storage.local.local import LocalStorage
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.storage.local.turns import Turns
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.records import append, batch_of
 from tests.support.world import World
 

@@ -11,8 +11,8 @@ from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import Position
 from pyspark_commitlog.testing.faults import FaultyStorage, Hook
 from pyspark_commitlog.topic.collect.collect import collect, sweep
-from pyspark_commitlog.topic.state.state import Mark, plan_floor, with_mark
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import Mark, plan_floor, with_mark
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import commit
 from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support.counted import CountedStorage

@@ -23,14 +23,14 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format.index import decode_time
 from pyspark_commitlog.testing.faults import on_path
 from pyspark_commitlog.topic.collect.collect import sweep
+from pyspark_commitlog.topic.compaction.compact import CompactionJob, compact, key_source, work_here
 from pyspark_commitlog.topic.lookup.timestamps import find_time
+from pyspark_commitlog.topic.maintain.retention import collect_segments
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.read.reader import PartitionReader, Rows
 from pyspark_commitlog.topic.segments.directory import SegmentDir
 from pyspark_commitlog.topic.segments.frames import segment_span, walk
 from pyspark_commitlog.topic.state.settle_state import Sealed
-from pyspark_commitlog.topic.upkeep.compact import CompactionJob, compact, key_source, work_here
-from pyspark_commitlog.topic.upkeep.retention import collect_segments
-from pyspark_commitlog.topic.upkeep.settle import settle
 from pyspark_commitlog.topic.write.commit import commit
 from tests.support.compactions import ABA, CONFIG, HOUR_MS, KEPT, created, identity, put, read
 from tests.support.records import append, batch_of, read_partition, stage

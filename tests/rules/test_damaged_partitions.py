@@ -19,11 +19,11 @@ from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, KafkaStorageError
 from pyspark_commitlog.testing.faults import on_path
 from pyspark_commitlog.topic.collect.collect import collect
-from pyspark_commitlog.topic.state import tables as side_tables
+from pyspark_commitlog.topic.maintain.retention import retain
+from pyspark_commitlog.topic.maintain.settle import SettleLoad, settle, settle_after_commit, settle_load
+from pyspark_commitlog.topic.state import side_files as side_tables
 from pyspark_commitlog.topic.state.settle_state import SettleState
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.retention import retain
-from pyspark_commitlog.topic.upkeep.settle import SettleLoad, settle, settle_after_commit, settle_load
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import commit
 from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support.records import append, batch_of, read_partition, stage

@@ -18,8 +18,8 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.storage import NotPutError
 from pyspark_commitlog.testing.faults import on_path
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle, settle_after_commit
+from pyspark_commitlog.topic.maintain.settle import settle, settle_after_commit
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import commit
 from tests.support.records import append, batch_of, read_topic, stage
 from tests.support.verify import verify

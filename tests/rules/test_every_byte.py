@@ -11,8 +11,8 @@ from pyspark_commitlog.api.verify_root import verify_root
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.groups.membership.member_files import MemberFiles
 from pyspark_commitlog.groups.state.members import MemberFile, Profile
-from pyspark_commitlog.topic.state import tables as side_tables
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.maintain.settle import settle
+from pyspark_commitlog.topic.state import side_files as side_tables
 from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, World

@@ -31,7 +31,7 @@ from pyspark_commitlog.root.root_marker import make_root
 from pyspark_commitlog.storage.base import Holder
 from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.topic import topic_tables as topics
-from pyspark_commitlog.topic.state import leaves, tables
+from pyspark_commitlog.topic.state import leaves, side_files as tables
 from pyspark_commitlog.topic.write import writers
 from pyspark_commitlog.topic.write.writers import ProducerBatch, Transaction
 from tests.groups.conftest import Group

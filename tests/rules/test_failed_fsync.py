@@ -18,11 +18,11 @@ from pyspark_commitlog.errors import OutcomeUnknownError, StorageError, SyncFail
 from pyspark_commitlog.storage.local import directories, local
 from pyspark_commitlog.testing.faults import io_error, on_path
 from pyspark_commitlog.topic.collect.collect import collect
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep import retention
-from pyspark_commitlog.topic.upkeep.compact import compact
-from pyspark_commitlog.topic.upkeep.run import maintain_topic
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.compaction.compact import compact
+from pyspark_commitlog.topic.maintain import retention
+from pyspark_commitlog.topic.maintain.maintain import maintain_topic
+from pyspark_commitlog.topic.maintain.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import Committed, commit
 from pyspark_commitlog.topic.write.writers import ProducerBatch, Transaction
 from tests.support.power import Disk, losing

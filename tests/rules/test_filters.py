@@ -18,11 +18,11 @@ from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.spark.read.batch import CommitLogReader
 from pyspark_commitlog.spark.read.filters import LimitTaker
 from pyspark_commitlog.topic.lookup.timestamps import spans_outside
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.segments.growing import Stamped
 from pyspark_commitlog.topic.segments.writer import SegmentWriter
 from pyspark_commitlog.topic.state.settle_state import Active, Sealed
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.reads import CountingStorage
 from tests.support.records import append, batch_of, read_partition
 from tests.support.times import CONFIG, START_MS, check_windows

@@ -12,10 +12,10 @@ from pyspark_commitlog.format.frame import Payload
 from pyspark_commitlog.format.index import TimeEntry, encode_time
 from pyspark_commitlog.testing.faults import on_path
 from pyspark_commitlog.topic.lookup.timestamps import OffsetAndTimestamp, find_max_timestamp, find_time
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.read import reader
 from pyspark_commitlog.topic.segments.frames import Located, Span, check
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.records import append, batch_of, read_partition
 from tests.support.times import CONFIG, START_MS, agree, batch
 from tests.support.world import DELAY_MS, Recorder, World, once

@@ -19,9 +19,9 @@ from pyspark_commitlog.cli.app import app
 from pyspark_commitlog.errors import ConflictError
 from pyspark_commitlog.storage import Holder
 from pyspark_commitlog.storage.local.local import LocalStorage
-from pyspark_commitlog.topic.repair.verify import verify
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle_after_commit
+from pyspark_commitlog.topic.damage.verify import verify
+from pyspark_commitlog.topic.maintain.settle import settle_after_commit
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic_description import Backlog
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, World

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.write import commit as commit_module
 from pyspark_commitlog.topic.write.commit import commit
 from pyspark_commitlog.topic.write.writers import Transaction

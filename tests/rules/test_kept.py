@@ -8,7 +8,7 @@ from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.testing.faults import on_path
 from pyspark_commitlog.topic.read.lossy import read_kept
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, World, many, once
 

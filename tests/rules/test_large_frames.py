@@ -12,10 +12,10 @@ from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import columns, frame as codec
 from pyspark_commitlog.format.columns import SCHEMA, TIMESTAMP
 from pyspark_commitlog.format.frame import SPARSE, Frame
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.read.reader import PartitionReader
 from pyspark_commitlog.topic.segments.encoding import encode_frame
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import Committed, commit
 from pyspark_commitlog.topic.write.staging import Staged, StagedExtent
 from tests.support.forged import GIB, bomb

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle_after_commit
+from pyspark_commitlog.topic.maintain.settle import settle_after_commit
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.objects import ObjectWorld
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, World

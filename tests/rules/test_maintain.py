@@ -14,14 +14,14 @@ from pyspark_commitlog.api import maintenance
 from pyspark_commitlog.errors import CorruptionError, StorageError, StorageFullError
 from pyspark_commitlog.model import Progress
 from pyspark_commitlog.topic.collect.collect import collect
+from pyspark_commitlog.topic.compaction.compact import CompactionJob, Replacement, compact, work_here
+from pyspark_commitlog.topic.maintain import maintain as steps, settle as settling
+from pyspark_commitlog.topic.maintain.check_indexes import recover
+from pyspark_commitlog.topic.maintain.maintain import Maintained
+from pyspark_commitlog.topic.maintain.retention import collect_segments, retain
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.state.settle_state import Sealed, SettledPartition, SettleState
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep import run as steps, settle as settling
-from pyspark_commitlog.topic.upkeep.compact import CompactionJob, Replacement, compact, work_here
-from pyspark_commitlog.topic.upkeep.recover import recover
-from pyspark_commitlog.topic.upkeep.retention import collect_segments, retain
-from pyspark_commitlog.topic.upkeep.run import Maintained
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, DELAY_MS, World
 

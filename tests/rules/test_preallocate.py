@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import StorageFullError
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import Settled, settle, settle_after_commit
+from pyspark_commitlog.topic.maintain.settle import Settled, settle, settle_after_commit
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.records import append, batch_of
 from tests.support.syscalls import recording, telling
 from tests.support.verify import verify

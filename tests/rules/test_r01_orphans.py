@@ -12,8 +12,8 @@ from pyspark_commitlog.errors import CorruptionError, StagedExpiredError
 from pyspark_commitlog.format.paths import manifest_name, parse_chunk, side_name
 from pyspark_commitlog.testing.faults import on_path
 from pyspark_commitlog.topic.collect.collect import collect, sweep
-from pyspark_commitlog.topic.state import tables as side_tables
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.maintain.settle import settle
+from pyspark_commitlog.topic.state import side_files as side_tables
 from pyspark_commitlog.topic.write.commit import commit
 from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support.objects import ObjectWorld

@@ -10,7 +10,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_commitlog.errors import OutcomeUnknownError, StaleBatchError, StorageFullError, SyncFailedError
 from pyspark_commitlog.testing.faults import io_error, on_path
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.write import staging
 from pyspark_commitlog.topic.write.commit import commit
 from pyspark_commitlog.topic.write.writers import Transaction

@@ -14,8 +14,8 @@ from pyspark_commitlog.storage.local import directories
 from pyspark_commitlog.storage.local.directories import RootDirectories
 from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.faults import on_path
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.maintain.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.appends import TellingStorage
 from tests.support.records import append, batch_of, read_topic
 from tests.support.world import World, many

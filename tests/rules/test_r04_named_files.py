@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.maintain.settle import settle
 from tests.support.records import append, batch_of, read_partition, read_topic
 from tests.support.world import Recorder, World, many
 

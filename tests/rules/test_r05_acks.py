@@ -14,9 +14,9 @@ import pytest
 from pyspark_commitlog.errors import CorruptionError, SyncFailedError
 from pyspark_commitlog.spark.write.sink_options import sink_options
 from pyspark_commitlog.testing.faults import on_path
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.read import unsettled
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import Committed, commit
 from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support.records import append, batch_of, stage

@@ -11,10 +11,10 @@ import pytest
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import OutcomeUnknownError, StorageFullError, SyncFailedError
 from pyspark_commitlog.testing.faults import on_path
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.compact import compact
-from pyspark_commitlog.topic.upkeep.retention import retain
-from pyspark_commitlog.topic.upkeep.settle import Settled, settle, settle_after_commit
+from pyspark_commitlog.topic.compaction.compact import compact
+from pyspark_commitlog.topic.maintain.retention import retain
+from pyspark_commitlog.topic.maintain.settle import Settled, settle, settle_after_commit
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import commit
 from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support.records import append, batch_of, read_partition, stage

@@ -18,8 +18,8 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format.entry import MAX_LINE_BYTES
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.testing.faults import on_path
-from pyspark_commitlog.topic.state.state import WriterRow
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import WriterRow
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write import writers as module
 from pyspark_commitlog.topic.write.commit import commit
 from pyspark_commitlog.topic.write.producers import init_producer, landed_ranges

@@ -11,7 +11,7 @@ from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.testing.faults import on_path
 from pyspark_commitlog.topic.read.reader import PartitionReader, Rows, read_range
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.records import append, batch_of, read_partition
 from tests.support.world import CHUNKS, DELAY_MS, World, many, once
 

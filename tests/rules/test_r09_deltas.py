@@ -9,7 +9,7 @@ import pytest
 from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.errors import TopicChangedError, TopicExistsError, UsageError
 from pyspark_commitlog.testing.faults import Hook, on_path
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.write.commit import commit
 from tests.support.records import append, batch_of, read_partition, stage
 from tests.support.world import World, once

@@ -11,11 +11,11 @@ import pytest
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format import columns, frame as codec
 from pyspark_commitlog.format.frame import MAX_ROWS, SPARSE, Identity, Times
+from pyspark_commitlog.topic.maintain.settle import FrameJoiner, settle
 from pyspark_commitlog.topic.read.reader import PartitionReader
 from pyspark_commitlog.topic.read.unsettled import Unsettled
 from pyspark_commitlog.topic.segments.frames import Located, Span, check, walk
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import Merger, settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import commit
 from tests.support.entries import rewrite
 from tests.support.records import append, batch_of, read_partition, stage
@@ -221,7 +221,7 @@ def test_thinned_frames_never_merge(world: World) -> None:
     data = codec.encode(columns.encode(rows, "none"), rows=6, times=Times(0, 0), identity=identity, base_offset=10)
     frame = codec.parse(pa.py_buffer(data), 0)
     assert frame is not None
-    merger = Merger(2**20, "none", "id", 0)
+    merger = FrameJoiner(2**20, "none", "id", 0)
     ready = [s for base in (10, 16) for s in merger.offer(Unsettled(frame, codec.open_payload(frame), base, 99, 0))]
     assert len(ready) == 2
     assert list(merger.drain()) == []
@@ -233,7 +233,7 @@ def test_a_frame_with_a_delete_horizon_does_not_merge() -> None:
         {"key": [b"k"], "value": [None], "headers": [None], "timestamp": [0]}, schema=columns.SCHEMA
     )
     message, identity = columns.encode(row, "none"), Identity("id", 0, "none")
-    horizons, merger = (None, None, 7, 7, 8, None, None), Merger(2**20, "none", "id", 0)
+    horizons, merger = (None, None, 7, 7, 8, None, None), FrameJoiner(2**20, "none", "id", 0)
     ready = []
     for base, horizon in enumerate(horizons):
         times = Times(0, 0, False, horizon)
@@ -257,7 +257,7 @@ def test_a_joined_frame_has_no_more_rows_than_the_format_allows() -> None:
     data = codec.encode(columns.encode(empty, "zstd"), rows=rows, times=Times(0, 0), identity=identity)
     frame = codec.parse(pa.py_buffer(data), 0)
     assert frame is not None
-    merger = Merger(2**28, "zstd", "id", 0)
+    merger = FrameJoiner(2**28, "zstd", "id", 0)
     ready = [s for base in (0, rows) for s in merger.offer(Unsettled(frame, codec.open_payload(frame), base, 99, 0))]
     one = columns.encode(empty.slice(0, 1), "zstd")
     last = codec.parse(pa.py_buffer(codec.encode(one, rows=1, times=Times(0, 0), identity=identity)), 0)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.topic import topic_tables as topics
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.state import leaves as module
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.objects import topic_id
 from tests.support.records import append, batch_of
 from tests.support.verify import verify

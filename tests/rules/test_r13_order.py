@@ -12,9 +12,9 @@ import pytest
 from pyspark_commitlog.format.paths import entry_name, parse_entry, side_name
 from pyspark_commitlog.testing.faults import at_call, on_path
 from pyspark_commitlog.topic.collect.collect import collect
-from pyspark_commitlog.topic.state.tables import SETTLE_TABLES, side_files
-from pyspark_commitlog.topic.upkeep.retention import collect_segments, retain
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.maintain.retention import collect_segments, retain
+from pyspark_commitlog.topic.maintain.settle import settle
+from pyspark_commitlog.topic.state.side_files import SETTLE_TABLES, side_files
 from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support.records import append, batch_of
 from tests.support.verify import verify
@@ -129,7 +129,7 @@ def test_a_collector_that_dies_leaves_no_hole(world: World, deletes: int) -> Non
 
 def test_two_collectors_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """R13: at any of its deletes another collector runs to the end, tables in side files: no error, nothing lost."""
-    from pyspark_commitlog.topic.state import tables as side_tables
+    from pyspark_commitlog.topic.state import side_files as side_tables
 
     monkeypatch.setattr(side_tables, "TABLE_BYTES", 40)
     topic = world.create(3)
@@ -188,7 +188,7 @@ def test_a_collector_that_slept_takes_nothing_of_a_root_that_was_restored(world:
 
 def test_a_collector_that_is_overtaken_by_a_later_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """R13: it sleeps over a delete; the next one removes settle entries, and tables, that it wants to keep."""
-    from pyspark_commitlog.topic.state import tables as side_tables
+    from pyspark_commitlog.topic.state import side_files as side_tables
 
     monkeypatch.setattr(side_tables, "TABLE_BYTES", 40)
     topic = world.create(3)
@@ -222,7 +222,7 @@ def test_a_collector_inside_a_commit_reads_what_goes_and_no_more(
     world: World, monkeypatch: pytest.MonkeyPatch, table_bytes: int
 ) -> None:
     """Goal: what settling adds to a commit does not grow with the entries that are kept."""
-    from pyspark_commitlog.topic.state import tables as side_tables
+    from pyspark_commitlog.topic.state import side_files as side_tables
 
     monkeypatch.setattr(side_tables, "TABLE_BYTES", table_bytes)
     topic = world.create(3)
@@ -241,7 +241,7 @@ def test_a_collector_inside_a_commit_reads_what_goes_and_no_more(
 
 def test_tables_go_with_the_entry_that_named_them_last(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """R13: the writers' snapshot stays as long as an entry names it; what was never named goes by `maintain`."""
-    from pyspark_commitlog.topic.state import tables as side_tables
+    from pyspark_commitlog.topic.state import side_files as side_tables
     from pyspark_commitlog.topic.write import writers
 
     monkeypatch.setattr(side_tables, "TABLE_BYTES", 40)
@@ -269,7 +269,7 @@ def test_a_collector_that_is_killed_leaves_no_entry_without_its_tables(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R13: `verify` would call that damage."""
-    from pyspark_commitlog.topic.state import tables as side_tables
+    from pyspark_commitlog.topic.state import side_files as side_tables
 
     monkeypatch.setattr(side_tables, "TABLE_BYTES", 40)
     topic = world.create(3)
@@ -293,7 +293,7 @@ def test_segments_stay_where_a_settle_entry_cannot_be_read_for_its_table_is_gone
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R13, R4: another collector removes an entry's table while this one reads it: what it names is not known."""
-    from pyspark_commitlog.topic.state import tables as side_tables
+    from pyspark_commitlog.topic.state import side_files as side_tables
 
     monkeypatch.setattr(side_tables, "TABLE_BYTES", 40)
     topic = world.create(config={**CHUNKS, "segment.bytes": 1024, "compression.type": "none"})

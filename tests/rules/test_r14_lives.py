@@ -79,7 +79,7 @@ def test_running_writers_are_told_and_their_zombies_are_cleaned_up_again_and_aga
 
 def stage_for(world: World, state: object, sequence: int) -> object:
     """Stage as a task that read the old life."""
-    from pyspark_commitlog.topic.state.state import TopicState
+    from pyspark_commitlog.topic.state.topic_state import TopicState
     from pyspark_commitlog.topic.write.partitioner import Partitioner
     from pyspark_commitlog.topic.write.staging import Stager
 

@@ -15,11 +15,11 @@ from pyspark_commitlog.errors import CommitLogError, CorruptionError
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.testing.faults import on_path
 from pyspark_commitlog.topic.lookup.timestamps import find_time
+from pyspark_commitlog.topic.maintain.check_indexes import recover
+from pyspark_commitlog.topic.maintain.settle import settle, settle_after_commit
 from pyspark_commitlog.topic.read.reader import read_range
 from pyspark_commitlog.topic.state.settle_state import Active
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.recover import recover
-from pyspark_commitlog.topic.upkeep.settle import settle, settle_after_commit
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.appends import TellingStorage
 from tests.support.records import append, batch_of, read_partition
 from tests.support.verify import verify

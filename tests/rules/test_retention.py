@@ -15,12 +15,12 @@ from pyspark_commitlog.errors import OffsetOutOfRangeError, StorageError, UsageE
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.testing.faults import on_path
 from pyspark_commitlog.topic.lookup.timestamps import find_time
+from pyspark_commitlog.topic.maintain import retention
+from pyspark_commitlog.topic.maintain.retention import collect_segments, plan_log_start, retain
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.read.reader import PartitionReader
 from pyspark_commitlog.topic.state.settle_state import Active, Sealed, SettledPartition
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep import retention
-from pyspark_commitlog.topic.upkeep.retention import collect_segments, plan_log_start, retain
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.records import append, batch_of, read_partition
 from tests.support.world import CHUNKS, DELAY_MS, World, failing, once
 

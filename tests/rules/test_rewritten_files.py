@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.errors import CommitLogError, CorruptionError
+from pyspark_commitlog.topic.compaction.compact import compact
+from pyspark_commitlog.topic.damage.verify import verify
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.read.reader import PartitionReader
-from pyspark_commitlog.topic.repair.verify import verify
 from pyspark_commitlog.topic.state.settle_state import Sealed
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.compact import compact
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.records import append, batch_of, each_record
 from tests.support.world import CHUNKS, World
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pyspark_commitlog.config import TopicConfig
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.segments.growing import Stamped
 from pyspark_commitlog.topic.segments.writer import SegmentWriter, roll_limits
 from pyspark_commitlog.topic.state.settle_state import SettledPartition
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, World
 

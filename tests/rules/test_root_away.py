@@ -25,7 +25,7 @@ from pyspark_commitlog.spark.source import DefaultSource
 from pyspark_commitlog.storage import NotPutError
 from pyspark_commitlog.storage.local import local
 from pyspark_commitlog.storage.local.local import LocalStorage
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.nemesis import disks
 from tests.spark.driver import Checkpoint, Driver
 from tests.support.commands import COMMAND, cat

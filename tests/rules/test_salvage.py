@@ -13,12 +13,12 @@ import pytest
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, StorageError, UsageError
 from pyspark_commitlog.format.index import OffsetEntry
 from pyspark_commitlog.testing.faults import on_path
+from pyspark_commitlog.topic.damage.verify import verify as look_for_faults
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.read.damage import fragments_of
 from pyspark_commitlog.topic.read.reader import PartitionReader
-from pyspark_commitlog.topic.repair.verify import verify as look_for_faults
 from pyspark_commitlog.topic.segments.frames import segment_span, walk
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.records import append, batch_of, read_partition
 from tests.support.verify import verify
 from tests.support.world import CHUNKS, DELAY_MS, World, failing, once

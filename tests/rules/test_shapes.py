@@ -17,7 +17,7 @@ from awscrt.checksums import crc32c
 from pyspark_commitlog.errors import CommitLogError, CorruptionError
 from pyspark_commitlog.format.entry import to_json_bytes
 from pyspark_commitlog.replication.protocol.roots import root_id
-from pyspark_commitlog.topic.state import tables as side_tables
+from pyspark_commitlog.topic.state import side_files as side_tables
 from tests.support.crafted import ABSURD, Change, change_entry, leaves, sealed
 from tests.support.entries import rewrite
 from tests.support.records import append, batch_of

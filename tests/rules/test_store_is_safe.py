@@ -19,7 +19,7 @@ from pyspark_commitlog.storage.local.mounts import mount_source, mount_type
 from pyspark_commitlog.storage.object.object_store import ObjectStorage
 from pyspark_commitlog.storage.race import DIRECTORY, ROUNDS, WRITERS, Round, fault_of
 from pyspark_commitlog.topic.access import Operation
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.records import append, batch_of
 
 

@@ -14,12 +14,12 @@ from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.frame import Times
 from pyspark_commitlog.testing.faults import on_path
 from pyspark_commitlog.topic.collect.collect import collect
-from pyspark_commitlog.topic.repair.verify import verify
+from pyspark_commitlog.topic.damage.verify import verify
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.segments import encoding
 from pyspark_commitlog.topic.segments.encoding import frame_times
-from pyspark_commitlog.topic.state import tables as side_tables
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.state import side_files as side_tables
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support.damage import cut, flip, newest, published, remove, zero
 from tests.support.entries import rewrite

@@ -11,11 +11,11 @@ import pytest
 
 from pyspark_commitlog.errors import CommitLogError, ConflictError, CorruptionError, UsageError
 from pyspark_commitlog.testing.faults import on_path
+from pyspark_commitlog.topic.damage.verify import verify as check
 from pyspark_commitlog.topic.lookup.timestamps import find_time
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.read import unsettled
-from pyspark_commitlog.topic.repair.verify import verify as check
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import commit
 from pyspark_commitlog.topic.write.writers import Transaction
 from tests.support.records import append, batch_of, read_partition, stage
@@ -242,7 +242,7 @@ def test_a_lost_entry_keeps_the_chunks_that_it_may_name_from_the_sweep(world: Wo
 
 def test_a_void_larger_than_a_frame_may_be(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """I3: several frames without rows, one behind the other; time index and rolls go by the time before them."""
-    monkeypatch.setattr("pyspark_commitlog.topic.settle.merger.MAX_ROWS", 2)
+    monkeypatch.setattr("pyspark_commitlog.topic.settle.frame_joiner.MAX_ROWS", 2)
     topic = world.create(config={**CONFIG, "index.interval.bytes": 0, "segment.bytes": 4000, "segment.ms": 60_000})
     write(topic, 0)
     lost = chunk(world, write(topic, 3, count=5))
@@ -416,7 +416,7 @@ def _void_draft(topic: TopicLog, found_id: str, base: object) -> object:
     from dataclasses import replace
 
     from pyspark_commitlog.journal import Draft
-    from pyspark_commitlog.topic.state.state import Void
+    from pyspark_commitlog.topic.state.topic_state import Void
 
     state = topic.newest(found_id)[1]
     return Draft("void", found_id, {"state": replace(state, voids=(Void(0, 0, 3),)).to_json()}, result=None)
@@ -535,7 +535,7 @@ def test_a_void_below_the_log_start_is_forgotten(world: World) -> None:
 
 
 def test_merged_ranges_are_few_and_sorted() -> None:
-    from pyspark_commitlog.topic.state.state import Void, merged
+    from pyspark_commitlog.topic.state.topic_state import Void, merged
 
     voids = [Void(1, 5, 7), Void(0, 4, 6), Void(0, 1, 4), Void(1, 8, 9), Void(0, 2, 3)]
     assert merged(voids) == (Void(0, 1, 6), Void(1, 5, 7), Void(1, 8, 9))

@@ -14,12 +14,12 @@ from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.storage import limits
 from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.storage.shared.caches import process_cache
+from pyspark_commitlog.topic.maintain.settle import settle_after_commit
 from pyspark_commitlog.topic.read.extents import EntryTables, ExtentTable
 from pyspark_commitlog.topic.read.neighbours import TOGETHER_BYTES, Neighbours, _Window
 from pyspark_commitlog.topic.read.reader import read_range
-from pyspark_commitlog.topic.state.state import Extent
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle_after_commit
+from pyspark_commitlog.topic.state.topic_state import Extent
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import commit
 from tests.support.records import batch_of, read_partition, stage
 from tests.support.world import CHUNKS, Recorder, World

@@ -20,11 +20,11 @@ from pyspark_commitlog.format.index import OffsetEntry, TimeEntry
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.topic.lookup.fetch import fetch
 from pyspark_commitlog.topic.lookup.timestamps import OffsetAndTimestamp, find_time
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.read.reader import PartitionReader
 from pyspark_commitlog.topic.segments.encoding import encode_frame
-from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.state.topic_state import TopicState
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.reads import MappingStorage
 from tests.support.records import append, batch_of, read_partition
 from tests.support.world import CHUNKS, DELAY_MS, World

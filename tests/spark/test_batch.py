@@ -20,7 +20,7 @@ from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.errors import CommitLogError, InvalidRecordError, OffsetOutOfRangeError, OptionError, UsageError
 from pyspark_commitlog.format.frame import Frame, open_payload, parse
 from pyspark_commitlog.model import OffsetRange
-from pyspark_commitlog.topic.state.state import WriterRow
+from pyspark_commitlog.topic.state.topic_state import WriterRow
 from tests.spark import driven
 from tests.spark.conftest import TIME_ZONE
 from tests.spark.driver import read_batch, source

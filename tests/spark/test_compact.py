@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import AccessDeniedError
 from pyspark_commitlog.spark.write.compaction_job import compact
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep import compact as engine
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.compaction import compact as engine
+from pyspark_commitlog.topic.maintain.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import commit
 from tests.spark.submitted import submit
 from tests.support import replicas as replicated
@@ -107,7 +107,7 @@ def test_what_an_unclean_election_lost_keeps_no_round(spark: SparkSession, tmp_p
     roots.create(config={**replicated.CONFIG, **CONFIG, "cleanup.policy": "compact", "inline.max.bytes": 4096})
     written(roots.topic(), 0)
     for root in "bc":
-        roots.order().pusher.shrink(roots.id_of(root), "a test")
+        roots.decided_log().pusher.shrink(roots.id_of(root), "a test")
     written(roots.topic(), 1)
     roots.take_away("a")
     roots.log("b").replicas.elect("t", unclean=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.topic.upkeep.settle import settle_after_commit
+from pyspark_commitlog.topic.maintain.settle import settle_after_commit
 from tests.spark.faulty_source import traced, write_plan
 from tests.spark.kill_copier import SOURCE
 from tests.spark.kill_writer import TOPIC

@@ -51,7 +51,7 @@ def test_a_query_and_a_batch_say_what_an_unclean_election_lost(spark: SparkSessi
     roots.write(b"0")
     assert seen.run(stream(spark, path, "t")) == [["0"]]
     for root in "bc":
-        roots.order().pusher.shrink(roots.id_of(root), "test")
+        roots.decided_log().pusher.shrink(roots.id_of(root), "test")
     roots.write(*[Random(1).randbytes(20_000)] * 2)
     roots.take_away("a")
     roots.log("b").replicas.elect("t", unclean=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.maintain.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.records import append, batch_of, read_partition
 from tests.support.world import CHUNKS, World
 

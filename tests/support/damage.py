@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from pyspark_commitlog.topic.state.state import INLINE
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import INLINE
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.world import World
 
 

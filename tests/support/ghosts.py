@@ -8,8 +8,8 @@ import pytest
 
 from pyspark_commitlog.testing.faults import Hook, on_path
 from pyspark_commitlog.topic.collect.collect import Collected, collect
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.maintain.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.objects import LATER_MS, ObjectWorld, topic_id
 from tests.support.records import append, batch_of
 from tests.support.world import once, several

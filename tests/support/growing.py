@@ -10,9 +10,9 @@ from tests.support.replicas import CONFIG, Replicated
 class Grown(Replicated):
     """Roots `b` and `c` that join `a`, which stood alone and decides."""
 
-    def order(self, root: str = "a", name: str = "t"):  # type: ignore[no-untyped-def]
+    def decided_log(self, root: str = "a", name: str = "t"):  # type: ignore[no-untyped-def]
         """Return what another process decides with."""
-        return super().order(root, name)
+        return super().decided_log(root, name)
 
 
 def alone(path: Path) -> Grown:

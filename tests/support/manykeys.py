@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pyspark_commitlog.api.commit_log import CommitLog
+from pyspark_commitlog.topic.compaction.compact import compact
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.read.reader import PartitionReader
-from pyspark_commitlog.topic.upkeep.compact import compact
-from pyspark_commitlog.topic.upkeep.settle import settle
 from tests.support.records import append
 
 KEY_BYTES = 64

@@ -12,7 +12,7 @@ from pyspark_commitlog.topic.segments.object_writer import ObjectWriter, SliceLi
 from pyspark_commitlog.topic.settle.pieces import tail_to_own
 from pyspark_commitlog.topic.state.settle_change import Change, named_by
 from pyspark_commitlog.topic.state.settle_state import Sealed, SettleState, Shared
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.world import DELAY_MS, World
 
 #: After so long something is older than the delay, whose clock counts seconds.

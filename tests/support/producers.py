@@ -7,7 +7,7 @@ from collections.abc import Callable
 from threading import Event
 from typing import Any
 
-from pyspark_commitlog.producer.client import Producer
+from pyspark_commitlog.producer.producer import Producer
 from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.testing.faults import Hook, io_error
 from tests.support.world import World

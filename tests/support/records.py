@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP
 from pyspark_commitlog.topic.read.reader import PartitionReader
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import Committed, commit
 from pyspark_commitlog.topic.write.partitioner import Partitioner
 from pyspark_commitlog.topic.write.staging import Staged, Stager

@@ -16,21 +16,21 @@ from pyspark_commitlog.errors import StorageFullError
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import Position
 from pyspark_commitlog.model import silent
-from pyspark_commitlog.replication.leader.order import Order
+from pyspark_commitlog.replication.leader.decided_log import DecidedLog
 from pyspark_commitlog.replication.protocol.entry_fields import state_of
 from pyspark_commitlog.replication.protocol.replica_state import ReplicaState
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.faults import FaultyStorage, Hook
 from pyspark_commitlog.testing.manual_clock import ManualClock
-from pyspark_commitlog.topic.repair.salvage import segments_of
-from pyspark_commitlog.topic.repair.verify import verify
+from pyspark_commitlog.topic.compaction import compact as compaction
+from pyspark_commitlog.topic.compaction.compact import compact
+from pyspark_commitlog.topic.damage.salvage import segments_of
+from pyspark_commitlog.topic.damage.verify import verify
+from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.segments.frames import check_whole, segment_span, walk
 from pyspark_commitlog.topic.segments.rewrite import rows_of
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep import compact as compaction
-from pyspark_commitlog.topic.upkeep.compact import compact
-from pyspark_commitlog.topic.upkeep.settle import settle
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import Committed, commit
 from pyspark_commitlog.topic.write.writers import ProducerBatch, Transaction
 from tests.support.records import batch_of, read_topic, stage
@@ -100,18 +100,18 @@ class Replicated:
         """Return another process' handle, to read with at this very root."""
         return TopicLog(self.storage(root), name)
 
-    def order(self, root: str = "", name: str = "t") -> Order:
+    def decided_log(self, root: str = "", name: str = "t") -> DecidedLog:
         """Return what another process decides with."""
         root = root or next(each for each in self.metadata if (self.path / each).exists())
-        return self.at(root, name).journal.order()
+        return self.at(root, name).journal.decided_log()
 
     def state(self, name: str = "t") -> ReplicaState:
         """Return what the newest decided entry says of replicas."""
-        return state_of(self.order(name=name).places.newest().entry)
+        return state_of(self.decided_log(name=name).places.newest().entry)
 
     def id_of(self, root: str) -> str:
         """Return a root's id."""
-        listed = self.order().places.roots.listed()
+        listed = self.decided_log().places.roots.listed()
         return next(each.id for each in (*listed.data, *listed.metadata) if Path(each.url).name == root)
 
     def named(self, *ids: str) -> str:
@@ -249,7 +249,7 @@ def void_here(roots: Replicated, root: str) -> set[int]:
 
 def elect(roots: Replicated, leader: str) -> None:
     """Have a root elected, as another process does."""
-    roots.order().elections.elect(roots.id_of(leader), why="test")
+    roots.decided_log().elections.elect(roots.id_of(leader), why="test")
 
 
 def group(roots: Replicated, at: str = "a") -> GroupLog:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from pyspark_commitlog.topic.lookup.timestamps import OffsetAndTimestamp, find_max_timestamp, find_time, spans_outside
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.records import Record, batch_of, read_partition
 from tests.support.world import CHUNKS
 

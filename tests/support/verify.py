@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pyspark_commitlog.topic.repair import verify as package
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.damage import verify as package
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 
 def verify(topic: TopicLog) -> int:

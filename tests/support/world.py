@@ -11,8 +11,8 @@ from pyspark_commitlog.errors import StorageError
 from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.faults import FaultyStorage, Hook
 from pyspark_commitlog.testing.manual_clock import ManualClock
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.run import Maintained
+from pyspark_commitlog.topic.maintain.maintain import Maintained
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.records import read_topic
 
 #: Chunks instead of inline frames; delays of a minute, orphans may go after an hour, records stay for ever.

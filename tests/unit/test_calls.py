@@ -17,7 +17,7 @@ from pyspark_commitlog.replication.protocol.push_lag import Lag
 from pyspark_commitlog.replication.protocol.roots import Address, Listed, Roots
 from pyspark_commitlog.storage import calls as module, race
 from pyspark_commitlog.storage.calls import MOST_CALLS, MOST_LONG_CALLS, Calls
-from pyspark_commitlog.storage.limited import limited
+from pyspark_commitlog.storage.deadline_storage import with_deadlines
 from pyspark_commitlog.storage.local.local import LocalStorage
 from tests.support.children import in_a_child
 
@@ -233,7 +233,7 @@ def test_a_step_may_end_while_its_waiter_looks_at_its_limit(monkeypatch: pytest.
 def test_looks_that_follow_one_another_are_one_call_and_have_a_limit_each(
     tmp_path: Path, hang: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    storage, begun, begin = limited(LocalStorage(tmp_path)), list[str](), Calls._begin
+    storage, begun, begin = with_deadlines(LocalStorage(tmp_path)), list[str](), Calls._begin
 
     def counted(self: Calls, call: module._Call, patience: float) -> None:
         begun.append(call.what)
@@ -247,7 +247,7 @@ def test_looks_that_follow_one_another_are_one_call_and_have_a_limit_each(
 
 
 def test_several_looks_that_were_left_behind_keep_no_lock(tmp_path: Path, hang: threading.Event) -> None:
-    storage, gone = limited(LocalStorage(tmp_path)), threading.Event()
+    storage, gone = with_deadlines(LocalStorage(tmp_path)), threading.Event()
     calls = storage.calls
     before = calls.late_calls()
     with pytest.raises(ReplicaNotAvailableError):
@@ -260,7 +260,7 @@ def test_several_looks_that_were_left_behind_keep_no_lock(tmp_path: Path, hang: 
 def test_several_calls_that_may_change_something_keep_a_lock(
     tmp_path: Path, hang: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    storage, gone = limited(LocalStorage(tmp_path)), threading.Event()
+    storage, gone = with_deadlines(LocalStorage(tmp_path)), threading.Event()
     calls = storage.calls
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
     before = calls.late_calls()
@@ -372,14 +372,14 @@ def test_what_can_do_no_harm_keeps_no_lock(case: str, hang: threading.Event, mon
 
 
 def test_a_forked_child_knows_of_no_call_that_its_parent_left_behind(tmp_path: Path, hang: threading.Event) -> None:
-    storage = limited(LocalStorage(tmp_path))
+    storage = with_deadlines(LocalStorage(tmp_path))
     with pytest.raises(ReplicaNotAvailableError):
         storage.calls.run("a look", hang.wait, SHORT)
     in_a_child(lambda: storage.names(""))
 
 
 def test_a_forked_child_does_not_wait_for_calls_that_its_parent_makes(tmp_path: Path, hang: threading.Event) -> None:
-    storage = limited(LocalStorage(tmp_path))
+    storage = with_deadlines(LocalStorage(tmp_path))
     waits = [storage.calls.begin("a look", hang.wait) for _ in range(MOST_CALLS)]
     in_a_child(lambda: storage.names(""))
     hang.set()
@@ -394,7 +394,7 @@ def test_a_forked_child_waits_for_no_lock_that_a_thread_of_its_parent_holds(tmp_
     lag = Lag.of("a unit")
 
     def ask() -> None:
-        limited(storage).calls.run("a look", lambda: 1, 30)
+        with_deadlines(storage).calls.run("a look", lambda: 1, 30)
         assert Roots.of(storage) is roots
         assert roots.listed()
         assert lag.seconds("root", 1.0) == Lag.of("a unit").seconds("root", 1.0) == 0
@@ -438,7 +438,7 @@ def test_a_forked_child_leaves_a_call_that_its_parent_began(hang: threading.Even
 
 
 def test_a_forked_child_ends_a_turn_of_its_parent(tmp_path: Path) -> None:
-    storage, held, forked = limited(LocalStorage(tmp_path)), threading.Event(), threading.Event()
+    storage, held, forked = with_deadlines(LocalStorage(tmp_path)), threading.Event(), threading.Event()
     turn, lines = storage.turn("", 10), storage.calls.lines.value
     assert turn.__enter__()
 

@@ -15,7 +15,7 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format.paths import chunk_name
 from pyspark_commitlog.journal import Slot
-from pyspark_commitlog.topic.state.state import INLINE, ChunkRef, Extent, TopicState, WriterRow, Writers
+from pyspark_commitlog.topic.state.topic_state import INLINE, ChunkRef, Extent, TopicState, WriterRow, Writers
 from pyspark_commitlog.topic.write.commit import Batch, Committed, PlannedCommit, plan_commit
 from pyspark_commitlog.topic.write.staging import Staged, StagedExtent
 from pyspark_commitlog.topic.write.writers import ProducerBatch, Transaction

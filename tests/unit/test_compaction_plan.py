@@ -8,8 +8,8 @@ import pytest
 
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.format.index import IndexState
+from pyspark_commitlog.topic.compaction.compaction_plan import idle_reason, plan_compaction, plan_groups
 from pyspark_commitlog.topic.state.settle_state import Active, Sealed, SettledPartition
-from pyspark_commitlog.topic.upkeep.compaction_plan import idle_reason, plan_compaction, plan_groups
 
 DAY_MS = 86_400_000
 

@@ -12,7 +12,7 @@ from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.lineage import Lineage, Verdict, compare
 from pyspark_commitlog.groups.state.group_state import GroupState, Position, TopicOffsets
 from pyspark_commitlog.testing.faults import on_path
-from pyspark_commitlog.topic.state.state import ChunkRef, Extent
+from pyspark_commitlog.topic.state.topic_state import ChunkRef, Extent
 from tests.support.world import World
 
 

@@ -132,7 +132,7 @@ def test_a_streaming_query_waits_for_few_imports() -> None:
     unneeded = [
         "api.commit_log",
         "groups",
-        "topic.upkeep",
+        "topic.maintain",
         "topic.write",
         "topic.lookup.timestamps",
         "topic.read.reader",

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from pyspark_commitlog.format.murmur2 import murmur2
-from pyspark_commitlog.topic.upkeep.keymap import Keys, KeySource, bucket_of, find_superseded
+from pyspark_commitlog.topic.compaction.keymap import Keys, KeySource, bucket_of, find_superseded
 
 Row = tuple[int, bytes | None]
 

@@ -14,7 +14,7 @@ from pyspark_commitlog.testing.faults import FaultyStorage
 from pyspark_commitlog.topic.segments.writer import write_manifest
 from pyspark_commitlog.topic.state.leaves import LEAF_SEGMENTS, Leaf, NewLeaf, plan_manifest
 from pyspark_commitlog.topic.state.settle_state import Active, Manifest, Sealed, SettledPartition, SettleState
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.world import Recorder
 
 ID = "00000000-0000-4000-8000-000000000000"

@@ -14,7 +14,7 @@ from pyspark_commitlog.spark.read.election_losses import asked_for, lost_ahead, 
 from pyspark_commitlog.spark.read.source_options import EARLIEST, LATEST, Timestamps
 from pyspark_commitlog.topic.divergence import Divergence
 from pyspark_commitlog.topic.state.lost_ranges import elected_away, gaps, losses_since
-from pyspark_commitlog.topic.state.state import MAX_LOST, LostOffsets, TopicState, Void, with_lost
+from pyspark_commitlog.topic.state.topic_state import MAX_LOST, LostOffsets, TopicState, Void, with_lost
 
 ELECTED = LostOffsets(9, 2, 1_700_000_000_123, "root-b", (Void(0, 3, 8), Void(1, 0, 2)))
 VOIDED = LostOffsets(7, ranges=(Void(0, 10, 12),))

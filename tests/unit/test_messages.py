@@ -10,7 +10,7 @@ import pytest
 
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.spark.write.messages import StagedMessage, check_messages
-from pyspark_commitlog.topic.state.state import ChunkRef
+from pyspark_commitlog.topic.state.topic_state import ChunkRef
 from pyspark_commitlog.topic.write.staging import Staged, StagedExtent
 
 _CHUNK = ChunkRef("00000000000000000007-6f1e9a3c-0000-4000-8000-000000000000.chunk", 100, 5)

@@ -22,7 +22,7 @@ from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.spark.read.spark_rows import SparkRows, wanted_columns
 from pyspark_commitlog.storage.local import local_files
 from pyspark_commitlog.topic.read.reader import read_range
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.records import append, stage
 
 PACKAGE = Path(__file__).resolve().parents[2] / "pyspark_commitlog"

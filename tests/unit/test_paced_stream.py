@@ -18,7 +18,7 @@ from pyspark_commitlog.spark.read.source_options import source_options
 from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
 from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.manual_clock import ManualClock
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.records import append, batch_of
 from tests.support.remote import RemoteStorage
 

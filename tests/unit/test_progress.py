@@ -12,7 +12,7 @@ from pyspark_commitlog.spark.progress.progress import Loss, error_of, find_avail
 from pyspark_commitlog.spark.progress.source_offset import SourceOffset
 from pyspark_commitlog.spark.progress.topic_selection import by_name, by_partition, by_pattern
 from pyspark_commitlog.topic.divergence import Divergence
-from pyspark_commitlog.topic.state.state import TopicState
+from pyspark_commitlog.topic.state.topic_state import TopicState
 
 ID, OTHER = "id-1", "id-2"
 

@@ -18,7 +18,7 @@ from pyspark_commitlog.testing.faults import FaultyStorage
 from pyspark_commitlog.topic.read.reader import PartitionReader
 from pyspark_commitlog.topic.segments.frames import Located, Span, check
 from pyspark_commitlog.topic.segments.rewrite import rows_of
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.records import append, batch_of, read_partition
 
 

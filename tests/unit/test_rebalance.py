@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.groups.assignment import rebalance
 from pyspark_commitlog.groups.assignment.rebalance import Observation, is_due, rebalanced, wanted_topics
-from pyspark_commitlog.groups.membership.watch import AT_ONCE, Watch
+from pyspark_commitlog.groups.membership.failure_detector import AT_ONCE, Watch
 from pyspark_commitlog.groups.state.members import NEVER_IN, MemberFile, Members, Phase, Profile, TopicIncarnation
 from pyspark_commitlog.model import TopicPartition
 from tests.property.strategies import quick

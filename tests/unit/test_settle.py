@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pyspark_commitlog.format.entry import Entry
+from pyspark_commitlog.topic.maintain.settle import _threads
 from pyspark_commitlog.topic.read.unsettled import Hole, Source
-from pyspark_commitlog.topic.state.state import Extent
-from pyspark_commitlog.topic.upkeep.settle import _threads
+from pyspark_commitlog.topic.state.topic_state import Extent
 
 MIB = 2**20
 

@@ -12,7 +12,7 @@ from pyspark_commitlog.format.index import OffsetEntry
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.topic.lookup.sizes import StoredSizes, Stretch, by_index, bytes_between, reached
 from pyspark_commitlog.topic.read.frame_bounds import FrameBounds
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.records import append, batch_of
 
 THREE = [Stretch(0, 10, 1000), Stretch(10, 30, 1000), Stretch(30, 31, 5000)]

@@ -13,7 +13,7 @@ from pyspark_commitlog import CommitLog
 from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.storage.local.local_files import LocalOutputFile
 from pyspark_commitlog.storage.shared.pool import HelperThreads
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write import staging
 from pyspark_commitlog.topic.write.commit import commit
 from pyspark_commitlog.topic.write.partitioner import Partitioner

@@ -53,7 +53,7 @@ def test_files_are_described_by_their_rules_and_tests(capsys: pytest.CaptureFixt
 
 
 def test_tests_that_only_import_a_module_come_after_its_guards() -> None:
-    path = Path("topic/upkeep/retention.py")
+    path = Path("topic/maintain/retention.py")
     guards, _, imports = modules.description(path).partition("imported by: ")
     only = set(modules.importing(path)) - set(modules.guarding(path))
     assert only
@@ -76,7 +76,7 @@ def test_there_is_something_to_run_for_every_module() -> None:
 
 def test_a_file_that_is_no_module_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        modules.main(["topic/topic.py", "topic/no_such.py"])
+        modules.main(["topic/topic_log.py", "topic/no_such.py"])
     assert ended.value.code == 2
     assert "no module of pyspark_commitlog with code: topic/no_such.py" in capsys.readouterr().err
 

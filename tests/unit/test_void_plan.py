@@ -7,10 +7,10 @@ import pytest
 
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format import columns, frame
+from pyspark_commitlog.topic.damage.void import choose
 from pyspark_commitlog.topic.read.damage import Fragment
-from pyspark_commitlog.topic.repair.void import choose
 from pyspark_commitlog.topic.segments.frames import Located
-from pyspark_commitlog.topic.state.state import Void
+from pyspark_commitlog.topic.state.topic_state import Void
 
 _DATA = frame.encode(
     columns.encode(pa.RecordBatch.from_pylist([], columns.SPARSE_SCHEMA), "none"),

@@ -14,7 +14,7 @@ from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.topic.read import whole_reads
 from pyspark_commitlog.topic.read.unsettled import Source
 from pyspark_commitlog.topic.read.whole_reads import WholeReads, plan_reads
-from pyspark_commitlog.topic.state.state import INLINE, ChunkRef, Extent
+from pyspark_commitlog.topic.state.topic_state import INLINE, ChunkRef, Extent
 
 ENTRY = Entry("topic", "append", "", 1, "", "", {})
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from pyspark_commitlog.api.commit_log import CommitLog
     from pyspark_commitlog.cli.records.lines import LineFormat
-    from pyspark_commitlog.producer.client import Producer
+    from pyspark_commitlog.producer.producer import Producer
     from pyspark_commitlog.producer.records.batches import BatchMetadata
 
 #: Bytes that are read of the standard input at a time, and about as many that a batch of a file has at most.
@@ -92,7 +92,7 @@ def produce(
     SIGINT and SIGTERM end it: whole lines that were read are sent.
     """
     from pyspark_commitlog.cli.records.lines import LineFormat, parse_headers
-    from pyspark_commitlog.producer.client import Producer
+    from pyspark_commitlog.producer.producer import Producer
 
     with opened(root) as log:
         separator = None if key_separator is None else unescape(key_separator, "-K")

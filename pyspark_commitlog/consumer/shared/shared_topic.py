@@ -26,8 +26,8 @@ from pyspark_commitlog.storage.shared.caches import Cache, Shelf
 from pyspark_commitlog.topic.divergence import Divergence, find_divergence
 from pyspark_commitlog.topic.read.reader import PartitionReader, Rows, View
 from pyspark_commitlog.topic.read.unsettled import Entries, Pending
-from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.topic import TopicLog, unknown_topic
+from pyspark_commitlog.topic.state.topic_state import TopicState
+from pyspark_commitlog.topic.topic_log import TopicLog, unknown_topic
 
 log = logging.getLogger("pyspark_commitlog.consumer")
 

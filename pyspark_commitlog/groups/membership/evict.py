@@ -6,8 +6,8 @@ import logging
 from dataclasses import replace
 
 from pyspark_commitlog.groups.assignment.rebalance import Observation, rebalanced
+from pyspark_commitlog.groups.membership.failure_detector import Watch
 from pyspark_commitlog.groups.membership.member_files import MemberFiles, topic_incarnations
-from pyspark_commitlog.groups.membership.watch import Watch
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.group_state import GroupState
 from pyspark_commitlog.groups.state.members import Members

@@ -30,10 +30,10 @@ from pyspark_commitlog.groups.membership.member_files import MemberFiles, topic_
 from pyspark_commitlog.groups.membership.observer import Observer
 from pyspark_commitlog.groups.membership.topic_pattern import TopicPattern
 from pyspark_commitlog.groups.state.group_log import GroupLog
+from pyspark_commitlog.groups.state.group_metadata import ConsumerGroupMetadata
 from pyspark_commitlog.groups.state.group_state import GroupState, Position
 from pyspark_commitlog.groups.state.member_config import MemberConfig
 from pyspark_commitlog.groups.state.members import NEVER_IN, MemberFile, Members, Phase, Profile, TopicIncarnation
-from pyspark_commitlog.groups.state.tenure import Tenure
 from pyspark_commitlog.journal import Slot
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.storage import process_name
@@ -142,9 +142,9 @@ class GroupMember:
             return self._id in members.rows and (members.phase, members.generation) == (Phase.STABLE, self._generation)
 
     @property
-    def tenure(self) -> Tenure:
+    def tenure(self) -> ConsumerGroupMetadata:
         """Identity for commits."""
-        return Tenure(self._id, self._joined, self._generation, self._profile.instance_id)
+        return ConsumerGroupMetadata(self._id, self._joined, self._generation, self._profile.instance_id)
 
     def subscribe(self, topics: Sequence[str] = (), pattern: str | None = None) -> None:
         """Replace the wanted topics."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from pyspark_commitlog.groups.assignment.rebalance import Observation
+from pyspark_commitlog.groups.membership.failure_detector import Watch
 from pyspark_commitlog.groups.membership.member_files import MemberFiles
-from pyspark_commitlog.groups.membership.watch import Watch
 from pyspark_commitlog.groups.state.members import NEVER_IN, Member, MemberFile, Members, Profile
 
 

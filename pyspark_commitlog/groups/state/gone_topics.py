@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.groups.state.group_state import GroupState
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 log = logging.getLogger("pyspark_commitlog.groups")
 

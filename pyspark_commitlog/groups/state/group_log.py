@@ -23,6 +23,7 @@ from pyspark_commitlog.format.shape import checked_json
 from pyspark_commitlog.groups.state.gone_topics import gone_for_good
 from pyspark_commitlog.groups.state.group_entries import GroupEntries
 from pyspark_commitlog.groups.state.group_files import GroupFiles
+from pyspark_commitlog.groups.state.group_metadata import ConsumerGroupMetadata, check_generation
 from pyspark_commitlog.groups.state.group_shapes import check_group_entry, check_members
 from pyspark_commitlog.groups.state.group_state import (
     GroupState,
@@ -35,20 +36,19 @@ from pyspark_commitlog.groups.state.group_state import (
 )
 from pyspark_commitlog.groups.state.members import Members
 from pyspark_commitlog.groups.state.position_check import PositionCheck
-from pyspark_commitlog.groups.state.tenure import Tenure, check_tenure
 from pyspark_commitlog.journal import Draft, LandedDraft, Slot, Stored, Unchanged
 from pyspark_commitlog.journal.anchor import stays_ms
 from pyspark_commitlog.journal.entries import Appended, Plan, Result
-from pyspark_commitlog.replication.leader.decided_journal import unit_journal
+from pyspark_commitlog.replication.leader.quorum_journal import unit_journal
 from pyspark_commitlog.replication.metadata.metadata_roots import Deciders
 from pyspark_commitlog.replication.protocol.unit import Unit
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.shared.caches import Shelf
 from pyspark_commitlog.topic.defaults import RootDefaults
 from pyspark_commitlog.topic.divergence import find_divergence
-from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.state.tables import place_tables
-from pyspark_commitlog.topic.topic import HANDLE_BYTES, TopicLog
+from pyspark_commitlog.topic.state.side_files import place_tables
+from pyspark_commitlog.topic.state.topic_state import TopicState
+from pyspark_commitlog.topic.topic_log import HANDLE_BYTES, TopicLog
 
 log = logging.getLogger("pyspark_commitlog.groups")
 
@@ -175,7 +175,7 @@ class GroupLog:
         metadata: str = "",
         *,
         strict: bool = False,
-        member: Tenure | None = None,
+        member: ConsumerGroupMetadata | None = None,
     ) -> Advanced:
         """Commit positions; each partition keeps the higher offset.
 
@@ -209,7 +209,7 @@ class GroupLog:
 
         def change(state: GroupState, slot: Slot) -> Changed[tuple[Position, ...]]:
             if member is not None:
-                check_tenure(self.name, state.members, member, positions)
+                check_generation(self.name, state.members, member, positions)
             refused = fenced(state, positions, generation if member is None else state.generation)
             if refused and strict:
                 raise self._reset_since(refused, generation, state)
@@ -328,7 +328,7 @@ class GroupLog:
 
     def _append(self, plan: Plan[Result]) -> Appended[Result]:
         if self._replicated and self.journal.newest() is None:
-            return self.journal.order().create(plan, None, crc32(self.name.encode()))
+            return self.journal.decided_log().create(plan, None, crc32(self.name.encode()))
         return self.journal.append(plan)
 
     def _draft(self, kind: str, changed: Changed[Result], slot: Slot) -> Draft[Changed[Result]]:

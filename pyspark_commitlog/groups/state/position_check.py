@@ -9,8 +9,8 @@ from dataclasses import replace
 from pyspark_commitlog.errors import OffsetOutOfRangeError, TopicChangedError, UnknownTopicError
 from pyspark_commitlog.groups.state.group_state import GroupState, Position
 from pyspark_commitlog.topic.divergence import check_parted
-from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.topic import TopicLog, check_partition
+from pyspark_commitlog.topic.state.topic_state import TopicState
+from pyspark_commitlog.topic.topic_log import TopicLog, check_partition
 
 #: Maximum age in seconds of topic states that check commits, if a look is a request.
 _RECENT_SECONDS = 60.0

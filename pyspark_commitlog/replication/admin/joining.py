@@ -12,7 +12,7 @@ from contextlib import suppress
 from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
-from pyspark_commitlog.replication.leader.order import Order
+from pyspark_commitlog.replication.leader.decided_log import DecidedLog
 from pyspark_commitlog.replication.leader.placement import (
     DEFAULT_FACTOR,
     first_free,
@@ -127,48 +127,48 @@ def begun_at(storage: Storage, before: Listed) -> list[Listed]:
 # --- Replicas of a topic -------------------------------------------------------------------------------------------
 
 
-def give_default(order: Order) -> dict[str, str]:
+def give_default(decided_log: DecidedLog) -> dict[str, str]:
     """Give a group a new one's number of replicas.
 
     Return failures by root. Replicas at unlisted roots are taken out.
     """
-    held, free = held_and_free(order.places)
-    if _take_out_unlisted(order, held):
-        held, free = held_and_free(order.places)
-    many = min(DEFAULT_FACTOR, len(order.places.roots.listed().data)) - len(held)
-    chosen, failed = first_free(order.places, free, many)
+    held, free = held_and_free(decided_log.places)
+    if _take_out_unlisted(decided_log, held):
+        held, free = held_and_free(decided_log.places)
+    many = min(DEFAULT_FACTOR, len(decided_log.places.roots.listed().data)) - len(held)
+    chosen, failed = first_free(decided_log.places, free, many)
     if chosen:
-        add_replicas(order, chosen)
+        add_replicas(decided_log, chosen)
     return {root: str(error) for root, error in failed.items()} if len(chosen) < many else {}
 
 
-def _take_out_unlisted(order: Order, held: Sequence[str]) -> bool:
-    roots = order.places.roots
+def _take_out_unlisted(decided_log: DecidedLog, held: Sequence[str]) -> bool:
+    roots = decided_log.places.roots
     if all(roots.listed().address(root) for root in held):
         return False
     roots.compare(again=True)  # the list in memory may be older than the root's
     gone = [root for root in held if roots.listed().address(root) is None]
     for root in gone:
         try:
-            remove_replica(order, root)
+            remove_replica(decided_log, root)
         except NotLeaderError as error:  # it leads, and nobody else answers
             raise ReplicaNotAvailableError(str(error)) from error
     return bool(gone)
 
 
-def add_replicas(order: Order, roots: Sequence[str]) -> None:
+def add_replicas(decided_log: DecidedLog, roots: Sequence[str]) -> None:
     """Add replicas out of sync, perhaps the first ones."""
-    decider = order.places.decider()
+    decider = decided_log.places.decider()
 
     def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
         assert base is not None
         if base.entry.is_replicated:
             state = state_of(base.entry)
-        elif order.places.deciding() == (decider.id,) and _holds_data(order, decider.id):
+        elif decided_log.places.deciding() == (decider.id,) and _holds_data(decided_log, decider.id):
             of = MetadataSet(0, decider.storage.new_id(), (decider.id,))
             state = rules.created(of, (decider.id,), decider.id, slot.sequence)
         else:
-            raise UsageError(f"{decider.storage.url} holds no data: {order.places.unit.directory} is not there")
+            raise UsageError(f"{decider.storage.url} holds no data: {decided_log.places.unit.directory} is not there")
         after = state
         for root in roots:
             after = after if root in after.replicas else rules.added(after, root)
@@ -178,67 +178,69 @@ def add_replicas(order: Order, roots: Sequence[str]) -> None:
             after = rules.after_other(after, base.sequence, slot.sequence)
         return without_append("replicas", base, after, None)
 
-    order.places.decide(plan)
+    decided_log.places.decide(plan)
 
 
-def _holds_data(order: Order, root: str) -> bool:
-    return any(each.id == root for each in order.places.roots.listed().data)
+def _holds_data(decided_log: DecidedLog, root: str) -> bool:
+    return any(each.id == root for each in decided_log.places.roots.listed().data)
 
 
-def replace_replica(order: Order, root: str, by: str | None, leaving: Container[str] = ()) -> str | None:
+def replace_replica(decided_log: DecidedLog, root: str, by: str | None, leaving: Container[str] = ()) -> str | None:
     """Add a replica in another's place, perhaps `by`; return its root.
 
     An interrupted call may have added it. Roots that are `leaving` get none.
     """
-    newest = order.places.newest()
+    newest = decided_log.places.newest()
     state = state_of(newest.entry) if newest.entry.is_replicated else None
     if state is None or root not in state.replicas:
         return None
     if by is not None and by in state.replicas and by not in state.isr:
         return by
-    _, every = held_and_free(order.places)
+    _, every = held_and_free(decided_log.places)
     free = [each for each in every if each not in leaving]
     if not free:
         return None
-    (chosen,) = so_many_free(order.places, [by] if by is not None and by in free else free, 1)
-    add_replicas(order, [chosen])
+    (chosen,) = so_many_free(decided_log.places, [by] if by is not None and by in free else free, 1)
+    add_replicas(decided_log, [chosen])
     return chosen
 
 
-def have_fewer(order: Order, factor: int) -> None:
+def have_fewer(decided_log: DecidedLog, factor: int) -> None:
     """Take out replicas down to `factor`; replace a lost leader first.
 
     Raises:
         NotLeaderError: nothing was changed, or another leads meanwhile: run it again.
     """
-    order.elections.leader()
-    state = state_of(order.places.newest().entry)
-    answering = [root for root in state.replicas if order.places.roots.answers(root)]
+    decided_log.elections.leader()
+    state = state_of(decided_log.places.newest().entry)
+    answering = [root for root in state.replicas if decided_log.places.roots.answers(root)]
     for root in leaving(state, answering, len(state.replicas) - factor):
-        remove_replica(order, root)
+        remove_replica(decided_log, root)
 
 
-def remove_replica(order: Order, root: str, may_go: Callable[[ReplicaState], bool] = lambda now: True) -> None:
+def remove_replica(
+    decided_log: DecidedLog, root: str, may_go: Callable[[ReplicaState], bool] = lambda now: True
+) -> None:
     """Take a replica out; a leader hands over first.
 
     Its files stay; its last entry says that it is no replica. `may_go` judges the base's state.
     """
-    places = order.places
+    places = decided_log.places
     state = state_of(places.newest().entry)
     if state.replicas == (root,):
         raise UsageError(f"{places.unit.directory}: root {root} holds the only replica")
     if root == state.leader:
-        order.elections.elect(why="its root is taken out")
-    order.pusher.push()
+        decided_log.elections.elect(why="its root is taken out")
+    decided_log.pusher.push()
 
     def remove(now: ReplicaState, base: Stored) -> ReplicaState:
         if not may_go(now):
             raise RefusedError(Reason.LAGS, f"root {root} is needed")
         return rules.without_replica(now, root)
 
-    gone = order.pusher.change("replicas", remove)
+    gone = decided_log.pusher.change("replicas", remove)
     if not gone and root in state_of(places.newest().entry).replicas:
         raise NotLeaderError(
             f"{places.unit.directory}: root {root} leads, or others were taken out meanwhile: it was not; run it again"
         )
-    order.pusher.tell(root)
+    decided_log.pusher.tell(root)

@@ -27,9 +27,9 @@ from pyspark_commitlog.replication.admin.surviving import (
     stored_appends,
     surviving_heads,
 )
-from pyspark_commitlog.replication.leader.order import Order
+from pyspark_commitlog.replication.leader.decided_log import DecidedLog
 from pyspark_commitlog.replication.leader.unclean import unclean_election_of
-from pyspark_commitlog.replication.metadata.replica_journals import Places
+from pyspark_commitlog.replication.metadata.places import Places
 from pyspark_commitlog.replication.protocol import rules
 from pyspark_commitlog.replication.protocol.entry_fields import state_of, with_state
 from pyspark_commitlog.replication.protocol.learning import (
@@ -92,14 +92,14 @@ def _after(survivors: SurvivingRoots) -> Listed:
     return survivors.roots.listed().followed_by(survivors.data, (survivors.metadata,), seen, recovers=True)
 
 
-def recover(survivors: SurvivingRoots, order: Order) -> UnitRecovery | None:
+def recover(survivors: SurvivingRoots, decided_log: DecidedLog) -> UnitRecovery | None:
     """Let a unit go on at the next metadata root."""
-    found, places = look_at(survivors, order), order.places
+    found, places = look_at(survivors, decided_log), decided_log.places
     if found is None or found.goes_on or (found.fault is not None and not found.damaged):
         return found
     if found.root is not None:
         with _of_this_unit(found, places.at(found.root).storage):
-            _put(survivors, order, found.root)
+            _put(survivors, decided_log, found.root)
     heads, _ = surviving_heads(survivors, places)
     if heads := heads or _below_damage(survivors, places):
         source = places.at(max(heads, key=lambda root: rank(heads[root])))
@@ -162,8 +162,8 @@ def _of_next(survivors: SurvivingRoots, found: UnitRecovery) -> Iterator[None]:
         found.fault = found.fault or why + REMEDY
 
 
-def _put(survivors: SurvivingRoots, order: Order, root: str) -> None:
-    places, files = order.places, order.places.unit.files
+def _put(survivors: SurvivingRoots, decided_log: DecidedLog, root: str) -> None:
+    places, files = decided_log.places, decided_log.places.unit.files
     assert survivors.metadata is not None
     replica, metadata = places.at(root), survivors.metadata
 

@@ -18,7 +18,7 @@ from pyspark_commitlog.replication.admin.replicating import of_each
 from pyspark_commitlog.replication.admin.settings import JOURNALS
 from pyspark_commitlog.replication.metadata import quorum_changes
 from pyspark_commitlog.replication.metadata.births import Births
-from pyspark_commitlog.replication.metadata.replica_journals import Places
+from pyspark_commitlog.replication.metadata.places import Places
 from pyspark_commitlog.replication.protocol.roots import Address, Listed, Roots, root_id
 from pyspark_commitlog.replication.protocol.unit import NoAppends, Unit
 from pyspark_commitlog.storage import Storage

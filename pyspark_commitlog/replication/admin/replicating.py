@@ -14,7 +14,7 @@ from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotA
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.replication.admin.joining import give_default
 from pyspark_commitlog.replication.follower.catching_up import SegmentCopier, learn_or_catch_up
-from pyspark_commitlog.replication.leader.order import Order
+from pyspark_commitlog.replication.leader.decided_log import DecidedLog
 from pyspark_commitlog.replication.protocol.entry_fields import NotReplicatedError, state_of
 from pyspark_commitlog.replication.protocol.learning import Allowance, CollectedError, NowhereError
 from pyspark_commitlog.replication.protocol.replica_state import ReplicaState
@@ -79,7 +79,7 @@ def is_nearer(lagging: Mapping[str, int], before: Mapping[str, int]) -> bool:
 
 
 def replicate(
-    order: Order,
+    decided_log: DecidedLog,
     segments: SegmentCopier | None = None,
     seconds: float = math.inf,
     stopped: Callable[[], bool] = lambda: False,
@@ -93,13 +93,13 @@ def replicate(
         segments: for roots that lack collected entries; None: they keep lagging.
         seconds: for each out-of-sync root to learn; unbounded for a small group.
     """
-    places, pusher = order.places, order.pusher
-    lacking = give_default(order) if places.unit.whole else {}
+    places, pusher = decided_log.places, decided_log.pusher
+    lacking = give_default(decided_log) if places.unit.whole else {}
     before = state_of(places.newest().entry)
     done = Outcome(before, failed=lacking)
     if not places.roots.answers(before.leader):
         try:
-            done.elected = order.elections.elect(gone=before.leader, why="the leader's root does not answer")
+            done.elected = decided_log.elections.elect(gone=before.leader, why="the leader's root does not answer")
         except NotLeaderError as error:
             done.failed[before.leader] = str(error)
     pushed = pusher.push()
@@ -109,86 +109,92 @@ def replicate(
         pusher.shrink(root, str(pushed.failed[root]))
         done.shrunk.append(root)
     seconds = math.inf if places.unit.whole else seconds
-    _take_back(order, places.newest(), done, segments, partial(Allowance, seconds=seconds, stopped=stopped))
+    _take_back(decided_log, places.newest(), done, segments, partial(Allowance, seconds=seconds, stopped=stopped))
     head = pusher.raise_hw(places.newest())
     done.state = state_of(head.entry)
     done.hw_raised = done.state.hw > before.hw
     return done
 
 
-def take_turn(order: Order, *, learns: bool = True) -> Outcome:
+def take_turn(decided_log: DecidedLog, *, learns: bool = True) -> Outcome:
     """Replicate a unit while others wait: 10 s a root, no segments.
 
     `learns`: False for one entry at most, as another thread teaches it.
     """
-    return replicate(order, seconds=_TURN_SECONDS if learns else 0.0)
+    return replicate(decided_log, seconds=_TURN_SECONDS if learns else 0.0)
 
 
-def replicate_late(order: Order, segments: SegmentCopier, stopped: Callable[[], bool] = lambda: False) -> Outcome:
+def replicate_late(
+    decided_log: DecidedLog, segments: SegmentCopier, stopped: Callable[[], bool] = lambda: False
+) -> Outcome:
     """Replicate a unit that lags after all had their turn."""
-    return replicate(order, segments, _LATE_SECONDS, stopped)
+    return replicate(decided_log, segments, _LATE_SECONDS, stopped)
 
 
-def replicate_first(order: Order, *, learns: bool = True) -> dict[str, int]:
+def replicate_first(decided_log: DecidedLog, *, learns: bool = True) -> dict[str, int]:
     """Replicate an existing unit; log failures.
 
     Return the roots that still lag, for `catch_up`.
     """
-    where = order.places.unit.directory
+    where = decided_log.places.unit.directory
     try:
-        done = take_turn(order, learns=learns) if order.exists() else None
+        done = take_turn(decided_log, learns=learns) if decided_log.exists() else None
     except NotReplicatedError:
         return {}
     except ReplicaNotAvailableError as error:
         logger.warning("%s: not replicated: %s", where, error)
         return {}
-    return {} if done is None else _logged(order, done).lagging
+    return {} if done is None else _logged(decided_log, done).lagging
 
 
 def catch_up(
-    order: Order, segments: SegmentCopier, lagging: dict[str, int], stopped: Callable[[], bool]
+    decided_log: DecidedLog, segments: SegmentCopier, lagging: dict[str, int], stopped: Callable[[], bool]
 ) -> dict[str, int]:
     """Let lagging roots catch up; log failures.
 
     Return those that still lag; none without progress.
     """
     try:
-        done = replicate_late(order, segments, stopped)
+        done = replicate_late(decided_log, segments, stopped)
     except (CommitLogError, OSError) as error:
-        logger.warning("%s: not replicated: %s", order.places.unit.directory, error)
+        logger.warning("%s: not replicated: %s", decided_log.places.unit.directory, error)
         return {}
-    _logged(order, done)
+    _logged(decided_log, done)
     return done.lagging if is_nearer(done.lagging, lagging) else {}
 
 
-def have_new_ones_join(order: Order, before: Stored, segments: SegmentCopier) -> None:
+def have_new_ones_join(decided_log: DecidedLog, before: Stored, segments: SegmentCopier) -> None:
     """Let a recreated unit's new replicas catch up; log failures."""
-    held = state_of(before.entry).replicas if before.entry.is_replicated else order.places.deciding()
+    held = state_of(before.entry).replicas if before.entry.is_replicated else decided_log.places.deciding()
     try:
-        replicas = state_of(order.places.newest().entry).replicas
+        replicas = state_of(decided_log.places.newest().entry).replicas
     except (CommitLogError, OSError) as error:  # it is created: `replicate` goes on
-        logger.warning("%s: it is not known which replicas catch up: %s", order.places.unit.directory, error)
+        logger.warning("%s: it is not known which replicas catch up: %s", decided_log.places.unit.directory, error)
         return
     if set(replicas) - {*held}:
-        catch_up(order, segments, {}, lambda: False)
+        catch_up(decided_log, segments, {}, lambda: False)
 
 
-def _logged(order: Order, done: Outcome) -> Outcome:
+def _logged(decided_log: DecidedLog, done: Outcome) -> Outcome:
     for root, why in done.failed.items():
-        logger.warning("%s: root %s lacks what was decided: %s", order.places.unit.directory, root, why)
+        logger.warning("%s: root %s lacks what was decided: %s", decided_log.places.unit.directory, root, why)
     return done
 
 
 def _take_back(
-    order: Order, newest: Stored, done: Outcome, segments: SegmentCopier | None, allowed: Callable[[Clock], Allowance]
+    decided_log: DecidedLog,
+    newest: Stored,
+    done: Outcome,
+    segments: SegmentCopier | None,
+    allowed: Callable[[Clock], Allowance],
 ) -> None:
-    state, places = state_of(newest.entry), order.places
+    state, places = state_of(newest.entry), decided_log.places
     for root in state.replicas:
         if root in state.isr or root in done.failed:
             continue
         try:
-            _come_near(order, root, newest, segments, allowed)
-            if order.pusher.join(root):
+            _come_near(decided_log, root, newest, segments, allowed)
+            if decided_log.pusher.join(root):
                 done.joined.append(root)
         except (CommitLogError, OSError) as error:
             places.forget(root)
@@ -200,10 +206,14 @@ def _take_back(
 
 
 def _come_near(
-    order: Order, root: str, newest: Stored, segments: SegmentCopier | None, allowed: Callable[[Clock], Allowance]
+    decided_log: DecidedLog,
+    root: str,
+    newest: Stored,
+    segments: SegmentCopier | None,
+    allowed: Callable[[Clock], Allowance],
 ) -> None:
     """Let a root learn until little is left: joined, it delays writers."""
-    places, clock = order.places, order.places.at(root).storage.clock
+    places, clock = decided_log.places, decided_log.places.at(root).storage.clock
     time = allowed(clock)
     for _ in range(_ROUNDS):
         began = clock.monotonic()
@@ -241,10 +251,10 @@ def of_each(act: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Re
     return [found[number] for number in sorted(found)]
 
 
-def hand_over(order: Order, to: str | None, why: str, *, unclean: bool = False) -> ReplicaState:
+def hand_over(decided_log: DecidedLog, to: str | None, why: str, *, unclean: bool = False) -> ReplicaState:
     """Elect `to`, or the non-leader of the ISR that learned most.
 
     All learn first: what only the leader has (acks=1) would be void. A root that leads stays.
     """
-    order.elections.elect(to, why=why, unclean=unclean)
-    return state_of(order.places.newest().entry)
+    decided_log.elections.elect(to, why=why, unclean=unclean)
+    return state_of(decided_log.places.newest().entry)

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, UsageError
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.replication.leader.order import Order
-from pyspark_commitlog.replication.metadata.replica_journals import Places
+from pyspark_commitlog.replication.leader.decided_log import DecidedLog
+from pyspark_commitlog.replication.metadata.places import Places
 from pyspark_commitlog.replication.protocol.entry_fields import state_of
 from pyspark_commitlog.replication.protocol.learning import (
     NowhereError,
@@ -116,13 +116,13 @@ class _Damage(NamedTuple):
     why: str
 
 
-def look_at(survivors: SurvivingRoots, order: Order) -> UnitRecovery | None:
+def look_at(survivors: SurvivingRoots, decided_log: DecidedLog) -> UnitRecovery | None:
     """Return the recovery of a unit; None without replicas.
 
     Damaged roots are left out if another has as much.
     """
-    heads, damaged = surviving_heads(survivors, order.places)
-    if _goes_on(survivors, order.places, heads, damaged):
+    heads, damaged = surviving_heads(survivors, decided_log.places)
+    if _goes_on(survivors, decided_log.places, heads, damaged):
         why = {root: each.why for root, each in damaged.items()}
         return UnitRecovery({root: head.sequence for root, head in heads.items()}, done=True, goes_on=True, damaged=why)
     while True:
@@ -132,9 +132,9 @@ def look_at(survivors: SurvivingRoots, order: Order) -> UnitRecovery | None:
         head = heads[found.root]
         try:
             with report_damage():
-                found.gone = _lost_offsets(order.places.at(found.root), order.places, head)
+                found.gone = _lost_offsets(decided_log.places.at(found.root), decided_log.places, head)
         except DamagedUnitError as error:
-            where = order.places.at(found.root).storage.url
+            where = decided_log.places.at(found.root).storage.url
             damaged[found.root] = _Damage(heads.pop(found.root).sequence, f"{where}: {error}")
         else:
             return found
@@ -235,8 +235,8 @@ def rank(head: Stored) -> tuple[int, int]:
 
 def _longest(heads: Mapping[str, Stored], newest: ReplicaState) -> str | None:
     there = [root for root in newest.replicas if root in heads]
-    order = {root: (*rank(heads[root]), root in newest.isr, root == newest.leader) for root in there}
-    return max(there, key=lambda root: order[root], default=None)
+    decided_log = {root: (*rank(heads[root]), root in newest.isr, root == newest.leader) for root in there}
+    return max(there, key=lambda root: decided_log[root], default=None)
 
 
 def stored_appends(replica: Replica, places: Places, base: Stored) -> set[int]:

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from pyspark_commitlog.errors import CommitLogError, CorruptionError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry
-from pyspark_commitlog.replication.metadata.replica_journals import Places
+from pyspark_commitlog.replication.metadata.places import Places
 from pyspark_commitlog.replication.protocol.learning import NowhereError, Replica, bring
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.os_errors import is_eio

@@ -21,7 +21,7 @@ from pyspark_commitlog.replication.follower.fetching import (
     donors_of,
     read_undamaged,
 )
-from pyspark_commitlog.replication.metadata.replica_journals import Places
+from pyspark_commitlog.replication.metadata.places import Places
 from pyspark_commitlog.replication.protocol.learning import NowhereError, Replica, is_whole, replace as replace_file
 from pyspark_commitlog.replication.protocol.unit import NeededFile
 from pyspark_commitlog.storage import Storage

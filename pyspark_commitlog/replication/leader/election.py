@@ -9,7 +9,7 @@ from pyspark_commitlog.errors import CommitLogError, NotLeaderError, ReplicaNotA
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.replication.leader.pushing import Pusher
 from pyspark_commitlog.replication.leader.unclean import UNCLEAN, draft_unclean_election
-from pyspark_commitlog.replication.metadata.replica_journals import Places
+from pyspark_commitlog.replication.metadata.places import Places
 from pyspark_commitlog.replication.protocol import rules
 from pyspark_commitlog.replication.protocol.entry_fields import state_of, states_hw_alone, with_state
 from pyspark_commitlog.replication.protocol.replica_state import ReplicaState

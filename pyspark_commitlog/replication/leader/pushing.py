@@ -9,7 +9,7 @@ from functools import partial
 
 from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
-from pyspark_commitlog.replication.metadata.replica_journals import Places
+from pyspark_commitlog.replication.metadata.places import Places
 from pyspark_commitlog.replication.protocol import rules
 from pyspark_commitlog.replication.protocol.entry_fields import HW, state_of, states_hw_alone, without_append
 from pyspark_commitlog.replication.protocol.learning import Allowance, BehindError, Replica, learn
@@ -17,7 +17,7 @@ from pyspark_commitlog.replication.protocol.push_lag import Lag
 from pyspark_commitlog.replication.protocol.replica_state import ReplicaState
 from pyspark_commitlog.replication.protocol.rules import RefusedError
 from pyspark_commitlog.storage import Storage
-from pyspark_commitlog.storage.limited import begun
+from pyspark_commitlog.storage.deadline_storage import begun
 
 logger = logging.getLogger("pyspark_commitlog.replication")
 

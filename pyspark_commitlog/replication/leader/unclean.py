@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pyspark_commitlog.errors import CommitLogError, NotLeaderError
 from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.journal import Journal, Stored
-from pyspark_commitlog.replication.metadata.replica_journals import Places
+from pyspark_commitlog.replication.metadata.places import Places
 from pyspark_commitlog.replication.protocol import rules
 from pyspark_commitlog.replication.protocol.entry_fields import state_of
 from pyspark_commitlog.replication.protocol.learning import Replica, is_whole

@@ -27,7 +27,7 @@ from pyspark_commitlog.format.marker import MARKER_BYTES, decode_marker
 from pyspark_commitlog.format.shape import Id, Shape, Text, Whole, check, damage
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged, no_sides
 from pyspark_commitlog.storage import Storage
-from pyspark_commitlog.storage.limited import limited
+from pyspark_commitlog.storage.deadline_storage import with_deadlines
 from pyspark_commitlog.storage.per_process import PerProcess
 
 #: Roots that belong together, at most.
@@ -206,7 +206,7 @@ class Roots:
             if address.url == self._storage.url:
                 continue
             try:
-                theirs = list_at(limited(self._storage.peer(address.url)))
+                theirs = list_at(with_deadlines(self._storage.peer(address.url)))
             except (CommitLogError, OSError):  # it is asked again when it is needed
                 continue
             if theirs is not None:
@@ -324,7 +324,7 @@ class Roots:
         address = self._address(root)
         if address is None:
             raise ReplicaNotAvailableError(f"{self._storage.url} does not list a root {root}: it was taken out")
-        storage = self._storage if address.url == self._storage.url else limited(self._storage.peer(address.url))
+        storage = self._storage if address.url == self._storage.url else with_deadlines(self._storage.peer(address.url))
         check_identity(storage, address)
         with self._lock.value:
             return self._opened.setdefault(root, storage)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.storage.pace import Pace
-from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import TopicState
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 #: Interval of full looks: a topic, or its newest entry (the anchor rule), may be deleted.
 _RECHECK_SECONDS = 60.0

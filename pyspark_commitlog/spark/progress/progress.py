@@ -16,7 +16,7 @@ from pyspark_commitlog.model import OffsetRange, TopicPartition
 from pyspark_commitlog.spark.progress.source_offset import SourceOffset
 from pyspark_commitlog.spark.progress.topic_selection import TopicSelection
 from pyspark_commitlog.topic.divergence import Divergence
-from pyspark_commitlog.topic.state.state import TopicState
+from pyspark_commitlog.topic.state.topic_state import TopicState
 
 
 @dataclass(frozen=True, slots=True)

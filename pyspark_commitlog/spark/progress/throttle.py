@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.spark.progress.progress import AvailableOffsets
 from pyspark_commitlog.spark.progress.trigger_limits import StoredBytes, TriggerLimits, cut_by_bytes, prorate
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 if TYPE_CHECKING:
     from pyspark_commitlog.topic.lookup.sizes import StoredSizes

@@ -20,8 +20,8 @@ from pyspark_commitlog.spark.read.filters import ANY_TIME, LimitTaker, Spans, Ta
 from pyspark_commitlog.spark.read.source_options import EARLIEST, LATEST, SourceOptions
 from pyspark_commitlog.spark.read.source_reader import SourceReader, Starting, check_end
 from pyspark_commitlog.topic.lookup.timestamps import spans_outside
-from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import TopicState
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 if TYPE_CHECKING:
     from pyspark_commitlog.topic.read.reader import Rows

@@ -13,7 +13,7 @@ from pyspark_commitlog.spark.progress.progress import Loss, ReportLoss, Restored
 from pyspark_commitlog.spark.progress.source_offset import SourceOffset
 from pyspark_commitlog.spark.read.source_options import EARLIEST, LATEST, Timestamps
 from pyspark_commitlog.topic.state.lost_ranges import LostRange, elected_away, losses_since
-from pyspark_commitlog.topic.state.state import TopicState
+from pyspark_commitlog.topic.state.topic_state import TopicState
 
 
 def lost_ahead(spans: Iterable[tuple[TopicPartition, int, int]], states: Mapping[str, TopicState]) -> list[Loss]:

@@ -30,8 +30,8 @@ from pyspark_commitlog.spark.progress.topic_selection import QueryGroup
 from pyspark_commitlog.storage.shared.caches import Reported
 from pyspark_commitlog.topic.divergence import Divergence, describe_loss, find_divergence, truncated
 from pyspark_commitlog.topic.state.lost_ranges import losses_since
-from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import TopicState
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 log = logging.getLogger("pyspark_commitlog.spark")
 

@@ -32,8 +32,8 @@ from pyspark_commitlog.spark.read.schema import check_schema, chosen
 from pyspark_commitlog.spark.read.source_options import EARLIEST, GROUP, LATEST, Offsets, SourceOptions, Timestamps
 from pyspark_commitlog.storage.shared.caches import Reported, Shelf
 from pyspark_commitlog.topic.access import Operation
-from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.topic import HANDLE_BYTES, TopicLog
+from pyspark_commitlog.topic.state.topic_state import TopicState
+from pyspark_commitlog.topic.topic_log import HANDLE_BYTES, TopicLog
 
 if TYPE_CHECKING:
     from pyspark_commitlog.spark.read.group_progress import GroupProgress, GroupStart
@@ -218,7 +218,7 @@ class SourceReader:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a range, in Arrow; runs in a task."""
         from pyspark_commitlog.spark.common.worker import enter_task, read_explained
-        from pyspark_commitlog.spark.read.failover import read_on
+        from pyspark_commitlog.spark.read.read_failover import read_on
         from pyspark_commitlog.spark.read.spark_rows import SparkRows, wanted_columns
         from pyspark_commitlog.topic.read.lossy import read_kept
         from pyspark_commitlog.topic.read.reader import read_range

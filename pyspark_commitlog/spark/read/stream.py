@@ -31,12 +31,12 @@ from pyspark_commitlog.spark.progress.progress import (
 )
 from pyspark_commitlog.spark.progress.source_offset import TOPIC_IDS, GroupMark, SourceOffset, check_share
 from pyspark_commitlog.spark.progress.throttle import Throttle
-from pyspark_commitlog.spark.read.bounds import Bounds
 from pyspark_commitlog.spark.read.election_losses import lost_ahead, lost_before, report_each
 from pyspark_commitlog.spark.read.source_options import EARLIEST, LATEST, SourceOptions
 from pyspark_commitlog.spark.read.source_reader import SourceReader
+from pyspark_commitlog.spark.read.stream_end import Bounds
 from pyspark_commitlog.topic.divergence import Divergence, find_divergence
-from pyspark_commitlog.topic.state.state import TopicState
+from pyspark_commitlog.topic.state.topic_state import TopicState
 
 if TYPE_CHECKING:
     from pyspark_commitlog.spark.read.group_progress import GroupProgress

@@ -21,7 +21,7 @@ from pyspark_commitlog.spark.progress.source_offset import TOPIC_IDS, SourceOffs
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.topic.divergence import Divergence, describe_loss, find_divergence
 from pyspark_commitlog.topic.state.lost_ranges import losses_since
-from pyspark_commitlog.topic.state.state import TopicState
+from pyspark_commitlog.topic.state.topic_state import TopicState
 
 _VERSION = "v1"
 _NO_OFFSET = "-"

@@ -1,6 +1,6 @@
 """Compaction as a Spark job, for partitions too large for one process.
 
-The driver plans and publishes (`topic.upkeep.compact`), on local disks under the settlers' lock. Executors need the
+The driver plans and publishes (`topic.compaction.compact`), on local disks under the settlers' lock. Executors need the
 root under the same path or URL, and its credentials in their environment.
 """
 
@@ -20,11 +20,7 @@ from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.storage import open_storage
 from pyspark_commitlog.topic.access import Operation
-from pyspark_commitlog.topic.segments.directory import SegmentDir
-from pyspark_commitlog.topic.segments.rewrite import Rules, rewrite
-from pyspark_commitlog.topic.state.settle_state import Sealed
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.compact import (
+from pyspark_commitlog.topic.compaction.compact import (
     Compacted,
     CompactionJob,
     Replacement,
@@ -32,6 +28,10 @@ from pyspark_commitlog.topic.upkeep.compact import (
     groups_of,
     latest_before,
 )
+from pyspark_commitlog.topic.segments.directory import SegmentDir
+from pyspark_commitlog.topic.segments.rewrite import Rules, rewrite
+from pyspark_commitlog.topic.state.settle_state import Sealed
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 #: Offsets in one bitmap of `bitmap_construct_agg`.
 _BITMAP_BITS = 32_768
@@ -99,7 +99,7 @@ def _keys(spark: SparkSession, principal: str | None, job: CompactionJob) -> Dat
 def _superseded(keys: DataFrame, first_dirty: int) -> tuple[Ints, int]:
     """Superseded offsets, ascending, and the number of keyless ones.
 
-    They come to the driver as bitmaps (`topic.upkeep.keymap`).
+    They come to the driver as bitmaps (`topic.compaction.keymap`).
     """
     last = sf.max(sf.when(sf.col("offset") >= first_dirty, sf.col("offset"))).over(Window.partitionBy("key"))
     keyless = sf.expr(f"key IS NULL AND offset >= {first_dirty}")

@@ -35,9 +35,9 @@ from pyspark_commitlog.spark.write.local_times import as_instants, session_zone
 from pyspark_commitlog.spark.write.messages import StagedMessage, check_messages
 from pyspark_commitlog.spark.write.sink_options import SinkOptions, sink_options
 from pyspark_commitlog.topic.access import Operation
+from pyspark_commitlog.topic.maintain.settle import settle_after_commit
 from pyspark_commitlog.topic.settle.settle_load import is_look_due, weight
-from pyspark_commitlog.topic.topic import TopicLog
-from pyspark_commitlog.topic.upkeep.settle import settle_after_commit
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import commit
 from pyspark_commitlog.topic.write.partitioner import Partitioner
 from pyspark_commitlog.topic.write.records import check_columns

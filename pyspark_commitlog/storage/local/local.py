@@ -23,7 +23,6 @@ from pyspark_commitlog.errors import RootNotAvailableError, StorageError, SyncFa
 from pyspark_commitlog.storage.base import TEMPORARY, FileInfo, Holder, NotPutError, Storage, write_whole
 from pyspark_commitlog.storage.clock import Clock, SystemClock
 from pyspark_commitlog.storage.events import Events
-from pyspark_commitlog.storage.local.commit_queue import Turns, process_turns
 from pyspark_commitlog.storage.local.descriptors import (
     PASSING,
     check_kind,
@@ -55,6 +54,7 @@ from pyspark_commitlog.storage.local.local_files import (
 from pyspark_commitlog.storage.local.mapping import mapped
 from pyspark_commitlog.storage.local.mounts import LOCAL_TYPES, mount_source, mount_type
 from pyspark_commitlog.storage.local.os_locks import OsLock
+from pyspark_commitlog.storage.local.turns import Turns, process_turns
 from pyspark_commitlog.storage.os_errors import explain_not_put, explained
 from pyspark_commitlog.storage.process import process_name
 

@@ -17,9 +17,9 @@ from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.journal.anchor import KEPT_ENTRIES, Moment
 from pyspark_commitlog.storage.process import share_out
 from pyspark_commitlog.topic.read.unsettled import covered
-from pyspark_commitlog.topic.state.state import ChunkRef, TopicState
-from pyspark_commitlog.topic.state.tables import side_files
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.side_files import side_files
+from pyspark_commitlog.topic.state.topic_state import ChunkRef, TopicState
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 #: Entries of one step; if deleting is a request, their chunks are deleted by as many threads.
 STEP = 8

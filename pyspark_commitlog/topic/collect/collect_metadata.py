@@ -12,7 +12,7 @@ from pyspark_commitlog.errors import CommitLogError, CorruptionError, combine_er
 from pyspark_commitlog.journal.anchor import stays_ms
 from pyspark_commitlog.topic.collect.collect import kept_from, remove_former, sweep_tables
 from pyspark_commitlog.topic.collect.collect_entries import plan_entries
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 
 def collect_decided(topic: TopicLog) -> int:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.topic.state.settle_state import SettleState
-from pyspark_commitlog.topic.state.state import Extent, TopicState
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import Extent, TopicState
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic_description import NOTHING_WAITS, Backlog
 
 #: Entries sampled to estimate the bytes.

@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
 from pyspark_commitlog.model import Record
 from pyspark_commitlog.topic.read.reader import PartitionReader, Rows, read_view
-from pyspark_commitlog.topic.topic import TopicLog, check_partition
+from pyspark_commitlog.topic.topic_log import TopicLog, check_partition
 
 
 def fetch(topic: TopicLog, partition: int, offset: int, max_records: int) -> tuple[Record, ...]:

@@ -18,7 +18,7 @@ from pyspark_commitlog.format.murmur2 import Words, murmur2
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.topic.lookup.arrow import offsets_of
 from pyspark_commitlog.topic.read.reader import Rows, read_range
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 #: Bytes of distinct keys held, and of keys waiting to be folded in.
 BUFFER_BYTES = 64 * 2**20

@@ -19,7 +19,7 @@ from pyspark_commitlog.topic.read.reader import View, read_view
 from pyspark_commitlog.topic.read.segment_indexes import part_of
 from pyspark_commitlog.topic.read.unsettled import AT_ONCE, read_many
 from pyspark_commitlog.topic.state.settle_state import Active, Sealed
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 #: Samples of an offset index, precise to 1/256 of a segment.
 _SAMPLES = 256

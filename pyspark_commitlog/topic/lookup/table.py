@@ -13,8 +13,8 @@ from pyspark_commitlog.topic.lookup.arrow import schema_of, stored_columns, to_b
 from pyspark_commitlog.topic.lookup.latest import latest
 from pyspark_commitlog.topic.lookup.timestamps import find_time
 from pyspark_commitlog.topic.read.reader import Rows, read_range
-from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.topic import TopicLog, check_partition
+from pyspark_commitlog.topic.state.topic_state import TopicState
+from pyspark_commitlog.topic.topic_log import TopicLog, check_partition
 
 Bound = Mapping[int, int] | datetime | None
 _VIEW = "latest"

@@ -21,7 +21,7 @@ from pyspark_commitlog.model import whole_number
 from pyspark_commitlog.topic.read.reader import PartitionReader, Rows, read_view
 from pyspark_commitlog.topic.read.segment_indexes import part_of
 from pyspark_commitlog.topic.state.settle_state import Active, Sealed
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 _TRIES = 3
 _US_PER_MS = 1000

@@ -14,8 +14,8 @@ import numpy as np
 from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.storage.shared.caches import Shelf
-from pyspark_commitlog.topic.state.state import ChunkRef, Extent
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import ChunkRef, Extent
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 _PARTITION, _ROWS = 1, 4
 #: Approximate memory of a parsed chunk, bytes.

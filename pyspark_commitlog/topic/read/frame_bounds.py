@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError, TopicChangedError
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.topic.read.reader import PartitionReader
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 #: Maximum of look-ups per plan.
 MAX_LOOKUPS = 1000

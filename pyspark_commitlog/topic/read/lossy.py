@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pyspark_commitlog.errors import LogTruncationError, OffsetOutOfRangeError, TopicChangedError
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.topic.read.reader import PartitionReader, Rows
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 logger = logging.getLogger("pyspark_commitlog.topic")
 

@@ -10,8 +10,8 @@ from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.storage.shared.read_ahead import FileRange
 from pyspark_commitlog.topic.read.prefetcher import RecordLocation
 from pyspark_commitlog.topic.read.unsettled import AT_ONCE, Entries, Pending, lost_entry
-from pyspark_commitlog.topic.state.state import INLINE, ChunkRef, Extent
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import INLINE, ChunkRef, Extent
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 #: Unsettled entries cached by a reader; a search among 2**32 visits 32.
 _KNOWN = 64

@@ -1,4 +1,4 @@
-"""Order of a reader's requests, for read-ahead."""
+"""DecidedLog of a reader's requests, for read-ahead."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ from pyspark_commitlog.topic.read.unsettled import WAY_OUT, Entries, Source, ove
 from pyspark_commitlog.topic.segments.frames import Located, Span, check, segment_span, walk
 from pyspark_commitlog.topic.state.lost_ranges import elected_away, gaps
 from pyspark_commitlog.topic.state.settle_state import Active, Sealed, SettledPartition, SettleState
-from pyspark_commitlog.topic.state.state import TopicState, Void
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import TopicState, Void
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 logger = logging.getLogger("pyspark_commitlog.topic")
 

@@ -26,8 +26,8 @@ from pyspark_commitlog.topic.read.extents import NO_EXTENTS, EntryTables, Extent
 from pyspark_commitlog.topic.read.neighbours import neighbours_of
 from pyspark_commitlog.topic.segments.frames import Span, check_whole, crc_of, walk
 from pyspark_commitlog.topic.state.settle_state import SettleState
-from pyspark_commitlog.topic.state.state import ChunkRef, Extent, TopicState, Void
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import ChunkRef, Extent, TopicState, Void
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 #: Maximum of entries read in one go.
 MAX_ENTRIES = 10_000

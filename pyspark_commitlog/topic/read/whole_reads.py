@@ -15,8 +15,8 @@ from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE, results_of
 from pyspark_commitlog.topic.read.unsettled import Entries, Hole, Source
-from pyspark_commitlog.topic.state.state import ChunkRef
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import ChunkRef
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 #: Longer chunks are read by extent.
 CHUNK_BYTES = 8 * 2**20

@@ -14,7 +14,7 @@ from pyspark_commitlog.format.frame import Frame, Payload
 from pyspark_commitlog.topic.segments.encoding import empty_frame
 from pyspark_commitlog.topic.segments.frames import earliest_ms, earliest_of
 from pyspark_commitlog.topic.segments.rewrite import FrameRows, encode_rows, rows_of
-from pyspark_commitlog.topic.state.state import Void
+from pyspark_commitlog.topic.state.topic_state import Void
 
 #: A frame, and a lower bound of its timestamps (ms); None if unknown.
 Timed = tuple[Frame, int | None]

@@ -16,14 +16,14 @@ from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.topic.segments.frames import earliest_ms, segment_span
 from pyspark_commitlog.topic.segments.growing import Stamped, stamped
 from pyspark_commitlog.topic.segments.object_writer import ObjectWriter, SliceLimits, Written
+from pyspark_commitlog.topic.settle.frame_joiner import FrameJoiner
 from pyspark_commitlog.topic.settle.merge_plan import OwnMerge, TailMerge, is_tier_due, plan_own, plan_tail
-from pyspark_commitlog.topic.settle.merger import Merger
 from pyspark_commitlog.topic.settle.pieces import Manifests, are_named, replace_own, tail_to_own
 from pyspark_commitlog.topic.settle.sources import DamagedError, Sources, damage_of, read_frames
 from pyspark_commitlog.topic.state.settle_change import Change
 from pyspark_commitlog.topic.state.settle_state import Sealed, SettleState, Shared
-from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import TopicState
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 #: Newest own pieces that a commit considers.
 _RECENT = 64
@@ -219,7 +219,7 @@ class _Merge:
 
     def _frames(self, partition: int, pieces: Sequence[Sealed], sources: Sources) -> Iterator[Stamped]:
         frame_bytes = min(self._config.number("batch.size"), self._limits.segment_bytes)
-        merger = Merger(frame_bytes, self._config.codec(), self._state.topic_id, partition)
+        merger = FrameJoiner(frame_bytes, self._config.codec(), self._state.topic_id, partition)
         for piece in pieces:
             for found in sources.frames(partition, piece):
                 yield from merger.offer(found)

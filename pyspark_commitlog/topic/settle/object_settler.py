@@ -17,12 +17,12 @@ from pyspark_commitlog.topic.read.unsettled import Hole, Pending, Source, unsett
 from pyspark_commitlog.topic.read.whole_reads import WholeReads
 from pyspark_commitlog.topic.segments.growing import Stamped
 from pyspark_commitlog.topic.segments.object_writer import ObjectWriter, SliceLimits, SliceWriter, Written
-from pyspark_commitlog.topic.settle.merger import Merger, append_unsettled
+from pyspark_commitlog.topic.settle.frame_joiner import FrameJoiner, append_unsettled
 from pyspark_commitlog.topic.settle.settle_run import Budget, Settled, SettleRun
 from pyspark_commitlog.topic.state.settle_change import Change, Operation
 from pyspark_commitlog.topic.state.settle_state import Active, Sealed, SettledPartition, SettleState, latest_of
-from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import TopicState
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 #: Approximate maximum of an object; the next run continues.
 OBJECT_BYTES = 256 * 2**20
@@ -125,7 +125,7 @@ class _ObjectRun(SettleRun):
     def _settle(self, partition: int, sources: Sequence[Source | Hole]) -> bool:
         row, topic, state = self.partitions[partition], self._topic, self._state
         config = self._config
-        merger = Merger(config.number("batch.size"), config.codec(), state.topic_id, partition)
+        merger = FrameJoiner(config.number("batch.size"), config.codec(), state.topic_id, partition)
         voids = state.voids_of(partition)
         frames = unsettled_frames(topic, state.topic_id, sources, row.end_offset, voids, self._reads)
         into, log_start = self._writer.slice(partition, row.end_offset), state.log_start[partition]

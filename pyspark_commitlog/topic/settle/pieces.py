@@ -13,7 +13,7 @@ from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.topic.segments.writer import write_manifest
 from pyspark_commitlog.topic.state.settle_change import Change
 from pyspark_commitlog.topic.state.settle_state import Manifest, Sealed, SettledPartition, SettleState, Shared
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 
 def replaced(own: Sequence[Sealed], old: Sequence[Sealed], new: Sequence[Sealed]) -> tuple[Sealed, ...] | None:

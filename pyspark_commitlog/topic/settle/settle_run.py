@@ -19,8 +19,8 @@ from pyspark_commitlog.storage.clock import Deadline
 from pyspark_commitlog.topic.read.unsettled import Hole, Pending, Source, read_pending, sources_of
 from pyspark_commitlog.topic.state.late_voids import with_voids_at
 from pyspark_commitlog.topic.state.settle_state import Damage, SettledPartition, SettleState
-from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import TopicState
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 # Errors that are not of one partition.
 _OF_ALL = (StorageFullError, StorageReadOnlyError, SyncFailedError)

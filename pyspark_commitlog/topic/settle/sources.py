@@ -14,8 +14,8 @@ from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.topic.read.unsettled import Unsettled
 from pyspark_commitlog.topic.segments.frames import Span, check_whole, segment_span, walk
 from pyspark_commitlog.topic.state.settle_state import Sealed, SettleState, Shared, sealed_slice
-from pyspark_commitlog.topic.state.state import TopicState
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import TopicState
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 #: Bytes of a window, and of all windows.
 _WINDOW_BYTES = 4 * 2**20

@@ -10,7 +10,7 @@ from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.topic.state.settle_state import Active, SettledPartition, SettleState
 from pyspark_commitlog.topic.state.shapes import check_settle_entry
-from pyspark_commitlog.topic.state.tables import place_tables
+from pyspark_commitlog.topic.state.side_files import place_tables
 
 
 def side_path(name: str, topic_id: str, file: str) -> str:

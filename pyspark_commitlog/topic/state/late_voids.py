@@ -1,8 +1,9 @@
 """Offsets that a root settled before they were made void (pure).
 
 After an unclean election, or an operator's void elsewhere, segments may still have their records, and compaction may
-have dropped living records in their favour. Until all below was fetched again (`topic.donors.mend`) the root compacts
-nothing there and is no source of copies. `voids_at` of a row is the entry by which its segments have nothing void.
+have dropped living records in their favour. Until all below was fetched again (`topic.replica_fetch.mend`) the root
+compacts nothing there and is no source of copies. `voids_at` of a row is the entry by which its segments have
+nothing void.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pyspark_commitlog.topic.state.settle_state import SettledPartition
-from pyspark_commitlog.topic.state.state import TopicState
+from pyspark_commitlog.topic.state.topic_state import TopicState
 
 #: Reason to refuse a root as a source.
 MISLED = (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pyspark_commitlog.format.lineage import Lineage
-from pyspark_commitlog.topic.state.state import LostOffsets, TopicState
+from pyspark_commitlog.topic.state.topic_state import LostOffsets, TopicState
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pyspark_commitlog.format.paths import parse_manifest, parse_object, parse_side
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.topic.state.settle_state import SettleState
-from pyspark_commitlog.topic.state.state import Mark
+from pyspark_commitlog.topic.state.topic_state import Mark
 
 #: Marks of earlier settle entries in a state, and marks per retention time.
 MAX_MARKS = 16

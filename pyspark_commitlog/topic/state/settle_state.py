@@ -1,6 +1,6 @@
 """State of a topic at one root, in settle entries. No I/O.
 
-Large tables are side files (`topic.state.tables`); sealed segments are in manifests.
+Large tables are side files (`topic.state.side_files`); sealed segments are in manifests.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark_commitlog.format.frame import NO_TIMESTAMP
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.paths import segment_stem
 from pyspark_commitlog.format.segment_object import PARTS, Slice
-from pyspark_commitlog.topic.state.state import Mark
+from pyspark_commitlog.topic.state.topic_state import Mark
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ class WritersTable(Shape):
 
 
 class LostRow(Row):
-    """Row of `topic.state.state.LostOffsets`."""
+    """Row of `topic.state.topic_state.LostOffsets`."""
 
     entry: Whole
     epoch: OrNone

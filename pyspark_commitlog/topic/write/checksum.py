@@ -1,4 +1,4 @@
-"""Order-independent checksum of a commit's records (FORMAT.md).
+"""DecidedLog-independent checksum of a commit's records (FORMAT.md).
 
 The sum modulo 2⁶⁴ of a hash per record; detects accidents, not adversaries. A hash is linear in folded 8-byte words,
 with a factor per place, and mixed at the end: values padded with zeros form a matrix, which takes one product.

@@ -21,7 +21,8 @@ from pyspark_commitlog.text import counted
 from pyspark_commitlog.topic.read.unsettled import is_whole, needed_chunks, read_pending
 from pyspark_commitlog.topic.segments.encoding import restaged
 from pyspark_commitlog.topic.state.settle_state import Damage
-from pyspark_commitlog.topic.state.state import (
+from pyspark_commitlog.topic.state.side_files import place_tables
+from pyspark_commitlog.topic.state.topic_state import (
     INLINE,
     ChunkRef,
     Extent,
@@ -30,8 +31,7 @@ from pyspark_commitlog.topic.state.state import (
     chunks_to_json,
     with_mark,
 )
-from pyspark_commitlog.topic.state.tables import place_tables
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.checksum import added
 from pyspark_commitlog.topic.write.staging import Staged, StagedExtent
 from pyspark_commitlog.topic.write.writers import (
@@ -204,7 +204,7 @@ def commit(
         writer: makes a repetition a no-op (I5); None for at least once.
         durable: False for acks=0. Ignored without append: unlocked settlers could void readable records.
         acks_all: wait for all in-sync replicas; False: for the leader (acks=1).
-        hw_later: the caller states the high watermark (`Order.state_hw`), until which readers see nothing.
+        hw_later: the caller states the high watermark (`DecidedLog.state_hw`), until which readers see nothing.
 
     Raises:
         StagedExpiredError, StaleBatchError, WriterFencedError, UsageError: see `check_floor`, `judge`, `check_writer`.

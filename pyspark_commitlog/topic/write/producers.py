@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pyspark_commitlog.journal import Draft, Slot, Stored
-from pyspark_commitlog.topic.state.state import WriterRow
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.topic_state import WriterRow
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.writers import ProducerBatch, remember
 
 

@@ -22,7 +22,7 @@ from pyspark_commitlog.format.columns import Ints
 from pyspark_commitlog.format.paths import TopicPaths, chunk_name
 from pyspark_commitlog.storage import OutputFile, Storage
 from pyspark_commitlog.topic.segments.encoding import encode_frame
-from pyspark_commitlog.topic.state.state import ChunkRef, TopicState
+from pyspark_commitlog.topic.state.topic_state import ChunkRef, TopicState
 from pyspark_commitlog.topic.write.checksum import added, checksum
 from pyspark_commitlog.topic.write.partitioner import Assigner
 from pyspark_commitlog.topic.write.records import Records, TopicLimits, check_columns, narrowed, prepare

@@ -22,9 +22,9 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.format.entry import to_json_bytes
 from pyspark_commitlog.format.paths import is_text
 from pyspark_commitlog.journal import Slot, Stored
-from pyspark_commitlog.topic.state.state import TopicState, WriterRow, Writers
-from pyspark_commitlog.topic.state.tables import TABLE_BYTES, named_side
-from pyspark_commitlog.topic.topic import TopicLog
+from pyspark_commitlog.topic.state.side_files import TABLE_BYTES, named_side
+from pyspark_commitlog.topic.state.topic_state import TopicState, WriterRow, Writers
+from pyspark_commitlog.topic.topic_log import TopicLog
 
 logger = logging.getLogger("pyspark_commitlog.topic")
 

@@ -1,1 +1,0 @@
-"""Frames and segments that a damaged or lagging root takes from others."""

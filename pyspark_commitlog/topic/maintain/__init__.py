@@ -1,0 +1,1 @@
+"""Maintenance of a topic: settling, retention, index checks, round by round."""

@@ -1,1 +1,0 @@
-"""Maintenance of a topic: settling, retention, compaction, round by round."""
