@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_commitlog.cli.common.shared import AsJson, Root, opened, print_lines
+from pyspark_commitlog.cli.common.arguments import AsJson, Root, opened
+from pyspark_commitlog.cli.common.endings import print_lines
 from pyspark_commitlog.config import ALL
 
 if TYPE_CHECKING:

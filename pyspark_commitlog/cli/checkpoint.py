@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_commitlog.cli.common.shared import AsJson, Root, ended_by_errors, instant_of, opened, print_lines
+from pyspark_commitlog.cli.common.arguments import AsJson, Root, instant_of, opened
+from pyspark_commitlog.cli.common.endings import ended_by_errors, print_lines
 from pyspark_commitlog.cli.common.storage_options import storage_at
 from pyspark_commitlog.cli.groups import (
     Execute,

@@ -10,15 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_commitlog.cli.common.shared import (
-    AsJson,
-    complain,
-    complain_of,
-    ended_by_errors,
-    principal,
-    print_lines,
-    progress_bars,
-)
+from pyspark_commitlog.cli.common.arguments import AsJson, principal
+from pyspark_commitlog.cli.common.endings import complain, complain_of, ended_by_errors, print_lines
+from pyspark_commitlog.cli.common.progress import progress_bars
 from pyspark_commitlog.cli.common.storage_options import storage_at
 from pyspark_commitlog.text import counted
 

@@ -12,20 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pyspark_commitlog.cli.common.arguments import AsJson, Root, complete_group, instant_of, open_parent, opened
+from pyspark_commitlog.cli.common.endings import EachAlone, complain, complain_of, print_lines
 from pyspark_commitlog.cli.common.offsets_file import exported_lines, parse_offsets
 from pyspark_commitlog.cli.common.output import described_lines, member_lines, moved_lines, state_lines
-from pyspark_commitlog.cli.common.shared import (
-    AsJson,
-    EachAlone,
-    Root,
-    complain,
-    complain_of,
-    complete_group,
-    instant_of,
-    open_parent,
-    opened,
-    print_lines,
-)
 from pyspark_commitlog.errors import CommitLogError, UsageError
 
 if TYPE_CHECKING:

@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_commitlog.cli.common.shared import (
-    AsJson,
-    EachAlone,
-    Root,
-    Topic,
-    Topics,
-    instant_of,
-    opened,
-    parse_partitions,
-    print_lines,
-)
+from pyspark_commitlog.cli.common.arguments import AsJson, Root, Topic, Topics, instant_of, opened, parse_partitions
+from pyspark_commitlog.cli.common.endings import EachAlone, print_lines
 from pyspark_commitlog.topic_description import PartitionDescription
 
 if TYPE_CHECKING:

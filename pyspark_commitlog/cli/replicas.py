@@ -10,20 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pyspark_commitlog.cli.common.arguments import AsJson, Root, Topic, Topics, complete_topic, opened
 from pyspark_commitlog.cli.common.background_catch_up import CatchingUp
+from pyspark_commitlog.cli.common.endings import EachAlone, ended_by_errors, print_lines, stopped_by_signals
 from pyspark_commitlog.cli.common.output import recovered_lines, repaired_lines, replicated_lines, root_lines
-from pyspark_commitlog.cli.common.shared import (
-    AsJson,
-    EachAlone,
-    Root,
-    Topic,
-    Topics,
-    complete_topic,
-    ended_by_errors,
-    opened,
-    print_lines,
-    stopped_by_signals,
-)
 from pyspark_commitlog.cli.common.storage_options import storage_options
 from pyspark_commitlog.errors import CommitLogError, NotFoundError, StorageDeniedError, UnsupportedError, UsageError
 

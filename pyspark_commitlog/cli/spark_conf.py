@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pyspark_commitlog.cli.common.shared import ended_by_errors, print_lines
+from pyspark_commitlog.cli.common.endings import ended_by_errors, print_lines
 from pyspark_commitlog.errors import UnsupportedError
 from pyspark_commitlog.spark.session.configure import (
     CHECKPOINTS,

@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_commitlog.cli.common.shared import (
-    AsJson,
-    EachAlone,
-    Root,
-    Topic,
-    Topics,
-    complain,
-    opened,
-    parse_config,
-    print_lines,
-)
+from pyspark_commitlog.cli.common.arguments import AsJson, Root, Topic, Topics, opened, parse_config
+from pyspark_commitlog.cli.common.endings import EachAlone, complain, print_lines
 from pyspark_commitlog.config import MAX_PARTITIONS
 from pyspark_commitlog.errors import TopicExistsError, UnknownTopicError, UsageError
 from pyspark_commitlog.text import counted

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pyspark_commitlog.producer.producer import Producer
     from pyspark_commitlog.producer.records.batches import BatchMetadata, RecordMetadata
 
-_HOMES = {"BatchMetadata": "records.batches", "Producer": "client", "RecordMetadata": "records.batches"}
+_HOMES = {"BatchMetadata": "records.batches", "Producer": "producer", "RecordMetadata": "records.batches"}
 
 
 def __getattr__(name: str) -> Any:

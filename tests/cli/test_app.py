@@ -17,7 +17,7 @@ import pytest
 import typer
 
 from pyspark_commitlog import CommitLog, Producer, __version__
-from pyspark_commitlog.cli.common.shared import ended_by_errors
+from pyspark_commitlog.cli.common.endings import ended_by_errors
 from pyspark_commitlog.errors import ConfigError
 from tests.support.commands import COMMAND, completions, run
 

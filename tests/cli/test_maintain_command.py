@@ -20,8 +20,9 @@ from pyspark_commitlog import CommitLog
 from pyspark_commitlog.api import maintenance, topic as topics, verify_root as root_checks
 from pyspark_commitlog.api.commit_log import CommitLog as Log
 from pyspark_commitlog.api.verify_root import verify_root
-from pyspark_commitlog.cli import app as app_module
-from pyspark_commitlog.cli.app import _pause
+from pyspark_commitlog.cli import maintain as maintain_module
+from pyspark_commitlog.cli.app import app
+from pyspark_commitlog.cli.maintain import _pause
 from pyspark_commitlog.errors import ConfigError, StorageFullError
 from pyspark_commitlog.groups import consumer_groups
 from pyspark_commitlog.groups.consumer_groups import Groups
@@ -299,8 +300,8 @@ def two_groups(log: Log) -> None:
 
 def in_process(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str, str]:
     """Run a command in this process, whose signals stay as they are; return exit code, output, and standard error."""
-    monkeypatch.setattr(app_module, "stopped_by_signals", threading.Event)
-    done = CliRunner().invoke(app_module.app, list(arguments))
+    monkeypatch.setattr(maintain_module, "stopped_by_signals", threading.Event)
+    done = CliRunner().invoke(app, list(arguments))
     return done.exit_code, done.stdout, done.stderr
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.cli.app import app
-from pyspark_commitlog.cli.common.shared import LogFormatter, complain
+from pyspark_commitlog.cli.common.endings import LogFormatter, complain
 from pyspark_commitlog.text import table, visible
 from tests.groups.conftest import Group
 from tests.support.commands import run_bytes

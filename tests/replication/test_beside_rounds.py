@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from pyspark_commitlog.api.maintenance import Maintenance
-from pyspark_commitlog.cli.app import _MaintainRound
 from pyspark_commitlog.cli.common import background_catch_up
 from pyspark_commitlog.cli.common.background_catch_up import CatchingUp
+from pyspark_commitlog.cli.maintain import _MaintainRound
 from pyspark_commitlog.cli.replicas import _round
 from pyspark_commitlog.topic.maintain.last_maintained import since_maintained_ms
 from pyspark_commitlog.topic.replica_fetch.catch_up import TopicSegments

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.api.maintenance import Maintenance
-from pyspark_commitlog.cli.app import _MaintainRound
+from pyspark_commitlog.cli.maintain import _MaintainRound
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.replication.protocol.entry_fields import state_of

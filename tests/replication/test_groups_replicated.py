@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.api.maintenance import Maintenance
-from pyspark_commitlog.cli.app import _MaintainRound
+from pyspark_commitlog.cli.maintain import _MaintainRound
 from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.groups.membership.member import GroupMember
 from pyspark_commitlog.groups.state.group_log import GroupLog

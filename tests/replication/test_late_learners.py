@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.api.maintenance import Maintenance
-from pyspark_commitlog.cli.app import _MaintainRound
+from pyspark_commitlog.cli.maintain import _MaintainRound
 from pyspark_commitlog.model import silent
 from pyspark_commitlog.replication.admin import replicating
 from pyspark_commitlog.replication.admin.replicating import is_nearer, take_turn

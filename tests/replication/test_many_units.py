@@ -10,7 +10,7 @@ import pytest
 
 from pyspark_commitlog.api import replica_sync
 from pyspark_commitlog.api.maintenance import Maintenance
-from pyspark_commitlog.cli.app import _MaintainRound
+from pyspark_commitlog.cli.maintain import _MaintainRound
 from pyspark_commitlog.errors import StorageError
 from pyspark_commitlog.model import Progress
 from pyspark_commitlog.replication.admin import replicating

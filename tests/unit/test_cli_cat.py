@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from pyspark_commitlog.cli.common.shared import unescape
+from pyspark_commitlog.cli.common.arguments import unescape
 from pyspark_commitlog.cli.records.lines import LineFormat, LineSplitter, longest_line, parse_lines
 from pyspark_commitlog.cli.records.produce import _line_batches
 from pyspark_commitlog.cli.records.render import parse_format, render

@@ -12,17 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pyspark_commitlog.cli.common.shared import (
-    Root,
-    SignalledError,
-    complain,
-    complete_group,
-    complete_topic,
-    ended_by_signals,
-    opened,
-    principal,
-    unescape,
-)
+from pyspark_commitlog.cli.common.arguments import Root, complete_group, complete_topic, opened, principal, unescape
+from pyspark_commitlog.cli.common.endings import SignalledError, complain, ended_by_signals
 from pyspark_commitlog.cli.common.storage_options import storage_options
 from pyspark_commitlog.cli.records.starts import StartAndStop, parse_partitions, parse_start_and_stop
 from pyspark_commitlog.config import LONG_MAX

@@ -17,19 +17,9 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
 import typer
 
-from pyspark_commitlog.cli.common.shared import (
-    Root,
-    SignalledError,
-    Topic,
-    complain,
-    error_text,
-    open_parent,
-    opened,
-    principal,
-    print_lines,
-    progress_bars,
-    unescape,
-)
+from pyspark_commitlog.cli.common.arguments import Root, Topic, open_parent, opened, principal, unescape
+from pyspark_commitlog.cli.common.endings import SignalledError, complain, error_text, print_lines
+from pyspark_commitlog.cli.common.progress import progress_bars
 from pyspark_commitlog.cli.common.storage_options import storage_options
 from pyspark_commitlog.config import MAX_PARTITION
 from pyspark_commitlog.errors import CommitLogError, InvalidRecordError, UsageError

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_commitlog.cli.common.shared import unescape
+from pyspark_commitlog.cli.common.arguments import unescape
 from pyspark_commitlog.errors import UsageError
 
 #: A part of a format: bytes as they are, or the letter of a token.

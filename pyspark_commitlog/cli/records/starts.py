@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark_commitlog.cli.common.shared import instant_of
+from pyspark_commitlog.cli.common.arguments import instant_of
 from pyspark_commitlog.errors import UsageError
 
 _NAMES = ("beginning", "end", "stored")

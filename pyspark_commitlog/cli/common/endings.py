@@ -1,107 +1,27 @@
-"""Arguments of most commands, the principal, and endings by errors."""
+"""How commands end: one line for each error, exit codes, signals."""
 
 from __future__ import annotations
 
 import logging
-import re
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import typer
 
-from pyspark_commitlog.cli.common.storage_options import storage_at, storage_options, use_storage_options
+from pyspark_commitlog.cli.common.storage_options import storage_at
 from pyspark_commitlog.errors import CommitLogError, RootNotFoundError, UnknownGroupError, UnknownTopicError, UsageError
 from pyspark_commitlog.failures import ErrorBoundary
 from pyspark_commitlog.format.paths import ROOT_MARKER
-from pyspark_commitlog.instants import parse_instant
-from pyspark_commitlog.storage import Storage
-from pyspark_commitlog.storage.clock import SystemClock
 from pyspark_commitlog.text import visible
-
-if TYPE_CHECKING:
-    from rich.progress import Progress as Bars
-
-    from pyspark_commitlog.api.commit_log import CommitLog
 
 log = logging.getLogger("pyspark_commitlog.cli")
 
 _T = TypeVar("_T")
-
-_asking: ContextVar[str | None] = ContextVar("asking", default=None)
-
-
-def ask_as(principal: str | None) -> None:
-    """Set the command's principal; None: `COMMITLOG_PRINCIPAL`."""
-    _asking.set(principal)
-
-
-def principal() -> str | None:
-    """Principal of the command line, if any."""
-    return _asking.get()
-
-
-def _root_of(context: typer.Context) -> CommitLog | None:
-    """Log of a command line being completed, if named."""
-    from pyspark_commitlog.api.commit_log import CommitLog
-
-    root = context.params.get("root")
-    given = context.find_root().params
-    use_storage_options(given.get("storage_option"))
-    return CommitLog(root, storage_options(), given.get("principal")) if isinstance(root, str) else None
-
-
-def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
-    """Return topic names with a prefix; none for an unreadable root: a completion shows no errors."""
-    try:
-        log = _root_of(context)
-        return [name for name in log.topics() if name.startswith(incomplete)] if log else []
-    except CommitLogError:
-        return []
-
-
-def complete_group(context: typer.Context, incomplete: str) -> list[str]:
-    """Return group names with a prefix, as `complete_topic`."""
-    try:
-        log = _root_of(context)
-        return [name for name in log.groups.list() if name.startswith(incomplete)] if log else []
-    except CommitLogError:
-        return []
-
-
-Root = Annotated[
-    str,
-    typer.Argument(help="The root: a directory, or a URL as s3://bucket/path; several with commas."),
-]
-Topic = Annotated[str, typer.Argument(help="The topic.", autocompletion=complete_topic)]
-Topics = Annotated[
-    list[str] | None,
-    typer.Argument(help="Topics; all without any.", autocompletion=complete_topic),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON objects, one a line.")]
-
-
-def open_parent(path: str) -> tuple[Storage, str]:
-    """Return the storage of a file's directory, and the file's name there."""
-    if not path or path.endswith("/"):
-        raise UsageError(f"{path!r} names no file")
-    directory, _, name = path.rpartition("/")
-    return storage_at(directory or "/" * path.startswith("/") or "."), name
-
-
-def progress_bars() -> Bars:
-    """Return transient bars on standard error; none without a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def complain(text: str) -> None:
@@ -224,76 +144,12 @@ def ended_by_errors() -> Iterator[None]:
         raise typer.Exit(1) from error
 
 
-@contextmanager
-def opened(root: str) -> Iterator[CommitLog]:
-    """Yield the log at a root, for the command line's principal; an error in the block ends the command."""
-    with ended_by_errors():
-        from pyspark_commitlog.api.commit_log import CommitLog
-
-        yield CommitLog(root, storage_options(), principal())
-
-
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines, control characters escaped; refuse a closed standard output."""
     for line in lines:
         if sys.stdout is None:
             raise UsageError("the standard output is closed")
         typer.echo(visible(line))
-
-
-def parse_config(pairs: list[str] | None) -> dict[str, object]:
-    """Parse several `--config name=value`."""
-    config: dict[str, object] = {}
-    for pair in pairs or ():
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise UsageError(f"--config {pair}: use name=value")
-        config[name.strip()] = value.strip()
-    return config
-
-
-def parse_partitions(pairs: list[str], what: str) -> dict[int, int]:
-    """Parse several `0:25` to partition -> number."""
-    numbers: dict[int, int] = {}
-    for pair in pairs:
-        partition, _, number = pair.partition(":")
-        try:
-            numbers[int(partition)] = int(number)
-        except ValueError:
-            raise UsageError(f"{what} {pair}: use partition:offset, as in 0:25") from None
-    return numbers
-
-
-def instant_of(option: str, text: str, also: str = "") -> int:
-    """Return an option's point in time, in ms since 1970 (`instants.parse_instant`).
-
-    `also`: what else the option takes, for the error.
-    """
-    try:
-        return parse_instant(text, SystemClock().now_ms())
-    except ValueError as error:
-        raise UsageError(f"{option} {text}: {error}{also}") from None
-
-
-_ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"\\": b"\\"}
-
-
-def unescape(text: str, what: str) -> bytes:
-    r"""Return a text as UTF-8, `\n`, `\r`, `\t`, `\\` and `\xHH` as the bytes they stand for (pure).
-
-    Raises:
-        UsageError: another escape.
-    """
-
-    def of(match: re.Match[bytes]) -> bytes:
-        escape = match[1]
-        if escape[:1] == b"x" and len(escape) == 3:
-            return bytes.fromhex(escape[1:].decode())
-        if escape in _ESCAPES:
-            return _ESCAPES[escape]
-        raise UsageError(f"{what} {text!r}: it takes the escapes \\n, \\r, \\t, \\\\ and \\xHH")
-
-    return re.sub(rb"\\(x[0-9a-fA-F]{2}|.?)", of, text.encode(errors="surrogateescape"), flags=re.DOTALL)
 
 
 class SignalledError(BaseException):
