@@ -51,7 +51,7 @@ def session(
         os.environ.pop("SPARK_CONF_DIR", None)
     else:
         os.environ["QUICK_PYTHON"] = os.environ["PYSPARK_PYTHON"]
-        os.environ["PYSPARK_PYTHON"] = str(HERE.parent / "pyspark_commitlog" / "spark" / "quick-python")
+        os.environ["PYSPARK_PYTHON"] = str(HERE.parent / "pyspark_commitlog" / "spark" / "session" / "quick-python")
         settings = {**_recommended(), **_FAST, **settings}
     if peers and peers_are_there():
         settings |= {"spark.driver.extraClassPath": f"{jars(PEERS_POM)}/*", **_DELTA}

@@ -21,12 +21,12 @@ from pyspark_commitlog.topic.access import Operation
 from pyspark_commitlog.topic.damage.verify import TopicReport, verify
 from pyspark_commitlog.topic.damage.void import VoidedRange
 from pyspark_commitlog.topic.damage.void_objects import give_up
-from pyspark_commitlog.topic.lookup.backlog import backlog
 from pyspark_commitlog.topic.lookup.fetch import fetch
 from pyspark_commitlog.topic.lookup.timestamps import OffsetAndTimestamp, find_max_timestamp, find_time
 from pyspark_commitlog.topic.maintain.last_maintained import since_maintained_ms
 from pyspark_commitlog.topic.maintain.maintain import Maintained
 from pyspark_commitlog.topic.maintain.retention import delete_records
+from pyspark_commitlog.topic.read.backlog import backlog
 from pyspark_commitlog.topic.settle.sources import settled_with_tail
 from pyspark_commitlog.topic.state.topic_state import TopicState
 from pyspark_commitlog.topic.topic_log import TopicLog, check_partition, nothing_to_delete

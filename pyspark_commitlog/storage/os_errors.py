@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark_commitlog.errors import StorageError, StorageFullError, StorageReadOnlyError, StorageUnreadableError
-from pyspark_commitlog.storage.base import NotPutError
+from pyspark_commitlog.errors import (
+    CorruptionError,
+    StorageError,
+    StorageFullError,
+    StorageReadOnlyError,
+    StorageUnreadableError,
+)
+from pyspark_commitlog.storage.base import NotPutError, Storage
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 #: Prefixes of read-only actions.
@@ -72,3 +80,14 @@ def explain_not_put(error: OSError, root: Path, path: str) -> StorageError:
     if isinstance(explained, StorageFullError | StorageReadOnlyError):
         return explained
     return NotPutError(str(explained))
+
+
+@contextmanager
+def unreadable_is_damage(storage: Storage, path: str) -> Iterator[None]:
+    """Raise EIO as damage of a file; pass other errors on."""
+    try:
+        yield
+    except OSError as error:
+        if not is_eio(error):
+            raise
+        raise CorruptionError(f"{path} of {storage.url} can't be read: input/output error (a bad sector)") from error

@@ -22,6 +22,9 @@ from pyspark_commitlog.storage.per_process import PerProcess
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+
+#: Descriptors of the standard streams.
+STANDARD = range(3)
 #: Maximum concurrent requests of one operation.
 REQUESTS_AT_ONCE = 8
 #: Items done before the first of the next batch is yielded.

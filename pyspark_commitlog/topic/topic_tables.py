@@ -16,9 +16,9 @@ from pyspark_commitlog.journal import Journal
 from pyspark_commitlog.replication.leader.quorum_journal import unit_journal
 from pyspark_commitlog.replication.protocol.unit import Unit
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.os_errors import unreadable_is_damage
 from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE, share_out
 from pyspark_commitlog.storage.shared.caches import Shelf
-from pyspark_commitlog.topic.segments.frames import unreadable_is_damage
 from pyspark_commitlog.topic.state.home import settle_journal, side_path
 from pyspark_commitlog.topic.state.leaves import LEAF_SEGMENTS, Leaf
 from pyspark_commitlog.topic.state.settle_state import (

@@ -11,8 +11,8 @@ from pyspark_commitlog.producer import settler as settling
 from pyspark_commitlog.producer.settler import LOOK_BYTES, LOOK_SECONDS, Settler
 from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.manual_clock import ManualClock
+from pyspark_commitlog.topic.budget import Budget, SettleThrottle
 from pyspark_commitlog.topic.settle.settle_load import SettleLoad
-from pyspark_commitlog.topic.settle.settle_run import Budget, SettleThrottle
 from tests.support.records import append, batch_of
 from tests.support.world import World
 

@@ -208,7 +208,7 @@ def test_apt_installs_postgres(machine: Machine) -> None:
 def test_quick_python_starts_the_python_without_spark_s_archive(tmp_path: Path, given: str, left: str) -> None:
     make_executable(tmp_path / "python", 'printf "%s|%s|%s" "$PYTHONPATH" "$1" "$2"')
     done = subprocess.run(
-        [SCRIPTS.parent / "pyspark_commitlog" / "spark" / "quick-python", "-m", "a b"],
+        [SCRIPTS.parent / "pyspark_commitlog" / "spark" / "session" / "quick-python", "-m", "a b"],
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": given, "QUICK_PYTHON": str(tmp_path / "python")},
         capture_output=True, text=True, check=True,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Arguments that most commands take, and who runs them."""
+"""Arguments that most commands take, and the principal."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyspark_commitlog import spark
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.storage import environment, process
 
@@ -225,7 +224,7 @@ def of_arguments(text: str) -> dict[str, str]:
 
 def quick_python() -> str | None:
     """Return the path of `quick-python`; None if it can't be run."""
-    return process.executable(process.sibling_path(spark.__file__, "quick-python"))
+    return process.executable(process.sibling_path(__file__, "quick-python"))
 
 
 def _spark_home() -> str:

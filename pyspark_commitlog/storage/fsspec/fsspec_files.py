@@ -11,8 +11,8 @@ from typing import IO, Any
 import pyarrow as pa
 from awscrt.checksums import crc32c
 
-from pyspark_commitlog.storage.local.descriptors import STANDARD
 from pyspark_commitlog.storage.per_process import PerProcess
+from pyspark_commitlog.storage.process import STANDARD
 
 #: Idle instances kept: roughly the number of reading threads.
 _KEPT = 16

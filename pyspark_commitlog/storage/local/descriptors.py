@@ -15,12 +15,12 @@ from pathlib import Path, PurePath
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 
 from pyspark_commitlog.errors import StorageDeniedError, StorageUnreadableError
+from pyspark_commitlog.storage.process import STANDARD
 
 #: For directories on the way, which need not be readable. macOS lacks the flag.
 PASSING = getattr(os, "O_PATH", os.O_RDONLY)
 _DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
-#: Descriptors of the standard streams, and the first after them.
-STANDARD, _FIRST = range(3), 3
+_FIRST = STANDARD.stop
 
 
 def open_file(path: str | PurePath, flags: int, *, dir_fd: int | None = None) -> int:

@@ -16,11 +16,11 @@ from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.journal import Draft, Journal, Slot, Stored, Unchanged
 from pyspark_commitlog.journal.anchor import Moment
+from pyspark_commitlog.topic.budget import Budget
 from pyspark_commitlog.topic.collect.collect_entries import STEP, collect_entries, plan_entries
 from pyspark_commitlog.topic.collect.collect_settle_entries import SettleCollector, delay_ms, touch
 from pyspark_commitlog.topic.collect.sweep_objects import retention_ms
 from pyspark_commitlog.topic.read.unsettled import needed_chunks
-from pyspark_commitlog.topic.settle.settle_run import Budget
 from pyspark_commitlog.topic.state.settle_state import SettleState
 from pyspark_commitlog.topic.state.side_files import SETTLE_TABLES, side_files
 from pyspark_commitlog.topic.state.topic_state import Mark, TopicState, plan_floor

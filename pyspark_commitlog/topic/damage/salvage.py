@@ -14,10 +14,11 @@ from pyspark_commitlog.format.frame import Frame
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, IndexState, OffsetEntry, decode_offset
 from pyspark_commitlog.format.segment_object import INDEX
 from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.storage.os_errors import unreadable_is_damage
 from pyspark_commitlog.topic.read.damage import Fragment, fragments_of
 from pyspark_commitlog.topic.segments.cutting import Timed
 from pyspark_commitlog.topic.segments.directory import SegmentDir
-from pyspark_commitlog.topic.segments.frames import segment_part, segment_span, unreadable_is_damage
+from pyspark_commitlog.topic.segments.frames import segment_part, segment_span
 from pyspark_commitlog.topic.segments.rewrite import Rules, rewrite_frames
 from pyspark_commitlog.topic.segments.writer import write_manifest
 from pyspark_commitlog.topic.state.settle_state import Active, Sealed, SettledPartition, SettleState, latest_of

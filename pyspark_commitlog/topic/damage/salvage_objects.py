@@ -17,11 +17,12 @@ from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.format.frame import NO_TIMESTAMP
 from pyspark_commitlog.format.segment_object import Slice
 from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.storage.os_errors import unreadable_is_damage
 from pyspark_commitlog.topic.damage.salvage import Range, Remaining, WithoutLost, counts, overlap, segment_fragments
 from pyspark_commitlog.topic.read.damage import Fragment
 from pyspark_commitlog.topic.segments.cutting import Timed
 from pyspark_commitlog.topic.segments.directory import SegmentDir
-from pyspark_commitlog.topic.segments.frames import WINDOW_BYTES, unreadable_is_damage
+from pyspark_commitlog.topic.segments.frames import WINDOW_BYTES
 from pyspark_commitlog.topic.segments.object_writer import ObjectWriter, SliceLimits
 from pyspark_commitlog.topic.segments.rewrite import Rules, fill_slice, rewrite_frames
 from pyspark_commitlog.topic.settle.merge import replaced_in_tail

@@ -16,10 +16,10 @@ from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.journal import Journal
 from pyspark_commitlog.model import Watched
+from pyspark_commitlog.storage.os_errors import unreadable_is_damage
 from pyspark_commitlog.storage.process import results_in_turn
 from pyspark_commitlog.topic.damage.check_object import NamedObject, object_faults
 from pyspark_commitlog.topic.read.unsettled import is_whole
-from pyspark_commitlog.topic.segments.frames import unreadable_is_damage
 from pyspark_commitlog.topic.state.settle_state import Active, Sealed, SettleState
 from pyspark_commitlog.topic.state.side_files import side_files
 from pyspark_commitlog.topic.state.topic_state import ChunkRef, TopicState

@@ -19,7 +19,7 @@ from pyspark_commitlog.model import Progress, Watched, silent, watched
 from pyspark_commitlog.storage.process import results_in_turn
 from pyspark_commitlog.topic.damage.check_object import NamedObject, object_faults
 from pyspark_commitlog.topic.damage.strays import Strays
-from pyspark_commitlog.topic.lookup.backlog import backlog
+from pyspark_commitlog.topic.read.backlog import backlog
 from pyspark_commitlog.topic.read.unsettled import Entries, Source, overlaps, unsettled_frames
 from pyspark_commitlog.topic.segments.frames import (
     Span,

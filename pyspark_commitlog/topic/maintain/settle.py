@@ -17,6 +17,7 @@ from pyspark_commitlog.failures import ErrorBoundary, Failures, call_on_error
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.storage import Holder
 from pyspark_commitlog.storage.process import share_out
+from pyspark_commitlog.topic.budget import Budget, SettleThrottle
 from pyspark_commitlog.topic.damage.void import void_unsynced
 from pyspark_commitlog.topic.maintain.last_maintained import start_note, warn_unless_maintained
 from pyspark_commitlog.topic.read.unsettled import Hole, Source, unsettled_frames
@@ -25,7 +26,7 @@ from pyspark_commitlog.topic.settle.frame_joiner import FrameJoiner, append_unse
 from pyspark_commitlog.topic.settle.merge import merge
 from pyspark_commitlog.topic.settle.object_settler import settle_to_object
 from pyspark_commitlog.topic.settle.settle_load import MOST_REST_SECONDS, SettleLoad, Waiting, waiting_of, weight
-from pyspark_commitlog.topic.settle.settle_run import Budget, Settled, SettleRun, SettleThrottle
+from pyspark_commitlog.topic.settle.settle_run import Settled, SettleRun
 from pyspark_commitlog.topic.state.settle_state import Sealed, SettledPartition, SettleState
 from pyspark_commitlog.topic.state.topic_state import TopicState
 from pyspark_commitlog.topic.topic_log import TopicLog

@@ -18,6 +18,7 @@ from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.format.segment_object import INDEX, TIMEINDEX
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.os_errors import unreadable_is_damage
 from pyspark_commitlog.topic.damage.salvage import Range, damaged_fragments, overlap, rewritten_row, segments_of
 from pyspark_commitlog.topic.damage.salvage_objects import Salvage, SharedLossError, publish
 from pyspark_commitlog.topic.damage.void import settling_stopped
@@ -30,7 +31,7 @@ from pyspark_commitlog.topic.replica_fetch.donors import (
     attempts,
     lost_ranges,
 )
-from pyspark_commitlog.topic.segments.frames import crc_of, segment_part, segment_span, unreadable_is_damage
+from pyspark_commitlog.topic.segments.frames import crc_of, segment_part, segment_span
 from pyspark_commitlog.topic.state.late_voids import MISLED, is_misled, late_voids
 from pyspark_commitlog.topic.state.settle_state import Active, Sealed, SettledPartition, SettleState
 from pyspark_commitlog.topic.state.topic_state import TopicState

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from pyspark_commitlog.format.frame import SPARSE, Frame, Payload
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.format.segment_object import INDEX, LOG, PARTS, TIMEINDEX
 from pyspark_commitlog.storage import Storage
-from pyspark_commitlog.storage.os_errors import is_eio
+from pyspark_commitlog.storage.os_errors import is_eio, unreadable_is_damage
 from pyspark_commitlog.storage.shared.read_ahead import FileRange, ReadAhead, ahead_of
 from pyspark_commitlog.topic.state.settle_state import Active, Sealed
 
@@ -334,17 +334,6 @@ class _Unmapped:
                     raise
             self._bad = range(position, position + size)
         return self._storage.read(path, position, needed)
-
-
-@contextmanager
-def unreadable_is_damage(storage: Storage, path: str) -> Iterator[None]:
-    """Raise EIO as damage of a file; pass other errors on."""
-    try:
-        yield
-    except OSError as error:
-        if not is_eio(error):
-            raise
-        raise CorruptionError(f"{path} of {storage.url} can't be read: input/output error (a bad sector)") from error
 
 
 def _describe_position(span: Span, position: int) -> str:

@@ -13,12 +13,13 @@ from pyspark_commitlog.errors import CorruptionError, UnsupportedError, combine_
 from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.journal import Stored
+from pyspark_commitlog.topic.budget import Budget
 from pyspark_commitlog.topic.read.unsettled import Hole, Pending, Source, unsettled_frames
 from pyspark_commitlog.topic.read.whole_reads import WholeReads
 from pyspark_commitlog.topic.segments.growing import Stamped
 from pyspark_commitlog.topic.segments.object_writer import ObjectWriter, SliceLimits, SliceWriter, Written
 from pyspark_commitlog.topic.settle.frame_joiner import FrameJoiner, append_unsettled
-from pyspark_commitlog.topic.settle.settle_run import Budget, Settled, SettleRun
+from pyspark_commitlog.topic.settle.settle_run import Settled, SettleRun
 from pyspark_commitlog.topic.state.settle_change import Change, Operation
 from pyspark_commitlog.topic.state.settle_state import Active, Sealed, SettledPartition, SettleState, latest_of
 from pyspark_commitlog.topic.state.topic_state import TopicState
