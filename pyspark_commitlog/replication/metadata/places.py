@@ -80,12 +80,15 @@ class Places:
         """Return the unit at the metadata root, or a majority."""
         self.roots.compare()
         listed = self.roots.listed()
-        return self._by_majority(listed) if len(listed.metadata) > 1 else self.at(listed.metadata[0].id)
+        if len(listed.metadata) > 1:
+            return self._by_majority(listed)
+        self._quorum = None
+        return self.at(listed.metadata[0].id)
 
     def make_directory(self) -> None:
         """Make a unit's directory at a single metadata root."""
         decider = self.decider()
-        if not isinstance(decider.journal, Quorum):
+        if self._quorum is None:
             decider.storage.make_directory(self.unit.directory)
 
     def _by_majority(self, listed: Listed) -> Replica:
@@ -105,7 +108,7 @@ class Places:
     def metadata(self) -> list[Replica]:
         """Answering metadata roots; none during a replacement."""
         decider, listed = self.decider(), self.roots.listed()
-        if self._quorum is None or len(listed.metadata) == 1:
+        if self._quorum is None:
             return [decider]
         return [] if listed.former else [seat.replica for seat in self._quorum.seats]
 
@@ -115,13 +118,13 @@ class Places:
 
         def append() -> Appended[Result]:
             decider = self.decider()
-            journal, planned = decider.journal, self._by_base(decider, plan)
-            if not isinstance(journal, Quorum):
+            quorum, planned = self._quorum, self._by_base(decider, plan)
+            if quorum is None:
                 if own:
                     raise ReplicaNotAvailableError(f"{self.unit.directory}: {decider.storage.url} decides by now")
-                return journal.append(planned, repeatable=repeatable)
+                return decider.journal.append(planned, repeatable=repeatable)
             try:
-                return journal.planned(planned, own)
+                return quorum.planned(planned, own)
             except ReplicaNotAvailableError as error:  # one of the seats may have been replaced
                 if self.roots.compare(again=True):
                     raise MovedError from error
@@ -155,8 +158,7 @@ class Places:
 
         After a replacement the register says so; the next entry names the new set.
         """
-        by, of = decider.journal, self._quorum_of
-        moved = of if of is not None and isinstance(by, Quorum) else None
+        moved = None if self._quorum is None else self._quorum_of
 
         def planned(base: Stored | None, slot: Slot) -> Draft[Result] | Unchanged[Result] | LandedDraft:
             if base is None or not base.entry.is_replicated:
