@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pyspark_commitlog.broker_config import check_interval_ms
 from pyspark_commitlog.cli.common.arguments import (
     AsJson,
     Root,
@@ -30,7 +31,6 @@ from pyspark_commitlog.cli.common.output import (
     maintained_lines,
 )
 from pyspark_commitlog.cli.common.progress import with_progress
-from pyspark_commitlog.config import check_interval_ms
 from pyspark_commitlog.errors import (
     NotFoundError,
     StorageDeniedError,

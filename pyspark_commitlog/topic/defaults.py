@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark_commitlog.config import check_defaults, check_together, topic_defaults
+from pyspark_commitlog.broker_config import check_defaults, topic_defaults
+from pyspark_commitlog.config import check_together
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.shape import Shape, check, damage

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_commitlog.config import (
-    BROKER_NAMES,
-    KEYS,
-    Key,
-    TopicConfig,
-    check_config,
-    check_defaults,
-    check_names,
-    check_together,
-    topic_defaults,
-)
+from pyspark_commitlog.broker_config import BROKER_NAMES, check_defaults, topic_defaults
+from pyspark_commitlog.config import KEYS, Key, TopicConfig, check_config, check_names, check_together
 from pyspark_commitlog.errors import ConfigError
 
 NUMBERS = [key for key in KEYS.values() if not key.choices]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from pyspark_commitlog.replication.leader.placement import assign
 from pyspark_commitlog.replication.protocol.replica_state import (
     MAX_ABOVE_HW,
     MAX_ON_ROWS,
@@ -24,7 +25,6 @@ from pyspark_commitlog.replication.protocol.rules import (
     added,
     after_append,
     after_other,
-    assign,
     collectable,
     created,
     elected,

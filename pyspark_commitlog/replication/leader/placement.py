@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from pyspark_commitlog.errors import CommitLogError, ReplicaNotAvailableError, UsageError
 from pyspark_commitlog.replication.metadata.places import Places
-from pyspark_commitlog.replication.protocol import rules
 from pyspark_commitlog.replication.protocol.entry_fields import state_of
-from pyspark_commitlog.replication.protocol.replica_state import ReplicaState
+from pyspark_commitlog.replication.protocol.replica_state import MAX_ROOTS, ReplicaState
+from pyspark_commitlog.replication.protocol.rules import Reason, RefusedError, added, without_replica
 
 #: Default replication factor.
 DEFAULT_FACTOR = 3
@@ -29,7 +29,7 @@ def assigned(places: Places, factor: int | None, ordinal: int) -> tuple[Sequence
             f"back {', '.join(map(str, away))}{fewer}"
         )
     leading = {root: ordinal // len(roots) + (place < ordinal % len(roots)) for place, root in enumerate(roots)}
-    chosen = rules.assign(leading, roots, min(many, len(roots)))
+    chosen = assign(leading, roots, min(many, len(roots)))
     return chosen, [address.id for address in away[: many - len(chosen)]]
 
 
@@ -138,8 +138,23 @@ def lags_behind(
 def resized(state: ReplicaState, factor: int, answering: Container[str], free: Iterable[str]) -> ReplicaState:
     """State with `factor` replicas, if possible (pure)."""
     for root in leaving(state, answering, len(state.replicas) - factor):
-        state = rules.without_replica(state, root)
+        state = without_replica(state, root)
     for root in free:
         if len(state.replicas) < factor and root not in state.replicas:
-            state = rules.added(state, root)
+            state = added(state, root)
     return state
+
+
+def assign(leading: Mapping[str, int], roots: Sequence[str], factor: int) -> tuple[str, ...]:
+    """Return the replicas of a new topic, its leader first.
+
+    The first root that leads fewest topics leads; followers go round robin, as by Kafka's `AdminUtils` without racks:
+    the gap to the first follower grows with each round of leaders.
+    """
+    if not 1 <= factor <= min(len(roots), MAX_ROOTS):
+        raise RefusedError(Reason.TOO_MANY_ROOTS, f"{factor} replicas on {len(roots)} roots, at most {MAX_ROOTS}")
+    many = len(roots)
+    first = min(range(many), key=lambda place: leading.get(roots[place], 0))
+    rounds = sum(leading.get(root, 0) for root in roots) // many
+    others = (first + 1 + (rounds + follower) % (many - 1) for follower in range(factor - 1))
+    return (roots[first], *(roots[place % many] for place in others))

@@ -432,24 +432,6 @@ def lost_roots(state: ReplicaState, learned: Mapping[str, int]) -> tuple[str, ..
     return tuple(root for root in state.replicas if root in learned and is_restored(state, root, learned[root]))
 
 
-# --- Assignment --------------------------------------------------------------------------------------------------
-
-
-def assign(leading: Mapping[str, int], roots: Sequence[str], factor: int) -> tuple[str, ...]:
-    """Return the replicas of a new topic, its leader first.
-
-    The first root that leads fewest topics leads; followers go round robin, as by Kafka's `AdminUtils` without racks:
-    the gap to the first follower grows with each round of leaders.
-    """
-    if not 1 <= factor <= min(len(roots), MAX_ROOTS):
-        raise RefusedError(Reason.TOO_MANY_ROOTS, f"{factor} replicas on {len(roots)} roots, at most {MAX_ROOTS}")
-    many = len(roots)
-    first = min(range(many), key=lambda place: leading.get(roots[place], 0))
-    rounds = sum(leading.get(root, 0) for root in roots) // many
-    others = (first + 1 + (rounds + follower) % (many - 1) for follower in range(factor - 1))
-    return (roots[first], *(roots[place % many] for place in others))
-
-
 def _other_roots(roots: Iterable[str], root: str) -> tuple[str, ...]:
     return tuple(other for other in roots if other != root)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 
-from pyspark_commitlog.config import check_interval_ms
+from pyspark_commitlog.broker_config import check_interval_ms
 from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.topic.defaults import RootDefaults
