@@ -31,7 +31,7 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.storage import NotPutError, open_peer, open_storage
-from pyspark_commitlog.storage.local import local_files
+from pyspark_commitlog.storage.local import local, local_files
 from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.storage.local.os_locks import OsLock
 from pyspark_commitlog.testing.manual_clock import ManualClock
@@ -420,6 +420,62 @@ def test_a_lock_is_not_held_of_a_disk_that_was_taken_away_meanwhile(
             patched.undo()
             with storage.try_lock("away/lock") as there:
                 assert there, "it is not held meanwhile"
+
+
+@contextmanager
+def gone_once_listed(monkeypatch: pytest.MonkeyPatch, gone: Path) -> Iterator[None]:
+    """Another process deletes a file between the listing of its directory and the look at it."""
+    scan = os.scandir
+
+    @contextmanager
+    def listed_before(directory: int) -> Iterator[Iterator[os.DirEntry[str]]]:
+        with scan(directory) as files:
+            found = list(files)
+        if any(file.name == gone.name for file in found):
+            gone.unlink()
+        yield iter(found)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", listed_before)
+        yield
+    assert not gone.exists()
+
+
+def of_a_root(root: Path, storage: LocalStorage, *names: str) -> None:
+    """Write files of a directory of a root whose marker was seen."""
+    storage.write_once(paths.ROOT_MARKER, b"")
+    storage.make_directory("d")
+    storage.expect_root()
+    for name in names:
+        (root / "d" / name).write_bytes(b"")
+        os.utime(root / "d" / name, (0, 0))
+
+
+@pytest.mark.parametrize("other", ["its writer", "another sweep"])
+def test_a_temporary_file_that_goes_meanwhile_is_no_disk_that_is_away(
+    root: Path, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    """An entry that was put was reported as put at no root, as the trim behind it met another writer's file."""
+    of_a_root(root, storage, ".tmp-gone", ".tmp-left", "kept")
+    if other == "another sweep":
+        found = [".tmp-gone", ".tmp-left"]
+        (root / "d" / ".tmp-gone").unlink()
+        monkeypatch.setattr(local, "temporary_files", lambda *_: iter(found))
+        assert storage.remove_abandoned("d", 1000) == 1
+    else:
+        with gone_once_listed(monkeypatch, root / "d" / ".tmp-gone"):
+            assert storage.remove_abandoned("d", 1000) == 1
+    assert [path.name for path in (root / "d").iterdir()] == ["kept"]
+
+
+def test_a_tree_goes_though_another_process_deletes_of_it_meanwhile(
+    root: Path, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_a_root(root, storage, "gone", "left")
+    with gone_once_listed(monkeypatch, root / "d" / "gone"):
+        storage.delete_tree("d")
+    assert not (root / "d").exists()
+    storage.delete_tree("d")
 
 
 def test_ctrl_c_leaves_no_lock_held(root: Path, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:

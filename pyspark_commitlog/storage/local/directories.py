@@ -160,15 +160,22 @@ def temporary_files(home: int, before_ms: int) -> Iterator[str]:
     """Yield an open directory's temporary files that changed before a time."""
     with os.scandir(home) as files:
         for file in files:
-            if file.name.startswith(TEMPORARY) and file.stat(follow_symlinks=False).st_mtime_ns // 10**6 < before_ms:
-                yield file.name
+            with suppress(FileNotFoundError):  # its writer is done
+                if file.name.startswith(TEMPORARY) and file.stat(follow_symlinks=False).st_mtime_ns < before_ms * 10**6:
+                    yield file.name
+
+
+def skip_deleted(act: object, path: str, info: tuple[object, BaseException, object]) -> None:
+    """Skip what another process has deleted."""
+    if not isinstance(info[1], FileNotFoundError):
+        raise info[1]
 
 
 def skip_open_files(act: object, path: str, info: tuple[object, BaseException, object]) -> None:
-    """Skip files that NFS keeps while they are open, until next time."""
+    """Skip also files that NFS keeps while they are open, until next time."""
     error = info[1]
     if not isinstance(error, OSError) or error.errno not in (errno.EBUSY, errno.ENOTEMPTY):
-        raise error
+        skip_deleted(act, path, info)
 
 
 def listed_names(name: str, home: int | None, *, is_expected: bool) -> list[str]:

@@ -39,6 +39,7 @@ from pyspark_commitlog.storage.local.directories import (
     directory_of_root,
     directory_path,
     listed_names,
+    skip_deleted,
     skip_open_files,
     sync_names,
     sync_open,
@@ -252,7 +253,7 @@ class LocalStorage(Storage):
             yield parent, name
 
     def delete_tree(self, directory: str) -> None:
-        onerror = None if self.can_append else skip_open_files
+        onerror = skip_deleted if self.can_append else skip_open_files
         full = self._name(directory)
         with suppress(FileNotFoundError), self._needing(directory), explained(self._root, f"delete {directory}"):
             if not directory:
@@ -322,8 +323,9 @@ class LocalStorage(Storage):
             closing(open_directory(self.url, directory, "to clean it")) as home,
         ):
             for name in temporary_files(home, before_ms):
-                os.unlink(name, dir_fd=home)
-                removed += 1
+                with suppress(FileNotFoundError):  # another process removes them, too
+                    os.unlink(name, dir_fd=home)
+                    removed += 1
         return removed
 
     def follow(self, events: Events, directory: str) -> int | None:
