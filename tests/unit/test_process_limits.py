@@ -51,6 +51,21 @@ def test_what_is_not_allowed_changes_nothing(wrong: dict[str, int]) -> None:
     assert limits.limits() == before
 
 
+def test_a_cache_is_never_beyond_its_bound_not_even_while_it_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, seen = caches.Cache(lambda: 5000), list[int]()
+    take = cache._take
+
+    def watched(shelf: int, key: object) -> object:
+        seen.append(cache.size_bytes)
+        return take(shelf, key)
+
+    monkeypatch.setattr(cache, "_take", watched)
+    for number in range(20):
+        cache.put(1, number, b"", 700)
+    assert max(seen) == cache.size_bytes == 4 * (700 + caches.ITEM_BYTES)
+    assert [cache.get(1, number) is not None for number in range(20)] == [False] * 16 + [True] * 4
+
+
 def test_all_shelves_of_a_cache_share_its_bytes_and_go_with_their_owners() -> None:
     cache = Cache(lambda: 10 * (100 + ITEM_BYTES))
     first, second = Shelf[int, bytes](cache), Shelf[int, bytes](cache)

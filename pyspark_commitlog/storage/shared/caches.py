@@ -50,12 +50,12 @@ class Cache:
         most, size, dropped = self._most(), size + ITEM_BYTES, list[Any]()
         with self._lock:
             dropped.append(self._take(shelf, key))
+            while self._bytes > most - size * (size <= most):
+                dropped.append(self._take(*next(iter(self._items))))
             if size <= most:
                 self._shelves.setdefault(shelf, set()).add(key)
                 self._items[shelf, key] = value, size
                 self._bytes += size
-            while self._bytes > most:
-                dropped.append(self._take(*next(iter(self._items))))
         self._sweep()
 
     def pop(self, shelf: int, key: Any) -> Any:
