@@ -30,8 +30,8 @@ from pyspark_commitlog.producer.records.batches import Item, cut_out, separate_d
 from pyspark_commitlog.producer.records.bundle import Bundle, ProducerIdentity
 from pyspark_commitlog.producer.records.delivery_errors import (
     NOT_COMMITTED,
+    RETRY_BACKOFF,
     after_failure,
-    back_off,
     final_error,
     is_retriable,
     unanswered,
@@ -113,7 +113,7 @@ class Delivery:
                     continue
                 log.info("topic %r: trying again: %s", self._topic.name, error)
                 self._find_leader(bundle)
-                pause = back_off(bundle.tries, self._topic.storage.jitter())
+                pause = RETRY_BACKOFF.after(bundle.tries, self._topic.storage.jitter())
                 pause = min(pause, max(0.0, bundle.deadline - clock.monotonic()))
                 bundle.tries += 1
                 if wanted():

@@ -14,14 +14,13 @@ from pyspark_commitlog.errors import (
     StorageError,
     WriterFencedError,
 )
+from pyspark_commitlog.storage.clock import Backoff
 from pyspark_commitlog.text import counted
 
 #: Warning for records whose futures fail with one error.
 NOT_COMMITTED = "topic %r: not committed: %s: %s"
-# Kafka: retry.backoff.ms, retry.backoff.max.ms, and 20 % of jitter.
-_BACKOFF_SECONDS = 0.1
-_MAX_BACKOFF_SECONDS = 1.0
-_JITTER = 0.2
+#: Before a retry. Kafka: `retry.backoff.ms`=100, `retry.backoff.max.ms`=1000, each with 20 % of jitter.
+RETRY_BACKOFF = Backoff(0.12, 1.2, spread=1 / 3)
 
 
 def is_retriable(error: Exception) -> bool:
@@ -34,12 +33,6 @@ def is_retriable(error: Exception) -> bool:
     if isinstance(error, CommitLogError):
         return isinstance(error, StorageError | OutcomeUnknownError) or type(error) is ConflictError
     return isinstance(error, OSError)
-
-
-def back_off(tries: int, jitter: float) -> float:
-    """Pause before a retry, seconds; `jitter` is from 0 to 1."""
-    seconds: float = min(_BACKOFF_SECONDS * 2 ** min(tries, 10), _MAX_BACKOFF_SECONDS)
-    return seconds * (1 - _JITTER + 2 * _JITTER * jitter)
 
 
 def final_error(
