@@ -23,6 +23,7 @@ from pyspark_commitlog.spark.read.spark_rows import SparkRows, wanted_columns
 from pyspark_commitlog.storage.local import local_files
 from pyspark_commitlog.topic.read.reader import read_range
 from pyspark_commitlog.topic.topic_log import TopicLog
+from tests.support.collection import no_collection
 from tests.support.records import append, stage
 
 PACKAGE = Path(__file__).resolve().parents[2] / "pyspark_commitlog"
@@ -56,13 +57,14 @@ def python_work(act: Callable[[], object]) -> Counter[tuple[str, str, int]]:
 
     act()  # what is loaded or cached once is no part of the work
     before = sys.gettrace(), sys.getprofile()  # a debugger's, or those that measure coverage
-    sys.settrace(trace)  # type: ignore[arg-type]
-    sys.setprofile(profile)
-    try:
-        act()
-    finally:
-        sys.setprofile(before[1])
-        sys.settrace(before[0])
+    with no_collection():
+        sys.settrace(trace)  # type: ignore[arg-type]
+        sys.setprofile(profile)
+        try:
+            act()
+        finally:
+            sys.setprofile(before[1])
+            sys.settrace(before[0])
     return work
 
 

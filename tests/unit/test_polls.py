@@ -13,6 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.spark.progress.source_offset import SourceOffset
 from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
+from tests.support.collection import no_collection
 from tests.support.records import append, batch_of
 
 TOPIC, PARTITIONS, ALL = "orders", 200, ReadAllAvailable()
@@ -37,11 +38,12 @@ def calls(act: Callable[[], object]) -> int:
         nonlocal count
         count += event == "call"
 
-    sys.setprofile(seen)
-    try:
-        act()
-    finally:
-        sys.setprofile(None)
+    with no_collection():
+        sys.setprofile(seen)
+        try:
+            act()
+        finally:
+            sys.setprofile(None)
     return count
 
 

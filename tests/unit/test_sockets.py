@@ -11,17 +11,16 @@ from contextlib import ExitStack
 import pytest
 
 from pyspark_commitlog.storage.shared.sockets import acknowledge_between_tasks
+from tests.support.collection import no_collection
 
 
 @pytest.fixture
 def opened() -> Iterator[ExitStack]:
     """Close what a test opens, and take out what it has Python call back, which it alone makes it do."""
     before = list(gc.callbacks)
-    gc.disable()
-    with ExitStack() as stack:
+    with no_collection(), ExitStack() as stack:
         yield stack
     gc.callbacks[:] = before
-    gc.enable()
 
 
 def connection(opened: ExitStack) -> socket.socket:
