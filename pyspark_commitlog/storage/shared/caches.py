@@ -50,9 +50,10 @@ class Cache:
         most, size, dropped = self._most(), size + ITEM_BYTES, list[Any]()
         with self._lock:
             dropped.append(self._take(shelf, key))
-            while self._bytes > most - size * (size <= most):
+            fits = size <= most
+            while self._bytes > (most - size if fits else most):
                 dropped.append(self._take(*next(iter(self._items))))
-            if size <= most:
+            if fits:
                 self._shelves.setdefault(shelf, set()).add(key)
                 self._items[shelf, key] = value, size
                 self._bytes += size
