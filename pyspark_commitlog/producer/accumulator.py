@@ -21,7 +21,7 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.producer.buffer_pool import Buffer
 from pyspark_commitlog.producer.delivery import Delivery
-from pyspark_commitlog.producer.pools import of_process
+from pyspark_commitlog.producer.pools import process_pools
 from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.producer.records.batch_parts import size_of, skip_rows
 from pyspark_commitlog.producer.records.batches import (
@@ -91,7 +91,7 @@ class RecordAccumulator:
         self._lacking: CommitLogError | None = None
         self._taking = 0
         self._used = clock.monotonic()
-        self._pool = of_process().senders
+        self._pool = process_pools.value.senders
 
     @property
     def topic(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from pyspark_commitlog.errors import InvalidRecordError
-from pyspark_commitlog.producer.pools import of_process
+from pyspark_commitlog.producer.pools import process_pools
 from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.producer.records.batches import ArrowBatch, Item, RecordRun, halves
 from pyspark_commitlog.storage import Storage
@@ -37,7 +37,7 @@ class Stagers:
         partitioner = self._chooser(state.partitions, batch_bytes, topic.storage)
         return Stager(
             topic.storage, paths, state, sequence, partitioner, config,
-            durable=self._options.durable, aside=of_process().encoders.begin, summed=False,
+            durable=self._options.durable, aside=process_pools.value.encoders.begin, summed=False,
             codec=self._options.compression,
             create=lambda path: topic.creates_chunks(state, acks_all=acks_all)(path),  # most sends have no chunk
         )  # fmt: skip

@@ -13,7 +13,7 @@ from threading import Event, Lock
 from typing import Any
 
 from pyspark_commitlog.errors import CommitLogError
-from pyspark_commitlog.producer.pools import of_process
+from pyspark_commitlog.producer.pools import process_pools
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.clock import Backoff, monotonic
 from pyspark_commitlog.topic.topic_log import TopicLog
@@ -34,7 +34,7 @@ class HighWatermark:
         self._storage, self._name = storage, name
         self._topic: TopicLog | None = None
         self._handed: Mapping[str, Any] | None = None
-        self._pool, self._lock = of_process().watermarks, Lock()
+        self._pool, self._lock = process_pools.value.watermarks, Lock()
         self._is_due = self._stating = self._committing = False
         self._since, self._failures = 0.0, 0
         self._flushing: list[Event] = []

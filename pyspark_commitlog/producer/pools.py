@@ -21,9 +21,4 @@ class Pools:
     encoders: HelperThreads = field(default_factory=lambda: HelperThreads("commitlog-encoder", 8))
 
 
-_process = PerProcess(Pools)
-
-
-def of_process() -> Pools:
-    """Pools of this process."""
-    return _process.value
+process_pools = PerProcess(Pools)

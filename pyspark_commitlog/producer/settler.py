@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from threading import Lock
 
-from pyspark_commitlog.producer.pools import of_process
+from pyspark_commitlog.producer.pools import process_pools
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.topic.maintain.settle import settle_after_commit
 from pyspark_commitlog.topic.settle.settle_load import is_look_due
@@ -26,7 +26,7 @@ class Settler:
         self._storage, self._name = storage, name
         self._topic: TopicLog | None = None
         self._topic_id: str | None = None
-        self._pool, self._lock = of_process().settlers, Lock()
+        self._pool, self._lock = process_pools.value.settlers, Lock()
         self._bytes = 0
         self._joined = False
 

@@ -11,7 +11,7 @@ from threading import Event
 
 from pyspark_commitlog.producer.accumulator import RecordAccumulator
 from pyspark_commitlog.producer.buffer_pool import Buffer
-from pyspark_commitlog.producer.pools import of_process
+from pyspark_commitlog.producer.pools import process_pools
 from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.storage import Clock
 from pyspark_commitlog.storage.per_process import PerProcess
@@ -94,7 +94,7 @@ class _Watchdogs:
             for watchdog in watched:
                 watchdog.look()
             with suppress(RuntimeError):
-                of_process().senders.attend()
+                process_pools.value.senders.attend()
 
 
 _process = PerProcess(_Watchdogs)

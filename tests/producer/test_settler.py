@@ -69,7 +69,7 @@ def test_what_was_to_be_looked_at_is_looked_at_where_the_leader_is_now(
 ) -> None:
     made, _ = settler
     asked, looked, places = Asked(), list[str](), [LocalStorage(tmp_path / name) for name in "bc"]
-    monkeypatch.setattr(settling, "of_process", lambda: SimpleNamespace(settlers=asked))
+    monkeypatch.setattr(settling, "process_pools", SimpleNamespace(value=SimpleNamespace(settlers=asked)))
     monkeypatch.setattr(settling, "settle_after_commit", lambda topic, topic_id, _: looked.append(topic.storage.url))
     at_c = made.moved(places[0]).moved(places[1])
     assert asked.seconds == [], "nothing was committed"

@@ -25,7 +25,7 @@ _FAILING = 6
 @pytest.fixture(autouse=True)
 def threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have each test share its threads with none before it."""
-    monkeypatch.setattr(pools._process, "value", pools.Pools())
+    monkeypatch.setattr(pools.process_pools, "value", pools.Pools())
     assert limits().threads >= 32
 
 
@@ -80,7 +80,7 @@ def test_what_waits_too_long_for_a_thread_ends_a_producer_with_an_id(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was sent after it is not late yet: if it landed, `last_sequence` would pass over what is not there."""
-    monkeypatch.setattr(pools._process, "value", pools.Pools(senders=Pool("one", 1000)))  # has one thread
+    monkeypatch.setattr(pools.process_pools, "value", pools.Pools(senders=Pool("one", 1000)))  # has one thread
     for name in ("f", "h"):
         world.create(name=name)
     trouble = Trouble()
@@ -111,7 +111,7 @@ def test_what_waits_too_long_for_a_thread_ends_a_producer_with_an_id(
 def test_what_no_thread_comes_for_to_try_it_again_fails_in_time(
     world: World, durable: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pools._process, "value", pools.Pools(senders=Pool("one", 1000)))  # has one thread
+    monkeypatch.setattr(pools.process_pools, "value", pools.Pools(senders=Pool("one", 1000)))  # has one thread
     for name in ("f", "h"):
         world.create(name=name)
     trouble = Trouble()
@@ -158,7 +158,7 @@ def test_what_has_time_left_waits_on_for_a_thread_to_try_it_again(
     world: World, error: Exception, durable: str | None, ends: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not with an id that lasts: nothing lands after what failed; nor where a try may have landed: then all of it did."""
-    monkeypatch.setattr(pools._process, "value", pools.Pools(senders=Pool("one", 1000)))  # has one thread
+    monkeypatch.setattr(pools.process_pools, "value", pools.Pools(senders=Pool("one", 1000)))  # has one thread
     for name in ("f", "h"):
         world.create(name=name)
     trouble, all_ends = Trouble(error), durable is not None or ends is OutcomeUnknownError
@@ -209,7 +209,7 @@ def test_what_a_thread_took_before_it_was_due_keeps_no_close_waiting(
         return real()
 
     monkeypatch.setattr(accumulator, "_next", held)
-    pools.of_process().senders.schedule(accumulator)
+    pools.process_pools.value.senders.schedule(accumulator)
     assert begun.wait(60)
     future = producer.send("t", b"v")
     sent.set()
