@@ -20,7 +20,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from pyspark_commitlog.format import columns, frame
+from pyspark_commitlog.format import frame
+from pyspark_commitlog.format.columns import untyped
 from pyspark_commitlog.spark.read import spark_rows
 from pyspark_commitlog.spark.read.batch import CommitLogReader
 from pyspark_commitlog.spark.read.source_options import source_options
@@ -40,7 +41,7 @@ _FUNCTIONS = [
     (staging, "prepare", "cast and check"),
     (partitioner.Partitioner, "assign", "partitions"),
     (staging, "_joined", "take, concat"),
-    (columns, "encode", "compress, to Arrow IPC"),
+    (untyped, "encode", "compress, to Arrow IPC"),
     (frame, "crc32c", "CRC"),
     (local_files, "crc32c", "CRC"),
     (local_files.LocalOutputFile, "write", "file write"),
@@ -51,7 +52,7 @@ _FUNCTIONS = [
     (reader, "read_view", "journals"),
     (reader.PartitionReader, "_resolve", "index"),
     (local.LocalStorage, "map", "map"),
-    (columns, "decode", "decompress, from Arrow IPC"),
+    (untyped, "decode", "decompress, from Arrow IPC"),
     (spark_rows.SparkRows, "_batch", "Spark's columns"),
 ]
 

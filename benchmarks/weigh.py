@@ -33,7 +33,7 @@ from data import events
 from session import session
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.format import columns
+from pyspark_commitlog.format.columns import messages, untyped
 from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.read.reader import PartitionReader
 from pyspark_commitlog.topic.state.topic_state import TopicState
@@ -52,7 +52,7 @@ SUMMED = False
 _POOL_RUNS = 3
 ASKED = ("key", "value", "timestamp")
 HEAD = "| | | stage, µs per record | read, µs per record | stored bytes per record |\n|---|---|---|---|---|"
-_decode = columns.decode
+_decode = untyped.decode
 
 
 @dataclass
@@ -78,12 +78,12 @@ class Variant:
 
 def _codec(name: str, level: int | None) -> Callable[[], Any]:
     made = pa.Codec(name, compression_level=level)
-    return lambda: patch.dict(columns._CODECS, {name: made})
+    return lambda: patch.dict(messages.CODECS, {name: made})
 
 
 def _encoded(batch: pa.RecordBatch, compression: str, *, threads: bool = False) -> pa.Buffer:
     """Encode whatever the columns are, and with Arrow's threads if asked to."""
-    options = pa.ipc.IpcWriteOptions(compression=columns._CODECS[compression], use_threads=threads)
+    options = pa.ipc.IpcWriteOptions(compression=messages.CODECS[compression], use_threads=threads)
     sink = pa.BufferOutputStream()
     with pa.ipc.RecordBatchStreamWriter(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch)
@@ -94,7 +94,7 @@ def _encoded(batch: pa.RecordBatch, compression: str, *, threads: bool = False) 
 def _two_threads() -> Iterator[None]:
     pa.set_cpu_count(2)
     try:
-        with patch.object(columns, "encode", partial(_encoded, threads=True)):
+        with patch.object(untyped, "encode", partial(_encoded, threads=True)):
             yield
     finally:
         pa.set_cpu_count(1)
@@ -104,7 +104,7 @@ def _ordered(*names: str) -> Callable[[], Any]:
     def encode(batch: pa.RecordBatch, compression: str) -> pa.Buffer:
         return _encoded(batch.select(list(names)), compression)
 
-    return lambda: patch.object(columns, "encode", encode)
+    return lambda: patch.object(untyped, "encode", encode)
 
 
 def _copied(message: pa.Buffer, *, sparse: bool, names: Any) -> pa.RecordBatch:
@@ -121,7 +121,7 @@ def variants() -> list[Variant]:
           for level in (1, 3)),
         *(Variant("batch.size", f"{kib} KiB", {"batch.size": kib << 10}) for kib in (256, 512, 2048, 4096)),
         *(Variant("rows per Arrow batch", f"{rows:,}", rows=rows) for rows in (2_000, 5_000, 50_000, 100_000)),
-        Variant("decode", "from a copy of the message", change=lambda: patch.object(columns, "decode", _copied)),
+        Variant("decode", "from a copy of the message", change=lambda: patch.object(untyped, "decode", _copied)),
         Variant("column order", "timestamp, key, headers, value", reads=False,
                 change=_ordered("timestamp", "key", "headers", "value")),
         Variant("threads", "2 in Arrow's writer", reads=False, change=_two_threads),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyspark_commitlog.api.create_topic import create_topic
+from pyspark_commitlog.api.create_topic import create_topic, declaration
 from pyspark_commitlog.api.maintenance import Maintenance
 from pyspark_commitlog.api.replicas import Replicas
 from pyspark_commitlog.api.root_config import RootConfig
@@ -113,6 +113,9 @@ class CommitLog:
         partitions: int = 1,
         config: Mapping[str, object] | None = None,
         *,
+        schema: object = None,
+        key: str | None = None,
+        timestamp: str | None = None,
         if_not_exists: bool = False,
     ) -> Topic:
         """Create a topic, and the root if it is the first.
@@ -122,7 +125,11 @@ class CommitLog:
             partitions: 1 to 10,000; it can grow later, never shrink.
             config: Kafka's topic configs, and ours (docs/reference/topic-configs.md); `unsafe.single.writer` is for the
                 new root (docs/how-to/object-stores.md).
-            if_not_exists: do nothing if the topic exists, whatever its partitions and configs.
+            schema: columns of a typed topic: a DDL string such as `user STRING, at TIMESTAMP`, a Spark or Arrow
+                schema, or a DataFrame (docs/reference/column-types.md). None: records have a key and a value.
+            key: the column that is the records' key.
+            timestamp: the column that is the records' timestamp; needs `retention.ms`.
+            if_not_exists: do nothing if the topic exists, whatever its partitions, configs and columns.
 
         Returns:
             The topic.
@@ -135,7 +142,7 @@ class CommitLog:
                 recreated on its roots does not ask them.
         """
         try:
-            create_topic(self.root, name, partitions, config or {})
+            create_topic(self.root, name, partitions, config or {}, declaration(schema, key, timestamp))
         except TopicExistsError:
             if not if_not_exists:
                 raise

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 
 from pyspark_commitlog.config import (
     REPLICATION_FACTOR,
+    TopicConfig,
     check_config,
     check_together,
     partition_count,
     replication_factor,
     truth_value,
 )
-from pyspark_commitlog.errors import TopicExistsError, UsageError
+from pyspark_commitlog.errors import ConfigError, TopicExistsError, UsageError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.marker import UNSAFE_SINGLE_WRITER
 from pyspark_commitlog.journal import Draft, Slot, Stored
@@ -21,6 +22,7 @@ from pyspark_commitlog.replication.metadata.metadata_roots import Deciders
 from pyspark_commitlog.replication.protocol.roots import Roots
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.root.root_marker import make_root
+from pyspark_commitlog.schema.topic_schema import Declaration, TopicSchema, declare
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.topic.access import Operation
 from pyspark_commitlog.topic.collect.collect import former_incarnations
@@ -31,7 +33,9 @@ from pyspark_commitlog.topic.state.topic_state import TopicState
 from pyspark_commitlog.topic.topic_log import TopicLog
 
 
-def create_topic(root: Root, name: str, partitions: int, config: Mapping[str, object]) -> None:
+def create_topic(
+    root: Root, name: str, partitions: int, config: Mapping[str, object], declaration: Declaration | None = None
+) -> None:
     """Create a topic; see `CommitLog.create_topic`."""
     paths.check_topic_name(name)
     partitions = partition_count(partitions)
@@ -40,6 +44,9 @@ def create_topic(root: Root, name: str, partitions: int, config: Mapping[str, ob
     factor = replication_factor(config.pop(REPLICATION_FACTOR, None))
     checked = check_config(config)
     check_configs_together(root.storage, checked)
+    schema = None if declaration is None else declare(declaration, lambda: _random(root.storage.new_id()))
+    if schema is not None:
+        _check_typed(schema, {**RootDefaults(root.storage).by_topic_name(), **checked})
     make_root(root, unsafe=unsafe)
     root.check_store()
     root.local_access.check(Operation.ADMIN, name)
@@ -57,6 +64,7 @@ def create_topic(root: Root, name: str, partitions: int, config: Mapping[str, ob
             created=slot.sequence,
             former_ids=former_incarnations(topic.journal.timed(base), topic.state_of(base.entry)) if base else (),
             former_queries=topic.state_of(base.entry).former_queries if base else (),
+            schema=schema,
         )
         return Draft("create", topic_id, {"state": state.to_json()}, result=None)
 
@@ -88,6 +96,47 @@ def _create_replicated(
     decided_log.create(plan, factor, len(Deciders(roots).names(paths.TOPICS)))
     if base is not None:
         have_new_ones_join(decided_log, base, TopicSegments(topic.name))
+
+
+def declaration(schema: object, key: str | None, timestamp: str | None) -> Declaration | None:
+    """Return what a caller declared; None for an untyped topic."""
+    if schema is not None:
+        from pyspark_commitlog.schema.declared import declared_fields
+
+        return Declaration(declared_fields(schema), key, timestamp)
+    for role, column in (("key", key), ("timestamp", timestamp)):
+        if column is not None:
+            raise UsageError(f"{role}={column!r} names a column, and there is no schema: declare one")
+    return None
+
+
+def _random(unique_id: str) -> int:
+    """Return the random bits at the end of a UUID of version 4."""
+    return int(unique_id.replace("-", "")[-12:], 16)
+
+
+def _check_typed(schema: TopicSchema, config: Mapping[str, str]) -> None:
+    """Refuse configs that a typed topic can't have.
+
+    Raises:
+        ConfigError: it is compacted, or its timestamp column and its configs contradict each other.
+    """
+    given = TopicConfig(config)
+    if given.has_policy("compact"):
+        raise ConfigError("cleanup.policy=compact is not there for typed topics yet: leave it out, or the schema")
+    timestamp = schema.by_id(schema.timestamp)
+    if timestamp is None:
+        return
+    if given.text("message.timestamp.type") == "LogAppendTime":
+        raise ConfigError(
+            f"message.timestamp.type=LogAppendTime would overwrite column {timestamp.name!r}, which is the records' "
+            "timestamp: leave out one of them"
+        )
+    if given.has_policy("delete") and "retention.ms" not in config:
+        raise ConfigError(
+            f"column {timestamp.name!r} is the records' timestamp, by which retention.ms deletes: 7 days by default, "
+            "so old data would go with the first maintenance. Set retention.ms, to -1 to keep all"
+        )
 
 
 def check_configs_together(storage: Storage, config: Mapping[str, str]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState
-from pyspark_commitlog.format.columns import SCHEMA
+from pyspark_commitlog.format.columns.untyped import SCHEMA
 from pyspark_commitlog.model import Record, TopicPartition
 from pyspark_commitlog.topic.lookup.arrow import to_batch
 from pyspark_commitlog.topic.lookup.fetch import records_of

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyspark_commitlog.errors import LogTruncationError, OffsetOutOfRangeError
-from pyspark_commitlog.format.columns import Ints
+from pyspark_commitlog.format.columns.untyped import Ints
 from pyspark_commitlog.model import OffsetRange, Progress, silent
 from pyspark_commitlog.topic.read.reader import read_range
 from pyspark_commitlog.topic.state.topic_state import TopicState

@@ -8,8 +8,9 @@ from typing import Protocol
 
 import numpy as np
 
-from pyspark_commitlog.format import columns, frame as codec
-from pyspark_commitlog.format.columns import Ints
+from pyspark_commitlog.format import frame as codec
+from pyspark_commitlog.format.columns import frame_rows, untyped
+from pyspark_commitlog.format.columns.untyped import Ints
 from pyspark_commitlog.format.frame import MAX_ROWS
 from pyspark_commitlog.topic.read.reader import Rows
 from pyspark_commitlog.topic.segments.encoding import empty_frame
@@ -54,7 +55,7 @@ class FrameMaker:
             return
         offsets: Ints = rows.offsets if rows.offsets is not None else rows.first_offset + np.arange(rows.count)
         start = 0
-        for part in columns.bounded(rows.batch, columns.most_decoded(self.frame_bytes)):
+        for part in untyped.bounded(rows.batch, untyped.most_decoded(self.frame_bytes)):
             for at in range(0, part.num_rows, MAX_ROWS):
                 piece = part.slice(at, MAX_ROWS)
                 own = offsets[start : start + piece.num_rows]
@@ -77,6 +78,7 @@ class FrameMaker:
         together = [*self._held, rows]
         return (
             len({each.log_append_time for each in together}) == 1
+            and rows.batch.schema == together[0].batch.schema
             and sum(len(each.offsets) for each in together) <= MAX_ROWS
             and sum(each.batch.nbytes for each in together) <= self.frame_bytes
             and rows.last_offset - self.covered < MAX_COVERED
@@ -89,7 +91,7 @@ class FrameMaker:
         last = held[-1].last_offset
         chunk, base = self.sink.chunk_for(self.covered)
         data = encode_rows(held, self.covered, last, self.topic_id, self.partition, self.compression, chunk)
-        stamps = (columns.instants(each.batch.column("timestamp")).max() for each in held)
+        stamps = (untyped.instants(frame_rows.timestamps(each.batch)).max() for each in held)
         self._latest_ms = max(self._latest_ms or 0, int(max(stamps)) // _US_PER_MS)
         self._add(data, base, last + 1)
 

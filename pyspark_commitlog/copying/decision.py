@@ -160,6 +160,7 @@ def begun_state(
         former_ids=former_incarnations(head.stored, head.state) if head else (),
         former_queries=_former_queries(head, source),
         copied=slot.sequence,
+        schema=source.schema,
     )
     return state, Lineage.of_copied_entry(slot.sequence, source.lineage, lineage, slot.write_id)
 

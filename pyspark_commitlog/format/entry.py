@@ -28,8 +28,12 @@ from pyspark_commitlog.format.shape import CrcText, Id, Marks, Shape, Text, Whol
 FORMAT_VERSION = 3
 #: Feature of topics with replicas: older releases would read records that may still be lost.
 REPLICAS = "replicas"
+#: Feature of topics with a schema: older releases would not understand their frames.
+TYPED = "typed"
 #: Features that this release understands.
-KNOWN_FEATURES: frozenset[str] = frozenset([REPLICAS])
+KNOWN_FEATURES: frozenset[str] = frozenset([REPLICAS, TYPED])
+#: Members of a state that need a feature.
+_FEATURES = {"replicas": REPLICAS, "schema": TYPED}
 #: Version and features of nearly every entry.
 _PLAIN: tuple[object, ...] = (FORMAT_VERSION, [], [])
 #: Usual maximum of a line; larger tables go to side files.
@@ -119,7 +123,8 @@ class Entry:
 
 def features_of(body: Json) -> tuple[str, ...]:
     """Return the features that readers of an entry need, by its state."""
-    return (REPLICAS,) if "replicas" in body.get("state", ()) else ()
+    state = body.get("state", ())
+    return tuple(feature for member, feature in _FEATURES.items() if member in state)
 
 
 def encode(entry: Entry, inline: bytes = b"") -> bytes:

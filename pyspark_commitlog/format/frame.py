@@ -64,6 +64,9 @@ VERSION = "1"
 UNTYPED = "0"
 DENSE = "arrow-ipc"
 SPARSE = "arrow-ipc-thinned"
+#: Kinds of a typed topic's frames.
+COLUMNS = "arrow-columns"
+SPARSE_COLUMNS = "arrow-columns-thinned"
 LOG_APPEND_TIME = 1 << 3
 DELETE_HORIZON = 1 << 6
 MAX_ROWS = 65_536
@@ -72,7 +75,9 @@ MAX_ROWS = 65_536
 MAX_RECORD_BYTES = 2000 * 2**20
 #: Kafka's `RecordBatch.NO_TIMESTAMP`.
 NO_TIMESTAMP = -1
-_KNOWN_KINDS = (DENSE, SPARSE)
+_SPARSE_KINDS = (SPARSE, SPARSE_COLUMNS)
+_TYPED_KINDS = (COLUMNS, SPARSE_COLUMNS)
+_KNOWN_KINDS = (DENSE, SPARSE, *_TYPED_KINDS)
 #: Cached record headers, parsed or encoded: number, and maximum bytes of each.
 _KEPT = 256
 _KEPT_BYTES = 1024
@@ -90,15 +95,26 @@ class Identity:
         codec: Arrow's body compression; decoding ignores it.
         base_offset: Of sparse frames only.
         chunk: Unique part of its chunk's name.
+        columns: How a typed frame stores its columns, in JSON; None if untyped.
     """
 
     topic_id: str
     partition: int
     codec: str
     kind: str = DENSE
-    schema: str = UNTYPED
     base_offset: int | None = None
     chunk: str | None = None
+    columns: str | None = None
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether rows carry their offsets."""
+        return self.kind in _SPARSE_KINDS
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether the frame has a schema of its own."""
+        return self.kind in _TYPED_KINDS
 
     def encode(self) -> bytes:
         """Return the record's headers: count, then name and value of each."""
@@ -109,7 +125,7 @@ class Identity:
 def _headers(identity: Identity) -> bytes:
     pairs = [
         ("kind", identity.kind),
-        ("schema", identity.schema),
+        ("schema", UNTYPED) if identity.columns is None else ("columns", identity.columns),
         ("version", VERSION),
         ("topic", identity.topic_id),
         ("partition", str(identity.partition)),
@@ -344,7 +360,7 @@ def _identity(headers: bytes) -> Identity:
             if end == len(headers):
                 rest = _parsed(headers[:at], 1)
                 return Identity(
-                    rest.topic_id, rest.partition, rest.codec, rest.kind, rest.schema, rest.base_offset, chunk
+                    rest.topic_id, rest.partition, rest.codec, rest.kind, rest.base_offset, chunk, rest.columns
                 )
     return _parsed(headers, 0)
 
@@ -358,12 +374,14 @@ def _parsed(data: bytes, fewer: int) -> Identity:
         headers[name], position = _text(data, position)
     if position != len(data):
         raise ValueError(f"its headers end {len(data) - position} bytes before it")
-    kind, version, schema = headers["kind"], headers["version"], headers["schema"]
+    kind, version = headers["kind"], headers["version"]
+    schema = UNTYPED if kind in _TYPED_KINDS else headers["schema"]
     if kind not in _KNOWN_KINDS or version != VERSION or schema != UNTYPED:
         raise UnsupportedError(
             f"frame of kind {kind!r}, version {version!r}, schema {schema!r}: "
             f"this version reads kinds {_KNOWN_KINDS}, version {VERSION!r}, schema {UNTYPED!r}; upgrade to read it"
         )
-    base = int(headers["base"]) if kind == SPARSE else None
+    base = int(headers["base"]) if kind in _SPARSE_KINDS else None
     partition, codec = int(headers["partition"]), headers["codec"]
-    return Identity(headers["topic"], partition, codec, kind, schema, base, headers.get("chunk-uuid"))
+    columns = headers["columns"] if kind in _TYPED_KINDS else None
+    return Identity(headers["topic"], partition, codec, kind, base, headers.get("chunk-uuid"), columns)

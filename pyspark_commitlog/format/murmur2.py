@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pyspark_commitlog.format.columns import Ints
+from pyspark_commitlog.format.columns.untyped import Ints
 
 _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
-from pyspark_commitlog.spark.read.schema import Schema, as_spark, chosen, of_engine
+from pyspark_commitlog.spark.common.opening import opened
+from pyspark_commitlog.spark.read.declared_columns import merged, schemas_of
+from pyspark_commitlog.spark.read.schema import Schema, as_spark, chosen, needs_topics, of_engine
 from pyspark_commitlog.spark.read.source_options import source_options
 
 if TYPE_CHECKING:
@@ -36,7 +38,11 @@ class DefaultSource(DataSource):
 
     def schema(self) -> Schema:
         """Return the source's columns, as the options choose them."""
-        return of_engine(chosen(source_options(self.options)))
+        options = source_options(self.options)
+        declared = (
+            merged(schemas_of(opened(self.open_log, options), options.selection)) if needs_topics(options) else {}
+        )
+        return of_engine(chosen(options, declared))
 
     def reader(self, schema: Schema) -> CommitLogReader:
         """Return the batch reader."""

@@ -14,13 +14,13 @@ import pytest
 
 from pyspark_commitlog import CommitLog, Consumer, ConsumerRebalanceListener
 from pyspark_commitlog.consumer.shared.shared_topic import Fetched, FrameCache, FrameKey
-from pyspark_commitlog.format import columns
+from pyspark_commitlog.format.columns import untyped
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.storage.shared.caches import Cache
 from pyspark_commitlog.topic.read.reader import Rows
 from tests.support.records import append, batch_of
 
-NAMES = tuple(columns.SCHEMA.names)
+NAMES = tuple(untyped.SCHEMA.names)
 
 
 class _Heap(ctypes.Structure):
@@ -146,13 +146,13 @@ def test_what_topics_are_handled_by_goes_at_once(tmp_path: Path) -> None:
 def test_the_cache_counts_what_a_small_frame_takes(rows: int) -> None:
     now = datetime.now(UTC)
     stored = [{"key": b"k", "value": b"%d" % n * 100, "headers": [], "timestamp": now} for n in range(rows)]
-    message = columns.encode(pa.RecordBatch.from_pylist(stored, schema=columns.SCHEMA), "zstd")
+    message = untyped.encode(pa.RecordBatch.from_pylist(stored, schema=untyped.SCHEMA), "zstd")
     kept = Cache(lambda: 2**40)
     cache = FrameCache(kept)
     gc.collect()
     before = taken()
     for start in range(0, 2000 * rows, rows):
-        batch = columns.decode(message, sparse=False, names=NAMES)
+        batch = untyped.decode(message, sparse=False, names=NAMES)
         rest = Fetched(Rows(rows, start, None, batch.slice(0, rows), False), start + rows)
         cache.put(FrameKey("an id", 0, 0, NAMES, start), rest)
     real = taken() - before

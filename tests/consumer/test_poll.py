@@ -25,7 +25,7 @@ from pyspark_commitlog.errors import (
     UnknownTopicError,
     UsageError,
 )
-from pyspark_commitlog.format import columns
+from pyspark_commitlog.format.columns import untyped
 from pyspark_commitlog.journal import Journal
 from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.faults import on_path
@@ -474,7 +474,7 @@ def test_a_table_has_the_columns_that_were_asked_for(world: World, names: Sequen
 def test_columns_that_were_not_asked_for_are_not_decoded(world: World) -> None:
     world.create(1, SMALL)
     put(world, numbered(0, 5))
-    with mock.patch.object(columns, "decode", wraps=columns.decode) as decode:
+    with mock.patch.object(untyped, "decode", wraps=untyped.decode) as decode:
         consumer(world, "t").poll_arrow(columns=["value", "offset"])
         assert decode.call_args.kwargs["names"] == ("value",)
         decode.reset_mock()

@@ -17,7 +17,7 @@ from pyspark_commitlog import CommitLog, Consumer, Record
 from pyspark_commitlog.consumer.shared import watcher
 from pyspark_commitlog.consumer.shared.shared_topic import ENTRY_BYTES, Fetched, FrameCache, FrameKey
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.format import columns
+from pyspark_commitlog.format.columns import untyped
 from pyspark_commitlog.storage.events import Events
 from pyspark_commitlog.storage.shared.caches import ITEM_BYTES, Cache
 from pyspark_commitlog.topic.read.reader import Rows
@@ -101,7 +101,7 @@ def test_consumers_of_a_process_read_and_decode_a_frame_once(root: str) -> None:
     put(root, 0, 100)
     CommitLog(root).topic("t").maintain()
     many = [Consumer(root, "t", auto_offset_reset="earliest", max_poll_records=n) for n in (1, 7, 500, 500, 500)]
-    with mock.patch.object(columns, "decode", wraps=columns.decode) as decode:
+    with mock.patch.object(untyped, "decode", wraps=untyped.decode) as decode:
         first = drain(many[0])
         frames = decode.call_count
         assert all(drain(each) == first for each in many[1:])
@@ -184,7 +184,7 @@ def test_a_task_iterates(root: str) -> None:
 def test_a_poll_that_is_cancelled_has_handed_nothing_out(root: str) -> None:
     put(root, 0, 25)
     read, go_on = threading.Event(), threading.Event()
-    real = columns.decode
+    real = untyped.decode
 
     def slow(*args: object, **kwargs: object) -> object:
         read.set()
@@ -193,7 +193,7 @@ def test_a_poll_that_is_cancelled_has_handed_nothing_out(root: str) -> None:
 
     async def cancel() -> list[Record]:
         each = Consumer(root, "t", auto_offset_reset="earliest")
-        with mock.patch.object(columns, "decode", slow):
+        with mock.patch.object(untyped, "decode", slow):
             task = asyncio.create_task(each.apoll(LONG))
             await asyncio.to_thread(read.wait, LIMIT)
             task.cancel()

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_commitlog.api.commit_log import CommitLog
-from pyspark_commitlog.format.columns import Ints
+from pyspark_commitlog.format.columns.untyped import Ints
 from pyspark_commitlog.format.entry import Checked, to_json_bytes
 from pyspark_commitlog.format.paths import manifest_name, segment_stem
 from pyspark_commitlog.journal import Draft, Slot, Stored

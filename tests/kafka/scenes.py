@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pyspark_commitlog.format import columns
+from pyspark_commitlog.format.columns import untyped
 from pyspark_commitlog.format.frame import SPARSE
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.storage.local.local import LocalStorage
@@ -67,7 +67,7 @@ class Scene:
 def rows_in(frame: Frame) -> int:
     """Return how many rows a frame has."""
     sparse = dict(frame.record.headers)["kind"] == SPARSE
-    return columns.decode(pa.py_buffer(frame.record.value), sparse=sparse).num_rows
+    return untyped.decode(pa.py_buffer(frame.record.value), sparse=sparse).num_rows
 
 
 def compacted(home: Path) -> Scene:

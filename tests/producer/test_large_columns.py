@@ -13,7 +13,7 @@ import pytest
 
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import InvalidRecordError
-from pyspark_commitlog.format.columns import HEADERS, TOGETHER_BYTES
+from pyspark_commitlog.format.columns.untyped import HEADERS, TOGETHER_BYTES
 from pyspark_commitlog.producer.producer import Producer
 from pyspark_commitlog.producer.records.batches import as_pieces
 from pyspark_commitlog.topic.write.records import TopicLimits, prepare

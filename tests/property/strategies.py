@@ -5,8 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 from hypothesis import settings, strategies as st
 
-from pyspark_commitlog.format import columns, frame
-from pyspark_commitlog.format.columns import SCHEMA, SPARSE_SCHEMA
+from pyspark_commitlog.format import frame
+from pyspark_commitlog.format.columns import untyped
+from pyspark_commitlog.format.columns.untyped import SCHEMA, SPARSE_SCHEMA
 from pyspark_commitlog.format.frame import Identity, Times
 
 
@@ -59,5 +60,5 @@ def times(draw: st.DrawFn) -> Times:
 
 def encode_frame(batch: pa.RecordBatch, identity: Identity, at: Times, *, base_offset: int = 0) -> bytes:
     """Return `batch` as a frame."""
-    message = columns.encode(batch, identity.codec)
+    message = untyped.encode(batch, identity.codec)
     return frame.encode(message, rows=batch.num_rows, times=at, identity=identity, base_offset=base_offset)

@@ -12,8 +12,9 @@ from awscrt.checksums import crc32c
 from hypothesis import given, strategies as st
 
 from pyspark_commitlog.errors import CorruptionError, UnsupportedError
-from pyspark_commitlog.format import columns, entry, frame, varint
-from pyspark_commitlog.format.columns import SCHEMA
+from pyspark_commitlog.format import entry, frame, varint
+from pyspark_commitlog.format.columns import untyped
+from pyspark_commitlog.format.columns.untyped import SCHEMA
 from pyspark_commitlog.format.entry import Checked, Entry
 from pyspark_commitlog.format.frame import DENSE, Frame, Identity, Payload, Times
 from tests.property.strategies import (
@@ -105,13 +106,13 @@ def test_a_varint_cut_off_anywhere_is_refused(value: int) -> None:
 @quick
 @given(batches(), codecs)
 def test_rows_decode_to_what_was_encoded(batch: pa.RecordBatch, codec: str) -> None:
-    assert columns.decode(columns.encode(batch, codec), sparse=False).equals(batch)
+    assert untyped.decode(untyped.encode(batch, codec), sparse=False).equals(batch)
 
 
 @quicker
 @given(batches(sparse=True), codecs)
 def test_thinned_rows_decode_to_what_was_encoded(batch: pa.RecordBatch, codec: str) -> None:
-    assert columns.decode(columns.encode(batch, codec), sparse=True).equals(batch)
+    assert untyped.decode(untyped.encode(batch, codec), sparse=True).equals(batch)
 
 
 @quick
@@ -120,16 +121,16 @@ def test_a_slice_decodes_to_its_rows(batch: pa.RecordBatch, data: st.DataObject,
     start = data.draw(st.integers(0, batch.num_rows - 1))
     part = batch.slice(start, data.draw(st.integers(1, batch.num_rows - start)))
 
-    assert columns.decode(columns.encode(part, codec), sparse=False).to_pylist() == part.to_pylist()
+    assert untyped.decode(untyped.encode(part, codec), sparse=False).to_pylist() == part.to_pylist()
 
 
 @quick
 @given(batches(), st.sets(st.sampled_from(SCHEMA.names), min_size=1), st.integers(0, 7))
 def test_some_columns_decode_at_any_position(batch: pa.RecordBatch, asked: set[str], position: int) -> None:
-    message = columns.encode(batch, "zstd").to_pybytes()
+    message = untyped.encode(batch, "zstd").to_pybytes()
     in_a_file = pa.py_buffer(bytes(position) + message).slice(position)
 
-    found = columns.decode(in_a_file, sparse=False, names=sorted(asked))
+    found = untyped.decode(in_a_file, sparse=False, names=sorted(asked))
 
     assert found.equals(batch.select([name for name in SCHEMA.names if name in asked]))
 
@@ -151,7 +152,7 @@ def test_a_frame_parses_to_what_was_encoded(
     assert (found.base_timestamp, found.max_timestamp) == (at.base_ms, at.max_ms)
     assert (found.log_append_time, found.length, found.leader_epoch) == (at.log_append_time, len(data), 0)
     assert payload.identity == identity
-    assert columns.decode(payload.message, sparse=False).equals(batch)
+    assert untyped.decode(payload.message, sparse=False).equals(batch)
 
 
 @quick
@@ -290,6 +291,6 @@ def test_headers_come_back_in_order_with_repeated_names(headers: list[tuple[str,
     row = {"key": None, "value": None, "headers": headers, "timestamp": 0}
     batch = pa.RecordBatch.from_pylist([row], schema=SCHEMA)
 
-    (told,) = columns.decode(columns.encode(batch, "lz4"), sparse=False).column("headers").to_pylist()
+    (told,) = untyped.decode(untyped.encode(batch, "lz4"), sparse=False).column("headers").to_pylist()
 
     assert (told and [(header["key"], header["value"]) for header in told]) == headers

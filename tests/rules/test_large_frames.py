@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError
-from pyspark_commitlog.format import columns, frame as codec
-from pyspark_commitlog.format.columns import SCHEMA, TIMESTAMP
+from pyspark_commitlog.format import frame as codec
+from pyspark_commitlog.format.columns import untyped
+from pyspark_commitlog.format.columns.untyped import SCHEMA, TIMESTAMP
 from pyspark_commitlog.format.frame import SPARSE, Frame
 from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.read.reader import PartitionReader
@@ -52,8 +53,8 @@ def decoded_sizes(frames: list[Frame]) -> list[tuple[int, int]]:
     for frame in frames:
         payload = codec.open_payload(frame)
         sparse = payload.identity.kind == SPARSE
-        rows = columns.decode(payload.message, sparse=sparse, names=["timestamp"]).num_rows
-        found.append((rows, columns.decoded_bytes(payload.message, sparse=sparse)))
+        rows = untyped.decode(payload.message, sparse=sparse, names=["timestamp"]).num_rows
+        found.append((rows, untyped.decoded_bytes(payload.message, sparse=sparse)))
     return found
 
 
@@ -74,7 +75,7 @@ def oversized(topic: TopicLog, values: list[bytes | None], keys: list[bytes] | N
         [
             pa.array(keys or [None] * len(values), pa.binary()),
             pa.array(values, pa.binary()),
-            pa.nulls(len(values), columns.HEADERS),
+            pa.nulls(len(values), untyped.HEADERS),
             pa.array(range(1, len(values) + 1), pa.int64()).view(TIMESTAMP),
         ],
         schema=SCHEMA,
@@ -232,7 +233,7 @@ def test_a_small_frame_that_decodes_to_8_gib_costs_nothing(tmp_path: Path) -> No
     topic = World(tmp_path).create(1, LARGE)
     topic_id = topic.newest()[1].topic_id
     rows = pa.RecordBatch.from_arrays(
-        [pa.nulls(10, pa.binary()), pa.array([b"v"] * 10, pa.binary()), pa.nulls(10, columns.HEADERS),
+        [pa.nulls(10, pa.binary()), pa.array([b"v"] * 10, pa.binary()), pa.nulls(10, untyped.HEADERS),
          pa.array([1] * 10, pa.int64()).view(TIMESTAMP)],
         schema=SCHEMA,
     )  # fmt: skip

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError
-from pyspark_commitlog.format import columns, frame as codec
+from pyspark_commitlog.format import frame as codec
+from pyspark_commitlog.format.columns import untyped
 from pyspark_commitlog.format.frame import MAX_ROWS, SPARSE, Identity, Times
 from pyspark_commitlog.topic.maintain.settle import FrameJoiner, settle
 from pyspark_commitlog.topic.read.reader import PartitionReader
@@ -161,10 +162,10 @@ def test_frames_of_two_clocks_do_not_merge(world: World) -> None:
 def test_a_frame_of_a_segment_of_another_topic_or_partition_is_not_taken(topic_id: str, partition: int) -> None:
     """R11, I8: a segment names no chunk: there the record's own headers are all that tells."""
     rows = pa.RecordBatch.from_pydict(
-        {"key": [None], "value": [b"a"], "headers": [None], "timestamp": [0]}, schema=columns.SCHEMA
+        {"key": [None], "value": [b"a"], "headers": [None], "timestamp": [0]}, schema=untyped.SCHEMA
     )
     identity = Identity(topic_id, partition, "none")
-    data = codec.encode(columns.encode(rows, "none"), rows=1, times=Times(0, 0), identity=identity)
+    data = codec.encode(untyped.encode(rows, "none"), rows=1, times=Times(0, 0), identity=identity)
     frame = codec.parse(pa.py_buffer(data), 0)
     assert frame is not None
     with pytest.raises(CorruptionError, match=f"frame belongs to topic id {topic_id} partition {partition}, expected"):
@@ -175,9 +176,9 @@ def test_a_frame_that_does_not_follow_the_one_before_is_not_taken(world: World) 
     """R11, I3: each is sound by itself, and what lies between them is not there."""
     identity, times = Identity("id", 0, "none"), Times(0, 0)
     rows = pa.RecordBatch.from_pydict(
-        {"key": [None], "value": [b"a"], "headers": [None], "timestamp": [0]}, schema=columns.SCHEMA
+        {"key": [None], "value": [b"a"], "headers": [None], "timestamp": [0]}, schema=untyped.SCHEMA
     )
-    message = columns.encode(rows, "none")
+    message = untyped.encode(rows, "none")
     frames = [codec.encode(message, rows=1, times=times, identity=identity, base_offset=at) for at in (0, 5)]
     data = b"".join(frames)
     span = Span("x.log", 0, len(data), 0, 0, "id", 0, data=pa.py_buffer(data))
@@ -191,13 +192,13 @@ def test_a_thinned_frame_in_the_place_of_another_is_not_taken() -> None:
     """R11, I2: its header may be stamped anew, as CRC-32C leaves the offset out; the offset in its record tells."""
     rows = pa.RecordBatch.from_pydict(
         {"key": [b"k"], "value": [b"a"], "headers": [None], "timestamp": [0], "offsetDelta": [0]},
-        schema=columns.SPARSE_SCHEMA,
+        schema=untyped.SPARSE_SCHEMA,
     )
     identity = Identity("id", 0, "none", SPARSE, base_offset=10)
     span = Span("x.log", 0, 10**6, 16, 0, "id", 0)
     for base_offset, told in ((10, None), (16, "frame has offset 16, its record says 10")):
         data = codec.encode(
-            columns.encode(rows, "none"), rows=6, times=Times(0, 0), identity=identity, base_offset=base_offset
+            untyped.encode(rows, "none"), rows=6, times=Times(0, 0), identity=identity, base_offset=base_offset
         )
         frame = codec.parse(pa.py_buffer(data), 0)
         assert frame is not None
@@ -215,10 +216,10 @@ def test_thinned_frames_never_merge(world: World) -> None:
             "timestamp": [0, 0],
             "offsetDelta": [0, 5],
         },
-        schema=columns.SPARSE_SCHEMA,
+        schema=untyped.SPARSE_SCHEMA,
     )
     identity = Identity("id", 0, "none", SPARSE, base_offset=10)
-    data = codec.encode(columns.encode(rows, "none"), rows=6, times=Times(0, 0), identity=identity, base_offset=10)
+    data = codec.encode(untyped.encode(rows, "none"), rows=6, times=Times(0, 0), identity=identity, base_offset=10)
     frame = codec.parse(pa.py_buffer(data), 0)
     assert frame is not None
     merger = FrameJoiner(2**20, "none", "id", 0)
@@ -230,9 +231,9 @@ def test_thinned_frames_never_merge(world: World) -> None:
 def test_a_frame_with_a_delete_horizon_does_not_merge() -> None:
     """R11: tombstones go at the horizon of their frame: joined, they would lose it, or have another."""
     row = pa.RecordBatch.from_pydict(
-        {"key": [b"k"], "value": [None], "headers": [None], "timestamp": [0]}, schema=columns.SCHEMA
+        {"key": [b"k"], "value": [None], "headers": [None], "timestamp": [0]}, schema=untyped.SCHEMA
     )
-    message, identity = columns.encode(row, "none"), Identity("id", 0, "none")
+    message, identity = untyped.encode(row, "none"), Identity("id", 0, "none")
     horizons, merger = (None, None, 7, 7, 8, None, None), FrameJoiner(2**20, "none", "id", 0)
     ready = []
     for base, horizon in enumerate(horizons):
@@ -251,15 +252,15 @@ def test_a_joined_frame_has_no_more_rows_than_the_format_allows() -> None:
     rows = MAX_ROWS // 2 + 1
     empty = pa.RecordBatch.from_pydict(
         {"key": [None] * rows, "value": [None] * rows, "headers": [None] * rows, "timestamp": [0] * rows},
-        schema=columns.SCHEMA,
+        schema=untyped.SCHEMA,
     )
     identity = Identity("id", 0, "zstd")
-    data = codec.encode(columns.encode(empty, "zstd"), rows=rows, times=Times(0, 0), identity=identity)
+    data = codec.encode(untyped.encode(empty, "zstd"), rows=rows, times=Times(0, 0), identity=identity)
     frame = codec.parse(pa.py_buffer(data), 0)
     assert frame is not None
     merger = FrameJoiner(2**28, "zstd", "id", 0)
     ready = [s for base in (0, rows) for s in merger.offer(Unsettled(frame, codec.open_payload(frame), base, 99, 0))]
-    one = columns.encode(empty.slice(0, 1), "zstd")
+    one = untyped.encode(empty.slice(0, 1), "zstd")
     last = codec.parse(pa.py_buffer(codec.encode(one, rows=1, times=Times(0, 0), identity=identity)), 0)
     assert last is not None
     ready += merger.offer(Unsettled(last, codec.open_payload(last), 2 * rows, 99, 0))
@@ -274,8 +275,8 @@ def test_what_a_frame_says_of_itself_is_checked_once_where_frames_merge(
     topic = world.create()
     for n in range(10):
         append(topic, batch_of([b"%d" % n]))
-    calls, checked = [], columns.arrow_metadata.checked_bytes
-    monkeypatch.setattr(columns.arrow_metadata, "checked_bytes", lambda *args: calls.append(args) or checked(*args))
+    calls, checked = [], untyped.arrow_metadata.checked_bytes
+    monkeypatch.setattr(untyped.arrow_metadata, "checked_bytes", lambda *args: calls.append(args) or checked(*args))
     settle(topic, topic.newest()[1].topic_id)
     assert len(calls) == 10
     assert [record.value for record in read_partition(topic, 0)] == [b"%d" % n for n in range(10)]

@@ -15,7 +15,7 @@ import pytest
 
 from pyspark_commitlog.errors import OffsetOutOfRangeError
 from pyspark_commitlog.format import frame, index
-from pyspark_commitlog.format.columns import SCHEMA
+from pyspark_commitlog.format.columns.untyped import SCHEMA
 from pyspark_commitlog.format.index import OffsetEntry, TimeEntry
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.topic.lookup.fetch import fetch

@@ -6,8 +6,8 @@ import struct
 
 import pyarrow as pa
 
-from pyspark_commitlog.format import columns
-from pyspark_commitlog.format.arrow_metadata import _fields, _pairs
+from pyspark_commitlog.format.columns import untyped
+from pyspark_commitlog.format.columns.arrow_metadata import _fields, _pairs
 
 GIB = 2**30
 _BLOCK = 2**17
@@ -54,7 +54,7 @@ def zeros(size: int) -> bytes:
 
 def bomb(batch: pa.RecordBatch, buffer: int, size: int) -> bytes:
     """Return a message of rows, compressed by Zstandard, whose buffer of that number holds so many zeros, truly."""
-    message = columns.encode(batch, "zstd").to_pybytes()
+    message = untyped.encode(batch, "zstd").to_pybytes()
     stored = struct.pack("<q", size) + zeros(size)
     found = numbers_of(message)
     body = next(at for what, at, _ in found if what == "body")

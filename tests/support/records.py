@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP
+from pyspark_commitlog.format.columns.untyped import HEADERS, TIMESTAMP
 from pyspark_commitlog.topic.read.reader import PartitionReader
 from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import Committed, commit

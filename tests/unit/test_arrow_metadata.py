@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError
-from pyspark_commitlog.format import arrow_metadata, columns
-from pyspark_commitlog.format.arrow_metadata import MAX_DECODED_BYTES
-from pyspark_commitlog.format.columns import HEADERS, SCHEMA, SPARSE_SCHEMA, TIMESTAMP
+from pyspark_commitlog.format.columns import arrow_metadata, untyped
+from pyspark_commitlog.format.columns.arrow_metadata import MAX_DECODED_BYTES
+from pyspark_commitlog.format.columns.untyped import HEADERS, SCHEMA, SPARSE_SCHEMA, TIMESTAMP
 from pyspark_commitlog.format.frame import MAX_ROWS
 from tests.support.forged import GIB, bomb, forged, numbers_of, prefix_places
 
@@ -47,11 +47,11 @@ def test_tells_what_a_message_decodes_to(codec: str, rows: int, headers: bool) -
             continue
         for each in (told, sparse(told)):
             thin = each.num_columns > len(SCHEMA)
-            message = columns.encode(each, codec)
-            decoded = columns.decode(message, sparse=thin)
+            message = untyped.encode(each, codec)
+            decoded = untyped.decode(message, sparse=thin)
             assert decoded.equals(each)
             taken = sum(buffer.size for column in decoded.columns for buffer in column.buffers() if buffer is not None)
-            size = columns.decoded_bytes(message, sparse=thin)
+            size = untyped.decoded_bytes(message, sparse=thin)
             assert size == taken or not each.num_rows  # of none, nothing of the message is kept
             assert size >= each.nbytes - 64
 
@@ -69,35 +69,35 @@ def test_rows_without_a_byte_of_data_are_counted() -> None:
             schema=SCHEMA,
         )
         for codec in CODECS:
-            message = columns.encode(each, codec)
-            assert columns.decode(message, sparse=False).equals(each)
-            assert columns.decoded_bytes(message, sparse=False) >= rows * (3 * 4 + 8)
+            message = untyped.encode(each, codec)
+            assert untyped.decode(message, sparse=False).equals(each)
+            assert untyped.decoded_bytes(message, sparse=False) >= rows * (3 * 4 + 8)
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_more_rows_than_a_frame_may_have_are_refused(codec: str) -> None:
-    message = columns.encode(batch(MAX_ROWS + 1), codec)
+    message = untyped.encode(batch(MAX_ROWS + 1), codec)
     with pytest.raises(CorruptionError, match=f"{MAX_ROWS + 1} rows, expected {MAX_ROWS} at most"):
-        columns.decode(message, sparse=False)
+        untyped.decode(message, sparse=False)
 
 
 @pytest.mark.parametrize("thin", [False, True])
 def test_a_message_of_another_schema_is_refused(thin: bool) -> None:
-    message = columns.encode(batch() if thin else sparse(batch()), "lz4")
+    message = untyped.encode(batch() if thin else sparse(batch()), "lz4")
     with pytest.raises(CorruptionError, match="nodes or buffers"):
-        columns.decode(message, sparse=thin)
+        untyped.decode(message, sparse=thin)
 
 
 def refused(message: bytes, *, rows: bool = False) -> None:
     """Both the check of a message that is not decoded, and decoding, refuse it; Arrow takes next to no memory."""
     buffer = pa.py_buffer(message)
     with pytest.raises(CorruptionError, match="does not parse"):
-        columns.decoded_bytes(buffer, sparse=False)
+        untyped.decoded_bytes(buffer, sparse=False)
     if not rows:  # the rows are Arrow's to check
         with pytest.raises(CorruptionError, match="does not parse"):
             arrow_metadata.decoded_bytes(buffer, arrow_metadata.shape_of(SCHEMA))
     with pytest.raises(CorruptionError, match="does not parse"):
-        columns.decode(buffer, sparse=False)
+        untyped.decode(buffer, sparse=False)
 
 
 NUMBERS = {
@@ -113,12 +113,12 @@ NUMBERS = {
 @pytest.mark.parametrize("change", NUMBERS.values(), ids=NUMBERS)
 def test_a_number_that_cannot_be_is_refused(codec: str, change: Callable[[int], int]) -> None:
     """Of the rows, the body, each node (length, nulls) and each buffer (place, length)."""
-    message = columns.encode(batch(), codec).to_pybytes()
+    message = untyped.encode(batch(), codec).to_pybytes()
     for what, at, value in numbers_of(message):
         for warm in (False, True):  # of a layout that is known, and of one that is not
             arrow_metadata._layouts.clear()
             if warm:
-                columns.decode(pa.py_buffer(message), sparse=False)
+                untyped.decode(pa.py_buffer(message), sparse=False)
             try:
                 refused(forged(message, at, change(value)), rows=what in ("values", "nulls"))
             except pytest.fail.Exception:
@@ -128,7 +128,7 @@ def test_a_number_that_cannot_be_is_refused(codec: str, change: Callable[[int], 
 @pytest.mark.parametrize("codec", CODECS)
 def test_rows_that_the_buffers_have_no_bytes_for_are_refused(codec: str) -> None:
     """One more, of any column, header or field of a header."""
-    message = columns.encode(batch(64), codec).to_pybytes()
+    message = untyped.encode(batch(64), codec).to_pybytes()
     for what, at, value in numbers_of(message):
         if what == "values":
             refused(forged(message, at, value + 1), rows=True)
@@ -141,7 +141,7 @@ def test_rows_that_the_buffers_have_no_bytes_for_are_refused(codec: str) -> None
 def test_a_row_more_in_all_columns_is_refused(codec: str, nodes: tuple[int, ...]) -> None:
     """They are equally long, and their bitmaps have room for it; only its offset is missing."""
     rows = batch(59)
-    message = columns.encode(rows, codec).to_pybytes()
+    message = untyped.encode(rows, codec).to_pybytes()
     found = numbers_of(message)
     places = [at for what, at, _ in found if what == "values"]
     changed = [places[node] for node in nodes] + [at for what, at, _ in found if what == "rows" and 0 in nodes]
@@ -152,11 +152,11 @@ def test_a_row_more_in_all_columns_is_refused(codec: str, nodes: tuple[int, ...]
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_buffer_that_reaches_behind_the_body_is_refused(codec: str) -> None:
-    message = columns.encode(batch(), codec).to_pybytes()
+    message = untyped.encode(batch(), codec).to_pybytes()
     for what, at, value in numbers_of(message):
         if what in ("places", "lengths"):
             with pytest.raises(CorruptionError):
-                columns.decoded_bytes(pa.py_buffer(forged(message, at, value + len(message) // 8 * 8)), sparse=False)
+                untyped.decoded_bytes(pa.py_buffer(forged(message, at, value + len(message) // 8 * 8)), sparse=False)
         if what == "places":
             refused(forged(message, at, value + 4))
 
@@ -165,34 +165,34 @@ def test_a_buffer_that_reaches_behind_the_body_is_refused(codec: str) -> None:
 @pytest.mark.parametrize("claimed", [-2, -(2**63), 2**63 - 1, 8 * GIB, 2**31, 2**31 - 1, 70 * 2**20])
 def test_a_compressed_buffer_that_claims_what_cannot_be_is_refused(codec: str, claimed: int) -> None:
     """Negative, more than a frame may hold, or than so few bytes can become: lz4 makes 256 of one at most."""
-    message = columns.encode(batch(), codec).to_pybytes()
+    message = untyped.encode(batch(), codec).to_pybytes()
     for at in prefix_places(message):
         told = forged(message, at, claimed)
         if codec == "zstd" and claimed == 70 * 2**20:  # 4 bytes can become 128 KiB
             with pytest.raises(CorruptionError):
-                columns.decode(pa.py_buffer(told), sparse=False)
+                untyped.decode(pa.py_buffer(told), sparse=False)
         else:
             refused(told)
 
 
 def test_the_sum_of_all_buffers_is_what_counts() -> None:
     """None of them is too large by itself."""
-    message = columns.encode(batch(60_000), "zstd").to_pybytes()
+    message = untyped.encode(batch(60_000), "zstd").to_pybytes()
     for at in prefix_places(message):
         message = forged(message, at, MAX_DECODED_BYTES // 4)
     with pytest.raises(CorruptionError, match=f"a frame to {MAX_DECODED_BYTES} at most"):
-        columns.decode(pa.py_buffer(message), sparse=False)
+        untyped.decode(pa.py_buffer(message), sparse=False)
 
 
 def test_bytes_that_are_not_compressed_count_as_they_are() -> None:
     """Arrow's mark of them is −1 in the place of the length."""
-    message = columns.encode(batch(), "zstd").to_pybytes()
+    message = untyped.encode(batch(), "zstd").to_pybytes()
     sizes = [struct.unpack_from("<q", message, at)[0] for at in prefix_places(message)]
     pairs = [value for what, _, value in numbers_of(message) if what in ("places", "lengths")]
     start = 8 + struct.unpack_from("<i", message, 4)[0]
     lengths = {start + place: length for place, length in zip(pairs[::2], pairs[1::2], strict=True) if length}
     for at, size in zip(prefix_places(message), sizes, strict=True):
-        told = columns.decoded_bytes(pa.py_buffer(message), sparse=False)
+        told = untyped.decoded_bytes(pa.py_buffer(message), sparse=False)
         plain = arrow_metadata.decoded_bytes(pa.py_buffer(forged(message, at, -1)), arrow_metadata.shape_of(SCHEMA))[0]
         assert plain == told - size + lengths[at] - 8
 
@@ -201,13 +201,13 @@ def test_bytes_that_are_not_compressed_count_as_they_are() -> None:
 def test_any_flipped_byte_of_the_metadata_is_refused_or_takes_no_memory(codec: str) -> None:
     """Whatever Arrow would make of it, the check comes first, and takes the same numbers for the same things."""
     rows = batch(200)
-    message = columns.encode(rows, codec).to_pybytes()
+    message = untyped.encode(rows, codec).to_pybytes()
     for at in range(8 + struct.unpack_from("<i", message, 4)[0]):
         for flip in (1, 0x80, 0xFF):
             told = bytearray(message)
             told[at] ^= flip
             try:
-                found = columns.decode(pa.py_buffer(bytes(told)), sparse=False)
+                found = untyped.decode(pa.py_buffer(bytes(told)), sparse=False)
             except CorruptionError:
                 continue
             size = arrow_metadata.decoded_bytes(pa.py_buffer(bytes(told)), arrow_metadata.shape_of(SCHEMA))[0]
@@ -230,7 +230,7 @@ def test_metadata_of_an_older_version_is_refused() -> None:
         start = reader.tell()
     assert schema_message.type == "schema"
     with pytest.raises(CorruptionError, match="V5"):
-        columns.decode(stream.slice(start, message.size), sparse=False)
+        untyped.decode(stream.slice(start, message.size), sparse=False)
 
 
 @pytest.mark.parametrize("buffer", [1, 2, 5])
@@ -246,23 +246,23 @@ def test_an_offset_that_leads_beside_its_buffer_is_refused(column: str) -> None:
     rows = pa.RecordBatch.from_pylist(
         [{"key": b"k", "value": b"v", "headers": [("a", b"1")], "timestamp": 0}] * 4, SCHEMA
     )
-    message = columns.encode(rows, "none").to_pybytes()
+    message = untyped.encode(rows, "none").to_pybytes()
     buffer = {"key": 1, "value": 4, "headers": 7}[column]  # behind the bitmap of each
     start = 8 + struct.unpack_from("<i", message, 4)[0]
     place = [value for what, _, value in numbers_of(message) if what == "places"][buffer]
     assert struct.unpack_from("<5i", message, start + place) == (0, 1, 2, 3, 4)  # the ends stay: Arrow looks at them
     wrong = message[: start + place + 8] + struct.pack("<i", 2**30) + message[start + place + 12 :]
-    assert columns.decode(pa.py_buffer(message), sparse=False).equals(rows)
+    assert untyped.decode(pa.py_buffer(message), sparse=False).equals(rows)
     with pytest.raises(CorruptionError, match="does not parse"):
-        columns.decode(pa.py_buffer(wrong), sparse=False)
+        untyped.decode(pa.py_buffer(wrong), sparse=False)
 
 
 def test_a_message_without_rows_brings_no_offset_of_its_own() -> None:
-    message = columns.encode(pa.RecordBatch.from_pylist([], SCHEMA), "none").to_pybytes()
+    message = untyped.encode(pa.RecordBatch.from_pylist([], SCHEMA), "none").to_pybytes()
     start = 8 + struct.unpack_from("<i", message, 4)[0]
     place = [value for what, _, value in numbers_of(message) if what == "places"][7]
     wrong = message[: start + place] + struct.pack("<i", 2**30) + message[start + place + 4 :]
-    decoded = columns.decode(pa.py_buffer(wrong), sparse=False)
+    decoded = untyped.decode(pa.py_buffer(wrong), sparse=False)
     assert decoded.schema == SCHEMA
     assert decoded.num_rows == 0
     assert decoded.column("headers").offsets.to_pylist() == [0]  # Arrow's nbytes would read there

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pyspark_commitlog.format.columns import HEADERS, SCHEMA, TIMESTAMP
+from pyspark_commitlog.format.columns.untyped import HEADERS, SCHEMA, TIMESTAMP
 from pyspark_commitlog.topic.write import checksum as module
 from pyspark_commitlog.topic.write.checksum import added, checksum
 

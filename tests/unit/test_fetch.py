@@ -12,7 +12,7 @@ import pytest
 
 from pyspark_commitlog import CommitLog, Record
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UnknownTopicError, UsageError
-from pyspark_commitlog.format import columns
+from pyspark_commitlog.format.columns import untyped
 from pyspark_commitlog.storage import limits
 from pyspark_commitlog.storage.shared import caches
 from pyspark_commitlog.topic.lookup.fetch import fetch
@@ -156,7 +156,7 @@ def test_no_frame_is_decoded_that_holds_none_of_the_records(world: World, offset
     for first in range(0, 200, 10):
         append(topic, batch_of([b"%d" % number + b"x" * 60 for number in range(first, first + 10)]))
     world.maintain()
-    with mock.patch.object(columns, "decode", wraps=columns.decode) as decode:
+    with mock.patch.object(untyped, "decode", wraps=untyped.decode) as decode:
         found = world.log().topic("t").read(0, offset, most)
     assert [record.offset for record in found] == list(range(offset, min(offset + most, 200)))
     assert decode.call_count == frames

@@ -17,7 +17,7 @@ import pytest
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.format import frame
-from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP
+from pyspark_commitlog.format.columns.untyped import HEADERS, TIMESTAMP
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.spark.read.spark_rows import SparkRows, wanted_columns
 from pyspark_commitlog.storage.local import local_files

@@ -10,8 +10,9 @@ import pytest
 
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError
-from pyspark_commitlog.format import columns, frame as codec
-from pyspark_commitlog.format.columns import SCHEMA, SPARSE_SCHEMA
+from pyspark_commitlog.format import frame as codec
+from pyspark_commitlog.format.columns import untyped
+from pyspark_commitlog.format.columns.untyped import SCHEMA, SPARSE_SCHEMA
 from pyspark_commitlog.format.frame import SPARSE, Identity, Times
 from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.faults import FaultyStorage
@@ -76,7 +77,7 @@ def test_a_frame_that_holds_other_rows_than_its_header_says_is_damaged(topic: To
         {"key": [None] * 3, "value": [b"x"] * 3, "headers": [None] * 3, "timestamp": [0] * 3}, schema=SCHEMA
     )
     identity = Identity(topic_id, 0, "none")
-    data = codec.encode(columns.encode(batch, "none"), rows=5, times=Times(0, 0), identity=identity)
+    data = codec.encode(untyped.encode(batch, "none"), rows=5, times=Times(0, 0), identity=identity)
     frame = codec.parse(pa.py_buffer(data), 0)
     assert frame is not None
     reader = PartitionReader(topic, topic_id, 0)
@@ -96,7 +97,7 @@ def test_offsets_in_a_sparse_frame_that_do_not_ascend_or_lie_beside_it_are_damag
         schema=SPARSE_SCHEMA,
     )
     identity = Identity(topic_id, 0, "none", SPARSE, base_offset=0)
-    data = codec.encode(columns.encode(batch, "none"), rows=5, times=Times(0, 0), identity=identity)
+    data = codec.encode(untyped.encode(batch, "none"), rows=5, times=Times(0, 0), identity=identity)
     frame = codec.parse(pa.py_buffer(data), 0)
     assert frame is not None
     span, located = Span("x.log", 0, frame.length, 0, 0, topic_id, 0), Located(frame, 0, 0)

@@ -10,7 +10,7 @@ import pytest
 
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import InvalidRecordError
-from pyspark_commitlog.format.columns import HEADERS, SCHEMA, TIMESTAMP
+from pyspark_commitlog.format.columns.untyped import HEADERS, SCHEMA, TIMESTAMP
 from pyspark_commitlog.topic.write.records import Records, TopicLimits, check_columns, prepare
 
 NOW = 1_700_000_000_000

@@ -13,7 +13,7 @@ import pytest
 from awscrt.checksums import crc32c
 
 from pyspark_commitlog.config import TopicConfig
-from pyspark_commitlog.format import columns
+from pyspark_commitlog.format.columns import untyped
 from pyspark_commitlog.format.frame import Frame
 from pyspark_commitlog.format.paths import ROOT_MARKER, TopicPaths
 from pyspark_commitlog.storage.local.local import LocalStorage
@@ -41,9 +41,9 @@ def frame(base: int, end: int, offsets: Sequence[int]) -> bytes:
         return empty_frame(ID, 0, "none", base, end - base, 0)
     values = [b"%d" % offset for offset in offsets]
     batch = pa.RecordBatch.from_arrays(
-        [pa.array(values), pa.array(values), pa.nulls(len(values), columns.SCHEMA.field("headers").type),
-         pa.array([0] * len(values)).cast(columns.SCHEMA.field("timestamp").type)],
-        schema=columns.SCHEMA,
+        [pa.array(values), pa.array(values), pa.nulls(len(values), untyped.SCHEMA.field("headers").type),
+         pa.array([0] * len(values)).cast(untyped.SCHEMA.field("timestamp").type)],
+        schema=untyped.SCHEMA,
     )  # fmt: skip
     rows = FrameRows(batch, np.array(offsets, dtype=np.int64), base, end - 1, False, None, 0)
     return encode_rows([rows], base, end - 1, ID, 0, "none")

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pyspark_commitlog.format.columns import TIMESTAMP
+from pyspark_commitlog.format.columns.untyped import TIMESTAMP
 from pyspark_commitlog.spark.read.spark_rows import MAX_BYTES, MIN_ROWS, SparkRows
 from pyspark_commitlog.topic.read.reader import Rows
 

@@ -6,14 +6,15 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.format import columns, frame
+from pyspark_commitlog.format import frame
+from pyspark_commitlog.format.columns import untyped
 from pyspark_commitlog.topic.damage.void import choose
 from pyspark_commitlog.topic.read.damage import Fragment
 from pyspark_commitlog.topic.segments.frames import Located
 from pyspark_commitlog.topic.state.topic_state import Void
 
 _DATA = frame.encode(
-    columns.encode(pa.RecordBatch.from_pylist([], columns.SPARSE_SCHEMA), "none"),
+    untyped.encode(pa.RecordBatch.from_pylist([], untyped.SPARSE_SCHEMA), "none"),
     rows=10,
     times=frame.Times(0, 0),
     identity=frame.Identity("id", 0, "none", frame.SPARSE, base_offset=0),

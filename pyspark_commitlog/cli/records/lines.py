@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pyspark_commitlog.config import MAX_PARTITION
 from pyspark_commitlog.errors import InvalidRecordError, UsageError
-from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP
+from pyspark_commitlog.format.columns.untyped import HEADERS, TIMESTAMP
 from pyspark_commitlog.format.given_json import RepeatedKeyError, parse_json
 from pyspark_commitlog.instants import iso_or_ms
 from pyspark_commitlog.producer.records.batches import MAX_TIMESTAMP_MS

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from pyspark_commitlog.format.columns import bounded
+from pyspark_commitlog.format.columns.untyped import bounded
 from pyspark_commitlog.producer.records.batches import RECORD_BYTES, BatchMetadata, SentFuture
 
 #: Divisor of `buffer_memory`: one part is committed while the next one gathers.

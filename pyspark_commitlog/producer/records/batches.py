@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import InvalidRecordError, UsageError
-from pyspark_commitlog.format.columns import HEADERS, TIMESTAMP, TOGETHER_BYTES, Ints, bounded, instants
+from pyspark_commitlog.format.columns.untyped import HEADERS, TIMESTAMP, TOGETHER_BYTES, Ints, bounded, instants
 from pyspark_commitlog.model import as_whole
 from pyspark_commitlog.topic.write.records import check_columns
 from pyspark_commitlog.topic.write.staging import RowPlacement

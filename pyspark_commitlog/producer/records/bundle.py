@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pyspark_commitlog.format.columns import Ints
+from pyspark_commitlog.format.columns.untyped import Ints
 from pyspark_commitlog.producer.records.batches import (
     UNKNOWN,
     ArrowBatch,

@@ -187,7 +187,7 @@ def _goes_on(
             newest, gap = journal.newest(), journal.before_gap()
     except DamagedUnitError:
         return False
-    if newest is None or not newest.entry.features or gap is not None:
+    if newest is None or not newest.entry.is_replicated or gap is not None:
         return False
     is_last = all(rank(newest) >= rank(head) for head in heads.values())
     is_last = is_last and all(newest.sequence >= each.number for each in damaged.values())
@@ -202,11 +202,11 @@ def _choose_root(
     Damage at the highest number hides what would be given up.
     """
     newest = max(heads.values(), key=rank, default=None)
-    if not damaged and (newest is None or not newest.entry.features):
+    if not damaged and (newest is None or not newest.entry.is_replicated):
         return None
     found = UnitRecovery({root: head.sequence for root, head in heads.items()})
     found.damaged = {root: each.why for root, each in damaged.items()}
-    state = state_of(newest.entry) if newest is not None and newest.entry.features else None
+    state = state_of(newest.entry) if newest is not None and newest.entry.is_replicated else None
     if state is not None and metadata is not None and state.set.roots == (metadata.id,):
         found.done = True
         return found

@@ -28,7 +28,8 @@ from pyspark_commitlog.spark.common.root_failover import PATIENCE_SECONDS, tried
 from pyspark_commitlog.spark.progress.paced import Newest
 from pyspark_commitlog.spark.progress.progress import Loss, ReportLoss, error_of, outside
 from pyspark_commitlog.spark.progress.splits import Split, longest_first, split
-from pyspark_commitlog.spark.read.schema import check_schema, chosen
+from pyspark_commitlog.spark.read.declared_columns import merged, pins, schemas_of
+from pyspark_commitlog.spark.read.schema import check_schema, chosen, is_common, untyped_names
 from pyspark_commitlog.spark.read.source_options import EARLIEST, GROUP, LATEST, Offsets, SourceOptions, Timestamps
 from pyspark_commitlog.storage.shared.caches import Reported, Shelf
 from pyspark_commitlog.topic.access import Operation
@@ -64,13 +65,18 @@ class SourceReader:
     def __init__(self, open_root: OpenRoot, options: SourceOptions, schema: StructType) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        check_schema(schema)
-        if options.columns is not None and chosen(options).fieldNames() != schema.fieldNames():
+        self._open_root, self._options = open_root, options
+        schemas = {} if is_common(schema) else schemas_of(self._log(), options.selection)
+        declared = merged(schemas)
+        check_schema(schema, declared)
+        if options.columns is not None and chosen(options, declared).fieldNames() != schema.fieldNames():
             raise OptionError(
                 f"option 'columns'={', '.join(options.columns)!r} and the schema {', '.join(schema.fieldNames())!r} "
                 "exclude each other: give one of them"
             )
-        self._open_root, self._options = open_root, options
+        #: Column ids by topic and name; empty if the topics are untyped, or only common columns are read.
+        self._pins = pins(schemas)
+        self._untyped_names = [] if schemas else untyped_names(schema)
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self._topics: Shelf[str, TopicLog] = Shelf()
         self._reported = Reported()
@@ -138,8 +144,26 @@ class SourceReader:
                 continue
             if state.is_replicated:
                 stored, state = self._as_far(topic, stored, state)
+            self._check_columns(name, state)
             found[name] = Newest(topic, stored, state)
         return found
+
+    def _check_columns(self, name: str, state: TopicState) -> None:
+        """Refuse a topic that lacks the columns of this read."""
+        if state.schema is None:
+            if self._pins:
+                raise OptionError(
+                    f"topic {name!r} is not typed, and topic {min(self._pins)!r} is: read them in two queries"
+                )
+            return
+        columns = ", ".join(state.schema.names)
+        if self._untyped_names:
+            raise OptionError(
+                f"topic {name!r} is typed: it has the columns {columns}, not {', '.join(self._untyped_names)}. Name it "
+                "in 'subscribe', and leave out .schema() and the option 'columns', or name its columns"
+            )
+        if self._options.newest_per_key:
+            raise OptionError(f"topic {name!r} is typed: option 'view'='latest' is for untyped topics")
 
     def _as_far(self, topic: TopicLog, stored: Stored, state: TopicState) -> tuple[Stored, TopicState]:
         seen = self._seen.get(state.topic_id, 0)
@@ -227,7 +251,8 @@ class SourceReader:
         wanted = partition.value
         if not isinstance(wanted, OffsetRange):  # Spark's placeholder for "no partitions"
             return iter(())
-        names = wanted_columns(self._schema)
+        ids = self._pins.get(wanted.topic, {})
+        names = wanted_columns(self._schema, ids)
         if self._options.newest_per_key:
             from pyspark_commitlog.topic.lookup.latest import latest
 
@@ -235,7 +260,7 @@ class SourceReader:
         else:
             read = read_range if self._options.fail_on_data_loss else read_kept
             rows = read_on(self._to_read, wanted, lambda topic, part: read(topic, part, names))
-        converted = SparkRows(self._schema, wanted.topic, wanted.partition).convert(self._limit_rows(rows))
+        converted = SparkRows(self._schema, wanted.topic, wanted.partition, ids).convert(self._limit_rows(rows))
         return read_explained(converted)
 
     def _check_access(self, names: Collection[str]) -> None:

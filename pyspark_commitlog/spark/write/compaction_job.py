@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from pyspark.sql import DataFrame, SparkSession, Window, functions as sf
 
-from pyspark_commitlog.format.columns import Ints
+from pyspark_commitlog.format.columns.untyped import Ints
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.storage import open_storage

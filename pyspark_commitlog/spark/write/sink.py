@@ -7,7 +7,8 @@ least once, unless `txnAppId` and `txnVersion` identify it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 from pyspark.sql.types import ArrayType, NullType, StructField, StructType
 
+from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import (
     InvalidRecordError,
+    NotFoundError,
     OptionError,
     RootNotAvailableError,
     RootNotFoundError,
@@ -27,6 +30,8 @@ from pyspark_commitlog.errors import (
     UsageError,
 )
 from pyspark_commitlog.format.paths import ROOT_MARKER, check_topic_name
+from pyspark_commitlog.schema.topic_schema import RESERVED, Declaration
+from pyspark_commitlog.schema.types import as_nullable
 from pyspark_commitlog.spark.common.given_options import UPDATE_ADVICE
 from pyspark_commitlog.spark.common.opening import OpenRoot, opened
 from pyspark_commitlog.spark.common.root_failover import tried_elsewhere
@@ -40,8 +45,8 @@ from pyspark_commitlog.topic.settle.settle_load import is_look_due, weight
 from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import commit
 from pyspark_commitlog.topic.write.partitioner import Partitioner
-from pyspark_commitlog.topic.write.records import check_columns
-from pyspark_commitlog.topic.write.staging import Staged, Stager, TopicStagers, split_topics
+from pyspark_commitlog.topic.write.records import TopicLimits, check_columns
+from pyspark_commitlog.topic.write.staging import Staged, Stager, TopicStagers, row_checks, split_topics
 from pyspark_commitlog.topic.write.writers import QUERY, Transaction
 
 if TYPE_CHECKING:
@@ -68,15 +73,42 @@ class _Writing:
             raise UsageError(self._OVERWRITE)
         self._open_root = open_root
         self._options: SinkOptions = sink_options(options)
+        self._declaration = self._declare(schema)
         self._check(to_arrow_schema(_with_nulls(schema), timezone="UTC"))
+
+    def _declare(self, schema: StructType) -> Declaration | None:
+        """Return the columns of a typed topic to create: nullable, as in tables that Spark creates."""
+        create = self._options.create
+        if create is None or not create.is_typed:
+            return None
+        from pyspark_commitlog.schema.declared import declared_fields
+
+        fields = declared_fields(StructType([field for field in schema.fields if field.name not in RESERVED]))
+        nullable = tuple(replace(field, type=as_nullable(field.type), nullable=True) for field in fields)
+        return Declaration(nullable, create.key_column, create.timestamp_column)
 
     def _check(self, schema: pa.Schema) -> None:
         topic = self._options.topic
-        check_columns(topic or "(topic column)", schema)
-        if topic is not None:
-            self._topic(self._log(), topic).newest()
-        elif "topic" not in schema.names:
-            raise OptionError("option 'topic' is missing, and there is no 'topic' column: name the topic to write to")
+        if topic is None:
+            check_columns("(topic column)", schema)
+            if "topic" not in schema.names:
+                raise OptionError(
+                    "option 'topic' is missing, and there is no 'topic' column: name the topic to write to"
+                )
+            return
+        with self._columns_first(topic, schema):
+            _, state = self._topic(self._log(), topic).newest()
+        row_checks(state.schema, TopicLimits.of(topic, state.partitions, TopicConfig({}))).check_columns(schema)
+
+    @contextmanager
+    def _columns_first(self, topic: str, schema: pa.Schema) -> Iterator[None]:
+        """Have wrong columns go before a missing topic, which is taken for untyped."""
+        try:
+            yield
+        except NotFoundError:
+            if self._declaration is None:
+                check_columns(topic, schema)
+            raise
 
     def _log(self) -> Root:
         return opened(self._open_root, self._options)
@@ -87,7 +119,7 @@ class _Writing:
             from pyspark_commitlog.api.create_topic import create_topic
 
             with suppress(TopicExistsError):  # another writer was first
-                create_topic(log, name, create.partitions, create.config or {})
+                create_topic(log, name, create.partitions, create.config or {}, self._declaration)
         return log.topic(name, Operation.WRITE)
 
     def _may_make(self, log: Root, name: str) -> bool:
@@ -107,7 +139,7 @@ class _Writing:
             with memory_explained():
                 for batch in iterator:
                     for name, rows in self._by_topic(batch):
-                        stagers.add(name, rows if stagers.of(name).stamps_records else as_instants(rows, zone))
+                        stagers.add(name, as_instants(rows, zone) if stagers.of(name).takes_instants else rows)
                 return StagedMessage(stagers.finish(), self._query_id())
         finally:
             stagers.discard()
@@ -116,11 +148,8 @@ class _Writing:
         return tried_elsewhere(lambda: self._stager(self._topic(log, name), task), lambda: bool(log.storage.others))
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        if "topic" not in batch.schema.names:
-            assert self._options.topic is not None
+        if self._options.topic is not None:  # overrides a column, as in Spark's Kafka sink
             yield self._options.topic, batch
-        elif self._options.topic is not None:  # the option overrides the column, as in Spark's Kafka sink
-            yield self._options.topic, batch.drop_columns(["topic"])
         else:
             for name, rows in split_topics(batch):
                 if not name:

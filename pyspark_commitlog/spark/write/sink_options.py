@@ -13,6 +13,7 @@ from pyspark_commitlog.storage import environment
 
 #: Partitioners of records without a key (`topic.write.partitioner`).
 PARTITIONERS = ("sticky", "roundrobin")
+_CREATE, _TYPED = "createTopic", "typed"
 _ASYNC = "asyncProgressTrackingEnabled"
 #: A writer id has at most 4,096 characters (`topic.write.commit`), including our prefix.
 _MAX_APP_ID = 4000
@@ -20,15 +21,21 @@ _MAX_APP_ID = 4000
 _PASSED_TO_SINK = (*PASSED, _ASYNC.lower(), "asyncprogresstrackingcheckpointintervalms",
                    "_asyncprogresstrackingoverridesinksupportcheck")  # fmt: skip
 _SINK = ("path", "topic", "acks", "partitioner", "txnAppId", "txnVersion", "skipOlderBatches", "createTopic",
-         "numPartitions", "topic.<config>", "compression", "principal")  # fmt: skip
+         "numPartitions", "keyColumn", "timestampColumn", "topic.<config>", "compression", "principal")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """Partitions and configs of a topic that the sink creates."""
+    """Partitions and configs of a topic that the sink creates.
+
+    `is_typed`: with the DataFrame's columns; two of them may be its key and timestamp.
+    """
 
     partitions: int
     config: Mapping[str, str]
+    is_typed: bool = False
+    key_column: str | None = None
+    timestamp_column: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +118,12 @@ def _compression(given: GivenOptions) -> str | None:
 
 def _new_topic(given: GivenOptions) -> NewTopic | None:
     partitions = given.number("numPartitions", 1)
-    if not given.flag("createTopic", False):
+    key, timestamp = given.text("keyColumn"), given.text("timestampColumn")
+    is_typed = given.word(_CREATE) == _TYPED
+    for name, column in (("keyColumn", key), ("timestampColumn", timestamp)):
+        if column is not None and not is_typed:
+            raise OptionError(f"option {name!r} goes with createTopic=typed: it names a column of a new typed topic")
+    if not is_typed and not given.flag(_CREATE, False):
         alone = [f"{TOPIC_PREFIX}{name}" for name in given.topic] + (["numPartitions"] if partitions else [])
         if alone:
             raise OptionError(f"option {alone[0]!r} goes with createTopic=true: it says how a missing topic is made")
@@ -120,6 +132,6 @@ def _new_topic(given: GivenOptions) -> NewTopic | None:
     if partitions > MAX_PARTITIONS:
         raise OptionError(f"option 'numPartitions'='{partitions}': use a whole number, at most {MAX_PARTITIONS}")
     try:
-        return NewTopic(partitions, check_config(given.topic))
+        return NewTopic(partitions, check_config(given.topic), is_typed, key, timestamp)
     except ConfigError as error:
         raise OptionError(f"options 'topic.<config>': {error}") from None

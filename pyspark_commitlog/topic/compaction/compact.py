@@ -16,7 +16,7 @@ from functools import partial
 from pyspark_commitlog.config import LONG_MAX, TopicConfig
 from pyspark_commitlog.errors import TopicChangedError, missing
 from pyspark_commitlog.failures import Failures
-from pyspark_commitlog.format.columns import Ints
+from pyspark_commitlog.format.columns.untyped import Ints
 from pyspark_commitlog.format.frame import NO_TIMESTAMP
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.model import Progress, silent, watched

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.format.columns import HEADERS, SCHEMA, TIMESTAMP
+from pyspark_commitlog.format.columns.untyped import HEADERS, SCHEMA, TIMESTAMP
 from pyspark_commitlog.format.frame import MAX_ROWS
 from pyspark_commitlog.topic.read.reader import Rows
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
-from pyspark_commitlog.format.columns import Ints
+from pyspark_commitlog.format.columns.untyped import Ints
 from pyspark_commitlog.format.murmur2 import Words, murmur2
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.topic.lookup.arrow import offsets_of

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError
-from pyspark_commitlog.format.columns import instants
+from pyspark_commitlog.format.columns.frame_rows import timestamps
+from pyspark_commitlog.format.columns.untyped import instants
 from pyspark_commitlog.format.index import TimeEntry, first_time, lookup_time
 from pyspark_commitlog.format.segment_object import TIMEINDEX
 from pyspark_commitlog.model import whole_number
@@ -154,7 +155,7 @@ class _Search:
 
     def _in_rows(self, rows: Rows) -> OffsetAndTimestamp | None:
         assert rows.batch is not None
-        times = instants(rows.batch.column("timestamp"))
+        times = instants(timestamps(rows.batch))
         late = np.flatnonzero(times >= self._time * _US_PER_MS)
         if not len(late):
             return None
@@ -235,7 +236,7 @@ class _Latest:
         best: OffsetAndTimestamp | None = None
         for rows in self._reader.read(start, end) if start < end else ():
             assert rows.batch is not None
-            times = instants(rows.batch.column("timestamp")) // _US_PER_MS
+            times = instants(timestamps(rows.batch)) // _US_PER_MS
             at = int(times.argmax())  # the first of the largest
             best = max(best, OffsetAndTimestamp(rows.offset_of(at), int(times[at])), key=_rank)
         return best

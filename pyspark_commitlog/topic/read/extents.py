@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyspark_commitlog.format.columns import Ints
+from pyspark_commitlog.format.columns.untyped import Ints
 from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.storage.shared.caches import Shelf
 from pyspark_commitlog.topic.state.topic_state import ChunkRef, Extent

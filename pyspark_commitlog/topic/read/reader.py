@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_commitlog.errors import CorruptionError, LogTruncationError, OffsetOutOfRangeError
-from pyspark_commitlog.format import columns
-from pyspark_commitlog.format.columns import Ints
+from pyspark_commitlog.format.columns import frame_rows, untyped
+from pyspark_commitlog.format.columns.untyped import Ints
 from pyspark_commitlog.format.entry import Entry
-from pyspark_commitlog.format.frame import SPARSE
+from pyspark_commitlog.format.frame import Payload
 from pyspark_commitlog.format.index import lookup_offset, position_after
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.format.segment_object import INDEX
@@ -384,17 +384,16 @@ class PartitionReader:
 
     def _decode(self, located: Located, span: Span, start: int, end: int) -> Iterator[Rows]:
         payload = check(located, span)
-        sparse = payload.identity.kind == SPARSE
         append_time = located.frame.log_append_time
         base = located.base_offset
-        if sparse:
-            yield from self._decode_sparse(payload.message, located, start, end)
+        if payload.identity.is_sparse:
+            yield from self._decode_sparse(payload, located, start, end)
             return
         rows = located.frame.last_offset_delta + 1
         first, last = max(start - base, 0), min(end - base, rows)
         batch = None
         if self._names is None or self._names:
-            batch = columns.decode(payload.message, sparse=False, names=self._names)
+            batch = frame_rows.decode(payload, self._names)
             if batch.num_rows != rows:
                 raise CorruptionError(
                     f"{span.path}: frame at offset {base} holds {batch.num_rows} rows, expected {rows}"
@@ -408,14 +407,14 @@ class PartitionReader:
             return batch
         return own_memory(batch)
 
-    def _decode_sparse(self, message: pa.Buffer, located: Located, start: int, end: int) -> Iterator[Rows]:
-        names = None if self._names is None else (*self._names, columns.OFFSET_DELTA)
-        batch = columns.decode(message, sparse=True, names=names)
+    def _decode_sparse(self, payload: Payload, located: Located, start: int, end: int) -> Iterator[Rows]:
+        names = None if self._names is None else (*self._names, untyped.OFFSET_DELTA)
+        batch = frame_rows.decode(payload, names)
         base = located.base_offset
-        offsets = columns.deltas_of(batch, base, located.frame.last_offset_delta) + base
+        offsets = untyped.deltas_of(batch, base, located.frame.last_offset_delta) + base
         first, last = (int(i) for i in np.searchsorted(offsets, (start, end)))
         if first < last:
-            rows = batch.drop_columns([columns.OFFSET_DELTA]).slice(first, last - first)
+            rows = batch.drop_columns([untyped.OFFSET_DELTA]).slice(first, last - first)
             kept = offsets[first:last]
             yield Rows(last - first, int(kept[0]), kept, rows, located.frame.log_append_time)
 

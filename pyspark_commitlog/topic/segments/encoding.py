@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from pyspark_commitlog.format import columns, frame
+from pyspark_commitlog.format import frame
+from pyspark_commitlog.format.columns import frame_rows, untyped
 
 _US_PER_MS = 1000
 
 
 def frame_times(timestamps: pa.Array, *, log_append_time: bool) -> frame.Times:
     """Return a frame's times in ms from its timestamp column (microseconds, no nulls)."""
-    times = columns.instants(timestamps)
+    times = untyped.instants(timestamps)
     return frame.Times(int(times.min()) // _US_PER_MS, int(times.max()) // _US_PER_MS, log_append_time)
 
 
@@ -25,12 +26,13 @@ def encode_frame(
     base_offset: int,
     chunk: str | None = None,
 ) -> frame.Pieces:
-    """Encode rows of `columns.SCHEMA` as one dense frame."""
+    """Encode rows (see `frame_rows.encode`) as one dense frame."""
+    encoded = frame_rows.encode(batch, codec)
     return frame.pieces(
-        columns.encode(batch, codec),
+        encoded.value,
         rows=batch.num_rows,
-        times=frame_times(batch.column("timestamp"), log_append_time=log_append_time),
-        identity=frame.Identity(topic_id, partition, codec, chunk=chunk),
+        times=frame_times(frame_rows.timestamps(batch), log_append_time=log_append_time),
+        identity=frame.Identity(topic_id, partition, codec, encoded.kind, chunk=chunk, columns=encoded.columns),
         base_offset=base_offset,
     )
 
@@ -57,7 +59,7 @@ def empty_frame(
 ) -> bytes:
     """Sparse frame without rows that covers `offsets` offsets."""
     return frame.encode(
-        columns.encode(pa.RecordBatch.from_pylist([], columns.SPARSE_SCHEMA), codec),
+        untyped.encode(pa.RecordBatch.from_pylist([], untyped.SPARSE_SCHEMA), codec),
         rows=offsets,
         times=frame.Times(at_ms, at_ms),
         identity=frame.Identity(topic_id, partition, codec, frame.SPARSE, base_offset=base_offset, chunk=chunk),

@@ -11,8 +11,9 @@ import pyarrow as pa
 from awscrt.checksums import crc32c
 
 from pyspark_commitlog.errors import CorruptionError
-from pyspark_commitlog.format import columns, frame as codec
-from pyspark_commitlog.format.frame import SPARSE, Frame, Payload
+from pyspark_commitlog.format import frame as codec
+from pyspark_commitlog.format.columns import frame_rows, untyped
+from pyspark_commitlog.format.frame import Frame, Payload
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.format.segment_object import INDEX, LOG, PARTS, TIMEINDEX
 from pyspark_commitlog.storage import Storage
@@ -226,7 +227,7 @@ def check(located: Located, span: Span) -> Payload:
             f"{_describe_position(span, located.position)}: frame was staged for chunk {identity.chunk}: the file was "
             "swapped; restore it from a copy"
         )
-    if identity.kind == SPARSE and identity.base_offset != located.base_offset:
+    if identity.is_sparse and identity.base_offset != located.base_offset:
         raise CorruptionError(
             f"{_describe_position(span, located.position)}: frame has offset {located.base_offset}, "
             f"its record says {identity.base_offset}"
@@ -241,7 +242,7 @@ def check_whole(located: Located, span: Span) -> tuple[Payload, int]:
     """
     payload = check(located, span)
     try:
-        return payload, columns.decoded_bytes(payload.message, sparse=payload.identity.kind == SPARSE)
+        return payload, frame_rows.decoded_bytes(payload)
     except CorruptionError as error:
         raise CorruptionError(
             f"{_describe_position(span, located.position)}: {error}; restore the file from a copy"
@@ -256,7 +257,7 @@ def earliest_ms(frame: Frame, payload: Payload) -> int | None:
 def earliest_row_ms(frame: Frame, payload: Payload) -> int | None:
     """Smallest timestamp of a frame's rows; None if undecodable."""
     try:
-        batch = columns.decode(payload.message, sparse=payload.identity.kind == SPARSE, names=("timestamp",))
+        batch = frame_rows.decode(payload, ("timestamp",))
     except CorruptionError:  # the CRC is right; a reader gets the error
         return None
     return earliest_of(batch) if batch.num_rows else frame.max_timestamp
@@ -264,7 +265,7 @@ def earliest_row_ms(frame: Frame, payload: Payload) -> int | None:
 
 def earliest_of(batch: pa.RecordBatch) -> int:
     """Smallest timestamp (ms) of a non-empty batch."""
-    return int(columns.instants(batch.column("timestamp")).min()) // _US_PER_MS
+    return int(untyped.instants(frame_rows.timestamps(batch)).min()) // _US_PER_MS
 
 
 def crc_of(storage: Storage, path: str, length: int, start: int = 0) -> int:

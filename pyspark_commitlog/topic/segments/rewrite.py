@@ -16,9 +16,10 @@ import pyarrow as pa
 from pyspark_commitlog.config import LONG_MAX, TopicConfig
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.failures import call_on_error
-from pyspark_commitlog.format import columns, frame as codec
-from pyspark_commitlog.format.columns import Ints
-from pyspark_commitlog.format.frame import MAX_ROWS, SPARSE, Frame, Identity, Payload
+from pyspark_commitlog.format import frame as codec
+from pyspark_commitlog.format.columns import frame_rows, untyped
+from pyspark_commitlog.format.columns.untyped import Ints
+from pyspark_commitlog.format.frame import MAX_ROWS, Frame, Identity, Payload
 from pyspark_commitlog.topic.segments.directory import SegmentDir
 from pyspark_commitlog.topic.segments.encoding import empty_frame, frame_times
 from pyspark_commitlog.topic.segments.frames import check, earliest_ms, earliest_of, walk
@@ -80,7 +81,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class FrameRows:
-    """Rows of `columns.SCHEMA` with their offsets, and their frame's fields."""
+    """Rows with their offsets, and their frame's fields."""
 
     batch: pa.RecordBatch
     offsets: Ints
@@ -171,12 +172,12 @@ def _first_known(*timestamps: int) -> int:
 
 def rows_of(frame: Frame, payload: Payload, names: Sequence[str] | None = None) -> tuple[pa.RecordBatch, Ints]:
     """Columns of a settled frame's rows (None: all), and their offsets."""
-    sparse = payload.identity.kind == SPARSE
-    asked = None if names is None else [*names, columns.OFFSET_DELTA] if sparse else names
-    batch = columns.decode(payload.message, sparse=sparse, names=asked)
+    sparse = payload.identity.is_sparse
+    asked = None if names is None else [*names, untyped.OFFSET_DELTA] if sparse else names
+    batch = frame_rows.decode(payload, asked)
     if sparse:
-        deltas = columns.deltas_of(batch, frame.base_offset, frame.last_offset_delta)
-        return batch.drop_columns([columns.OFFSET_DELTA]), deltas + frame.base_offset
+        deltas = untyped.deltas_of(batch, frame.base_offset, frame.last_offset_delta)
+        return batch.drop_columns([untyped.OFFSET_DELTA]), deltas + frame.base_offset
     if batch.num_rows != frame.last_offset_delta + 1:
         raise CorruptionError(
             f"frame at offset {frame.base_offset} holds {batch.num_rows} rows, its header says "
@@ -251,7 +252,7 @@ class _Output:
     def _parts(self, frame: Frame, batch: pa.RecordBatch, offsets: Ints) -> Iterator[FrameRows]:
         horizon = self.rules.horizon_ms if frame.delete_horizon_ms is None else frame.delete_horizon_ms
         start, base = 0, frame.base_offset
-        for part in columns.bounded(batch, columns.most_decoded(self.rules.frame_bytes)):
+        for part in untyped.bounded(batch, untyped.most_decoded(self.rules.frame_bytes)):
             end = start + part.num_rows
             last = frame.last_offset if end == batch.num_rows else int(offsets[end - 1])
             seen = horizon if part.column("value").null_count else None
@@ -347,15 +348,15 @@ def encode_rows(
     batch = pa.concat_batches([rows.batch for rows in held])
     offsets = np.concatenate([rows.offsets for rows in held])
     horizon = next((rows.horizon_ms for rows in held if rows.horizon_ms is not None), None)
-    times = frame_times(batch.column("timestamp"), log_append_time=held[0].log_append_time)
+    times = frame_times(frame_rows.timestamps(batch), log_append_time=held[0].log_append_time)
     times = codec.Times(times.base_ms, times.max_ms, times.log_append_time, horizon)
-    identity = Identity(topic_id, partition, compression, chunk=chunk)
+    stored_base = None
     if len(offsets) < covered:
-        identity = Identity(topic_id, partition, compression, SPARSE, base_offset=base_offset, chunk=chunk)
-        deltas = pa.array((offsets - base_offset).astype(np.int32))
-        batch = pa.RecordBatch.from_arrays([*batch.columns, deltas], schema=columns.SPARSE_SCHEMA)
-    message = columns.encode(batch, compression)
+        batch = frame_rows.with_deltas(batch, pa.array((offsets - base_offset).astype(np.int32)))
+        stored_base = base_offset
+    encoded = frame_rows.encode(batch, compression)
+    identity = Identity(topic_id, partition, compression, encoded.kind, stored_base, chunk, encoded.columns)
     epoch = held[0].leader_epoch
     return codec.encode(
-        message, rows=covered, times=times, identity=identity, base_offset=base_offset, leader_epoch=epoch
+        encoded.value, rows=covered, times=times, identity=identity, base_offset=base_offset, leader_epoch=epoch
     )

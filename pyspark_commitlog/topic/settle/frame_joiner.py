@@ -9,8 +9,9 @@ from typing import Protocol
 import pyarrow as pa
 
 from pyspark_commitlog.errors import CorruptionError
-from pyspark_commitlog.format import columns, frame as codec
-from pyspark_commitlog.format.frame import DENSE, MAX_ROWS, Frame, Payload
+from pyspark_commitlog.format import frame as codec
+from pyspark_commitlog.format.columns import frame_rows, untyped
+from pyspark_commitlog.format.frame import MAX_ROWS, Frame, Payload
 from pyspark_commitlog.topic.read.unsettled import Gap, Unsettled
 from pyspark_commitlog.topic.segments.encoding import empty_frame, encode_frame
 from pyspark_commitlog.topic.segments.frames import earliest_ms
@@ -83,8 +84,8 @@ def _fill(sink: SegmentSink, merger: FrameJoiner, lost: list[Gap], otherwise_ms:
 class FrameJoiner:
     """Joins small neighbouring frames of a partition.
 
-    Only dense frames of one codec, timestamp type and leader epoch join, without a delete horizon, which rows would
-    lose.
+    Only dense frames of one schema, codec, timestamp type and leader epoch join, without a delete horizon, which rows
+    would lose.
     """
 
     frame_bytes: int
@@ -111,16 +112,17 @@ class FrameJoiner:
             yield _stamped(unsettled.frame, unsettled.base_offset, unsettled.leader_epoch, least)
 
     def _small(self, frame: Frame, payload: Payload) -> bool:
-        joinable = payload.identity.kind == DENSE and frame.delete_horizon_ms is None
+        joinable = not payload.identity.is_sparse and frame.delete_horizon_ms is None
         return joinable and frame.length * _SMALL < self.frame_bytes
 
     def _joins(self, unsettled: Unsettled) -> bool:
         frame, payload, first = unsettled.frame, unsettled.payload, self._held[0]
         return (
             payload.identity.codec == first.payload.identity.codec
+            and frame_rows.schema_bytes(payload) == frame_rows.schema_bytes(first.payload)
             and frame.log_append_time == first.frame.log_append_time
             and unsettled.leader_epoch == first.leader_epoch
-            and self._held_decoded + unsettled.decoded <= columns.most_decoded(self.frame_bytes)
+            and self._held_decoded + unsettled.decoded <= untyped.most_decoded(self.frame_bytes)
             and self._held_bytes + frame.length <= self.frame_bytes // _MERGED
             and self._held_rows + frame.last_offset_delta + 1 <= MAX_ROWS
         )
@@ -135,7 +137,7 @@ class FrameJoiner:
             yield _stamped(frame, held[0].base_offset, held[0].leader_epoch, least)
 
     def _join(self, held: Sequence[Unsettled]) -> Frame:
-        batches = [columns.decode(unsettled.payload.message, sparse=False) for unsettled in held]
+        batches = [frame_rows.decode(unsettled.payload) for unsettled in held]
         for unsettled, batch in zip(held, batches, strict=True):
             if batch.num_rows != unsettled.frame.last_offset_delta + 1:
                 raise CorruptionError(

@@ -11,6 +11,7 @@ from typing import Any
 
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.lineage import NO_LINEAGE, Lineage
+from pyspark_commitlog.schema.topic_schema import TopicSchema
 
 #: `chunk` of an inline extent.
 INLINE = -1
@@ -208,6 +209,7 @@ class TopicState:
         unsynced_from: first entry whose chunks power loss may take (acks=0).
         lost: `voids` of a replicated topic that may have been read.
         is_replicated: on several roots, each of which settles alone.
+        schema: columns of a typed topic; None if untyped.
     """
 
     topic_id: str
@@ -227,6 +229,7 @@ class TopicState:
     copied: int = 0
     lost: tuple[LostOffsets, ...] = ()
     is_replicated: bool = False
+    schema: TopicSchema | None = None
     lineage: Lineage = field(default=NO_LINEAGE, compare=False)
 
     @property
@@ -247,9 +250,11 @@ class TopicState:
         """JSON form."""
         copied = {"copied": self.copied} if self.copied else {}
         lost = {"lost": [each.to_json() for each in self.lost]} if self.lost else {}
+        schema = {"schema": self.schema.to_json()} if self.schema else {}
         return {
             **copied,
             **lost,
+            **schema,
             "deleted": self.deleted,
             "config": dict(self.config),
             "logStart": list(self.log_start),
@@ -288,6 +293,7 @@ class TopicState:
             copied=data.get("copied", 0),
             lost=tuple(LostOffsets.from_json(row) for row in data.get("lost", ())),
             is_replicated="replicas" in data,
+            schema=TopicSchema.from_json(data["schema"]) if "schema" in data else None,
             lineage=lineage,
         )
 

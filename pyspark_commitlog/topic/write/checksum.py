@@ -1,4 +1,4 @@
-"""DecidedLog-independent checksum of a commit's records (FORMAT.md).
+"""Checksum of a commit's records (FORMAT.md).
 
 The sum modulo 2⁶⁴ of a hash per record; detects accidents, not adversaries. A hash is linear in folded 8-byte words,
 with a factor per place, and mixed at the end: values padded with zeros form a matrix, which takes one product.
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_commitlog.format.columns import Ints, instants
+from pyspark_commitlog.format.columns.untyped import Ints, instants
 
 Hashes = npt.NDArray[np.uint64]
 Bounds = npt.NDArray[np.int32]
@@ -80,11 +80,11 @@ def hashes(batch: pa.RecordBatch, given: pa.Array | None) -> Hashes:
     if 0 < batch.num_rows <= _FEW and max(_size(keys), _size(values)) <= _FEW_BYTES:
         sums = _of_few(keys.to_pylist(), values.to_pylist())
     else:
-        sums = _of_bytes(keys) + _of_bytes(values) * _VALUE
+        sums = bytes_hashes(keys) + bytes_hashes(values) * _VALUE
     if headers.null_count < len(headers):
-        sums += _of_headers(headers) * _HEADER
+        sums += headers_hashes(headers) * _HEADER
     if given is not None and given.null_count < len(given):
-        sums += _of_times(given)
+        sums += time_hashes(given)
     return mixed(sums)
 
 
@@ -120,7 +120,8 @@ def _of_places(key: int, value: int) -> Hashes:
     return np.concatenate((keys, values * _VALUE))
 
 
-def _of_bytes(column: pa.Array) -> Hashes:
+def bytes_hashes(column: pa.Array) -> Hashes:
+    """Return a word for each value; 0 for null."""
     if column.null_count == len(column):
         return np.zeros(len(column), np.uint64)
     bounds, data = _bounds(column), column.buffers()[2]
@@ -186,18 +187,26 @@ def _folded(words: Hashes) -> Hashes:
     return folded
 
 
-def _of_times(column: pa.Array) -> Hashes:
-    sums = _folded(instants(column.fill_null(0) if column.null_count else column).view(np.uint64))
-    sums *= _TIME
-    sums += _TIMED
+def time_hashes(column: pa.Array) -> Hashes:
+    """Return a word for each timestamp; 0 for null."""
+    sums = words_hashes(instants(column.fill_null(0) if column.null_count else column).view(np.uint64))
     if column.null_count:
         sums *= _valid(column)
     return sums
 
 
-def _of_headers(column: pa.Array) -> Hashes:
+def words_hashes(words: Hashes) -> Hashes:
+    """Return a word for each number that is not null."""
+    sums = _folded(words)
+    sums *= _TIME
+    sums += _TIMED
+    return sums
+
+
+def headers_hashes(column: pa.Array) -> Hashes:
+    """Return a word for each record's headers; 0 for null."""
     flat = column.flatten()
-    hashes = mixed(_of_bytes(flat.field(0)) + _of_bytes(flat.field(1)) * _HEADER_VALUE)
+    hashes = mixed(bytes_hashes(flat.field(0)) + bytes_hashes(flat.field(1)) * _HEADER_VALUE)
     known = _valid(column)
     counts: Ints = column.value_lengths().fill_null(0).to_numpy().astype(np.int64)
     firsts = np.cumsum(counts) - counts

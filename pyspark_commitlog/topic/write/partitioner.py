@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from pyspark_commitlog.format.columns import Ints
+from pyspark_commitlog.format.columns.untyped import Ints
 from pyspark_commitlog.format.murmur2 import murmur2
 
 

@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import InvalidRecordError
-from pyspark_commitlog.format.columns import HEADERS, SCHEMA, TIMESTAMP, Ints, instants
+from pyspark_commitlog.format.columns.untyped import HEADERS, SCHEMA, TIMESTAMP, Ints, instants
 from pyspark_commitlog.format.frame import MAX_RECORD_BYTES
+from pyspark_commitlog.topic.write.checksum import checksum
 
 #: Limit of 32-bit offsets, bytes.
 MAX_COLUMN_BYTES = 2**31 - 1
@@ -50,15 +51,35 @@ class TopicLimits:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Checked rows of `SCHEMA`, explicit partitions (int32, nullable), and row bytes.
+    """Checked rows, with their keys, explicit partitions (int32, nullable) and bytes.
 
     `given` are the timestamps not stamped here, else null; None if all were.
     """
 
     batch: pa.RecordBatch
+    keys: pa.BinaryArray
     partition: pa.Array | None
     sizes: Ints
     given: pa.Array | None
+
+
+class UntypedRows:
+    """Checks of one untyped topic's records."""
+
+    def __init__(self, limits: TopicLimits) -> None:
+        self._limits = limits
+
+    def check_columns(self, schema: pa.Schema) -> None:
+        """Check the names and types of a writer's columns."""
+        check_columns(self._limits.topic, schema)
+
+    def prepare(self, batch: pa.RecordBatch, now_ms: int) -> Records:
+        """Return the checked rows of a batch; see `prepare`."""
+        return prepare(batch, self._limits, now_ms)
+
+    def checksum(self, records: Records) -> int:
+        """Checksum of checked records; see `topic.write.checksum`."""
+        return checksum(records.batch, records.given)
 
 
 def check_columns(topic: str, schema: pa.Schema) -> None:
@@ -137,18 +158,17 @@ def prepare(batch: pa.RecordBatch, limits: TopicLimits, now_ms: int) -> Records:
     columns = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
     if limits.compacted:
         _check_keys(columns.get("key"), rows, limits)
-    given = _given_timestamps(columns.get("timestamp"), limits)
-    timestamp = _timestamps(given, rows, limits, now_ms)
+    timestamp, given = stamped(columns.get("timestamp"), rows, limits, now_ms)
     arrays = [
         _bytes("key", columns.get("key"), rows, limits.topic),
         _bytes("value", columns["value"], rows, limits.topic),
-        _headers(columns.get("headers"), rows, limits.topic),
+        headers_of(columns.get("headers"), rows, limits.topic),
         timestamp,
     ]
     sizes = _sizes(arrays)
-    _check_sizes(sizes, limits)
-    partition = _partitions(columns.get("partition"), limits)
-    return Records(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA), partition, sizes, given)
+    check_sizes(sizes, limits)
+    partition = partitions_of(columns.get("partition"), limits)
+    return Records(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA), arrays[0], partition, sizes, given)
 
 
 def _check_keys(column: pa.Array | None, rows: int, limits: TopicLimits) -> None:
@@ -184,7 +204,8 @@ def narrowed(name: str, column: pa.Array, kind: pa.DataType, topic: str) -> pa.A
         ) from error
 
 
-def _headers(column: pa.Array | None, rows: int, topic: str) -> pa.Array:
+def headers_of(column: pa.Array | None, rows: int, topic: str) -> pa.Array:
+    """Return checked headers, null if there is no column."""
     if column is None or pa.types.is_null(column.type):
         return pa.nulls(rows, HEADERS)
     if pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type):
@@ -213,6 +234,12 @@ def _is_text(keys: pa.StringArray) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
+
+
+def stamped(column: pa.Array | None, rows: int, limits: TopicLimits, now_ms: int) -> tuple[pa.Array, pa.Array | None]:
+    """Return timestamps (µs), checked and stamped if null, and those given (None: none)."""
+    given = _given_timestamps(column, limits)
+    return _timestamps(given, rows, limits, now_ms), given
 
 
 def _given_timestamps(column: pa.Array | None, limits: TopicLimits) -> pa.Array | None:
@@ -275,7 +302,8 @@ def _sizes(arrays: list[pa.Array]) -> Ints:
     return total
 
 
-def _check_sizes(sizes: Ints, limits: TopicLimits) -> None:
+def check_sizes(sizes: Ints, limits: TopicLimits) -> None:
+    """Refuse a record above the topic's limit."""
     largest = int(sizes.max()) if len(sizes) else 0
     if largest > MAX_RECORD_BYTES:
         raise InvalidRecordError(
@@ -290,7 +318,8 @@ def _check_sizes(sizes: Ints, limits: TopicLimits) -> None:
         )
 
 
-def _partitions(column: pa.Array | None, limits: TopicLimits) -> pa.Array | None:
+def partitions_of(column: pa.Array | None, limits: TopicLimits) -> pa.Array | None:
+    """Return checked explicit partitions; None if there are none."""
     if column is None or column.null_count == len(column):
         return None
     bounds = pc.min_max(column).as_py()

@@ -11,21 +11,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_commitlog.config import TopicConfig
-from pyspark_commitlog.format import columns, frame
-from pyspark_commitlog.format.columns import Ints
+from pyspark_commitlog.format import frame
+from pyspark_commitlog.format.columns import frame_rows, untyped
+from pyspark_commitlog.format.columns.untyped import Ints
 from pyspark_commitlog.format.paths import TopicPaths, chunk_name
+from pyspark_commitlog.schema.topic_schema import TopicSchema
 from pyspark_commitlog.storage import OutputFile, Storage
 from pyspark_commitlog.topic.segments.encoding import encode_frame
 from pyspark_commitlog.topic.state.topic_state import ChunkRef, TopicState
-from pyspark_commitlog.topic.write.checksum import added, checksum
+from pyspark_commitlog.topic.write.checksum import added
 from pyspark_commitlog.topic.write.partitioner import Assigner
-from pyspark_commitlog.topic.write.records import Records, TopicLimits, check_columns, narrowed, prepare
+from pyspark_commitlog.topic.write.records import Records, TopicLimits, UntypedRows, narrowed
 
 #: Bytes of batches that pending rows may keep alive.
 BUFFER_BYTES = 48 * 2**20
@@ -43,6 +46,8 @@ BATCH_BYTES = 4096
 FRAMES_ASIDE = 4
 ASIDE_BYTES = 2**18
 _US_PER_MS = 1000
+#: Frames of typed topics, in units of `batch.size`: dictionaries and narrowed numbers leave half of it.
+_TYPED_BATCHES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,28 @@ class _Pending:
 Encode = Callable[[], frame.Pieces]
 
 
+class RowChecks(Protocol):
+    """Checks of a topic's records, typed or not."""
+
+    def check_columns(self, schema: pa.Schema) -> None:
+        """Check the names and types of a writer's columns."""
+
+    def prepare(self, batch: pa.RecordBatch, now_ms: int) -> Records:
+        """Return the checked rows of a batch."""
+
+    def checksum(self, records: Records) -> int:
+        """Checksum of checked records."""
+
+
+def row_checks(schema: TopicSchema | None, limits: TopicLimits) -> RowChecks:
+    """Return the checks of a topic's records."""
+    if schema is None:
+        return UntypedRows(limits)
+    from pyspark_commitlog.topic.write.typed_records import TypedRows
+
+    return TypedRows(limits.topic, schema, limits)
+
+
 class Stager:
     """Collector of one write task's records for one topic.
 
@@ -133,7 +160,9 @@ class Stager:
         self._piece_bytes = PIECE_BYTES if storage.can_append else LONG_PIECE_BYTES
         self._partitioner = partitioner
         self._limits = TopicLimits.of(paths.name, state.partitions, config)
-        self._frame_bytes = config.number("batch.size")
+        self._checks = row_checks(state.schema, self._limits)
+        self._is_typed = state.schema is not None
+        self._frame_bytes = config.number("batch.size") * (1 if state.schema is None else _TYPED_BATCHES)
         self._codec = config.codec(codec)
         self._inline_bytes = config.number("inline.max.bytes")
         self._gathered: list[tuple[pa.RecordBatch, Ints]] = []
@@ -160,18 +189,18 @@ class Stager:
             InvalidRecordError: nothing of this batch was added.
         """
         records = self.checked(batch)
-        placed = RowPlacement(self._choose(records), records.batch.column("timestamp"))
+        placed = RowPlacement(self._choose(records), frame_rows.timestamps(records.batch))
         if batch.num_rows == 0:
             return placed
         if self._checksum is not None:
-            self._checksum = added(self._checksum, checksum(records.batch, records.given))
-        self._keyless = self._keyless or records.batch.column("key").null_count > 0
+            self._checksum = added(self._checksum, self._checks.checksum(records))
+        self._keyless = self._keyless or records.keys.null_count > 0
         if self._retention_ms >= 0:
             oldest = self._storage.clock.now_ms() - self._retention_ms
-            stamps = columns.instants(placed.timestamps)  # retention ignores those not above 0
+            stamps = untyped.instants(placed.timestamps)  # retention ignores those not above 0
             self._old += int(np.count_nonzero((stamps < oldest * _US_PER_MS) & (stamps > 0)))
         size = records.batch.nbytes
-        if self._gathered_bytes + size > columns.TOGETHER_BYTES:
+        if self._gathered_bytes + size > untyped.TOGETHER_BYTES:
             self._distribute()
         self._gathered.append((records.batch, placed.partitions))
         self._gathered_rows += batch.num_rows
@@ -183,12 +212,12 @@ class Stager:
     def checked(self, batch: pa.RecordBatch) -> Records:
         """Check a batch without adding it."""
         if batch.schema != self._checked:  # a new object in every batch
-            check_columns(self._paths.name, batch.schema)
+            self._checks.check_columns(batch.schema)
             self._checked = batch.schema
-        return prepare(batch, self._limits, self._storage.clock.now_ms())
+        return self._checks.prepare(batch, self._storage.clock.now_ms())
 
     def _choose(self, records: Records) -> Ints:
-        return self._partitioner.assign(records.batch.column(0), records.partition, records.sizes)
+        return self._partitioner.assign(records.keys, records.partition, records.sizes)
 
     def _distribute(self) -> None:
         if not self._gathered:
@@ -207,7 +236,7 @@ class Stager:
     def _hold(self, partition: int, rows: pa.RecordBatch) -> None:
         pending = self._pending[partition]
         size = rows.nbytes
-        if pending.bytes + size > columns.TOGETHER_BYTES:
+        if pending.bytes + size > untyped.TOGETHER_BYTES:
             self._flush(partition)
         pending.batches.append(rows)
         pending.bytes += size
@@ -225,7 +254,7 @@ class Stager:
         pieces = max(1, round(size / self._frame_bytes), -(-batch.num_rows // frame.MAX_ROWS))
         step = -(-batch.num_rows // pieces)
         for start in range(0, batch.num_rows, step):
-            for piece in columns.bounded(batch.slice(start, step), columns.most_decoded(self._frame_bytes)):
+            for piece in untyped.bounded(batch.slice(start, step), untyped.most_decoded(self._frame_bytes)):
                 self._encode(partition, piece)
 
     def _flush_all(self) -> None:
@@ -263,9 +292,9 @@ class Stager:
             self._finished_bytes += data.size - size
 
     @property
-    def stamps_records(self) -> bool:
-        """Whether the topic has LogAppendTime."""
-        return self._limits.log_append_time
+    def takes_instants(self) -> bool:
+        """Whether a column `timestamp` is the records', as given."""
+        return not (self._is_typed or self._limits.log_append_time)
 
     @property
     def held(self) -> int:

@@ -160,12 +160,35 @@ def decoded_bytes(message: pa.Buffer, shape: SchemaShape) -> tuple[int, bytes]:
 
 def checked_bytes(message: pa.Buffer, shape: SchemaShape) -> int:
     """Return a message's decoded size, checking rows, without decoding it."""
+    return checked_size(message, shape)[0]
+
+
+def checked_size(message: pa.Buffer, shape: SchemaShape) -> tuple[int, int]:
+    """Return a message's decoded size and its rows; see `checked_bytes`."""
     try:
         measured = _decoded_bytes(memoryview(message), shape)
         _check(measured, shape)
     except (StructError, ValueError, IndexError, TypeError) as error:
         raise CorruptionError(f"the Arrow message does not parse ({error})") from error
-    return measured.total
+    return measured.total, measured.numbers[measured.layout.rows]
+
+
+def message_bytes(buffer: pa.Buffer, start: int) -> int:
+    """Return the length of the encapsulated message at `start`."""
+    try:
+        view = memoryview(buffer)
+        continues, length = _HEAD.unpack_from(view, start)
+        end = start + _WORD + length
+        if continues != _CONTINUES or length <= 0 or length % _WORD or end > len(view):
+            raise ValueError(f"it begins with {continues:08x} and metadata of {length} bytes")
+        metadata = bytes(view[start + _WORD : end])
+        body = _fields(metadata, 0)[3]
+        size: int = _I64.unpack_from(metadata, body)[0] if body else 0
+        if not 0 <= size <= len(view) - end:
+            raise ValueError(f"its body of {size} bytes is not all there")
+    except (StructError, ValueError, IndexError) as error:
+        raise CorruptionError(f"the Arrow message does not parse ({error})") from error
+    return _WORD + int(length) + size
 
 
 class _Measured(NamedTuple):

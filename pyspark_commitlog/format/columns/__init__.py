@@ -1,0 +1,1 @@
+"""Columns of frames: what the Arrow messages of a frame hold."""

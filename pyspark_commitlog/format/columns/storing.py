@@ -1,0 +1,186 @@
+"""How a column of a typed frame is stored: plain, narrowed, or by a dictionary. Pure.
+
+Narrowing writes integers, dates and timestamps in 1, 2 or 4 bytes: minus their minimum (frame of reference), or as
+differences of neighbours minus the smallest of those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_commitlog.errors import CorruptionError
+
+DICTIONARY, REFERENCE, DELTA = "dictionary", "reference", "delta"
+_UNSIGNED = {1: pa.uint8(), 2: pa.uint16(), 4: pa.uint32()}
+#: Rows that tell whether a dictionary is worth its making.
+_SAMPLE_ROWS = 2048
+#: Maximum share of distinct values in the sample, and of a dictionary's bytes next to plain ones.
+_MOST_DISTINCT, _MOST_BYTES = 0.5, 0.7
+_OFFSET_BYTES = 4
+#: Bytes that a dictionary may expand to unchecked.
+_SMALL_BYTES = 2**26
+
+Numbers = npt.NDArray[Any]
+
+
+class Storing(NamedTuple):
+    """Storing of one column, as its frame's header has it.
+
+    Attributes:
+        how: `dictionary`, `reference` or `delta`.
+        width: bytes of an index or number.
+        first: number of the dictionary's message; else the reference, or the first value.
+        second: bytes of the plain column; else 0, or the smallest difference.
+    """
+
+    how: str
+    width: int
+    first: int
+    second: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A column as it is stored; `dictionary` has its distinct values."""
+
+    column: pa.Array
+    storing: Storing | None = None
+    dictionary: pa.Array | None = None
+
+
+def stored_type(kind: pa.DataType, how: str, width: int) -> pa.DataType:
+    """Type of a column's stored form; `how` is empty if plain."""
+    if how:
+        return _UNSIGNED[width]
+    return pa.binary() if pa.types.is_string(kind) else kind
+
+
+def store(column: pa.Array, message: int) -> Stored:
+    """Return a column in its smallest form; `message` is the next dictionary's number."""
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _by_dictionary(column.view(pa.binary()), message)
+    numbers = _number_type(kind)
+    if numbers is None or column.null_count == len(column):
+        return Stored(column)
+    return _narrowed(column, column.view(numbers))
+
+
+def _number_type(kind: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_signed_integer(kind):
+        return kind if kind.bit_width > 8 else None
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    return pa.int64() if pa.types.is_timestamp(kind) else None
+
+
+def _by_dictionary(column: pa.Array, message: int) -> Stored:
+    sample = column.slice(0, _SAMPLE_ROWS)
+    if pc.count_distinct(sample).as_py() > _MOST_DISTINCT * len(sample):
+        return Stored(column)
+    encoded = column.dictionary_encode()
+    values, rows = encoded.dictionary, len(column)
+    width = _width(len(values) - 1) or _OFFSET_BYTES
+    plain = _bytes(column)
+    if _bytes(values) + width * rows > _MOST_BYTES * plain:
+        return Stored(column)
+    return Stored(encoded.indices.cast(_UNSIGNED[width]), Storing(DICTIONARY, width, message, plain), values)
+
+
+def _bytes(column: pa.Array) -> int:
+    return int(pc.sum(pc.binary_length(column)).as_py() or 0) + _OFFSET_BYTES * (len(column) + 1)
+
+
+def _width(most: int) -> int | None:
+    return next((width for width in (1, 2, 4) if most < 1 << 8 * width), None)
+
+
+def _narrowed(column: pa.Array, integers: pa.Array) -> Stored:
+    least, most = (int(number) for number in pc.min_max(integers).as_py().values())
+    if integers.null_count:
+        integers = pc.fill_null(integers, pa.scalar(least, integers.type))
+    numbers = integers.to_numpy()
+    size = numbers.dtype.itemsize
+    width = _width(most - least) or size
+    by_difference = None if column.null_count or width == 1 else _differences(numbers, most - least, width)
+    if by_difference is not None:
+        return by_difference
+    if width >= size:
+        return Stored(column)
+    small = (numbers - numbers.dtype.type(least)).astype(f"u{width}")
+    return Stored(_with_nulls(small, column), Storing(REFERENCE, width, least))
+
+
+def _differences(numbers: Numbers, spread: int, width: int) -> Stored | None:
+    if len(numbers) <= 1 or spread >= 1 << (8 * numbers.dtype.itemsize - 1):
+        return None
+    differences = np.diff(numbers)
+    least = int(differences.min())
+    smaller = _width(int(differences.max()) - least)
+    if smaller is None or smaller >= width:
+        return None
+    small = np.zeros(len(numbers), f"u{smaller}")
+    small[1:] = differences - numbers.dtype.type(least)
+    return Stored(pa.array(small), Storing(DELTA, smaller, int(numbers[0]), least))
+
+
+def _with_nulls(small: Numbers, column: pa.Array) -> pa.Array:
+    mask = None
+    if column.null_count:
+        mask = column.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(small, mask=mask)
+
+
+def restore(stored: pa.Array, kind: pa.DataType, storing: Storing | None, dictionary: pa.Array | None) -> pa.Array:
+    """Return a column in its own type.
+
+    Raises:
+        CorruptionError: the stored form contradicts itself.
+    """
+    if storing is None:
+        return stored.view(kind) if pa.types.is_string(kind) else stored
+    if storing.how == DICTIONARY:
+        assert dictionary is not None
+        return _expanded(stored, dictionary, storing).view(kind)
+    return _widened(stored, kind, storing)
+
+
+def _expanded(indices: pa.Array, values: pa.Array, storing: Storing) -> pa.Array:
+    try:
+        lengths = pc.binary_length(values)
+        longest = pc.max(lengths).as_py() or 0
+        if longest * len(indices) > _SMALL_BYTES:
+            size = pc.sum(lengths.take(indices)).as_py() or 0
+            if size > storing.second:
+                raise CorruptionError(f"a dictionary expands to {size} bytes, the frame says {storing.second}")
+        return values.take(indices)
+    except pa.ArrowIndexError as error:
+        raise CorruptionError(f"an index leads beyond the {len(values)} values of its dictionary") from error
+
+
+def _widened(stored: pa.Array, kind: pa.DataType, storing: Storing) -> pa.Array:
+    numbers = _number_type(kind)
+    if numbers is None:
+        raise CorruptionError(f"a column of type {kind} can't be stored by {storing.how}")
+    target = numbers.to_pandas_dtype()
+    rows = len(stored)
+    small = np.frombuffer(stored.buffers()[1], f"u{storing.width}", rows) if rows else np.zeros(0, target)
+    wide = small.astype(target)
+    if storing.how == REFERENCE:
+        wide += _wrapped(storing.first, target)
+    elif rows:
+        wide += _wrapped(storing.second, target)
+        wide[0] = _wrapped(storing.first, target)
+        wide = np.cumsum(wide, dtype=target)
+    return pa.Array.from_buffers(kind, rows, [stored.buffers()[0], pa.py_buffer(wide)], stored.null_count)
+
+
+def _wrapped(number: int, target: Any) -> Any:
+    """Return a number of a file, modulo the range of its type."""
+    return np.array([number], np.int64).astype(target)[0]

@@ -1,0 +1,238 @@
+"""Columns of a typed topic, encoded to and decoded from Arrow messages.
+
+The record's value is a schema message, whose fields are named by column ids; messages of one column each, the
+dictionaries; and the RecordBatch message. Common fields are `headers`, `timestamp` if no declared column is the
+record's timestamp, and `offsetDelta` of sparse frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.format.columns import arrow_metadata, messages
+from pyspark_commitlog.format.columns.messages import MessageSchema
+from pyspark_commitlog.format.columns.storing import DICTIONARY, Storing, restore, store, stored_type
+from pyspark_commitlog.format.columns.untyped import HEADERS, OFFSET_DELTA, TIMESTAMP
+
+TIME_NAME, HEADERS_NAME = "timestamp", "headers"
+#: Members of a schema's metadata: the ids of the columns that are the key and the timestamp, empty if none.
+_KEY, _TIME = b"key", b"timestamp"
+#: Schemas, and their stored forms, kept.
+_KEPT = 128
+_DICTIONARIES = MessageSchema(pa.schema([pa.field("values", pa.binary())]), ("values",))
+_Storings = dict[str, Storing]
+
+
+def frame_schema(
+    columns: Iterable[pa.Field], key: int | None, timestamp: int | None, *, headers: bool = False
+) -> pa.Schema:
+    """Return the schema of a typed topic's rows.
+
+    Args:
+        columns: fields named by column ids.
+        key, timestamp: ids of the columns that are the records' key and timestamp.
+    """
+    fields = list(columns)
+    fields += [pa.field(HEADERS_NAME, HEADERS)] if headers else []
+    fields += [pa.field(TIME_NAME, TIMESTAMP)] if timestamp is None else []
+    metadata = {_KEY: b"%d" % key if key else b"", _TIME: b"%d" % timestamp if timestamp else b""}
+    return pa.schema(fields, metadata)
+
+
+def is_typed(schema: pa.Schema) -> bool:
+    """Whether rows are those of a typed topic."""
+    return schema.metadata is not None and _TIME in schema.metadata
+
+
+def time_name(schema: pa.Schema) -> str:
+    """Name of the field that is the record's timestamp."""
+    named = (schema.metadata or {}).get(_TIME, b"")
+    return named.decode() if named else TIME_NAME
+
+
+def key_name(schema: pa.Schema) -> str:
+    """Name of the field that is the record's key; empty if none."""
+    named: bytes = (schema.metadata or {}).get(_KEY, b"")
+    return named.decode()
+
+
+def key_bytes(column: pa.Array) -> pa.BinaryArray:
+    """Return a key column's bytes as Kafka's serializers write them.
+
+    Strings are UTF-8, numbers big-endian in 2, 4 or 8 bytes (`StringSerializer`, `ShortSerializer`,
+    `IntegerSerializer`, `LongSerializer`).
+    """
+    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        return column.view(pa.binary())
+    size, rows = column.type.bit_width // 8, len(column)
+    numbers = (column.fill_null(0) if column.null_count else column).to_numpy().astype(f">i{size}")
+    ends = np.arange(rows + 1, dtype=np.int32) * size
+    data = pa.BinaryArray.from_buffers(pa.binary(), rows, [None, pa.py_buffer(ends), pa.py_buffer(numbers.tobytes())])
+    return pc.if_else(column.is_valid(), data, pa.scalar(None, pa.binary())) if column.null_count else data
+
+
+class Encoded(NamedTuple):
+    """A frame's messages, and the text of its header `columns`."""
+
+    value: pa.Buffer
+    columns: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """Stored form of rows of one schema."""
+
+    logical: pa.Schema
+    head: bytes
+    stored: MessageSchema
+
+
+def encode(batch: pa.RecordBatch, compression: str) -> Encoded:
+    """Return rows of a `frame_schema` as messages."""
+    batch = _without_null_headers(batch)
+    storings: _Storings = {}
+    arrays, dictionaries = [], list[pa.Array]()
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        stored = store(column, len(dictionaries))
+        arrays.append(stored.column)
+        if stored.storing is not None:
+            storings[name] = stored.storing
+        if stored.dictionary is not None:
+            dictionaries.append(stored.dictionary)
+    form = _form(batch.schema.serialize().to_pybytes(), _kinds(storings))
+    parts = [form.head]
+    for values in dictionaries:
+        rows = pa.RecordBatch.from_arrays([values], schema=_DICTIONARIES.schema)
+        parts.append(messages.encode(rows, _DICTIONARIES, compression))
+    rows = pa.RecordBatch.from_arrays(arrays, schema=form.stored.schema)
+    parts.append(messages.encode(rows, form.stored, compression))
+    return Encoded(pa.py_buffer(b"".join(parts)), msgspec.json.encode(storings).decode())
+
+
+def _without_null_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    at = batch.schema.get_field_index(HEADERS_NAME)
+    unused = at >= 0 and batch.column(at).null_count == batch.num_rows
+    return batch.drop_columns([HEADERS_NAME]) if unused else batch
+
+
+def _kinds(storings: Mapping[str, Storing]) -> tuple[tuple[str, str, int], ...]:
+    return tuple((name, storing.how, storing.width) for name, storing in storings.items())
+
+
+@lru_cache(_KEPT)
+def _form(head: bytes, kinds: tuple[tuple[str, str, int], ...]) -> _Form:
+    """Return the stored form of a schema message's rows.
+
+    Raises:
+        CorruptionError: the message is no schema of a typed frame.
+    """
+    try:
+        logical = pa.ipc.read_schema(pa.py_buffer(head))
+        if not is_typed(logical):
+            raise CorruptionError("the schema of the frame names no key and timestamp")
+        by_name = {name: (how, width) for name, how, width in kinds}
+        if len(set(logical.names)) < len(logical.names) or not by_name.keys() <= set(logical.names):
+            raise CorruptionError(f"the columns {sorted(by_name)} are not those of the schema, each once")
+        fields = [pa.field(field.name, stored_type(field.type, *by_name.get(field.name, ("", 0)))) for field in logical]
+        in_every_row = (time_name(logical), OFFSET_DELTA)
+        return _Form(logical, head, MessageSchema(pa.schema(fields), in_every_row))
+    except (pa.ArrowException, OSError, TypeError, KeyError) as error:
+        raise CorruptionError(f"the frame's schema does not parse ({error})") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    form: _Form
+    storings: _Storings
+    dictionaries: Sequence[pa.Buffer]
+    rows: pa.Buffer
+    key: tuple[bytes, tuple[tuple[str, str, int], ...]]
+
+
+def _parse(value: pa.Buffer, columns: str) -> _Parsed:
+    try:
+        storings = msgspec.json.decode(columns, type=_Storings)
+    except ValueError as error:
+        raise CorruptionError(f"the header columns does not parse ({error})") from error
+    key = (schema_bytes(value), _kinds(storings))
+    form, end = _form(*key), len(key[0])
+    numbers = [storing.first for storing in storings.values() if storing.how == DICTIONARY]
+    if sorted(numbers) != list(range(len(numbers))):
+        raise CorruptionError(f"dictionaries are numbered {sorted(numbers)}, expected each of 0 to {len(numbers) - 1}")
+    parts = []
+    for _ in numbers:
+        start, end = end, end + arrow_metadata.message_bytes(value, end)
+        parts.append(value.slice(start, end - start))
+    parsed = _Parsed(form, storings, parts, value.slice(end), key)
+    _check_expanded(parsed)
+    return parsed
+
+
+def _check_expanded(parsed: _Parsed) -> None:
+    """Refuse dictionaries that expand beyond a frame's bound."""
+    size = sum(storing.second for storing in parsed.storings.values() if storing.how == DICTIONARY)
+    if size > arrow_metadata.MAX_DECODED_BYTES:
+        raise CorruptionError(
+            f"dictionaries expand to {size} bytes, a frame to {arrow_metadata.MAX_DECODED_BYTES} at most"
+        )
+
+
+def decoded_bytes(value: pa.Buffer, columns: str) -> int:
+    """Return the decoded size of a frame's columns, checking rows, without decoding them."""
+    parsed = _parse(value, columns)
+    size, rows = arrow_metadata.checked_size(parsed.rows, parsed.form.stored.shape)
+    size += sum(arrow_metadata.checked_bytes(dictionary, _DICTIONARIES.shape) for dictionary in parsed.dictionaries)
+    for name, storing in parsed.storings.items():
+        if storing.how == DICTIONARY:
+            size += storing.second - storing.width * rows
+        else:
+            size += (parsed.form.logical.field(name).type.bit_width // 8 - storing.width) * rows
+    if not 0 <= size <= arrow_metadata.MAX_DECODED_BYTES:
+        raise CorruptionError(f"the frame decodes to {size} bytes")
+    return size
+
+
+def decode(value: pa.Buffer, columns: str, names: Sequence[str] | None = None) -> pa.RecordBatch:
+    """Return the rows of a frame.
+
+    Only the columns in `names` (None: all) are decompressed; `timestamp` is the record's, declared or not. Those that
+    the frame lacks are left out; without any, the timestamp stands for them.
+    """
+    parsed = _parse(value, columns)
+    logical = parsed.form.logical
+    present = _present(logical, names)
+    stored = messages.decode(parsed.rows, parsed.form.stored, parsed.key, None if names is None else present)
+    arrays = []
+    for name in present:
+        storing = parsed.storings.get(name)
+        dictionary = None
+        if storing is not None and storing.how == DICTIONARY:
+            batch = messages.decode(parsed.dictionaries[storing.first], _DICTIONARIES, DICTIONARY)
+            dictionary = batch.column(0)
+        arrays.append(restore(stored.column(name), logical.field(name).type, storing, dictionary))
+    fields = [logical.field(name) for name in present]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields, logical.metadata))
+
+
+def schema_bytes(value: pa.Buffer) -> bytes:
+    """Return the schema message at the start of a frame's value."""
+    head: bytes = value.slice(0, arrow_metadata.message_bytes(value, 0)).to_pybytes()
+    return head
+
+
+def _present(logical: pa.Schema, names: Sequence[str] | None) -> tuple[str, ...]:
+    if names is None:
+        return tuple(logical.names)
+    time = time_name(logical)
+    alias = {TIME_NAME: time, _KEY.decode(): key_name(logical)}
+    asked = {alias.get(name, name) for name in names}
+    return tuple(name for name in logical.names if name in asked) or (time,)

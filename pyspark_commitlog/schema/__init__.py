@@ -1,0 +1,1 @@
+"""Schemas of typed topics: columns, types, DDL."""

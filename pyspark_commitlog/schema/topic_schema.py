@@ -1,0 +1,176 @@
+"""Schema of a typed topic, as its journal has it. No I/O, no Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from pyspark_commitlog.errors import ConfigError
+
+#: A type in Spark's JSON form: a name such as `long` or `decimal(10,2)`, or an object of an array, map or struct.
+Type: TypeAlias = "str | Mapping[str, Any]"
+
+#: Columns with a meaning of their own; refused as names of declared ones.
+RESERVED = (
+    "_topic",
+    "_partition_id",
+    "_offset",
+    "_timestamp",
+    "_timestampType",
+    "_key",
+    "_headers",
+    "_tombstone",
+)
+#: Types of a key column: their bytes are those of Kafka's serializers.
+KEY_TYPES = ("string", "binary", "short", "integer", "long")
+TIMESTAMP_TYPE = "timestamp"
+MAX_COLUMNS = 1000
+#: Bits of a column id.
+_ID_BITS = 31
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A declared column."""
+
+    name: str
+    type: Type
+    nullable: bool = True
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A declared column under its id, which no other column of the topic ever has."""
+
+    id: int
+    field: Field
+
+    @property
+    def name(self) -> str:
+        """Current name."""
+        return self.field.name
+
+    @property
+    def stored_name(self) -> str:
+        """Name in frames: the id in decimal."""
+        return str(self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSchema:
+    """Columns of a typed topic.
+
+    Attributes:
+        version: counts changes, from 1.
+        key, timestamp: ids of the columns that are the records' key and timestamp.
+    """
+
+    version: int
+    columns: tuple[Column, ...]
+    key: int | None = None
+    timestamp: int | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Column names in order."""
+        return tuple(column.name for column in self.columns)
+
+    def column(self, name: str) -> Column | None:
+        """Column by name."""
+        return next((column for column in self.columns if column.name == name), None)
+
+    def by_id(self, column_id: int | None) -> Column | None:
+        """Column by id."""
+        return next((column for column in self.columns if column.id == column_id), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form of `state.schema`."""
+        rows = [
+            [column.id, column.name, column.field.type, column.field.nullable, column.field.comment]
+            for column in self.columns
+        ]
+        return {"version": self.version, "columns": rows, "key": self.key, "timestamp": self.timestamp}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TopicSchema:
+        """Parse the JSON form."""
+        columns = tuple(Column(row[0], Field(*row[1:])) for row in data["columns"])
+        return cls(data["version"], columns, data["key"], data["timestamp"])
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """Columns that a new topic is given, their types checked.
+
+    `key` and `timestamp` name those that are the records' key and timestamp.
+    """
+
+    fields: tuple[Field, ...]
+    key: str | None = None
+    timestamp: str | None = None
+
+
+def declare(declaration: Declaration, draw: Callable[[], int]) -> TopicSchema:
+    """Return a new topic's schema; `draw` returns a random number.
+
+    Raises:
+        ConfigError: the columns make no schema.
+    """
+    fields, key, timestamp = declaration.fields, declaration.key, declaration.timestamp
+    _check_names([field.name for field in fields])
+    columns = tuple(Column(column_id, field) for column_id, field in zip(_ids(len(fields), draw), fields, strict=True))
+    schema = TopicSchema(1, columns)
+    key_column, time_column = _named(schema, "key", key), _named(schema, "timestamp", timestamp)
+    if key_column is not None and key_column.field.type not in KEY_TYPES:
+        raise ConfigError(
+            f"key column {key!r} is {_spelled(key_column.field.type)}: a key is one of {', '.join(KEY_TYPES)}; for "
+            "more columns, add one that joins them"
+        )
+    if time_column is not None and time_column.field.type != TIMESTAMP_TYPE:
+        raise ConfigError(
+            f"timestamp column {timestamp!r} is {_spelled(time_column.field.type)}, expected {TIMESTAMP_TYPE}: cast it"
+        )
+    if key is not None and key == timestamp:
+        raise ConfigError(f"column {key!r} can't be both key and timestamp")
+    ids = (None if column is None else column.id for column in (key_column, time_column))
+    return TopicSchema(1, columns, *ids)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if not names:
+        raise ConfigError("schema: it has no column; declare at least one")
+    if len(names) > MAX_COLUMNS:
+        raise ConfigError(f"schema: it has {len(names)} columns, at most {MAX_COLUMNS} can be declared")
+    reserved = {name.lower() for name in RESERVED}
+    seen: dict[str, str] = {}
+    for name in names:
+        if name.lower() in reserved:
+            raise ConfigError(f"schema: column {name!r} has a name that the log uses itself; rename it")
+        if name.lower() in seen:
+            raise ConfigError(
+                f"schema: columns {seen[name.lower()]!r} and {name!r} differ only in case, which Spark "
+                "ignores: rename one"
+            )
+        seen[name.lower()] = name
+
+
+def _named(schema: TopicSchema, role: str, name: str | None) -> Column | None:
+    if name is None:
+        return None
+    column = schema.column(name)
+    if column is None:
+        raise ConfigError(f"{role} column {name!r} is not among the columns {', '.join(schema.names)}")
+    return column
+
+
+def _ids(count: int, draw: Callable[[], int]) -> list[int]:
+    ids = dict[int, None]()
+    while len(ids) < count:
+        ids[draw() % (2**_ID_BITS - 1) + 1] = None
+    return list(ids)
+
+
+def _spelled(kind: Type) -> str:
+    return kind if isinstance(kind, str) else str(kind["type"])

@@ -1,0 +1,185 @@
+"""Record checks against a typed topic's schema, column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_commitlog.errors import ConfigError, InvalidRecordError
+from pyspark_commitlog.format.columns.typed import frame_schema, key_bytes
+from pyspark_commitlog.schema.arrow_types import from_arrow, to_arrow
+from pyspark_commitlog.schema.topic_schema import RESERVED, Column, TopicSchema, Type
+from pyspark_commitlog.schema.types import as_nullable, decimal_parameters
+from pyspark_commitlog.topic.write.records import (
+    Records,
+    TopicLimits,
+    check_sizes,
+    headers_of,
+    narrowed,
+    partitions_of,
+    stamped,
+)
+from pyspark_commitlog.topic.write.row_bytes import row_bytes
+from pyspark_commitlog.topic.write.typed_checksum import checksum
+
+#: Columns of a read that a write takes; the log assigns the others.
+_TAKEN = ("_headers", "_partition_id", "_timestamp")
+#: Types that each type takes besides itself.
+_WIDENED: Mapping[str, Sequence[str]] = {
+    "short": ("byte",),
+    "integer": ("byte", "short"),
+    "long": ("byte", "short", "integer"),
+    "double": ("float",),
+}
+
+
+class TypedRows:
+    """Checks of one typed topic's records."""
+
+    def __init__(self, topic: str, schema: TopicSchema, limits: TopicLimits) -> None:
+        self._topic, self._declared, self._limits = topic, schema, limits
+        self._kinds = {column.id: to_arrow(as_nullable(column.field.type)) for column in schema.columns}
+        fields = [pa.field(column.stored_name, self._kinds[column.id]) for column in schema.columns]
+        self._schema = frame_schema(fields, schema.key, schema.timestamp, headers=True)
+        self._key, self._time = schema.by_id(schema.key), schema.by_id(schema.timestamp)
+
+    def check_columns(self, schema: pa.Schema) -> None:
+        """Check the names and types of a writer's columns."""
+        if len(set(schema.names)) < len(schema.names):
+            raise InvalidRecordError(
+                f"topic {self._topic!r}: some of the columns {schema.names} have one name; rename them"
+            )
+        if "value" in schema.names and self._declared.column("value") is None:
+            raise InvalidRecordError(
+                f"topic {self._topic!r} is typed: it takes the columns {', '.join(self._declared.names)}, not key and "
+                "value. Select them, for example with from_json(CAST(value AS STRING), …)"
+            )
+        for field in schema:
+            self._check_field(field)
+        for column in self._declared.columns:
+            if column.name not in schema.names and not self._may_be_null(column):
+                raise InvalidRecordError(
+                    f"topic {self._topic!r}: column {column.name!r} is missing, and is {self._why_needed(column)}"
+                )
+
+    def _check_field(self, field: pa.Field) -> None:
+        if field.name in RESERVED:
+            return
+        column = self._declared.column(field.name)
+        if column is None:
+            raise InvalidRecordError(
+                f"topic {self._topic!r}: there is no column {field.name!r}; it has {', '.join(self._declared.names)}: "
+                "drop or rename it"
+            )
+        if pa.types.is_null(field.type):
+            return
+        wanted = as_nullable(column.field.type)
+        try:
+            given = as_nullable(from_arrow(field.type, field.name))
+        except ConfigError as error:
+            raise InvalidRecordError(f"topic {self._topic!r}: {error}") from error
+        if given != wanted and not _is_wider(wanted, given):
+            raise InvalidRecordError(
+                f"topic {self._topic!r}: column {field.name!r} is {field.type}, declared is "
+                f"{self._kinds[column.id]}: cast it"
+            )
+
+    def _may_be_null(self, column: Column) -> bool:
+        return column.field.nullable and column is not self._key
+
+    def _why_needed(self, column: Column) -> str:
+        return "the key: add it" if column is self._key else "declared NOT NULL: add it"
+
+    def prepare(self, batch: pa.RecordBatch, now_ms: int) -> Records:
+        """Return the checked rows of a batch.
+
+        Raises:
+            InvalidRecordError: a value does not fit its column, or a record the topic's limits.
+        """
+        rows, limits = batch.num_rows, self._limits
+        given = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
+        arrays = {column.id: self._column(column, given.get(column.name), rows) for column in self._declared.columns}
+        keys = pa.nulls(rows, pa.binary())
+        if self._key is not None:
+            keys = key_bytes(arrays[self._key.id])
+        times = given.get("_timestamp") if self._time is None else arrays[self._time.id]
+        stamps, asked = stamped(times, rows, limits, now_ms)
+        headers = headers_of(given.get("_headers"), rows, limits.topic)
+        sizes = row_bytes([*arrays.values(), headers], rows)
+        check_sizes(sizes, limits)
+        if self._time is not None:
+            arrays[self._time.id] = stamps
+        ordered = [*arrays.values(), headers, *([stamps] if self._time is None else [])]
+        checked = pa.RecordBatch.from_arrays(ordered, schema=self._schema)
+        return Records(checked, keys, partitions_of(given.get("_partition_id"), limits), sizes, asked)
+
+    def _column(self, column: Column, given: pa.Array | None, rows: int) -> pa.Array:
+        kind = self._kinds[column.id]
+        if given is None or pa.types.is_null(given.type):
+            given = pa.nulls(rows, kind)
+        elif given.type != kind:
+            given = narrowed(column.name, given, kind, self._topic)
+        if given.null_count and not self._may_be_null(column):
+            row = int(pc.index(given.is_null(), True).as_py())
+            raise InvalidRecordError(
+                f"topic {self._topic!r}: column {column.name!r} is null in record {row} of its batch, and is "
+                f"{self._why_needed(column)}. Nothing staged"
+            )
+        try:
+            given.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise InvalidRecordError(
+                f"topic {self._topic!r}: column {column.name!r} holds text that is no UTF-8 ({error}); declare it "
+                "binary, or decode it. Nothing staged"
+            ) from error
+        self._check_nested(column, column.name, column.field.type, given)
+        return given
+
+    def _check_nested(self, column: Column, path: str, kind: Type, values: pa.Array) -> None:
+        for part, inner, inside, nullable in _parts(path, kind, values):
+            if not nullable and inside.null_count:
+                raise InvalidRecordError(
+                    f"topic {self._topic!r}: {part} is null in {inside.null_count} places of column {column.name!r}, "
+                    "and is declared NOT NULL. Nothing staged"
+                )
+            self._check_nested(column, part, inner, inside)
+
+    def checksum(self, records: Records) -> int:
+        """Checksum of checked records; see `topic.write.typed_checksum`."""
+        return checksum(records.batch, records.given)
+
+
+def _parts(path: str, kind: Type, values: pa.Array) -> list[tuple[str, Type, pa.Array, bool]]:
+    """Return (path, type, values, nullable) of a nested column's parts, without those of null parents."""
+    if isinstance(kind, str) or not len(values):
+        return []
+    if kind["type"] == "struct":
+        living = values.drop_null() if values.null_count else values
+        columns = living.flatten()
+        fields: Any = kind["fields"]
+        return [
+            (f"{path}.{field['name']}", field["type"], part, field["nullable"])
+            for field, part in zip(fields, columns, strict=True)
+        ]
+    if kind["type"] == "array":
+        return [(f"{path}[]", kind["elementType"], values.flatten(), kind["containsNull"])]
+    living = values.drop_null() if values.null_count else values
+    keys, items = (pa.concat_arrays([each]) for each in (living.keys, living.items))
+    return [
+        (f"{path}.key", kind["keyType"], keys, False),
+        (f"{path}.value", kind["valueType"], items, kind["valueContainsNull"]),
+    ]
+
+
+def _is_wider(wanted: Type, given: Type) -> bool:
+    if not isinstance(wanted, str) or not isinstance(given, str):
+        return False
+    if given in _WIDENED.get(wanted, ()):
+        return True
+    whole, part = decimal_parameters(wanted), decimal_parameters(given)
+    if whole is None or part is None:
+        return False
+    return whole[1] >= part[1] and whole[0] - whole[1] >= part[0] - part[1]
