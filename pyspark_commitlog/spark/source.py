@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource
 
 from pyspark_commitlog.spark.common.opening import opened
-from pyspark_commitlog.spark.read.declared_columns import merged, schemas_of
+from pyspark_commitlog.spark.read.declared_columns import are_untyped, merged, schemas_of
 from pyspark_commitlog.spark.read.schema import Schema, as_spark, chosen, needs_topics, of_engine
 from pyspark_commitlog.spark.read.source_options import source_options
 
@@ -39,10 +39,9 @@ class DefaultSource(DataSource):
     def schema(self) -> Schema:
         """Return the source's columns, as the options choose them."""
         options = source_options(self.options)
-        declared = (
-            merged(schemas_of(opened(self.open_log, options), options.selection)) if needs_topics(options) else {}
-        )
-        return of_engine(chosen(options, declared))
+        if not needs_topics(options) or are_untyped(options.path, options.selection):
+            return of_engine(chosen(options))
+        return of_engine(chosen(options, merged(schemas_of(opened(self.open_log, options), options.selection))))
 
     def reader(self, schema: Schema) -> CommitLogReader:
         """Return the batch reader."""

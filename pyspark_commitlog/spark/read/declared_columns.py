@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyspark_commitlog.errors import NotFoundError, OptionError
+from pyspark_commitlog.format.paths import journal
 from pyspark_commitlog.schema.types import as_nullable
+from pyspark_commitlog.storage.local.newest_line import newest_line
 
 if TYPE_CHECKING:
     from pyspark_commitlog.root.root import Root
     from pyspark_commitlog.schema.topic_schema import TopicSchema, Type
     from pyspark_commitlog.spark.progress.topic_selection import TopicSelection
 
+#: Begins a topic's schema in an entry; no text inside one has plain quotes.
+_MEMBER = b'"schema":{'
 #: Declared columns by name, in order, with their types.
 Declared = dict[str, "Type"]
 
@@ -36,10 +40,14 @@ def schemas_of(log: Root, selection: TopicSelection) -> dict[str, TopicSchema]:
         else:
             schemas[name] = state.schema
     if schemas and untyped:
-        raise OptionError(
-            f"topic {min(schemas)!r} is typed and topic {untyped[0]!r} is not: read them in two queries"
-        )
+        raise OptionError(f"topic {min(schemas)!r} is typed and topic {untyped[0]!r} is not: read them in two queries")
     return schemas
+
+
+def are_untyped(path: str, selection: TopicSelection) -> bool:
+    """Whether no schema is in sight, by one look that imports no Arrow; the planner looks again."""
+    lines = (newest_line(path, journal(name)) for name in selection.topics)
+    return selection.pattern is not None or all(line is not None and _MEMBER not in line for line in lines)
 
 
 def merged(schemas: Mapping[str, TopicSchema]) -> Declared:
@@ -62,5 +70,6 @@ def merged(schemas: Mapping[str, TopicSchema]) -> Declared:
 
 
 def pins(schemas: Mapping[str, TopicSchema]) -> dict[str, dict[str, int]]:
-    """Return column ids by topic and name: what tasks look for in frames (pure)."""
-    return {topic: {column.name: column.id for column in schema.columns} for topic, schema in schemas.items()}
+    """Return column ids by topic and name, 0 for a column of other topics alone (pure)."""
+    names = dict.fromkeys((name for schema in schemas.values() for name in schema.names), 0)
+    return {topic: names | {each.name: each.id for each in schema.columns} for topic, schema in schemas.items()}
