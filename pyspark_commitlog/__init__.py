@@ -57,6 +57,7 @@ __all__ = [
     "configure_spark",
     "errors",
     "set_process_limits",
+    "suggest",
 ]
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
     from pyspark_commitlog.spark.session.configure import configure_spark
     from pyspark_commitlog.spark.session.lag import QueryLag
     from pyspark_commitlog.spark.session.listener import CommitLogListener
+    from pyspark_commitlog.spark.session.suggest import suggest
     from pyspark_commitlog.spark.source import DefaultSource
     from pyspark_commitlog.storage.limits import ProcessLimits, set_process_limits
 
@@ -122,6 +124,7 @@ _HOMES = {
     "Topic": "pyspark_commitlog.api.topic",
     "configure_spark": "pyspark_commitlog.spark.session.configure",
     "set_process_limits": "pyspark_commitlog.storage.limits",
+    "suggest": "pyspark_commitlog.spark.session.suggest",
 }
 
 

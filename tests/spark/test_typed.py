@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
 
-from pyspark_commitlog import CommitLog
+from pyspark_commitlog import CommitLog, DefaultSource, suggest
 
 TOPIC = "events"
 #: Every type that is stored, nested ones in each other.
@@ -26,12 +26,12 @@ _UTC = dt.UTC
 FULL: tuple[Any, ...] = (
     True, 127, -32768, 2**31 - 1, -(2**63), 1.5, float("-inf"), Decimal("12345678901234567890.0123456789"), "ünïcode",
     bytearray(b"\x00\xff"), dt.date(1, 1, 1), dt.datetime(1970, 1, 1, 12, 30, 0, 1, tzinfo=_UTC),
-    dt.datetime(9999, 12, 31, 23, 59, 59, 999999), [1, None, 3], {"a": 1.0, "b": None},
+    dt.datetime.fromisoformat("9999-12-31T23:59:59.999999"), [1, None, 3], {"a": 1.0, "b": None},
     Row(x=1, y=[Row(z="z", t=dt.datetime(2024, 7, 1, tzinfo=_UTC)), None]),
 )  # fmt: skip
 LOW: tuple[Any, ...] = (
     False, -128, 32767, -(2**31), 2**63 - 1, float("nan"), -0.0, Decimal("-0.0000000001"), "", bytearray(),
-    dt.date(9999, 12, 31), dt.datetime(2024, 2, 29, tzinfo=_UTC), dt.datetime(1, 1, 1), [], {}, Row(x=None, y=[]),
+    dt.date(9999, 12, 31), dt.datetime(2024, 2, 29, tzinfo=_UTC), dt.datetime.fromisoformat("0001-01-01T00:00:00"), [], {}, Row(x=None, y=[]),
 )  # fmt: skip
 NULLS = (None,) * len(FULL)
 ROWS = [(n, *row) for n, row in enumerate((FULL, LOW, NULLS, FULL))]
@@ -188,3 +188,24 @@ def test_readers_see_nullable_columns(spark: SparkSession, root: str, log: Commi
     schema: StructType = read(spark, root).schema
     assert all(field.nullable for field in schema)
     assert schema["s"].dataType["a"].nullable
+
+
+def test_the_columns_that_a_query_uses_are_suggested(
+    spark: SparkSession, root: str, log: CommitLog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.create_topic(TOPIC, schema="user STRING, n INT, page STRING, price DOUBLE")
+    log.create_topic("names", schema="user STRING, name STRING, city STRING")
+    joined = read(spark, root).where("n > 1").join(read(spark, root, "names"), "user").groupBy("city").count()
+    assert suggest(joined) == ["user, n", "user, city"]
+    assert 'subscribe events: .option("columns", "user, n")  # 2 of 4 columns' in capsys.readouterr().out
+    stream = spark.readStream.format("commitlog").option("subscribe", TOPIC).load(root)
+    assert suggest(stream.groupBy("page").sum("price")) == ["page, price"]
+
+
+def test_an_engine_that_prunes_gets_its_columns(root: str, log: CommitLog) -> None:
+    log.create_topic(TOPIC, schema="user STRING, n INT, page STRING")
+    source = DefaultSource({"path": root, "subscribe": TOPIC})
+    reader = source.reader(source.schema())
+    kept = reader.pruneColumns(StructType.fromDDL("page STRING, user STRING"))
+    assert kept.fieldNames() == ["user", "page"]
+    assert reader.pruneColumns(StructType()).fieldNames() == ["user"]

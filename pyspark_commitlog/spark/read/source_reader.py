@@ -29,7 +29,15 @@ from pyspark_commitlog.spark.progress.paced import Newest
 from pyspark_commitlog.spark.progress.progress import Loss, ReportLoss, error_of, outside
 from pyspark_commitlog.spark.progress.splits import Split, longest_first, split
 from pyspark_commitlog.spark.read.declared_columns import merged, pins, schemas_of
-from pyspark_commitlog.spark.read.schema import check_schema, chosen, is_common, untyped_names
+from pyspark_commitlog.spark.read.schema import (
+    Schema,
+    as_spark,
+    check_schema,
+    chosen,
+    is_common,
+    of_engine,
+    untyped_names,
+)
 from pyspark_commitlog.spark.read.source_options import EARLIEST, GROUP, LATEST, Offsets, SourceOptions, Timestamps
 from pyspark_commitlog.storage.shared.caches import Reported, Shelf
 from pyspark_commitlog.topic.access import Operation
@@ -77,11 +85,25 @@ class SourceReader:
         #: Column ids by topic and name; empty if the topics are untyped, or only common columns are read.
         self._pins = pins(schemas)
         self._untyped_names = [] if schemas else untyped_names(schema)
+        self._columns = schema
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self._topics: Shelf[str, TopicLog] = Shelf()
         self._reported = Reported()
         self._allowed: float | None = None
         self._seen: dict[str, int] = {}
+
+    def pruneColumns(self, requiredSchema: Schema) -> Schema:
+        """Read only these columns; called by engines that prune, which Spark does not yet.
+
+        Without any, one column stands for the rows.
+        """
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        required = as_spark(requiredSchema).fieldNames()
+        kept = [field for field in self._columns if field.name in required] or self._columns.fields[:1]
+        self._columns = StructType(kept)
+        self._schema = to_arrow_schema(self._columns, timezone="UTC")
+        return of_engine(self._columns)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_topics": Shelf(), "_reported": Reported(), "_allowed": None}
