@@ -35,7 +35,7 @@ def decode(payload: Payload, names: Sequence[str] | None = None) -> pa.RecordBat
     """
     identity = payload.identity
     if identity.columns is not None:
-        return typed.decode(payload.message, identity.columns, names)
+        return typed.decode(payload.message, identity.columns, names, sparse=identity.is_sparse)
     return untyped.decode(payload.message, sparse=identity.is_sparse, names=names)
 
 
@@ -43,7 +43,7 @@ def decoded_bytes(payload: Payload) -> int:
     """Return the decoded size of a frame's columns, without decoding."""
     identity = payload.identity
     if identity.columns is not None:
-        return typed.decoded_bytes(payload.message, identity.columns)
+        return typed.decoded_bytes(payload.message, identity.columns, sparse=identity.is_sparse)
     return untyped.decoded_bytes(payload.message, sparse=identity.is_sparse)
 
 

@@ -7,8 +7,9 @@ differences of neighbours minus the smallest of those.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -16,15 +17,20 @@ import pyarrow.compute as pc
 
 from pyspark_commitlog.errors import CorruptionError
 
-DICTIONARY, REFERENCE, DELTA = "dictionary", "reference", "delta"
+DICTIONARY: Final = "dictionary"
+REFERENCE: Final = "reference"
+DELTA: Final = "delta"
 _UNSIGNED = {1: pa.uint8(), 2: pa.uint16(), 4: pa.uint32()}
 #: Rows that tell whether a dictionary is worth its making.
 _SAMPLE_ROWS = 2048
 #: Maximum share of distinct values in the sample, and of a dictionary's bytes next to plain ones.
 _MOST_DISTINCT, _MOST_BYTES = 0.5, 0.7
 _OFFSET_BYTES = 4
-#: Bytes that a dictionary may expand to unchecked.
+#: Bytes of a dictionary's message besides its values.
+_MESSAGE_BYTES = 256
+#: Bytes that a dictionary may expand to before its claim is checked.
 _SMALL_BYTES = 2**26
+_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 Numbers = npt.NDArray[Any]
 
@@ -39,10 +45,10 @@ class Storing(NamedTuple):
         second: bytes of the plain column; else 0, or the smallest difference.
     """
 
-    how: str
-    width: int
-    first: int
-    second: int = 0
+    how: Literal["dictionary", "reference", "delta"]
+    width: Literal[1, 2, 4]
+    first: _Int64
+    second: _Int64 = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +61,34 @@ class Stored:
 
 
 def stored_type(kind: pa.DataType, how: str, width: int) -> pa.DataType:
-    """Type of a column's stored form; `how` is empty if plain."""
-    if how:
-        return _UNSIGNED[width]
-    return pa.binary() if pa.types.is_string(kind) else kind
+    """Type of a column's stored form; `how` is empty if plain.
+
+    Raises:
+        CorruptionError: a column of this type can't be stored so.
+    """
+    if not how:
+        return pa.binary() if pa.types.is_string(kind) else kind
+    numbers = _number_type(kind)
+    has_form = _is_text(kind) if how == DICTIONARY else numbers is not None and 8 * width < numbers.bit_width
+    if not has_form:
+        raise CorruptionError(f"a column of type {kind} can't be stored by {how} in {width} bytes")
+    return _UNSIGNED[width]
 
 
 def store(column: pa.Array, message: int) -> Stored:
     """Return a column in its smallest form; `message` is the next dictionary's number."""
-    kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return _by_dictionary(column.view(pa.binary()), message)
+    kind, is_null = column.type, column.null_count == len(column)
+    if _is_text(kind):
+        values = column.view(pa.binary())
+        return Stored(values) if is_null else _by_dictionary(values, message)
     numbers = _number_type(kind)
-    if numbers is None or column.null_count == len(column):
+    if numbers is None or is_null:
         return Stored(column)
     return _narrowed(column, column.view(numbers))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
 def _number_type(kind: pa.DataType) -> pa.DataType | None:
@@ -86,9 +105,9 @@ def _by_dictionary(column: pa.Array, message: int) -> Stored:
         return Stored(column)
     encoded = column.dictionary_encode()
     values, rows = encoded.dictionary, len(column)
-    width = _width(len(values) - 1) or _OFFSET_BYTES
+    width = _width(len(values) - 1) or 4
     plain = _bytes(column)
-    if _bytes(values) + width * rows > _MOST_BYTES * plain:
+    if _bytes(values) + _MESSAGE_BYTES + width * rows > _MOST_BYTES * plain:
         return Stored(column)
     return Stored(encoded.indices.cast(_UNSIGNED[width]), Storing(DICTIONARY, width, message, plain), values)
 
@@ -97,8 +116,9 @@ def _bytes(column: pa.Array) -> int:
     return int(pc.sum(pc.binary_length(column)).as_py() or 0) + _OFFSET_BYTES * (len(column) + 1)
 
 
-def _width(most: int) -> int | None:
-    return next((width for width in (1, 2, 4) if most < 1 << 8 * width), None)
+def _width(most: int) -> Literal[1, 2, 4] | None:
+    widths: tuple[Literal[1, 2, 4], ...] = (1, 2, 4)
+    return next((width for width in widths if most < 1 << 8 * width), None)
 
 
 def _narrowed(column: pa.Array, integers: pa.Array) -> Stored:
@@ -156,18 +176,24 @@ def _expanded(indices: pa.Array, values: pa.Array, storing: Storing) -> pa.Array
         lengths = pc.binary_length(values)
         longest = pc.max(lengths).as_py() or 0
         if longest * len(indices) > _SMALL_BYTES:
-            size = pc.sum(lengths.take(indices)).as_py() or 0
-            if size > storing.second:
-                raise CorruptionError(f"a dictionary expands to {size} bytes, the frame says {storing.second}")
-        return values.take(indices)
+            _check_size(int(pc.sum(lengths.take(indices)).as_py() or 0), len(indices), storing)
+        column = values.take(indices)
     except pa.ArrowIndexError as error:
         raise CorruptionError(f"an index leads beyond the {len(values)} values of its dictionary") from error
+    _check_size(column.total_values_length, len(indices), storing)
+    return column
+
+
+def _check_size(data: int, rows: int, storing: Storing) -> None:
+    """Compare what a dictionary expands to with its claim, which bounds a frame's memory."""
+    size = data + _OFFSET_BYTES * (rows + 1)
+    if size != storing.second:
+        raise CorruptionError(f"a dictionary expands to {size} bytes, the frame says {storing.second}")
 
 
 def _widened(stored: pa.Array, kind: pa.DataType, storing: Storing) -> pa.Array:
     numbers = _number_type(kind)
-    if numbers is None:
-        raise CorruptionError(f"a column of type {kind} can't be stored by {storing.how}")
+    assert numbers is not None
     target = numbers.to_pandas_dtype()
     rows = len(stored)
     small = np.frombuffer(stored.buffers()[1], f"u{storing.width}", rows) if rows else np.zeros(0, target)

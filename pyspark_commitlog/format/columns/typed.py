@@ -21,15 +21,22 @@ from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.columns import arrow_metadata, messages
 from pyspark_commitlog.format.columns.messages import MessageSchema
 from pyspark_commitlog.format.columns.storing import DICTIONARY, Storing, restore, store, stored_type
-from pyspark_commitlog.format.columns.untyped import HEADERS, OFFSET_DELTA, TIMESTAMP
+from pyspark_commitlog.format.columns.untyped import HEADERS, OFFSET_DELTA, SPARSE_SCHEMA, TIMESTAMP
+from pyspark_commitlog.schema.arrow_types import from_arrow, to_arrow
+from pyspark_commitlog.schema.topic_schema import KEY_TYPES, MAX_COLUMNS
 
 TIME_NAME, HEADERS_NAME = "timestamp", "headers"
 #: Members of a schema's metadata: the ids of the columns that are the key and the timestamp, empty if none.
 _KEY, _TIME = b"key", b"timestamp"
+#: Types of the fields that have no column id.
+_COMMON = {HEADERS_NAME: HEADERS, TIME_NAME: TIMESTAMP, OFFSET_DELTA: SPARSE_SCHEMA.field(OFFSET_DELTA).type}
+#: Maximum of fields in a frame.
+MAX_FIELDS = MAX_COLUMNS + len(_COMMON)
 #: Schemas, and their stored forms, kept.
 _KEPT = 128
 _DICTIONARIES = MessageSchema(pa.schema([pa.field("values", pa.binary())]), ("values",))
 _Storings = dict[str, Storing]
+_STORINGS = msgspec.json.Decoder(_Storings)
 
 
 def frame_schema(
@@ -94,6 +101,7 @@ class _Form:
     logical: pa.Schema
     head: bytes
     stored: MessageSchema
+    is_sparse: bool
 
 
 def encode(batch: pa.RecordBatch, compression: str) -> Encoded:
@@ -137,16 +145,34 @@ def _form(head: bytes, kinds: tuple[tuple[str, str, int], ...]) -> _Form:
     """
     try:
         logical = pa.ipc.read_schema(pa.py_buffer(head))
-        if not is_typed(logical):
-            raise CorruptionError("the schema of the frame names no key and timestamp")
+        _check_schema(logical)
         by_name = {name: (how, width) for name, how, width in kinds}
-        if len(set(logical.names)) < len(logical.names) or not by_name.keys() <= set(logical.names):
-            raise CorruptionError(f"the columns {sorted(by_name)} are not those of the schema, each once")
+        if not by_name.keys() <= set(logical.names):
+            raise CorruptionError(f"the header columns names {sorted(by_name)}, the schema {logical.names}")
         fields = [pa.field(field.name, stored_type(field.type, *by_name.get(field.name, ("", 0)))) for field in logical]
-        in_every_row = (time_name(logical), OFFSET_DELTA)
-        return _Form(logical, head, MessageSchema(pa.schema(fields), in_every_row))
-    except (pa.ArrowException, OSError, TypeError, KeyError) as error:
+        stored = MessageSchema(pa.schema(fields), (time_name(logical), OFFSET_DELTA))
+    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
         raise CorruptionError(f"the frame's schema does not parse ({error})") from error
+    return _Form(logical, head, stored, OFFSET_DELTA in logical.names)
+
+
+def _check_schema(schema: pa.Schema) -> None:
+    if not is_typed(schema) or len(set(schema.names)) < len(schema.names) or len(schema) > MAX_FIELDS:
+        raise CorruptionError(f"{len(schema)} fields with the metadata {schema.metadata} are no frame's")
+    for field in schema:
+        if field.type != (_COMMON.get(field.name) or _column_type(field)):
+            raise CorruptionError(f"no typed frame has a field {field.name!r} of type {field.type}")
+    if schema.field(time_name(schema)).type != TIMESTAMP:
+        raise CorruptionError(f"the timestamp is the field {schema.field(time_name(schema))}")
+    if (key := key_name(schema)) and from_arrow(schema.field(key).type, key) not in KEY_TYPES:
+        raise CorruptionError(f"the key is the field {schema.field(key)}")
+
+
+def _column_type(field: pa.Field) -> pa.DataType:
+    """Return the type of a declared column that is like a field's."""
+    if not (field.name.isascii() and field.name.isdigit()):
+        raise CorruptionError(f"the field {field.name!r} is named by no column id")
+    return to_arrow(from_arrow(field.type, field.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +184,15 @@ class _Parsed:
     key: tuple[bytes, tuple[tuple[str, str, int], ...]]
 
 
-def _parse(value: pa.Buffer, columns: str) -> _Parsed:
+def _parse(value: pa.Buffer, columns: str, *, sparse: bool) -> _Parsed:
     try:
-        storings = msgspec.json.decode(columns, type=_Storings)
+        storings = _STORINGS.decode(columns)
     except ValueError as error:
         raise CorruptionError(f"the header columns does not parse ({error})") from error
     key = (schema_bytes(value), _kinds(storings))
     form, end = _form(*key), len(key[0])
+    if form.is_sparse != sparse:
+        raise CorruptionError(f"{OFFSET_DELTA} is a column of sparse frames only, and of each of them")
     numbers = [storing.first for storing in storings.values() if storing.how == DICTIONARY]
     if sorted(numbers) != list(range(len(numbers))):
         raise CorruptionError(f"dictionaries are numbered {sorted(numbers)}, expected each of 0 to {len(numbers) - 1}")
@@ -172,44 +200,46 @@ def _parse(value: pa.Buffer, columns: str) -> _Parsed:
     for _ in numbers:
         start, end = end, end + arrow_metadata.message_bytes(value, end)
         parts.append(value.slice(start, end - start))
-    parsed = _Parsed(form, storings, parts, value.slice(end), key)
-    _check_expanded(parsed)
-    return parsed
+    return _Parsed(form, storings, parts, value.slice(end), key)
 
 
-def _check_expanded(parsed: _Parsed) -> None:
-    """Refuse dictionaries that expand beyond a frame's bound."""
-    size = sum(storing.second for storing in parsed.storings.values() if storing.how == DICTIONARY)
-    if size > arrow_metadata.MAX_DECODED_BYTES:
-        raise CorruptionError(
-            f"dictionaries expand to {size} bytes, a frame to {arrow_metadata.MAX_DECODED_BYTES} at most"
-        )
-
-
-def decoded_bytes(value: pa.Buffer, columns: str) -> int:
+def decoded_bytes(value: pa.Buffer, columns: str, *, sparse: bool = False) -> int:
     """Return the decoded size of a frame's columns, checking rows, without decoding them."""
-    parsed = _parse(value, columns)
+    parsed = _parse(value, columns, sparse=sparse)
+    return _checked_size(parsed, parsed.form.logical.names)
+
+
+def _checked_size(parsed: _Parsed, names: Iterable[str]) -> int:
+    """Return the bytes that columns take while they are decoded: stored, and in their own types."""
     size, rows = arrow_metadata.checked_size(parsed.rows, parsed.form.stored.shape)
-    size += sum(arrow_metadata.checked_bytes(dictionary, _DICTIONARIES.shape) for dictionary in parsed.dictionaries)
-    for name, storing in parsed.storings.items():
-        if storing.how == DICTIONARY:
-            size += storing.second - storing.width * rows
-        else:
+    for name in names:
+        storing = parsed.storings.get(name)
+        if storing is None:
+            continue
+        if storing.how != DICTIONARY:
             size += (parsed.form.logical.field(name).type.bit_width // 8 - storing.width) * rows
-    if not 0 <= size <= arrow_metadata.MAX_DECODED_BYTES:
-        raise CorruptionError(f"the frame decodes to {size} bytes")
+        elif storing.second < 0:
+            raise CorruptionError(f"the dictionary of column {name} expands to {storing.second} bytes")
+        else:
+            size += arrow_metadata.checked_bytes(parsed.dictionaries[storing.first], _DICTIONARIES.shape)
+            size += storing.second
+    if size > arrow_metadata.MAX_DECODED_BYTES:
+        raise CorruptionError(f"the frame decodes to {size} bytes, expected {arrow_metadata.MAX_DECODED_BYTES} at most")
     return size
 
 
-def decode(value: pa.Buffer, columns: str, names: Sequence[str] | None = None) -> pa.RecordBatch:
+def decode(
+    value: pa.Buffer, columns: str, names: Sequence[str] | None = None, *, sparse: bool = False
+) -> pa.RecordBatch:
     """Return the rows of a frame.
 
     Only the columns in `names` (None: all) are decompressed; `timestamp` is the record's, declared or not. Those that
     the frame lacks are left out; without any, the timestamp stands for them.
     """
-    parsed = _parse(value, columns)
+    parsed = _parse(value, columns, sparse=sparse)
     logical = parsed.form.logical
     present = _present(logical, names)
+    _checked_size(parsed, present)
     stored = messages.decode(parsed.rows, parsed.form.stored, parsed.key, None if names is None else present)
     arrays = []
     for name in present:
