@@ -28,28 +28,25 @@ def _of_column(column: pa.Array) -> Ints:
         return _counted(pc.binary_length(column))
     if pa.types.is_struct(kind):
         return row_bytes(column.flatten(), len(column))
-    if pa.types.is_list(kind):
-        return _of_lists(column, _of_column(column.flatten()))
-    if pa.types.is_map(kind):
-        living = column.drop_null() if column.null_count else column
-        return _of_lists(column, _of_column(living.keys) + _of_column(living.items))
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        return _of_lists(as_lists(column))
     width = -(-int(kind.bit_width) // _BITS)
     present: Ints = column.is_valid().to_numpy(zero_copy_only=False).astype(np.int64)
     return present * width
 
 
-def _of_lists(column: pa.Array, inside: Ints) -> Ints:
-    lengths = column.value_lengths() if pa.types.is_list(column.type) else _map_lengths(column)
-    per_row = _counted(lengths)
+def as_lists(column: pa.Array) -> pa.ListArray:
+    """Return maps as lists of structs; `MapArray.keys` knows neither slices nor null maps."""
+    kind = column.type
+    return column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))) if pa.types.is_map(kind) else column
+
+
+def _of_lists(column: pa.ListArray) -> Ints:
+    per_row = _counted(column.value_lengths())
     ends = np.cumsum(per_row)
-    running = np.concatenate(([0], np.cumsum(inside)))
+    running = np.concatenate(([0], np.cumsum(_of_column(column.flatten()))))
     sizes: Ints = running[ends] - running[ends - per_row]
     return sizes
-
-
-def _map_lengths(column: pa.MapArray) -> pa.Array:
-    bounds = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)
-    return pa.array(np.diff(bounds), mask=column.is_null().to_numpy(zero_copy_only=False))
 
 
 def _counted(lengths: pa.Array) -> Ints:

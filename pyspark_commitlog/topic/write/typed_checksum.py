@@ -20,9 +20,12 @@ from pyspark_commitlog.topic.write.checksum import (
     time_hashes,
     words_hashes,
 )
+from pyspark_commitlog.topic.write.row_bytes import as_lists
 
 #: Places of what has no id; ids are below 2³¹.
 _HEADERS, _TIME, _ELEMENTS, _FIELDS = 2**34, 2**35, 2**36, 2**37
+#: What a list or struct without values, or with null ones, has that null has not.
+_ONE = np.uint64(1)
 
 
 def checksum(batch: pa.RecordBatch, given: pa.Array | None) -> int:
@@ -64,14 +67,9 @@ def _of_column(column: pa.Array) -> Hashes:
         sums = np.zeros(rows, np.uint64)
         for at, part in enumerate(column.flatten()):
             sums += _of_column(part) * _factor(_FIELDS + at)
-        return _living(mixed(sums), column)
-    if pa.types.is_list(kind):
-        return _of_lists(column, _of_column(column.flatten()), column.value_lengths())
-    if pa.types.is_map(kind):
-        lengths = np.diff(np.frombuffer(column.buffers()[1], np.int32, rows + 1, column.offset * 4))
-        living = column.drop_null() if column.null_count else column
-        inside = mixed(_of_column(living.keys) + _of_column(living.items) * _factor(_FIELDS))
-        return _of_lists(column, inside, pa.array(lengths, mask=column.is_null().to_numpy(zero_copy_only=False)))
+        return _living(mixed(sums + _ONE), column)
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        return _of_lists(as_lists(column))
     if pa.types.is_decimal(kind):
         words = np.frombuffer(column.buffers()[1], "<u8", 2 * rows, column.offset * 16).reshape(rows, 2)
         return _living(words_hashes(words[:, 0]) + words_hashes(words[:, 1]) * _factor(_FIELDS), column)
@@ -96,14 +94,16 @@ def _as_words(column: pa.Array) -> Hashes:
     return integers
 
 
-def _of_lists(column: pa.Array, inside: Hashes, lengths: pa.Array) -> Hashes:
-    counts = pc.fill_null(lengths, 0).to_numpy().astype(np.int64)
+def _of_lists(column: pa.ListArray) -> Hashes:
+    counts = pc.fill_null(column.value_lengths(), 0).to_numpy().astype(np.int64)
+    inside = _of_column(column.flatten())
     firsts = np.cumsum(counts) - counts
     numbers = np.arange(len(inside)) - np.repeat(firsts, counts)
     running = np.concatenate(
         (np.zeros(1, np.uint64), np.cumsum(inside * factors(numbers + _ELEMENTS), dtype=np.uint64))
     )
-    return _living(mixed(running[firsts + counts] - running[firsts] + counts.astype(np.uint64)), column)
+    sums = running[firsts + counts] - running[firsts] + counts.astype(np.uint64)
+    return _living(mixed(sums + _ONE), column)
 
 
 def _living(words: Hashes, column: pa.Array) -> Hashes:

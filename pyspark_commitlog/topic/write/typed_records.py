@@ -22,7 +22,7 @@ from pyspark_commitlog.topic.write.records import (
     partitions_of,
     stamped,
 )
-from pyspark_commitlog.topic.write.row_bytes import row_bytes
+from pyspark_commitlog.topic.write.row_bytes import as_lists, row_bytes
 from pyspark_commitlog.topic.write.typed_checksum import checksum
 
 #: Columns of a read that a write takes; the log assigns the others.
@@ -166,8 +166,7 @@ def _parts(path: str, kind: Type, values: pa.Array) -> list[tuple[str, Type, pa.
         ]
     if kind["type"] == "array":
         return [(f"{path}[]", kind["elementType"], values.flatten(), kind["containsNull"])]
-    living = values.drop_null() if values.null_count else values
-    keys, items = (pa.concat_arrays([each]) for each in (living.keys, living.items))
+    keys, items = as_lists(values).flatten().flatten()
     return [
         (f"{path}.key", kind["keyType"], keys, False),
         (f"{path}.value", kind["valueType"], items, kind["valueContainsNull"]),
