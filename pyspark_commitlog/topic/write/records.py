@@ -94,14 +94,19 @@ def check_columns(topic: str, schema: pa.Schema) -> None:
     for field in schema:
         if field.name in _IGNORED:
             continue
-        allowed = _ALLOWED.get(field.name)
-        if allowed is None:
+        if field.name not in _ALLOWED:
             raise InvalidRecordError(
                 f"topic {topic!r}: unknown column {field.name!r}; a record has {', '.join(_ALLOWED)}: "
                 "put anything else into the value"
             )
-        if not any(check(field.type) for check in allowed[0]):
-            raise InvalidRecordError(f"topic {topic!r}: column {field.name!r} is {field.type}; it takes {allowed[1]}")
+        check_type(topic, field, field.name)
+
+
+def check_type(topic: str, field: pa.Field, column: str) -> None:
+    """Check that a field has a type of the untyped `column`."""
+    checks, expected = _ALLOWED[column]
+    if not any(check(field.type) for check in checks):
+        raise InvalidRecordError(f"topic {topic!r}: column {field.name!r} is {field.type}; it takes {expected}")
 
 
 def _decoded(kind: pa.DataType) -> pa.DataType:

@@ -17,6 +17,7 @@ from pyspark_commitlog.topic.write.records import (
     Records,
     TopicLimits,
     check_sizes,
+    check_type,
     headers_of,
     narrowed,
     partitions_of,
@@ -25,8 +26,8 @@ from pyspark_commitlog.topic.write.records import (
 from pyspark_commitlog.topic.write.row_bytes import as_lists, row_bytes
 from pyspark_commitlog.topic.write.typed_checksum import checksum
 
-#: Columns of a read that a write takes; the log assigns the others.
-_TAKEN = ("_headers", "_partition_id", "_timestamp")
+#: Reserved columns that a write takes, and the untyped ones that have their types; the log assigns the others.
+_TAKEN = {"_headers": "headers", "_partition_id": "partition", "_timestamp": "timestamp"}
 #: Types that each type takes besides itself.
 _WIDENED: Mapping[str, Sequence[str]] = {
     "short": ("byte",),
@@ -62,10 +63,13 @@ class TypedRows:
         for column in self._declared.columns:
             if column.name not in schema.names and not self._may_be_null(column):
                 raise InvalidRecordError(
-                    f"topic {self._topic!r}: column {column.name!r} is missing, and is {self._why_needed(column)}"
+                    f"topic {self._topic!r}: column {column.name!r} is missing, and is {self._why_needed(column)}: add "
+                    "it"
                 )
 
     def _check_field(self, field: pa.Field) -> None:
+        if field.name in _TAKEN:
+            check_type(self._topic, field, _TAKEN[field.name])
         if field.name in RESERVED:
             return
         column = self._declared.column(field.name)
@@ -91,7 +95,7 @@ class TypedRows:
         return column.field.nullable and column is not self._key
 
     def _why_needed(self, column: Column) -> str:
-        return "the key: add it" if column is self._key else "declared NOT NULL: add it"
+        return "the key" if column is self._key else "declared NOT NULL"
 
     def prepare(self, batch: pa.RecordBatch, now_ms: int) -> Records:
         """Return the checked rows of a batch.
@@ -121,22 +125,31 @@ class TypedRows:
         if given is None or pa.types.is_null(given.type):
             given = pa.nulls(rows, kind)
         elif given.type != kind:
-            given = narrowed(column.name, given, kind, self._topic)
+            given = self._cast(column, given, kind)
         if given.null_count and not self._may_be_null(column):
             row = int(pc.index(given.is_null(), True).as_py())
             raise InvalidRecordError(
                 f"topic {self._topic!r}: column {column.name!r} is null in record {row} of its batch, and is "
-                f"{self._why_needed(column)}. Nothing staged"
+                f"{self._why_needed(column)}: fill it, or leave the record out. Nothing staged"
             )
         try:
             given.validate(full=True)
         except pa.ArrowInvalid as error:
             raise InvalidRecordError(
-                f"topic {self._topic!r}: column {column.name!r} holds text that is no UTF-8 ({error}); declare it "
-                "binary, or decode it. Nothing staged"
+                f"topic {self._topic!r}: column {column.name!r} is no valid {kind} ({error}); declare it binary if it "
+                "holds other text than UTF-8. Nothing staged"
             ) from error
         self._check_nested(column, column.name, column.field.type, given)
         return given
+
+    def _cast(self, column: Column, given: pa.Array, kind: pa.DataType) -> pa.Array:
+        try:
+            return narrowed(column.name, given, kind, self._topic)
+        except pa.ArrowInvalid as error:
+            raise InvalidRecordError(
+                f"topic {self._topic!r}: column {column.name!r} is {given.type}, and has a value that {kind} can't "
+                f"hold ({error}): round or cast it. Nothing staged"
+            ) from error
 
     def _check_nested(self, column: Column, path: str, kind: Type, values: pa.Array) -> None:
         for part, inner, inside, nullable in _parts(path, kind, values):
