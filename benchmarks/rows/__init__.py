@@ -17,6 +17,7 @@ from rows.scan import scan
 from rows.small import small
 from rows.startup import startup
 from rows.streams import stream_read, stream_write
+from rows.typed import typed
 
 ROWS: dict[str, Callable[[Bench], None]] = {
     "write": write,
@@ -25,6 +26,7 @@ ROWS: dict[str, Callable[[Bench], None]] = {
     "sail": sail,
     "stream-read": stream_read,
     "stream-write": stream_write,
+    "typed": typed,
     "small": small,
     "cold": cold,
     "startup": startup,
