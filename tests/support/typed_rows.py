@@ -49,7 +49,10 @@ def _values(rng: np.random.Generator, kind: pa.DataType, rows: int) -> pa.Array:
     if pa.types.is_floating(kind):
         return pa.array(rng.choice([0.0, -0.0, 1.5, -np.inf, 3e38, rng.random()], rows), kind)
     if pa.types.is_decimal(kind):
-        return pa.array(rng.integers(-99, 99, rows), pa.int64()).cast(pa.decimal128(38, 0)).cast(kind)
+        most = 10**kind.precision - 1
+        numbers = (min(max(int(n) ** 3, -most), most) for n in rng.integers(-(10**13), 10**13, rows))
+        words = b"".join(n.to_bytes(16, "little", signed=True) for n in numbers)
+        return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(words)])
     bits = kind.bit_width
     return pa.array(_integers(rng, bits, rows), f"int{bits}").view(kind)
 

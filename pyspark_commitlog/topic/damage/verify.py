@@ -13,14 +13,16 @@ from functools import partial
 from pyspark_commitlog.errors import CorruptionError, fault_of
 from pyspark_commitlog.failures import ErrorBoundary
 from pyspark_commitlog.format.entry import Entry
+from pyspark_commitlog.format.frame import Frame, Payload
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, decode_offset, decode_time
 from pyspark_commitlog.format.segment_object import INDEX, TIMEINDEX
 from pyspark_commitlog.model import Progress, Watched, silent, watched
 from pyspark_commitlog.storage.process import results_in_turn
 from pyspark_commitlog.topic.damage.check_object import NamedObject, object_faults
 from pyspark_commitlog.topic.damage.strays import Strays
+from pyspark_commitlog.topic.damage.typed_faults import typed_faults
 from pyspark_commitlog.topic.read.backlog import backlog
-from pyspark_commitlog.topic.read.unsettled import Entries, Source, overlaps, unsettled_frames
+from pyspark_commitlog.topic.read.unsettled import Entries, Source, Unsettled, overlaps, unsettled_frames
 from pyspark_commitlog.topic.segments.frames import (
     Span,
     check_whole,
@@ -244,7 +246,9 @@ class _Checker:
         frames: dict[int, tuple[int, int]] = {}
         offset, latest, least = segment.base_offset, -1, segment.min_timestamp
         for located in walk(self.topic.storage, span):
-            frame, first = located.frame, earliest_row_ms(located.frame, check_whole(located, span)[0])
+            frame, payload = located.frame, check_whole(located, span)[0]
+            first = earliest_row_ms(frame, payload)
+            self._rows(f"{path} position {located.position}", frame, payload)
             if frame.delete_horizon_ms is None and first is not None:
                 fault = f"its header's smallest timestamp is {frame.base_timestamp}, its rows' {first}"
                 self._expect(first == frame.base_timestamp, f"{path} position {located.position}: {fault}")
@@ -365,5 +369,10 @@ class _Checker:
 
     def _extent(self, source: Source, entries: Entries) -> None:
         voids = self._state.voids_of(source.extent.partition)
-        for _ in unsettled_frames(self.topic, self._id, [source], 0, voids, entries):
-            pass
+        where = f"journal entry {source.entry.sequence}, partition {source.extent.partition}"
+        for each in unsettled_frames(self.topic, self._id, [source], 0, voids, entries):
+            if isinstance(each, Unsettled):
+                self._rows(f"{where}, frame at offset {each.base_offset}", each.frame, each.payload)
+
+    def _rows(self, where: str, frame: Frame, payload: Payload) -> None:
+        self.faults += (f"{where}: {fault}" for fault in typed_faults(frame, payload, self._state.schema))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -139,7 +139,11 @@ class TypedRows:
                 f"topic {self._topic!r}: column {column.name!r} is no valid {kind} ({error}); declare it binary if it "
                 "holds other text than UTF-8. Nothing staged"
             ) from error
-        self._check_nested(column, column.name, column.field.type, given)
+        for part, nulls in null_parts(column.name, column.field.type, given):
+            raise InvalidRecordError(
+                f"topic {self._topic!r}: {part} is null in {nulls} places of column {column.name!r}, and is declared "
+                "NOT NULL. Nothing staged"
+            )
         return given
 
     def _cast(self, column: Column, given: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -151,18 +155,17 @@ class TypedRows:
                 f"hold ({error}): round or cast it. Nothing staged"
             ) from error
 
-    def _check_nested(self, column: Column, path: str, kind: Type, values: pa.Array) -> None:
-        for part, inner, inside, nullable in _parts(path, kind, values):
-            if not nullable and inside.null_count:
-                raise InvalidRecordError(
-                    f"topic {self._topic!r}: {part} is null in {inside.null_count} places of column {column.name!r}, "
-                    "and is declared NOT NULL. Nothing staged"
-                )
-            self._check_nested(column, part, inner, inside)
-
     def checksum(self, records: Records) -> int:
         """Checksum of checked records; see `topic.write.typed_checksum`."""
         return checksum(records.batch, records.given)
+
+
+def null_parts(path: str, kind: Type, values: pa.Array) -> Iterator[tuple[str, int]]:
+    """Yield path and number of nulls of a column's parts that are declared NOT NULL and are null."""
+    for part, inner, inside, nullable in _parts(path, kind, values):
+        if not nullable and inside.null_count:
+            yield part, inside.null_count
+        yield from null_parts(part, inner, inside)
 
 
 def _parts(path: str, kind: Type, values: pa.Array) -> list[tuple[str, Type, pa.Array, bool]]:
