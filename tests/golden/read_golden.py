@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 COLUMNS = [("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS), ("timestamp", pa.int64())]
+VALUES = pa.schema([("values", pa.binary())])
 DENSE, SPARSE = pa.schema(COLUMNS), pa.schema([*COLUMNS, ("offsetDelta", pa.int32())])
 TABLE = list(range(256))
 for _ in range(8):
@@ -30,7 +32,7 @@ def entry(path: Path) -> tuple[dict[str, Any], bytes]:
     line, _, inline = path.read_bytes().partition(b"\n")
     fields, covered = json.loads(line), line[: -len(',"crc":"00000000"}')]
     checked(covered, int(fields["crc"], 16), len(covered))
-    assert (fields["formatVersion"], fields["readFeatures"]) == (3, []), "a newer format"
+    assert fields["formatVersion"] == 3 and {*fields["readFeatures"]} <= {"typed"}, "a newer format"  # noqa: PT018
     return fields, inline
 
 
@@ -70,11 +72,43 @@ def rows(data: bytes, topic_id: str, partition: int, shift: int = 0, voids: Any 
             continue
         message, told = open_frame(frame)
         assert (told["topic"], told["partition"]) == (topic_id, str(partition)), "a foreign frame"
-        batch = pa.ipc.read_record_batch(pa.py_buffer(message), SPARSE if "base" in told else DENSE)
-        for i, row in enumerate(batch.to_pylist()):
-            headers = row["headers"] and [[header["key"], header["value"]] for header in row["headers"]]
-            offset = base + shift + row.get("offsetDelta", i)
-            yield [offset, row["key"], row["value"], row["timestamp"], headers]
+        if told["kind"].startswith("arrow-columns"):
+            found = typed_rows(message, json.loads(told["columns"]))
+        else:
+            batch = pa.ipc.read_record_batch(pa.py_buffer(message), SPARSE if "base" in told else DENSE)
+            found = [
+                [row.get("offsetDelta"), row["key"], row["value"], row["timestamp"], row["headers"]]
+                for row in batch.to_pylist()
+            ]
+        for i, (delta, key, value, time, headers) in enumerate(found):
+            pairs = headers and [[header["key"], header["value"]] for header in headers]
+            yield [base + shift + (i if delta is None else delta), key, value, time, pairs]
+
+
+def typed_rows(value: bytes, storings: dict[str, Any]) -> list[list[Any]]:
+    stream = iter(pa.ipc.MessageReader.open_stream(pa.BufferReader(value)))
+    schema, columns = pa.ipc.read_schema(next(stream)), dict[str, pa.Array]()
+    by_dictionary = sum(storing[0] == "dictionary" for storing in storings.values())
+    values = [pa.ipc.read_record_batch(next(stream), VALUES).column(0) for _ in range(by_dictionary)]
+    plain = [(field.name, pa.binary() if field.type == pa.string() else field.type) for field in schema]
+    stored = pa.schema([(n, f"uint{8 * storings[n][1]}" if n in storings else kind) for n, kind in plain])
+    batch = pa.ipc.read_record_batch(next(stream), stored)
+    for field, column in zip(schema, batch.columns, strict=True):
+        how, _, first, second = storings.get(field.name, ("plain", 0, 0, 0))
+        if how == "dictionary":
+            column = values[first].take(column)
+        elif how != "plain":
+            numbers = [n if n is None else n + (first if how == "reference" else second) for n in column.to_pylist()]
+            whole = numbers if how == "reference" else list(accumulate([first, *numbers[1:]]))
+            column = pa.array(whole, f"int{field.type.bit_width}").view(field.type)
+        columns[field.name] = column.view(pa.string()) if field.type == pa.string() else column
+    told = {name.decode(): number.decode() for name, number in schema.metadata.items()}
+    key, times = columns.get(told["key"]), columns[told["timestamp"] or "timestamp"].view(pa.int64()).to_pylist()
+    ids = {name: columns[name].to_pylist() for name in columns if name.isdigit()}
+    keys, nulls = key.to_pylist() if key is not None else [None] * len(times), [None] * len(times)
+    deltas, headers = (columns[n].to_pylist() if n in columns else nulls for n in ("offsetDelta", "headers"))
+    each = ({number: column[i] for number, column in ids.items()} for i in range(len(times)))
+    return [list(row) for row in zip(deltas, keys, each, times, headers, strict=True)]
 
 
 def segments(home: Path, partition: int, row: Any, tail: Any) -> Iterator[tuple[str, int, int, int]]:
@@ -113,4 +147,8 @@ def read(root: Path, topic: str, partition: int) -> list[list[Any]]:
                 file = home / "staged" / table(home, fields["chunks"])[chunk]["name"] if chunk >= 0 else None
                 data = (file.read_bytes() if file else inline)[position : position + length]
                 found += (each for each in rows(data, topic_id, partition, base, voids) if each[0] >= row[0])
+    names = {str(row[0]): row[1] for row in table(home, state.get("schema", {}).get("columns", []))}
+    for row in found:
+        if names:
+            row[2] = {name: row[2].get(number) for number, name in names.items()}
     return [row for row in found if state["logStart"][partition] <= row[0] < state["logEnd"][partition]]
