@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import struct
+from decimal import Context
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
+from pyspark_commitlog.format.columns.untyped import HEADERS
 from pyspark_commitlog.topic.write.checksum import added
 from pyspark_commitlog.topic.write.row_bytes import row_bytes
 from pyspark_commitlog.topic.write.typed_checksum import checksum, hashes
 from tests.property.strategies import quick, quicker
 from tests.property.test_typed_frames import batches, kinds
 from tests.support.typed_rows import batch_of_columns, batch_of_kinds
+from tests.unit.test_checksum import _ALL, factor, folded, mixed, of_bytes
+
+
+def is_plain(kind: pa.DataType) -> bool:
+    """Return whether Python has all values of a type."""
+    return "date" not in str(kind) and "timestamp" not in str(kind)
 
 
 def fresh(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -51,7 +62,7 @@ def test_the_order_of_columns_does_not_count(rows: pa.RecordBatch, random: objec
 
 
 @quick
-@given(kinds.filter(lambda kind: "date" not in str(kind) and "timestamp" not in str(kind)), st.integers(0, 2**32))
+@given(kinds.filter(is_plain), st.integers(0, 2**32))
 def test_each_other_value_gives_another_hash(kind: pa.DataType, seed: int) -> None:
     rows = batch_of_kinds(seed, [kind], 60)
     texts, found = [repr(value) for value in rows.column("100").to_pylist()], hashes(rows, None).tolist()
@@ -95,6 +106,92 @@ def test_values_that_are_alike_differ(kind: pa.DataType, values: list[object]) -
     rows = batch_of_columns({"7": column, "timestamp": pa.array([0] * len(values), pa.timestamp("us", "UTC"))})
 
     assert len(set(hashes(rows, None).tolist())) == len(values)
+
+
+# --- as FORMAT.md says ------------------------------------------------------------------------------------------
+
+
+def word_of(number: int) -> int:
+    """N of FORMAT.md."""
+    return folded((number & _ALL).to_bytes(8, "little")) * factor(37) + factor(38)
+
+
+def of_value(value: Any, kind: pa.DataType) -> int:
+    """C of FORMAT.md."""
+    if value is None:
+        return 0
+    if pa.types.is_struct(kind):
+        parts = (of_value(value[field.name], field.type) * factor(2**37 + at) for at, field in enumerate(kind))
+        return mixed(1 + sum(parts) & _ALL)
+    if pa.types.is_map(kind):
+        as_list = pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))
+        return of_value([{"key": key, "value": item} for key, item in value], as_list)
+    if pa.types.is_list(kind):
+        parts = (of_value(each, kind.value_type) * factor(2**36 + at) for at, each in enumerate(value))
+        return mixed(1 + len(value) + sum(parts) & _ALL)
+    if isinstance(value, str | bytes):
+        return of_bytes(value.encode() if isinstance(value, str) else value)
+    if pa.types.is_floating(kind):
+        return word_of(int.from_bytes(struct.pack("<d", value), "little"))
+    if pa.types.is_decimal(kind):
+        unscaled = int(value.scaleb(kind.scale, Context(prec=40))) & (2**128 - 1)
+        return word_of(unscaled & _ALL) + word_of(unscaled >> 64) * factor(2**37)
+    return word_of(int(value))
+
+
+@quicker
+@given(kinds.filter(is_plain), st.integers(0, 2**32))
+def test_it_is_what_the_format_says(kind: pa.DataType, seed: int) -> None:
+    rows = batch_of_kinds(seed, [kind, pa.int8()], 20)
+    given_times = pa.array([None, 5, -7, 2**60] * 5, pa.timestamp("us", "UTC"))
+
+    expected = []
+    for at, row in enumerate(rows.drop_columns(["timestamp"]).to_pylist()):
+        total = of_value(row["100"], kind) * factor(100) + of_value(row["101"], pa.int8()) * factor(101)
+        time = (None, 5, -7, 2**60)[at % 4]
+        expected.append(mixed(total + (0 if time is None else word_of(time) * factor(2**35)) & _ALL))
+    assert hashes(rows, given_times).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        (None, 0),
+        ([], factor(34)),
+        ([("h", b"1")], mixed(of_bytes(b"h") + of_bytes(b"1") * factor(35) & _ALL) * factor(2**33) + 2 * factor(34)),
+    ],
+)
+def test_headers_count_as_in_other_topics(headers: list[Any] | None, expected: int) -> None:
+    columns = {"7": pa.array([None, 1]), "headers": pa.array([headers, None], HEADERS)}
+    rows = batch_of_columns({**columns, "timestamp": pa.array([0, 0], pa.timestamp("us", "UTC"))})
+
+    assert hashes(rows, None).tolist()[0] == mixed(expected * factor(2**34) & _ALL)
+
+
+def test_a_declared_timestamp_counts_if_it_was_given() -> None:
+    rows = batch_of_columns({"7": pa.array([5, 6], pa.timestamp("us", "UTC"))}, time=7)
+
+    assert hashes(rows, pa.array([5, None], pa.timestamp("us", "UTC"))).tolist() == [
+        mixed(word_of(5) * factor(7) & _ALL),
+        0,
+    ]
+    assert hashes(rows, None).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide"),
+    [
+        (pa.int8(), pa.int64()),
+        (pa.int16(), pa.int32()),
+        (pa.float32(), pa.float64()),
+        (pa.decimal128(5, 2), pa.decimal128(9, 2)),
+    ],
+)
+def test_a_widened_column_has_the_same_hash(narrow: pa.DataType, wide: pa.DataType) -> None:
+    rows = batch_of_kinds(5, [narrow], 50)
+    widened = batch_of_columns({"100": rows.column("100").cast(wide), "timestamp": rows.column("timestamp")})
+
+    assert np.array_equal(hashes(rows, None), hashes(widened, None))
 
 
 def test_two_columns_that_change_places_differ() -> None:
