@@ -118,13 +118,33 @@ class ReplicationDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnDescription:
+    """A declared column; `type` is Spark's `simpleString`."""
+
+    name: str
+    type: str
+    nullable: bool = True
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaDescription:
+    """Columns of a typed topic; `version` counts changes, `key` and `timestamp` are names."""
+
+    version: int
+    columns: tuple[ColumnDescription, ...]
+    key: str | None = None
+    timestamp: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TopicDescription:
     """Result of `Topic.describe`; its text is that of `commitlog topics describe`.
 
     `config` has every config, `overrides` the names of those set for the topic or the root. `damaged` maps partitions
     that can't be settled to their damage: commits to them are refused. `since_maintained_ms`: time since the last
     `maintain`, or the first settling; None before. `unsafe_single_writer`: only one process may write to the root.
-    `replication`: None for one root alone.
+    `replication`: None for one root alone. `schema`: None if untyped.
     """
 
     name: str
@@ -137,6 +157,7 @@ class TopicDescription:
     since_maintained_ms: int | None = None
     unsafe_single_writer: bool = False
     replication: ReplicationDescription | None = None
+    schema: SchemaDescription | None = None
 
     def __str__(self) -> str:
         return "\n".join(topic_lines(self))
@@ -184,6 +205,8 @@ def topic_lines(topic: TopicDescription, *, all_configs: bool = False) -> Iterat
         for p in topic.partitions
     ]
     yield from table(_HEAD.split(), rows)
+    if topic.schema is not None:
+        yield from _schema_lines(topic.name, topic.schema)
     if topic.replication is not None:
         yield from replication_lines(topic.name, topic.replication)
     yield f"{topic.name}: {backlog_line(topic.unsettled)}"
@@ -193,6 +216,15 @@ def topic_lines(topic: TopicDescription, *, all_configs: bool = False) -> Iterat
         yield f"{topic.name}: UNSAFE: its root was made with unsafe.single.writer=true: one process alone may write"
     for partition, why in sorted(topic.damaged.items()):
         yield f"{topic.name}: partition {partition} takes no commits: it can't be settled: {why}"
+
+
+def _schema_lines(name: str, schema: SchemaDescription) -> Iterator[str]:
+    roles = {"Key": schema.key, "Timestamp": schema.timestamp}
+    yield "  ".join(
+        [f"{name}: SchemaVersion: {schema.version}", *(f"{role}: {column}" for role, column in roles.items() if column)]
+    )
+    rows = [(each.name, each.type, "yes" if each.nullable else "no", each.comment) for each in schema.columns]
+    yield from table(["COLUMN", "TYPE", "NULLABLE", "COMMENT"], rows)
 
 
 def replication_lines(name: str, of: ReplicationDescription) -> Iterator[str]:

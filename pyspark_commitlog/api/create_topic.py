@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from pyspark_commitlog.config import (
     REPLICATION_FACTOR,
@@ -32,6 +32,9 @@ from pyspark_commitlog.topic.state.home import make_home
 from pyspark_commitlog.topic.state.topic_state import TopicState
 from pyspark_commitlog.topic.topic_log import TopicLog
 
+#: Configs that a typed topic can't have all values of.
+_OF_TYPED = ("cleanup.policy", "message.timestamp.type", "retention.ms")
+
 
 def create_topic(
     root: Root, name: str, partitions: int, config: Mapping[str, object], declaration: Declaration | None = None
@@ -45,8 +48,7 @@ def create_topic(
     checked = check_config(config)
     check_configs_together(root.storage, checked)
     schema = None if declaration is None else declare(declaration, lambda: _random(root.storage.new_id()))
-    if schema is not None:
-        _check_typed(schema, {**RootDefaults(root.storage).by_topic_name(), **checked})
+    check_typed_config(root.storage, schema, checked)
     make_root(root, unsafe=unsafe)
     root.check_store()
     root.local_access.check(Operation.ADMIN, name)
@@ -115,12 +117,17 @@ def _random(unique_id: str) -> int:
     return int(unique_id.replace("-", "")[-12:], 16)
 
 
-def _check_typed(schema: TopicSchema, config: Mapping[str, str]) -> None:
-    """Refuse configs that a typed topic can't have.
+def check_typed_config(
+    storage: Storage, schema: TopicSchema | None, own: Mapping[str, str], changed: Iterable[str] = _OF_TYPED
+) -> None:
+    """Refuse a topic's configs that its schema rules out, if some of them are changed.
 
     Raises:
         ConfigError: it is compacted, or its timestamp column and its configs contradict each other.
     """
+    if schema is None or not set(changed) & set(_OF_TYPED):
+        return
+    config = {**RootDefaults(storage).by_topic_name(), **own}
     given = TopicConfig(config)
     if given.has_policy("compact"):
         raise ConfigError("cleanup.policy=compact is not there for typed topics yet: leave it out, or the schema")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pyspark_commitlog.api.create_topic import check_configs_together
+from pyspark_commitlog.api.create_topic import check_configs_together, check_typed_config
 from pyspark_commitlog.api.maintenance import Maintenance
 from pyspark_commitlog.api.repair import repair, repair_before_void
 from pyspark_commitlog.api.replica_progress import describe_replication, log_ends
@@ -17,6 +17,8 @@ from pyspark_commitlog.errors import UnknownTopicError, UsageError
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.model import Progress, Record, Repaired, Replicated, silent, watched
 from pyspark_commitlog.root.root import Root
+from pyspark_commitlog.schema.simple_string import simple_string
+from pyspark_commitlog.schema.topic_schema import TopicSchema
 from pyspark_commitlog.topic.access import Operation
 from pyspark_commitlog.topic.damage.verify import TopicReport, verify
 from pyspark_commitlog.topic.damage.void import VoidedRange
@@ -31,7 +33,12 @@ from pyspark_commitlog.topic.settle.sources import settled_with_tail
 from pyspark_commitlog.topic.state.topic_state import TopicState
 from pyspark_commitlog.topic.topic_log import TopicLog, check_partition, nothing_to_delete
 from pyspark_commitlog.topic.write.writers import former_queries
-from pyspark_commitlog.topic_description import PartitionDescription, TopicDescription
+from pyspark_commitlog.topic_description import (
+    ColumnDescription,
+    PartitionDescription,
+    SchemaDescription,
+    TopicDescription,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +65,7 @@ class Topic:
         return self._root.topic(self._name, operation)
 
     def describe(self) -> TopicDescription:
-        """Topic's id, configs (also defaults and built-in ones) and partitions.
+        """Topic's id, configs (also defaults and built-in ones), columns and partitions.
 
         Raises:
             UnknownTopicError: there is no such topic.
@@ -98,6 +105,7 @@ class Topic:
             since_maintained_ms(topic, state.topic_id),
             self._root.is_unsafe,
             describe_replication(topic, newest),
+            _describe_schema(state.schema),
         )
 
     def read(self, partition: int, offset: int, max_records: int = 1) -> tuple[Record, ...]:
@@ -113,7 +121,7 @@ class Topic:
 
         Raises:
             UnknownTopicError: there is no such topic.
-            UsageError: no such partition, or `max_records` below 1.
+            UsageError: no such partition, `max_records` below 1, or the topic is typed.
             OffsetOutOfRangeError: below the log start offset or above the high watermark.
             CorruptionError: stored bytes are damaged.
         """
@@ -129,20 +137,21 @@ class Topic:
         """Return the records as one table; memory must hold them.
 
         Args:
-            columns: of the table, in order; others are not even decompressed. None: all.
+            columns: of the table, in order; others are not even decompressed. `*` or None: all without underscore.
             start: partition -> first offset, or a time (with a zone): the first record not earlier. None, and
                 partitions left out: the log start offset.
             end: where to end, before that offset or time. None, and partitions left out: the high watermark.
             view: `latest` for the newest record of each key, without null values; not with `start`.
 
         Returns:
-            key binary, value binary, topic string, partition int32, offset int64, timestamp timestamp[us, UTC],
-            timestampType int32, headers list<struct<key string, value binary>>; by partition and, without `view`, by
-            offset.
+            The declared columns; of an untyped topic key binary, value binary, topic string, partition int32, offset
+            int64, timestamp timestamp[us, UTC], timestampType int32, headers list<struct<key string, value binary>>.
+            If asked for, of any topic, _topic, _partition_id, _offset, _timestamp, _timestampType, _key, _headers. By
+            partition and, without `view`, by offset.
 
         Raises:
             UnknownTopicError: there is no such topic.
-            UsageError: no such columns, partitions or view; a record without key in a view.
+            UsageError: no such columns, partitions or view; a record without key, or a typed topic, in a view.
             OffsetOutOfRangeError: below the log start offset or above the high watermark.
             CorruptionError: stored bytes are damaged.
         """
@@ -201,6 +210,7 @@ class Topic:
             kept = {key: value for key, value in state.config.items() if key not in removed}
             changed = {**kept, **checked}
             check_configs_together(self._root.storage, changed)
+            check_typed_config(self._root.storage, state.schema, changed, config)
             return replace(state, config=changed)
 
         self._alter(change)
@@ -378,3 +388,16 @@ class Topic:
             repair_before_void(self._root, self._name)
         topic = self._log(Operation.ADMIN)
         return give_up(topic, topic.newest()[1].topic_id, ranges, force=force, dry_run=dry_run)
+
+
+def _describe_schema(schema: TopicSchema | None) -> SchemaDescription | None:
+    if schema is None:
+        return None
+    columns = tuple(
+        ColumnDescription(each.name, simple_string(each.field.type), each.field.nullable, each.field.comment)
+        for each in schema.columns
+    )
+    names = {each.id: each.name for each in schema.columns}
+    return SchemaDescription(
+        schema.version, columns, *(names.get(each or 0) for each in (schema.key, schema.timestamp))
+    )

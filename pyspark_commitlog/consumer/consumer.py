@@ -34,7 +34,6 @@ from pyspark_commitlog.model import Record, TopicPartition, whole_number
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.pace import DEFAULT_IDLE_POLL_INTERVAL_MS
-from pyspark_commitlog.topic.lookup.arrow import schema_of
 from pyspark_commitlog.topic.lookup.timestamps import OffsetAndTimestamp
 from pyspark_commitlog.topic.state.topic_state import TopicState
 
@@ -240,7 +239,7 @@ class Consumer:
             Records of any partitions; empty after the timeout.
 
         Raises:
-            UsageError: nothing is subscribed or assigned.
+            UsageError: nothing is subscribed or assigned, or a topic is typed.
             OffsetOutOfRangeError: a position is missing or out of range, and `auto_offset_reset` is `none`.
             TopicChangedError: a topic was deleted or recreated, and `auto_offset_reset` is `none`.
             UnknownTopicError: a topic does not exist.
@@ -258,16 +257,16 @@ class Consumer:
         Args:
             timeout: how long to wait for a record, in seconds.
             max_records: maximum rows; None: as the bytes allow.
-            columns: columns of the table, in order; others are not even decompressed. None: all.
+            columns: as of `Topic.to_arrow`.
 
         Returns:
-            key binary, value binary, topic string, partition int32, offset int64, timestamp timestamp[us, UTC],
-            timestampType int32, headers list<struct<key string, value binary>>. Each chunk is of one partition.
+            Columns as `Topic.to_arrow`. Of several typed topics those of all, null if a record's topic lacks one. Each
+            chunk is of one partition.
 
         Raises:
             CommitLogError: as `poll`.
         """
-        return self._poller.poll(timeout, self._poller.table_request(schema_of(columns), max_records))
+        return self._poller.poll(timeout, self._poller.table_request(columns, max_records))
 
     def to_arrow(
         self, max_records: int | None = None, timeout: float = 0.0, columns: Sequence[str] | None = None
@@ -282,7 +281,7 @@ class Consumer:
         Raises:
             CommitLogError: as `poll`. Positions are then unchanged, and nothing read here is committed.
         """
-        return self._poller.read_up(timeout, schema_of(columns), max_records)
+        return self._poller.read_up(timeout, columns, max_records)
 
     async def apoll(self, timeout: float = 0.0, max_records: int | None = None) -> list[Record]:
         """Poll in a thread, including listeners, without blocking the loop."""
@@ -292,7 +291,7 @@ class Consumer:
         self, timeout: float = 0.0, max_records: int | None = None, columns: Sequence[str] | None = None
     ) -> pa.Table:
         """Poll as `poll_arrow`, without blocking the event loop."""
-        return await self._poller.apoll(timeout, self._poller.table_request(schema_of(columns), max_records))
+        return await self._poller.apoll(timeout, self._poller.table_request(columns, max_records))
 
     # --- iteration ---------------------------------------------------------------------------------------
 

@@ -9,14 +9,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState
-from pyspark_commitlog.format.columns.untyped import SCHEMA
 from pyspark_commitlog.model import Record, TopicPartition
-from pyspark_commitlog.topic.lookup.arrow import to_batch
 from pyspark_commitlog.topic.lookup.fetch import records_of
+from pyspark_commitlog.topic.read.named_columns import NamedColumns, Schemas, check_untyped, name_columns
 from pyspark_commitlog.topic.read.reader import Rows
 
-#: Columns of a record.
-RECORD_COLUMNS = tuple(SCHEMA.names)
+_RECORD_COLUMNS = name_columns(None, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,13 @@ class PolledRows:
     next_offset: int
 
 
-def to_records(pieces: Sequence[PolledRows]) -> list[Record]:
+def record_columns(schemas: Schemas) -> NamedColumns:
+    """Return the columns of records; a typed topic has none."""
+    check_untyped(schemas, "poll", "use poll_arrow")
+    return _RECORD_COLUMNS
+
+
+def to_records(pieces: Sequence[PolledRows], _: NamedColumns) -> list[Record]:
     """Rows as records."""
     records: list[Record] = []
     for piece in pieces:
@@ -104,7 +108,7 @@ def to_records(pieces: Sequence[PolledRows]) -> list[Record]:
     return records
 
 
-def to_table(pieces: Sequence[PolledRows], schema: pa.Schema) -> pa.Table:
+def to_table(pieces: Sequence[PolledRows], columns: NamedColumns) -> pa.Table:
     """Rows as a table, a chunk per frame, without copies."""
-    batches = [to_batch(piece.place.topic, piece.place.partition, piece.rows, schema) for piece in pieces]
-    return pa.Table.from_batches(batches, schema)
+    batches = [columns.batch(piece.place.topic, piece.place.partition, piece.rows) for piece in pieces]
+    return pa.Table.from_batches(batches, columns.schema)

@@ -13,6 +13,7 @@ from pyspark_commitlog.consumer.subscription_state import SubscriptionState
 from pyspark_commitlog.consumer.topic_metadata import ConsumerMetadata
 from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError, TopicChangedError
 from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.topic.read.named_columns import NamedColumns
 from pyspark_commitlog.topic.read.reader import Rows, View
 
 #: Least bytes of a row: its offset and partition.
@@ -23,9 +24,10 @@ _ROW_BYTES = 16
 class PollResult:
     """Rows and positions of one poll, not yet applied.
 
-    `positions` are after the rows or gaps; `before` is for `undo`.
+    `columns` are those of the rows. `positions` are after the rows or gaps; `before` is for `undo`.
     """
 
+    columns: NamedColumns
     pieces: list[PolledRows] = field(default_factory=list)
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     before: dict[TopicPartition, tuple[str | None, int | None]] = field(default_factory=dict)
@@ -40,22 +42,22 @@ class Fetcher:
         self._subscriptions, self._metadata, self._buffer = subscriptions, metadata, buffer
         self._last: TopicPartition | None = None
 
-    def take(self, views: Mapping[str, View], names: tuple[str, ...], max_records: int, max_bytes: int) -> PollResult:
+    def take(self, views: Mapping[str, View], columns: NamedColumns, max_records: int, max_bytes: int) -> PollResult:
         """Return the next rows of partitions not paused, round-robin by frame.
 
         No further frame is taken after `max_bytes` decoded bytes. A damaged frame raises if there are no other rows;
         the position stays.
         """
-        result = PollResult(last=self._last)
+        result = PollResult(columns, last=self._last)
         active = deque(in_turn([key for key in self._subscriptions.assigned if self._is_due(key, views)], self._last))
         rest = self._buffer.rest
-        if rest is not None and rest.place in active and self._suits(rest, views[rest.place.topic], names):
-            self._hand_out(result, rest.place, views[rest.place.topic], names, rest.rows, rest.next_offset, max_records)
+        if rest is not None and rest.place in active and self._suits(rest, views[rest.place.topic], columns):
+            self._hand_out(result, rest.place, views[rest.place.topic], rest.rows, rest.next_offset, max_records)
             max_records -= result.pieces[0].rows.count
             max_bytes -= _size(rest.rows)
         while active and max_records > 0 and max_bytes > 0:
             key = active.popleft()
-            rows = self._next(result, key, views[key.topic], names, max_records)
+            rows = self._next(result, key, views[key.topic], max_records)
             if rows is not None:
                 active.append(key)
                 max_records -= rows.count
@@ -84,19 +86,17 @@ class Fetcher:
             return False
         return key.partition < view.topic.partitions and state.position < view.topic.log_end[key.partition]
 
-    def _suits(self, rest: FrameRest, view: View, names: tuple[str, ...]) -> bool:
-        state = self._subscriptions.assigned[rest.place]
+    def _suits(self, rest: FrameRest, view: View, columns: NamedColumns) -> bool:
+        state, names = self._subscriptions.assigned[rest.place], columns.stored(rest.place.topic)
         suits = (rest.topic_id, rest.position, rest.names) == (state.topic_id, state.position, names)
         return suits and rest.history == view.history
 
-    def _next(
-        self, result: PollResult, key: TopicPartition, view: View, names: tuple[str, ...], max_records: int
-    ) -> Rows | None:
+    def _next(self, result: PollResult, key: TopicPartition, view: View, max_records: int) -> Rows | None:
         position = result.positions.get(key, self._subscriptions.assigned[key].position)
         assert position is not None
         if position >= view.topic.log_end[key.partition]:
             return None
-        result.last = key
+        result.last, names = key, result.columns.stored(key.topic)
         try:
             fetched = self._metadata.topic(key.topic).partition(view, key.partition, names).fetch(view, position)
         except (OffsetOutOfRangeError, TopicChangedError):  # overtaken: the next look corrects the position
@@ -117,14 +117,13 @@ class Fetcher:
         if fetched.rows is None:
             result.positions[key] = fetched.next_offset
             return None
-        return self._hand_out(result, key, view, names, fetched.rows, fetched.next_offset, max_records)
+        return self._hand_out(result, key, view, fetched.rows, fetched.next_offset, max_records)
 
     def _hand_out(
         self,
         result: PollResult,
         key: TopicPartition,
         view: View,
-        names: tuple[str, ...],
         rows: Rows,
         next_offset: int,
         max_records: int,
@@ -134,6 +133,7 @@ class Fetcher:
         result.pieces.append(PolledRows(key, head, position))
         result.positions[key], result.last, result.rest = position, key, None
         if tail is not None:
+            names = result.columns.stored(key.topic)
             result.rest = FrameRest(key, view.topic.topic_id, view.history, names, position, tail, next_offset)
         return head
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pyspark_commitlog.consumer.consumer_config import ConsumerConfig, check_number
 from pyspark_commitlog.consumer.coordinator import ConsumerCoordinator
-from pyspark_commitlog.consumer.fetch_buffer import RECORD_COLUMNS, FetchBuffer, PolledRows, to_records, to_table
+from pyspark_commitlog.consumer.fetch_buffer import FetchBuffer, PolledRows, record_columns, to_records, to_table
 from pyspark_commitlog.consumer.fetcher import Fetcher, PollResult
 from pyspark_commitlog.consumer.guard import ConsumerGuard
 from pyspark_commitlog.consumer.offset_fetcher import OffsetFetcher
@@ -23,7 +23,7 @@ from pyspark_commitlog.consumer.topic_metadata import ConsumerMetadata
 from pyspark_commitlog.errors import RootNotAvailableError
 from pyspark_commitlog.model import Record, TopicPartition
 from pyspark_commitlog.storage.clock import Deadline
-from pyspark_commitlog.topic.lookup.arrow import stored_columns
+from pyspark_commitlog.topic.read.named_columns import NamedColumns, Schemas, as_names
 
 #: Longest wait without a look at the group, the clock and new topics, in seconds; the watcher looks at the topics.
 _WAIT_SECONDS = 0.2
@@ -42,12 +42,13 @@ log = logging.getLogger("pyspark_commitlog.consumer")
 class PollRequest(Generic[_Rows]):
     """Arguments of one poll.
 
-    `convert` makes the result, `then` gets it once positions have moved. `certain`: see `SharedTopic.look`.
+    `select` returns the columns for the topics' schemas, `convert` makes the result, `then` gets it once positions have
+    moved. `certain`: see `SharedTopic.look`.
     """
 
-    names: tuple[str, ...]
+    select: Callable[[Schemas], NamedColumns]
     most: int
-    convert: Callable[[Sequence[PolledRows]], _Rows]
+    convert: Callable[[Sequence[PolledRows], NamedColumns], _Rows]
     certain: bool = False
     then: Callable[[_Rows], object] | None = None
 
@@ -74,11 +75,14 @@ class Poller:
 
     def record_request(self, max_records: int | None) -> PollRequest[list[Record]]:
         """Return a request for records."""
-        return PollRequest(RECORD_COLUMNS, self._limit(max_records, self._config.max_poll_records), to_records)
+        return PollRequest(record_columns, self._limit(max_records, self._config.max_poll_records), to_records)
 
-    def table_request(self, schema: pa.Schema, max_records: int | None) -> PollRequest[pa.Table]:
+    def table_request(self, columns: Sequence[str] | None, max_records: int | None) -> PollRequest[pa.Table]:
         """Return a request for a table."""
-        return PollRequest(stored_columns(schema), self._limit(max_records, _ALL), partial(to_table, schema=schema))
+        return PollRequest(self._selection(columns), self._limit(max_records, _ALL), to_table)
+
+    def _selection(self, columns: Sequence[str] | None) -> Callable[[Schemas], NamedColumns]:
+        return partial(self._metadata.name_columns, as_names(columns))
 
     def _limit(self, max_records: int | None, default: int) -> int:
         if max_records is None:
@@ -144,7 +148,7 @@ class Poller:
                 log.warning("the consumer waits: %s", error)
             if request.certain or now - self._away_since >= _AWAY_SECONDS:
                 raise
-            return PollResult()
+            return PollResult(request.select(self._metadata.schemas()))
         self._away_since = None
         return result
 
@@ -159,14 +163,15 @@ class Poller:
             self._coordinator.auto_commit()
             views = self._offsets.look({} if request.certain else self._metadata.views, certain=request.certain)
             self._metadata.seen = self._metadata.versions(views)
-            result = self._fetcher.take(views, request.names, request.most, self._config.fetch_max_bytes)
+            columns = request.select(self._metadata.schemas(views))
+            result = self._fetcher.take(views, columns, request.most, self._config.fetch_max_bytes)
             if not result.pieces:
                 self._metadata.check_damaged()
             return result
 
     def _hand_out(self, result: PollResult, request: PollRequest[_Rows]) -> _Rows:
         """Convert rows, then move positions: rows that fail stay."""
-        rows = request.convert(result.pieces)
+        rows = request.convert(result.pieces, result.columns)
         with self._guard.lock:
             self._fetcher.apply(result)
         if request.then is not None:
@@ -209,7 +214,7 @@ class Poller:
 
     def _request_ahead(self, *, certain: bool) -> PollRequest[list[Record]]:
         most, hold = self._config.max_poll_records, self._buffer.hold
-        return PollRequest(RECORD_COLUMNS, most, to_records, certain, hold)
+        return PollRequest(record_columns, most, to_records, certain, hold)
 
     @property
     def _patience(self) -> float:
@@ -218,28 +223,28 @@ class Poller:
 
     # --- up to the high watermarks -----------------------------------------------------------------------
 
-    def read_up(self, timeout: float, schema: pa.Schema, max_records: int | None) -> pa.Table:
+    def read_up(self, timeout: float, columns: Sequence[str] | None, max_records: int | None) -> pa.Table:
         """Return rows up to the present high watermarks.
 
         A failure restores positions; commits meanwhile count none of these rows.
         """
-        most, names = self._limit(max_records, _ALL), stored_columns(schema)
+        most, select = self._limit(max_records, _ALL), self._selection(columns)
         begun: dict[TopicPartition, tuple[str | None, int]] = {}
 
-        def convert(pieces: Sequence[PolledRows]) -> pa.Table:
+        def convert(pieces: Sequence[PolledRows], named: NamedColumns) -> pa.Table:
             for piece in pieces:
                 topic_id = self._subscriptions.assigned[piece.place].topic_id
                 begun.setdefault(piece.place, (topic_id, piece.rows.offset_of(0)))
-            return to_table(pieces, schema)
+            return to_table(pieces, named)
 
         self._subscriptions.reading = begun
         try:
-            tables = [self.poll(timeout, PollRequest(names, most, convert))]
+            tables = [self.poll(timeout, PollRequest(select, most, convert))]
             assigned = self._subscriptions.assigned
             until = {key: (assigned[key].position or 0) + lag for key, lag in self.lag().items()}
             while (most := most - tables[-1].num_rows) > 0 and self._is_before(until):
-                tables.append(self.poll(0.0, PollRequest(names, most, convert)))
-            return pa.concat_tables(tables)
+                tables.append(self.poll(0.0, PollRequest(select, most, convert)))
+            return pa.concat_tables(tables, promote_options="permissive")  # columns may be altered meanwhile
         except BaseException:  # Ctrl-C: no row was returned
             self._go_back(begun)
             raise

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from pyspark_commitlog.config import MAX_PARTITIONS
 from pyspark_commitlog.consumer.consumer_config import ConsumerConfig, check_places
 from pyspark_commitlog.consumer.shared.shared_topic import SharedTopic
 from pyspark_commitlog.consumer.shared.watcher import SharedRoot
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState
-from pyspark_commitlog.errors import CorruptionError, UnknownTopicError
+from pyspark_commitlog.errors import CommitLogError, CorruptionError, UnknownTopicError
 from pyspark_commitlog.format.paths import is_topic_name
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.topic.access import Operation
 from pyspark_commitlog.topic.lookup.timestamps import OffsetAndTimestamp, find_time
+from pyspark_commitlog.topic.read.named_columns import NamedColumns, Schemas, name_columns
 from pyspark_commitlog.topic.read.reader import View
 from pyspark_commitlog.topic.state.topic_state import TopicState
 from pyspark_commitlog.topic.topic_log import check_partition
@@ -45,6 +47,8 @@ class ConsumerMetadata:
         self.views: dict[str, View] = {}
         self.damaged: dict[str, CorruptionError] = {}
         self.seen: dict[SharedTopic, str] = {}
+        self._schemas: Schemas = {}
+        self._named: tuple[tuple[str, ...], Schemas, NamedColumns] | None = None
 
     def topic(self, name: str) -> SharedTopic:
         """Topic as the process shares it; the first use checks access."""
@@ -82,6 +86,26 @@ class ConsumerMetadata:
         _, state = topic.newest()
         check_partition(key.topic, state, key.partition)
         return find_time(topic, state.topic_id, key.partition, at_ms)
+
+    def schemas(self, views: Mapping[str, View] | None = None) -> Schemas:
+        """Schemas of assigned topics, of all subscribed ones if some are typed; without `views` those seen last."""
+        subscription = self._subscriptions.subscription
+        wanted = {*self._subscriptions.names(), *((subscription and subscription.names) or ())}
+        known = {**self._schemas, **{name: view.topic.schema for name, view in (views or {}).items()}}
+        known = {name: schema for name, schema in known.items() if name in wanted}
+        for name in sorted(wanted - known.keys()) if views is not None else ():
+            if known and all(schema is None for schema in known.values()):
+                break
+            with suppress(CommitLogError):  # a read of the topic raises it again
+                known[name] = self.look(name, certain=False).topic.schema
+        self._schemas = known
+        return known
+
+    def name_columns(self, columns: tuple[str, ...], schemas: Schemas) -> NamedColumns:
+        """Return the named columns of the topics, the same again while nothing changes."""
+        if self._named is None or self._named[:2] != (columns, schemas):
+            self._named = columns, schemas, name_columns(columns, schemas)
+        return self._named[2]
 
     def versions(self, views: Mapping[str, View]) -> dict[SharedTopic, str]:
         """Seen version of every assigned topic."""

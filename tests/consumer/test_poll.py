@@ -29,8 +29,8 @@ from pyspark_commitlog.format.columns import untyped
 from pyspark_commitlog.journal import Journal
 from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.testing.faults import on_path
-from pyspark_commitlog.topic.lookup.arrow import ARROW_SCHEMA
 from pyspark_commitlog.topic.read import unsettled
+from pyspark_commitlog.topic.read.named_columns import UNTYPED
 from tests.golden import make_golden
 from tests.support.consumers import SMALL, at, by_partition, consumer, damage_frame, drain, numbered, put, values
 from tests.support.records import append, batch_of
@@ -453,7 +453,7 @@ def test_a_table_has_the_same_as_the_records(world: World) -> None:
     world.create(2, SMALL)
     append(world.handle(), batch_of(numbered(0, 25), key=[b"k%d" % n for n in range(25)], headers=[[("a", b"1")]] * 25))
     table = consumer(world, "t").poll_arrow()
-    assert table.schema == ARROW_SCHEMA
+    assert table.schema == UNTYPED
     rows = table.set_column(5, "timestamp", table["timestamp"].cast(pa.int64())).to_pylist()
     records = consumer(world, "t").poll()
     assert [(r["topic"], r["partition"], r["offset"], r["timestamp"], r["timestampType"], r["key"], r["value"]) for r in rows] == [
@@ -500,7 +500,7 @@ def test_to_arrow_ends_at_the_high_watermarks_that_were_there(world: World) -> N
     assert each.to_arrow(max_records=7).num_rows == 7
     assert each.to_arrow().num_rows == 53
     assert each.to_arrow().num_rows == 0
-    assert each.to_arrow().schema == ARROW_SCHEMA
+    assert each.to_arrow().schema == UNTYPED
 
 
 def test_to_arrow_ends_when_its_topic_is_deleted(world: World) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
 from pyspark_commitlog.model import OffsetRange
-from pyspark_commitlog.topic.lookup.arrow import ARROW_SCHEMA, to_batch
 from pyspark_commitlog.topic.lookup.latest import latest
+from pyspark_commitlog.topic.read.named_columns import UNTYPED, name_columns
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, World
 
@@ -65,7 +65,7 @@ def test_keys_that_do_not_fit_into_memory_together_are_read_in_turns(world: Worl
     _, newest = topic.newest()
     wanted = OffsetRange("t", newest.topic_id, 0, 0, newest.log_end[0])
     pieces = [
-        to_batch("t", 0, rows, ARROW_SCHEMA)
+        name_columns(None, {}).batch("t", 0, rows)
         for rows in latest(topic, wanted, ("key", "value", "timestamp", "headers"), buffer_bytes)
     ]
     found = pa.Table.from_batches(pieces)
@@ -138,7 +138,7 @@ def test_a_range_of_a_topic_is_one_table(world: World) -> None:
     batch = batch_of([b"a", b"b", b"c"], partition=[0, 1, 1], timestamp=[1_000_000, 2_000_000, 3_000_500])
     append(world.handle(), batch)
     log = world.log()
-    assert log.topic("t").to_arrow().schema == ARROW_SCHEMA
+    assert log.topic("t").to_arrow().schema == UNTYPED
     assert log.topic("t").to_arrow(["partition", "offset", "value"]).to_pylist() == [
         {"partition": 0, "offset": 0, "value": b"a"},
         {"partition": 1, "offset": 0, "value": b"b"},

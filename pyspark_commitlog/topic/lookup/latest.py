@@ -16,7 +16,7 @@ from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
 from pyspark_commitlog.format.columns.untyped import Ints
 from pyspark_commitlog.format.murmur2 import Words, murmur2
 from pyspark_commitlog.model import OffsetRange
-from pyspark_commitlog.topic.lookup.arrow import offsets_of
+from pyspark_commitlog.topic.read.named_columns import check_untyped, offsets_of
 from pyspark_commitlog.topic.read.reader import Rows, read_range
 from pyspark_commitlog.topic.topic_log import TopicLog
 
@@ -38,10 +38,12 @@ def latest(
     `wanted` begins at the log start. Memory is twice `buffer_bytes` of keys, and a frame.
 
     Raises:
-        UsageError: a record has no key, or one of another partition, which may have a newer record.
+        UsageError: the topic is typed, a record has no key, or one of another partition, which may have a newer
+            record.
         OffsetOutOfRangeError: compaction went beyond the range, so its records may be gone: read again.
     """
     _, state = topic.newest(wanted.topic_id)
+    check_untyped({topic.name: state.schema}, "view=latest", "read without it, and take the newest row of each key")
     columns = tuple(dict.fromkeys((*names, "value")))
     buckets, bucket = 1, 0
     while bucket < buckets:

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
 from pyspark_commitlog.model import OffsetRange
-from pyspark_commitlog.topic.lookup.arrow import schema_of, stored_columns, to_batch
 from pyspark_commitlog.topic.lookup.latest import latest
 from pyspark_commitlog.topic.lookup.timestamps import find_time
+from pyspark_commitlog.topic.read.named_columns import check_untyped, name_columns
 from pyspark_commitlog.topic.read.reader import Rows, read_range
 from pyspark_commitlog.topic.state.topic_state import TopicState
 from pyspark_commitlog.topic.topic_log import TopicLog, check_partition
@@ -26,21 +26,23 @@ def read_table(topic: TopicLog, columns: Sequence[str] | None, start: Bound, end
         raise UsageError(f"view={view!r} is not allowed: use 'latest', the newest record of each key")
     if view and start is not None:
         raise UsageError("view='latest' takes no start: the newest record of each key is of all records before the end")
-    schema = schema_of(columns)
     _, state = topic.newest_durable()
+    named = name_columns(columns, {topic.name: state.schema})
+    if view:
+        check_untyped({topic.name: state.schema}, "view='latest'", "leave it out, and take the newest row of each key")
     starts = _offsets(topic, state, start, state.log_start, "start")
     ends = _offsets(topic, state, end, state.log_end, "end")
     batches = [
-        to_batch(topic.name, partition, rows, schema)
+        named.batch(topic.name, partition, rows)
         for partition in range(state.partitions)
         for rows in _rows(
             topic,
             OffsetRange(topic.name, state.topic_id, partition, starts[partition], ends[partition]),
-            stored_columns(schema),
+            named.stored(topic.name),
             view,
         )
     ]
-    return pa.Table.from_batches(batches, schema)
+    return pa.Table.from_batches(batches, named.schema)
 
 
 def _rows(topic: TopicLog, wanted: OffsetRange, names: tuple[str, ...], view: str | None) -> Iterator[Rows]:
