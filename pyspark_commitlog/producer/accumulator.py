@@ -13,12 +13,7 @@ from itertools import takewhile
 
 import pyarrow as pa
 
-from pyspark_commitlog.errors import (
-    CommitLogError,
-    NotSentError,
-    ProducerClosedError,
-    UsageError,
-)
+from pyspark_commitlog.errors import CommitLogError, NotSentError, ProducerClosedError, UsageError
 from pyspark_commitlog.producer.buffer_pool import Buffer
 from pyspark_commitlog.producer.delivery import Delivery
 from pyspark_commitlog.producer.pools import process_pools
@@ -37,6 +32,8 @@ from pyspark_commitlog.producer.records.batches import (
 )
 from pyspark_commitlog.producer.records.delivery_errors import after_failure, overdue_error
 from pyspark_commitlog.producer.records.record_queue import QueueMark, RecordQueue
+from pyspark_commitlog.producer.records.topic_columns import TopicColumns
+from pyspark_commitlog.schema.topic_schema import TopicSchema
 from pyspark_commitlog.storage import Clock
 from pyspark_commitlog.storage.clock import Deadline
 from pyspark_commitlog.text import counted
@@ -107,6 +104,15 @@ class RecordAccumulator:
     def partitions(self) -> int:
         """Number of partitions at the last look."""
         return self._delivery.partitions
+
+    @property
+    def columns(self) -> TopicColumns:
+        """Columns of the topic's batches at the last look."""
+        return self._delivery.columns
+
+    def look_again(self, schema: TopicSchema | None) -> bool:
+        """Follow the topic's schema; return whether it has changed."""
+        return self._delivery.look_again(schema)
 
     # --- appending ---------------------------------------------------------------------------------------
 
@@ -179,7 +185,9 @@ class RecordAccumulator:
                 self._take(size, sequence, taken, wait=wait)
                 mark = self._queue.mark()
                 number, now = self._queue.number(sequence, rows), self._clock.monotonic()
-                self._queue.items.append(ArrowBatch(self._topic, now, pieces, rows, size, future, number))
+                self._queue.items.append(
+                    ArrowBatch(self._topic, now, pieces, rows, size, future, number, self.columns.partition)
+                )
                 self._added(rows, size)
             except BaseException:  # Ctrl-C: the batch was not taken
                 self._take_back(mark, taken)

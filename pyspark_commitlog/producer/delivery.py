@@ -37,10 +37,13 @@ from pyspark_commitlog.producer.records.delivery_errors import (
     unanswered,
     unexpected,
 )
+from pyspark_commitlog.producer.records.topic_columns import TopicColumns
 from pyspark_commitlog.producer.settler import Settler
+from pyspark_commitlog.schema.topic_schema import TopicSchema
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.text import counted
 from pyspark_commitlog.topic.settle.settle_load import weight
+from pyspark_commitlog.topic.state.topic_state import TopicState
 from pyspark_commitlog.topic.topic_log import RECENT_SECONDS, TopicLog
 from pyspark_commitlog.topic.write.commit import Committed, commit, storage_error
 from pyspark_commitlog.topic.write.producers import landed_ranges
@@ -66,7 +69,7 @@ class Delivery:
         self,
         topic: TopicLog,
         identity: ProducerIdentity,
-        partitions: int,
+        state: TopicState,
         options: ProducerConfig,
         allowed: Callable[[Storage], object],
     ) -> None:
@@ -75,7 +78,7 @@ class Delivery:
         self._stagers = Stagers(options)
         self._settler = Settler(topic.storage, topic.name)
         self._watermark = HighWatermark(topic.storage, topic.name)
-        self.partitions = partitions
+        self.partitions, self.columns = state.partitions, TopicColumns(topic.name, state.schema)
         self.failed: CommitLogError | None = None
         self.trying: float | None = None
         self.calling_back: float | None = None
@@ -292,6 +295,13 @@ class Delivery:
         self._settler.rest()
         self._watermark.rest()
 
+    def look_again(self, schema: TopicSchema | None) -> bool:
+        """Follow the topic's schema; return whether it has changed."""
+        if schema == self.columns.schema:
+            return False
+        self.columns = TopicColumns(self._topic.name, schema)
+        return True
+
     # --- staging -----------------------------------------------------------------------------------------
 
     def _stage(self, bundle: Bundle) -> None:
@@ -300,6 +310,7 @@ class Delivery:
         topic.forget_defaults(kept=True)
         stored, state = topic.newest_at(topic.journal.to_stage_by(RECENT_SECONDS), self._identity.topic_id)
         bundle.topic_id, bundle.partitions, self.partitions = state.topic_id, state.partitions, state.partitions
+        self.look_again(state.schema)
         if bundle.tried:  # if it landed, it did so at that placement
             bundle.items, bundle.tried = separate_damaged(bundle.tried, ())[0], []
         if bundle.batch is None:

@@ -9,6 +9,7 @@ from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from pyspark_commitlog.config import MAX_PARTITION
@@ -29,9 +30,11 @@ from pyspark_commitlog.producer.records.batches import (
     as_microseconds,
     as_pieces,
     as_sequence,
+    bound_for,
     sizes_of,
 )
 from pyspark_commitlog.producer.records.bundle import ProducerIdentity
+from pyspark_commitlog.producer.records.topic_columns import TopicColumns
 from pyspark_commitlog.producer.watchdog import Watchdog
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.storage import Storage
@@ -40,7 +43,7 @@ from pyspark_commitlog.storage.process import process_id
 from pyspark_commitlog.topic.access import Operation
 from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.producers import init_producer
-from pyspark_commitlog.topic.write.records import MAX_COLUMN_BYTES, narrowed
+from pyspark_commitlog.topic.write.records import MAX_COLUMN_BYTES
 from pyspark_commitlog.topic.write.writers import PRODUCER, TRANSIENT
 
 if TYPE_CHECKING:
@@ -69,6 +72,14 @@ class Gathering:
         self._choose = options.partitioner if callable(options.partitioner) else None
         self._order: AppendOrder | None = None
 
+    def columns(self, topic: str) -> TopicColumns:
+        """Return the columns of a topic's batches.
+
+        Raises:
+            CommitLogError: the topic can't be opened, see `send`.
+        """
+        return self._opened(topic).columns
+
     def _record(
         self,
         topic: str,
@@ -94,15 +105,21 @@ class Gathering:
     def _give(
         self, accumulator: RecordAccumulator, record: Record, sequence: int | None, *, wait: bool = True
     ) -> Future[RecordMetadata] | None:
+        accumulator.columns.check_record()
         value, key, headers, at, partition, size = record
         if partition is None and self._choose is not None:
             partition = self._chosen(key, accumulator.partitions)
         return accumulator.send(value, key, headers, at, partition, size, sequence, wait=wait)
 
     def _parts(self, topic: str, batch: pa.Table | pa.RecordBatch, accumulator: RecordAccumulator) -> list[BatchPart]:
-        pieces = as_pieces(topic, batch)
+        try:
+            pieces = _checked_pieces(topic, batch, accumulator.columns)
+        except InvalidRecordError:  # the topic's columns may have changed
+            if not accumulator.look_again(self._handle(topic).newest()[1].schema):
+                raise
+            pieces = _checked_pieces(topic, batch, accumulator.columns)
         if self._choose is not None:
-            pieces = [self._with_partitions(topic, piece, accumulator.partitions) for piece in pieces]
+            pieces = [self._with_partitions(piece, accumulator) for piece in pieces]
         parts = split_batch(pieces, self._buffer.limit)
         for part in parts:
             self._buffer.check_fits(size_of(part.pieces), topic)
@@ -143,15 +160,12 @@ class Gathering:
             raise InvalidRecordError(f"the partitioner answers {partition!r}: it must answer 0 to {partitions - 1}")
         return partition
 
-    def _with_partitions(self, topic: str, piece: pa.RecordBatch, partitions: int) -> pa.RecordBatch:
-        names = piece.schema.names
-        keys = [None] * piece.num_rows
-        if "key" in names:
-            keys = narrowed("key", piece.column("key"), pa.binary(), topic).to_pylist()
-        given = piece.column("partition").to_pylist() if "partition" in names else [None] * piece.num_rows
+    def _with_partitions(self, piece: pa.RecordBatch, accumulator: RecordAccumulator) -> pa.RecordBatch:
+        columns, partitions = accumulator.columns, accumulator.partitions
+        keys, name = columns.keys(piece).to_pylist(), columns.partition
+        given = piece.column(name).to_pylist() if name in piece.schema.names else [None] * piece.num_rows
         chosen = [self._chosen(k, partitions) if p is None else p for k, p in zip(keys, given, strict=True)]
-        kept = piece.drop_columns(["partition"]) if "partition" in names else piece
-        return kept.append_column("partition", pa.array(chosen, pa.int64()))
+        return bound_for(piece, np.array(chosen, np.int64), name)
 
     def _opened(self, topic: str) -> RecordAccumulator:
         """Return a topic's accumulator; the first use opens the producer's id.
@@ -192,7 +206,7 @@ class Gathering:
             clock = self._storage.clock
             self._buffer.watched()
             allowed = partial(self._writable, topic)
-            delivery = Delivery(handle, identity, state.partitions, self._options, allowed)
+            delivery = Delivery(handle, identity, state, self._options, allowed)
             self._accumulators[topic] = RecordAccumulator(
                 self._storage.url, topic, delivery, self._buffer, clock, self._options, committed_sequence
             )
@@ -218,6 +232,12 @@ class Gathering:
                 f"this Producer belongs to process {self._process}, and this one was forked from it: make a Producer "
                 "here. Nothing was sent"
             )
+
+
+def _checked_pieces(topic: str, batch: pa.Table | pa.RecordBatch, columns: TopicColumns) -> list[pa.RecordBatch]:
+    pieces = as_pieces(topic, batch, columns)
+    columns.check_values(pieces)
+    return pieces
 
 
 def _partition_number(topic: str, partition: int | None) -> int | None:

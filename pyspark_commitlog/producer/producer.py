@@ -164,7 +164,7 @@ class Producer(Gathering):
         Raises:
             UnknownTopicError: the topic does not exist.
             RootNotAvailableError: at a topic's first record, the root was missing for `max_block_ms`.
-            InvalidRecordError: a value has the wrong type, or more than 2 GiB.
+            InvalidRecordError: a value has the wrong type, or more than 2 GiB, or the topic is typed.
             BufferExhaustedError: no room for `max_block_ms`; nothing was taken.
             ProducerClosedError: the producer is closed, or another process'.
             UsageError: a signal's handler, finalizer or logging handler interrupted a call of this producer: set a flag
@@ -215,7 +215,8 @@ class Producer(Gathering):
         Args:
             topic: topic name.
             batch: columns `value` (string or binary), and optionally `key`, `headers`, `timestamp`,
-                `partition`. Must not be changed until the future is done.
+                `partition`; of a typed topic the declared ones, and optionally `_headers`, `_timestamp`,
+                `_partition_id`. Must not be changed until the future is done.
             sequence: number of its first record, see `send`; the others follow. Records that landed already are
                 skipped.
 
@@ -226,7 +227,7 @@ class Producer(Gathering):
             producer with `producer_id`, see `last_sequence`.
 
         Raises:
-            InvalidRecordError: names the column, its type and what is allowed.
+            InvalidRecordError: names the column, its type and what is allowed; nothing was taken.
             BufferExhaustedError: no room for `max_block_ms`, or a record exceeds `buffer_memory`; nothing was
                 taken.
             UnknownTopicError, ProducerClosedError, WriterFencedError, NotSentError: as `send`.

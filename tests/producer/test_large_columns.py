@@ -16,6 +16,7 @@ from pyspark_commitlog.errors import InvalidRecordError
 from pyspark_commitlog.format.columns.untyped import HEADERS, TOGETHER_BYTES
 from pyspark_commitlog.producer.producer import Producer
 from pyspark_commitlog.producer.records.batches import as_pieces
+from pyspark_commitlog.producer.records.topic_columns import TopicColumns
 from pyspark_commitlog.topic.write.records import TopicLimits, prepare
 from tests.support.producers import producer_on
 from tests.support.records import read_topic
@@ -77,7 +78,7 @@ def test_headers_count_by_their_own_rows_and_too_many_are_refused_by_name() -> N
 def test_an_arrow_batch_is_bound_in_pieces_of_bounded_bytes() -> None:
     """Each can be cast, unless it is one record."""
     sizes = [GIB // 2 + 1, GIB // 2 + 1, 100, 100, GIB + 1]
-    pieces = as_pieces("t", pa.table({"value": large(*sizes)}))
+    pieces = as_pieces("t", pa.table({"value": large(*sizes)}), TopicColumns("t", None))
     ends = np.cumsum([0, *(piece.num_rows for piece in pieces)]).tolist()
     assert ends[-1] == len(sizes)
     for piece, (start, end) in zip(pieces, pairwise(ends), strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import index
@@ -19,7 +19,7 @@ from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import InvalidRecordError, UsageError
 from pyspark_commitlog.format.columns.untyped import HEADERS, TIMESTAMP, TOGETHER_BYTES, Ints, bounded, instants
 from pyspark_commitlog.model import as_whole
-from pyspark_commitlog.topic.write.records import check_columns
+from pyspark_commitlog.producer.records.topic_columns import TopicColumns
 from pyspark_commitlog.topic.write.staging import RowPlacement
 
 log = logging.getLogger("pyspark_commitlog.producer")
@@ -199,7 +199,10 @@ class RecordRun:
 
 @dataclass(slots=True)
 class ArrowBatch:
-    """Arrow batch, sent atomically; fields as of `RecordRun`."""
+    """Arrow batch, sent atomically; fields as of `RecordRun`.
+
+    `partition`: its column of explicit partitions.
+    """
 
     topic: str
     since: float
@@ -208,14 +211,17 @@ class ArrowBatch:
     size: int
     future: SentFuture[BatchMetadata]
     last_sequence: int = UNKNOWN
+    partition: str = "partition"
 
     def bound(self, partitions: Sequence[npt.NDArray[np.int64]]) -> ArrowBatch:
         """Batch with fixed partitions, uncounted by the buffer.
 
         `partitions` has one array per piece.
         """
-        pieces = [bound_for(piece, chosen) for piece, chosen in zip(self.pieces, partitions, strict=True)]
-        return ArrowBatch(self.topic, self.since, pieces, self.rows, 0, self.future, self.last_sequence)
+        pieces = [
+            bound_for(piece, chosen, self.partition) for piece, chosen in zip(self.pieces, partitions, strict=True)
+        ]
+        return replace(self, pieces=pieces, size=0)
 
     def batches(self) -> list[pa.RecordBatch]:
         """Return the records."""
@@ -237,10 +243,10 @@ def _of(values: Sequence[_T], rows: Sequence[int]) -> list[_T]:
     return [values[row] for row in rows]
 
 
-def bound_for(piece: pa.RecordBatch, partitions: npt.NDArray[np.int64]) -> pa.RecordBatch:
-    """Replace the partition column."""
-    kept = piece.drop_columns(["partition"]) if "partition" in piece.schema.names else piece
-    return kept.append_column("partition", pa.array(partitions, pa.int64()))
+def bound_for(piece: pa.RecordBatch, partitions: npt.NDArray[np.int64], name: str) -> pa.RecordBatch:
+    """Replace the partition column `name`."""
+    kept = piece.drop_columns([name]) if name in piece.schema.names else piece
+    return kept.append_column(name, pa.array(partitions, pa.int64()))
 
 
 def as_bytes(value: bytes | str | None, what: str) -> bytes | None:
@@ -314,11 +320,11 @@ def sizes_of(headers: HeaderList) -> int:
     return sum(len(name.encode()) + len(value or b"") for name, value in headers)
 
 
-def as_pieces(topic: str, batch: Any) -> list[pa.RecordBatch]:
+def as_pieces(topic: str, batch: Any, columns: TopicColumns) -> list[pa.RecordBatch]:
     """Check an Arrow table or batch; split it into bounded pieces.
 
     Raises:
-        InvalidRecordError: another type, or a column that records don't have.
+        InvalidRecordError: another type, or columns or values that the topic does not take.
     """
     if isinstance(batch, pa.RecordBatch):
         batch = pa.Table.from_batches([batch])
@@ -326,9 +332,7 @@ def as_pieces(topic: str, batch: Any) -> list[pa.RecordBatch]:
         raise InvalidRecordError(
             f"topic {topic!r}: send_batch takes a pyarrow.Table or RecordBatch, not {type(batch).__name__}"
         )
-    check_columns(topic, batch.schema)
-    if "topic" in batch.schema.names:
-        raise InvalidRecordError(f"topic {topic!r}: a batch goes to one topic; leave its column 'topic' out")
+    columns.check_names(batch.schema)
     pieces = batch.to_batches(max_chunksize=BATCH_ROWS)
     return [part for piece in pieces for part in bounded(piece, TOGETHER_BYTES)]
 
