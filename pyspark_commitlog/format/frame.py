@@ -118,7 +118,7 @@ class Identity:
 
     def encode(self) -> bytes:
         """Return the record's headers: count, then name and value of each."""
-        return _headers(self)
+        return _headers(self) if self.columns is None else _headers.__wrapped__(self)  # which differ in each frame
 
 
 @lru_cache(_KEPT)

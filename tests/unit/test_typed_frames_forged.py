@@ -357,10 +357,12 @@ def peak(act: Callable[[], object]) -> int:
     return int(pool.max_memory())
 
 
-@pytest.mark.parametrize("said", [0, 1, MIB, 2**31 - 2**22, 2**63 - 1])
-def test_a_large_value_at_every_row_is_refused_before_it_takes_memory(said: int) -> None:
+@pytest.mark.parametrize(
+    ("value", "said"), [(2048, 0), (2048, MIB), (MIB, 0), (MIB, MIB), (MIB, 2**31 - 2**22), (MIB, 2**63 - 1)]
+)
+def test_a_large_value_at_every_row_is_refused_before_it_takes_memory(value: int, said: int) -> None:
     """64 GiB of 1 MiB: from what it says if that is too much, else because it says less."""
-    bomb = expanding(1, MIB, 65_536, said)
+    bomb = expanding(1, value, 65_536, said)
 
     assert bomb.message.size < 4096
     assert peak(lambda: refused(bomb, ["0"])) < 4 * MIB
@@ -391,3 +393,21 @@ def test_narrow_numbers_count_in_their_own_width() -> None:
 
     found = payload(schema.serialize().to_pybytes() + last, header)
     assert frame_rows.decoded_bytes(found) >= frame_rows.decode(found).nbytes == 8 * 100 * 1001
+
+
+def test_what_a_frame_decodes_to_is_the_sum_of_its_parts() -> None:
+    head, dictionaries, last, header = parts()
+    stored = pa.schema(
+        [("1", pa.uint8()), ("2", pa.uint8()), ("3", pa.uint32()), ("4", pa.uint8()), ("5", pa.binary()),
+         ("6", pa.list_(pa.int32())), ("timestamp", pa.uint8())]
+    )  # fmt: skip
+    expected = arrow_metadata.checked_bytes(pa.py_buffer(last), arrow_metadata.shape_of(stored))
+    expected += sum(arrow_metadata.checked_bytes(pa.py_buffer(each), VALUES.shape) for each in dictionaries)
+    expected += header["1"][3] + header["2"][3] + (4 + 7 + 7) * ROWS
+
+    assert frame_rows.decoded_bytes(payload(head + b"".join(dictionaries) + last, json.dumps(header))) == expected
+
+
+def test_a_frame_that_says_too_much_is_refused_by_its_size() -> None:
+    with pytest.raises(CorruptionError, match="decodes to"):
+        frame_rows.decoded_bytes(forged({"1": ["dictionary", 1, 0, 2**31]}))

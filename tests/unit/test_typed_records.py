@@ -86,6 +86,7 @@ def test_takes_types_with_the_same_values(kind: pa.DataType, given: pa.DataType)
         (pa.int16(), pa.array([1], pa.int32()), "declared is int16: cast it"),
         (pa.float64(), pa.array([1], pa.int32()), "declared is double: cast it"),
         (pa.decimal128(5, 2), pa.array([1], pa.int64()).cast(pa.decimal128(38, 0)), "declared is decimal128"),
+        (pa.decimal128(10, 2), pa.array([1], pa.int64()).cast(pa.decimal128(38, 3)).cast(pa.decimal128(5, 3)), "cast"),
         (pa.decimal128(5, 2), pa.array([1], pa.int64()).cast(pa.decimal128(30, 3)), "declared is decimal128"),
         (pa.int64(), pa.array([1], pa.uint8()), "uint8, which can't be stored"),
         (TIMESTAMP, pa.array([1], pa.timestamp("us")), "declared is timestamp"),
