@@ -41,7 +41,7 @@ class DefaultSource(DataSource):
         options = source_options(self.options)
         if not needs_topics(options) or are_untyped(options.path, options.selection):
             return of_engine(chosen(options))
-        return of_engine(chosen(options, merged(schemas_of(opened(self.open_log, options), options.selection))))
+        return of_engine(chosen(options, merged(schemas_of(opened(self.open_log, options).topic, options.selection))))
 
     def reader(self, schema: Schema) -> CommitLogReader:
         """Return the batch reader."""

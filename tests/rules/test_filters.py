@@ -292,7 +292,7 @@ def test_a_pushed_limit_ends_each_task_when_it_has_enough(
 def test_a_pyspark_without_limits_to_push_finds_no_method_and_one_that_has_them_off_finds_its_own() -> None:
     """Spark refuses a reader that has a method of its own while the conf is off; what it compares is `__func__`."""
     theirs = getattr(DataSourceReader, "pushLimit", None)
-    source = CountedSource({"path": "/nowhere", "subscribe": "t"})
+    source = CountedSource({"path": "/nowhere", "subscribe": "t", "columns": "value"})
     reader = source.reader(source.schema())
     assert hasattr(reader, "pushLimit") == (theirs is not None)
     assert LimitTaker().__func__ is theirs

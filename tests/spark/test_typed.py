@@ -209,3 +209,18 @@ def test_an_engine_that_prunes_gets_its_columns(root: str, log: CommitLog) -> No
     kept = reader.pruneColumns(StructType.fromDDL("page STRING, user STRING"))
     assert kept.fieldNames() == ["user", "page"]
     assert reader.pruneColumns(StructType()).fieldNames() == ["user"]
+
+
+def test_pushed_filters_know_a_column_from_the_log_s(spark: SparkSession, root: str, log: CommitLog) -> None:
+    log.create_topic(TOPIC, schema="offset BIGINT, partition INT")
+    for first in (0, 5000):
+        write(spark.range(first, first + 5000).selectExpr("10000 - id AS offset", "7 AS partition").coalesce(1), root)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        both = read(spark, root, columns="*, _offset", pushDownPredicate="true")
+        assert both.where("offset = 9999 AND partition = 7").select("_offset").first()[0] == 1
+        chosen = both.where("_offset >= 9000")
+        assert chosen.count() == 1000
+        assert chosen.rdd.getNumPartitions() == 1
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")

@@ -39,7 +39,7 @@ class CommitLogReader(SourceReader, DataSourceReader):
         check_end(options.ending)
         if options.limits != TriggerLimits():
             log.warning("limits of a trigger do nothing in a batch read: it takes all from start to end")
-        self._taker = Taker() if options.push_down else None
+        self._taker = Taker(self._declared) if options.push_down else None
         if self._taker is not None:
             self.pushFilters = self._taker  # type: ignore[method-assign]
         self._limit = LimitTaker()

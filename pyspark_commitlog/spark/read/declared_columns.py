@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark_commitlog.errors import NotFoundError, OptionError
@@ -11,9 +11,9 @@ from pyspark_commitlog.schema.types import as_nullable
 from pyspark_commitlog.storage.local.newest_line import newest_line
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.root.root import Root
     from pyspark_commitlog.schema.topic_schema import TopicSchema, Type
     from pyspark_commitlog.spark.progress.topic_selection import TopicSelection
+    from pyspark_commitlog.topic.topic_log import TopicLog
 
 #: Begins a topic's schema in an entry; no text inside one has plain quotes.
 _MEMBER = b'"schema":{'
@@ -21,7 +21,7 @@ _MEMBER = b'"schema":{'
 Declared = dict[str, "Type"]
 
 
-def schemas_of(log: Root, selection: TopicSelection) -> dict[str, TopicSchema]:
+def schemas_of(topic: Callable[[str], TopicLog], selection: TopicSelection) -> dict[str, TopicSchema]:
     """Return the schemas of subscribed topics by topic; empty if they are untyped.
 
     Topics that match a pattern are untyped; missing ones are left to the planner.
@@ -32,7 +32,7 @@ def schemas_of(log: Root, selection: TopicSelection) -> dict[str, TopicSchema]:
     schemas, untyped = dict[str, "TopicSchema"](), list[str]()
     for name in sorted(selection.topics) if selection.pattern is None else ():
         try:
-            _, state = log.topic(name).newest()
+            _, state = topic(name).newest()
         except NotFoundError:
             continue
         if state.schema is None:

@@ -6,8 +6,8 @@ literal fails a test and its negation, so both are derived together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -168,19 +168,29 @@ def rank_against(name: str) -> Callable[[Any], int]:
     return read
 
 
+#: Common columns of all topics, by the log's names.
+_COMMON = {"topic": "_topic", "partition": "_partition_id", "offset": "_offset", "timestamp": "_timestamp"}
+
+
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Conjunction of filters."""
+    """Conjunction of filters.
+
+    `declared` are columns of typed topics: data, also one that is named `offset`.
+    """
 
     tests: Sequence[Filter] = ()
+    declared: Container[str] = ()
 
     def _matching(self, column: str, read: Callable[[Any], int]) -> Spans:
         spans = ALL
+        common_name = (_COMMON[column],)
+        names = {common_name} if column in self.declared else {(column,), common_name}
         for test in self.tests:
             inner = test
             while isinstance(inner, Not):
                 inner = inner.child
-            if getattr(inner, "attribute", None) == (column,):
+            if getattr(inner, "attribute", None) in names:
                 spans = common(spans, matching(test, read)[0])
         return spans
 
@@ -206,11 +216,11 @@ class Taker:
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
 
-    def __init__(self) -> None:
-        self.taken = Filters()
+    def __init__(self, declared: Container[str] = ()) -> None:
+        self.taken = Filters(declared=declared)
 
     def __call__(self, filters: list[Filter]) -> list[Filter]:
-        self.taken = Filters(tuple(filters))
+        self.taken = replace(self.taken, tests=tuple(filters))
         return filters
 
 

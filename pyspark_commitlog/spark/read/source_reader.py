@@ -28,13 +28,14 @@ from pyspark_commitlog.spark.common.root_failover import PATIENCE_SECONDS, tried
 from pyspark_commitlog.spark.progress.paced import Newest
 from pyspark_commitlog.spark.progress.progress import Loss, ReportLoss, error_of, outside
 from pyspark_commitlog.spark.progress.splits import Split, longest_first, split
-from pyspark_commitlog.spark.read.declared_columns import merged, pins, schemas_of
+from pyspark_commitlog.spark.read.declared_columns import are_untyped, merged, pins, schemas_of
 from pyspark_commitlog.spark.read.schema import (
     Schema,
     as_spark,
     check_schema,
     chosen,
     is_common,
+    needs_topics,
     of_engine,
     untyped_names,
 )
@@ -74,7 +75,9 @@ class SourceReader:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         self._open_root, self._options = open_root, options
-        schemas = {} if is_common(schema) else schemas_of(self._log(), options.selection)
+        self._topics: Shelf[str, TopicLog] = Shelf()
+        needed = needs_topics(options) and not are_untyped(options.path, options.selection)
+        schemas = schemas_of(self._topic, options.selection) if needed or not is_common(schema) else {}
         declared = merged(schemas)
         check_schema(schema, declared)
         if options.columns is not None and chosen(options, declared).fieldNames() != schema.fieldNames():
@@ -84,10 +87,10 @@ class SourceReader:
             )
         #: Column ids by topic and name; empty if the topics are untyped, or only common columns are read.
         self._pins = pins(schemas)
+        self._declared = frozenset(declared)
         self._untyped_names = [] if schemas else untyped_names(schema)
         self._columns = schema
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-        self._topics: Shelf[str, TopicLog] = Shelf()
         self._reported = Reported()
         self._allowed: float | None = None
         self._seen: dict[str, int] = {}
