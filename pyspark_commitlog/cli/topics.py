@@ -16,6 +16,8 @@ from pyspark_commitlog.text import counted
 from pyspark_commitlog.topic_description import topic_lines
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from pyspark_commitlog.api.commit_log import CommitLog
     from pyspark_commitlog.topic_description import ReplicationDescription
 
@@ -38,6 +40,16 @@ def create(
         typer.Option(help="On how many of the roots that belong together it lives; else on all, at most 3."),
     ] = None,
     config: Config = None,
+    schema: Annotated[
+        str | None, typer.Option(help='Declared columns, as in "user STRING NOT NULL, tags ARRAY<STRING>".')
+    ] = None,
+    schema_from: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A Parquet file whose columns are declared.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column that is the records' key.")] = None,
+    timestamp: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column that is the records' timestamp.")
+    ] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing if it is there.")] = False,
     as_json: AsDescribed = False,
 ) -> None:
@@ -46,14 +58,25 @@ def create(
         given = parse_config(config)
         if replication_factor is not None:
             given["replication.factor"] = replication_factor
+        declared = schema if schema_from is None else _schema_of(schema_from, schema)
         try:
-            log.create_topic(topic, partitions, given)
+            log.create_topic(topic, partitions, given, schema=declared, key=key, timestamp=timestamp)
             outcome = f"created topic {topic} with {counted(partitions, 'partition')}"
         except TopicExistsError:
             if not if_not_exists:
                 raise
             outcome = f"topic {topic} is there already"
         _report(log, topic, outcome, as_json=as_json)
+
+
+def _schema_of(path: str, ddl: str | None) -> pa.Schema:
+    """Return the columns of a Parquet file."""
+    if ddl is not None:
+        raise UsageError("give --schema or --schema-from, not both")
+    from pyspark_commitlog.cli.common.parquet import column_schema, opened_parquet
+
+    with opened_parquet(path) as parquet:
+        return column_schema(parquet)
 
 
 def _report(log: CommitLog, topic: str, outcome: str, *, as_json: bool) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes, *, exact: bool = False) -> Any:
     """Return the value of a JSON text without duplicate keys.
+
+    `exact`: numbers with a fraction or exponent are decimals.
 
     Raises:
         ValueError: not JSON, or a duplicate key, which parsers drop silently.
     """
-    return json.loads(text, object_pairs_hook=_object)
+    return json.loads(text, object_pairs_hook=_object, parse_float=Decimal if exact else None)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

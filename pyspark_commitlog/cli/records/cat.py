@@ -8,6 +8,7 @@ import select
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,6 +24,7 @@ from pyspark_commitlog.model import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pyspark_commitlog.api.commit_log import CommitLog
     from pyspark_commitlog.consumer import Consumer
 
 log = logging.getLogger("pyspark_commitlog.cli")
@@ -80,6 +82,7 @@ class _Request:
     group: str | None
     columns: tuple[str, ...]
     render: _Render
+    typed: bool = False
 
     @property
     def is_bounded(self) -> bool:
@@ -111,11 +114,12 @@ def cat(
 ) -> None:
     """Write the records of topics to the standard output, as kcat does; and go on as they come, without -e.
 
-    A value is written as its bytes are, and a newline after it. A closed pipe, SIGINT and SIGTERM end it with exit
-    code 0.
+    A value is written as its bytes are, a typed topic's row as JSON, and a newline after it. A closed pipe, SIGINT and
+    SIGTERM end it with exit code 0.
     """
-    with opened(root):
-        columns, render = _output_form(form, delimiter, key_separator, null=null, as_json=as_json)
+    with opened(root) as log:
+        typed = _are_typed(log, topic)
+        columns, render = _output_form(form, delimiter, key_separator, null=null, as_json=as_json, typed=typed)
         request = _Request(
             topics=topic,
             partitions=parse_partitions(partitions),
@@ -125,6 +129,7 @@ def cat(
             group=group,
             columns=tuple(sorted(columns)),
             render=render,
+            typed=typed,
         )
         _check_group(request)
         try:
@@ -134,8 +139,18 @@ def cat(
             pass
 
 
+def _are_typed(log: CommitLog, topics: Sequence[str]) -> bool:
+    """Whether all topics are typed; they must not differ."""
+    schemas = {name: log.root.topic(name).newest()[1].schema for name in topics}
+    typed = [name for name, schema in schemas.items() if schema is not None]
+    if typed and len(typed) < len(schemas):
+        other = next(name for name, schema in schemas.items() if schema is None)
+        raise UsageError(f"topic {typed[0]!r} is typed and topic {other!r} is not: write them out one by one")
+    return bool(typed)
+
+
 def _output_form(
-    form: str | None, delimiter: str, key_separator: str | None, *, null: bool, as_json: bool
+    form: str | None, delimiter: str, key_separator: str | None, *, null: bool, as_json: bool, typed: bool
 ) -> tuple[set[str], _Render]:
     """Columns that the output needs, and its renderer."""
     from pyspark_commitlog.cli.records.render import JSON_COLUMNS, columns_of, parse_format, render, render_json
@@ -149,7 +164,7 @@ def _output_form(
     if form is None:
         parts.append(unescape(delimiter, "-D"))
     if as_json:
-        return set(JSON_COLUMNS), render_json
+        return set(JSON_COLUMNS), partial(render_json, typed=typed)
     empty = b"NULL" if null else b""
     return columns_of(parts) | set(_PLACE), lambda batch: render(batch, parts, empty)
 
@@ -163,8 +178,10 @@ def _check_group(request: _Request) -> None:
 
 
 def _run(root: str, request: _Request) -> None:
+    from pyspark_commitlog.cli.records.render import as_untyped, typed_columns
     from pyspark_commitlog.consumer import Consumer
 
+    columns = typed_columns(request.columns) if request.typed else request.columns
     output = _Stdout()
     with Consumer(
         root,
@@ -178,9 +195,9 @@ def _run(root: str, request: _Request) -> None:
         ends = _begin(consumer, request)
         left, owed = request.count, False
         while left != 0 and (owed or not _is_done(consumer, request, ends)):
-            table = consumer.poll_arrow(_WAIT, left, request.columns)
+            table = consumer.poll_arrow(_WAIT, left, columns)
             for batch in table.to_batches():
-                batch = _up_to(batch, ends)
+                batch = _up_to(as_untyped(batch, request.columns) if request.typed else batch, ends)
                 left = None if left is None else left - batch.num_rows
                 output.write(request.render(batch))
             output.flush()

@@ -17,12 +17,13 @@ from pyspark_commitlog.format.columns.untyped import HEADERS, TIMESTAMP
 from pyspark_commitlog.format.given_json import RepeatedKeyError, parse_json
 from pyspark_commitlog.instants import iso_or_ms
 from pyspark_commitlog.producer.records.batches import MAX_TIMESTAMP_MS
+from pyspark_commitlog.schema.topic_schema import TopicSchema
 
 _US_PER_MS = 1000
 #: Of a line, or value, in an error.
 _SHOWN_BYTES = 60
-_EXAMPLE = 'give one as {"key": "a", "value": "b"}'
-_Header = tuple[str, bytes | None]
+_EXAMPLE = 'give one as {"key": "a", "value": "b"}, or leave --json out'
+Header = tuple[str, bytes | None]
 #: What a line of JSON may have; kcat's names for a value and a timestamp count, and its other fields are left out.
 _NAMES = frozenset(
     ["key", "key_base64", "value", "value_base64", "payload", "payload_base64", "headers", "timestamp", "ts",
@@ -32,20 +33,24 @@ _NAMES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """Form of a line, see `commitlog produce`. `partition` and `headers`: of a record without its own."""
+    """Form of a line, see `commitlog produce`. `partition` and `headers`: of a record without its own.
+
+    `schema`: that of a typed topic.
+    """
 
     key_separator: bytes | None
     null: bool
     partition: int | None
-    headers: tuple[_Header, ...]
+    headers: tuple[Header, ...]
     as_json: bool
+    schema: TopicSchema | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
     value: bytes | None
     key: bytes | None
-    headers: tuple[_Header, ...]
+    headers: tuple[Header, ...]
     partition: int | None
     timestamp_ms: int | None = None
 
@@ -54,6 +59,8 @@ class _Row:
 #: escaped, some 20 for a header of a byte or two, and says where the record was.
 _JSON_PER_BYTE = 16
 _JSON_BESIDE = 2**20
+#: The same of a row of declared columns, whose fields are named wherever they stand.
+_JSON_PER_TYPED_BYTE = 128
 
 
 def longest_line(record: int, form: LineFormat) -> int:
@@ -62,7 +69,7 @@ def longest_line(record: int, form: LineFormat) -> int:
     Of JSON a generous guess: spaces and headers of nothing have no bound.
     """
     if form.as_json:
-        return record * _JSON_PER_BYTE + _JSON_BESIDE
+        return record * (_JSON_PER_BYTE if form.schema is None else _JSON_PER_TYPED_BYTE) + _JSON_BESIDE
     return record + len(form.key_separator or b"")
 
 
@@ -86,18 +93,19 @@ class LineSplitter:
         return lines
 
 
-def parse_headers(given: Sequence[str]) -> tuple[_Header, ...]:
+def parse_headers(given: Sequence[str]) -> tuple[Header, ...]:
     """Parse several `name=value`; `name` alone has no value."""
-    headers: list[_Header] = []
+    headers: list[Header] = []
     for text in given:
         name, equals, value = text.partition("=")
-        if not name or not _is_utf8(name):
+        if not name or not is_utf8(name):
             raise UsageError(f"-H {text!r}: use name=value; the name is UTF-8")
         headers.append((name, value.encode(errors="surrogateescape") if equals else None))
     return tuple(headers)
 
 
-def _is_utf8(text: str) -> bool:
+def is_utf8(text: str) -> bool:
+    """Whether UTF-8 can hold a text."""
     try:
         text.encode()
     except UnicodeEncodeError:  # other bytes of a command line, or half a character of JSON
@@ -141,16 +149,22 @@ def _row(line: bytes, form: LineFormat) -> _Row:
     return _Row(value, key, form.headers, form.partition)
 
 
-def _json_record(line: bytes) -> Mapping[str, Any]:
+def json_object(line: bytes, example: str, *, exact: bool = False) -> Mapping[str, Any]:
+    """Parse a line of JSON; `example` is what it should be."""
     try:
-        record = parse_json(line)
+        record = parse_json(line, exact=exact)
     except RepeatedKeyError:
         raise
     except ValueError as error:
         shown = line[:_SHOWN_BYTES].decode(errors="backslashreplace")
-        raise InvalidRecordError(f"{shown!r} is no JSON ({error}): {_EXAMPLE}, or leave --json out") from None
+        raise InvalidRecordError(f"{shown!r} is no JSON ({error}): {example}") from None
     if not isinstance(record, dict):
-        raise InvalidRecordError(f"a record is an object: {_EXAMPLE}")
+        raise InvalidRecordError(f"a record is an object: {example}")
+    return record
+
+
+def _json_record(line: bytes) -> Mapping[str, Any]:
+    record = json_object(line, _EXAMPLE)
     if unknown := sorted(record.keys() - _NAMES):
         raise InvalidRecordError(
             f"unknown {', '.join(unknown)}: a record has key, value, headers, timestamp, partition"
@@ -163,16 +177,20 @@ def _json_row(line: bytes, form: LineFormat) -> _Row:
     name = "payload" if "payload" in record or "payload_base64" in record else "value"
     if name not in record and f"{name}_base64" not in record:
         raise InvalidRecordError("there is no value; null is one")
-    partition = record.get("partition", form.partition)
-    if partition is not None and (type(partition) is not int or not 0 <= partition <= MAX_PARTITION):
-        raise InvalidRecordError(f"partition {partition!r} is no number from 0 to {MAX_PARTITION}")
     return _Row(
         _bytes(record, name),
         _bytes(record, "key"),
-        _headers(record["headers"]) if "headers" in record else form.headers,
-        partition,
-        _timestamp(record.get("timestamp", record.get("ts"))),
+        parse_header_pairs(record["headers"]) if "headers" in record else form.headers,
+        parse_partition(record.get("partition", form.partition)),
+        parse_timestamp(record.get("timestamp", record.get("ts"))),
     )
+
+
+def parse_partition(given: Any) -> int | None:
+    """Check a partition's number."""
+    if given is not None and (type(given) is not int or not 0 <= given <= MAX_PARTITION):
+        raise InvalidRecordError(f"partition {given!r} is no number from 0 to {MAX_PARTITION}")
+    return given
 
 
 def _bytes(record: Mapping[str, Any], name: str) -> bytes | None:
@@ -194,12 +212,12 @@ def _decoded(text: object) -> bytes:
         raise InvalidRecordError(f"{text!r} is not base64 ({error})") from None
 
 
-def _headers(given: Any) -> tuple[_Header, ...]:
+def parse_header_pairs(given: Any) -> tuple[Header, ...]:
     """Parse an object, or kcat's list of alternating names and values."""
     pairs = list(given.items()) if isinstance(given, dict) else None
     if isinstance(given, list) and len(given) % 2 == 0:
         pairs = list(zip(given[::2], given[1::2], strict=True))
-    if pairs is None or not all(isinstance(name, str) and _is_utf8(name) for name, _ in pairs):
+    if pairs is None or not all(isinstance(name, str) and is_utf8(name) for name, _ in pairs):
         raise InvalidRecordError("headers are an object, or a list of names and values by turns; names are text")
     return tuple((name, _header(value)) for name, value in pairs)
 
@@ -212,15 +230,17 @@ def _header(value: object) -> bytes | None:
     return None if value is None else value.encode()
 
 
-def _timestamp(given: object) -> int | None:
+def parse_timestamp(given: object) -> int | None:
+    """Parse ms since 1970 or ISO 8601 to ms."""
     instant = None if given is None or isinstance(given, bool) else iso_or_ms(str(given))
     if given is not None and (instant is None or abs(instant) > MAX_TIMESTAMP_MS):
         raise InvalidRecordError(f"timestamp {given!r} is neither ms since 1970 nor a time as 2026-01-31T12:00")
     return instant
 
 
-def _header_cell(row: _Row) -> list[dict[str, str | bytes | None]] | None:
-    return [{"key": name, "value": value} for name, value in row.headers] or None
+def header_cell(headers: Sequence[Header]) -> list[dict[str, str | bytes | None]] | None:
+    """Return headers for an Arrow column."""
+    return [{"key": name, "value": value} for name, value in headers] or None
 
 
 def _timestamp_cell(row: _Row) -> int | None:
@@ -231,7 +251,7 @@ def _timestamp_cell(row: _Row) -> int | None:
 _COLUMNS: Mapping[str, tuple[pa.DataType, Callable[[_Row], object]]] = {
     "value": (pa.binary(), lambda row: row.value),
     "key": (pa.binary(), lambda row: row.key),
-    "headers": (HEADERS, _header_cell),
+    "headers": (HEADERS, lambda row: header_cell(row.headers)),
     "partition": (pa.int64(), lambda row: row.partition),
     "timestamp": (TIMESTAMP, _timestamp_cell),
 }

@@ -12,12 +12,13 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
 import typer
 
-from pyspark_commitlog.cli.common.arguments import Root, Topic, open_parent, opened, principal, unescape
+from pyspark_commitlog.cli.common.arguments import Root, Topic, opened, principal, unescape
 from pyspark_commitlog.cli.common.endings import SignalledError, complain, error_text, print_lines
 from pyspark_commitlog.cli.common.progress import progress_bars
 from pyspark_commitlog.cli.common.storage_options import storage_options
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark_commitlog.cli.records.lines import LineFormat
     from pyspark_commitlog.producer.producer import Producer
     from pyspark_commitlog.producer.records.batches import BatchMetadata
+    from pyspark_commitlog.schema.topic_schema import TopicSchema
 
 #: Bytes that are read of the standard input at a time, and about as many that a batch of a file has at most.
 _READ_BYTES = 2**20
@@ -45,7 +47,8 @@ LinesAreJson = Annotated[
     typer.Option(
         "--json",
         help='Lines are objects: {"key":, "value":, "headers":, "timestamp":, "partition":}; bytes as '
-        '"value_base64". What cat -J writes will do.',
+        '"value_base64". Of a typed topic: its columns, and "_headers", "_timestamp", "_partition_id". What cat -J '
+        "writes will do.",
     ),
 ]
 
@@ -101,10 +104,10 @@ def produce(
             principal=principal(),
             storage_options=storage_options(),
         ) as producer:
+            form = replace(form, schema=_schema(producer, topic, is_read=as_json or bool(file)))
             sender = _BatchSender(producer, topic, numbered=producer_id is not None, print_offsets=print_offsets)
             longest = _longest(log, topic, form, -1 if producer_id is None else producer.last_sequence(topic))
-            batches = _file_batches(file, stop) if file else _line_batches(form, end, stop, longest)
-            error = sender.send(batches)
+            error = sender.send(_file_batches(file, stop, form) if file else _line_batches(form, end, stop, longest))
     complain(sender.summary())
     if error is not None:
         complain(f"error: {error_text(error)}")
@@ -122,6 +125,17 @@ def _check_input(form: LineFormat, end: bytes, file: Sequence[str] | None) -> No
         raise UsageError("--file goes without -K, -D, -Z, -p, -H and --json: the columns say all that")
     if not file and sys.stdin is None:
         raise UsageError("the standard input is closed")
+
+
+def _schema(producer: Producer, topic: str, *, is_read: bool) -> TopicSchema | None:
+    """Return the topic's schema; None if untyped. A missing topic is the first error.
+
+    `is_read`: the input has columns.
+    """
+    schema = producer.columns(topic).schema
+    if schema is not None and not is_read:
+        raise UsageError(f"topic {topic!r} is typed: lines have no columns: use --json, or --file")
+    return schema
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -213,20 +227,21 @@ def _line_batches(form: LineFormat, end: bytes, stop: _Signals, longest: Callabl
 
 
 def _parsed(lines: Sequence[bytes], first: int, form: LineFormat) -> _Batches:
+    from pyspark_commitlog.cli.records.column_lines import parse_column_lines
     from pyspark_commitlog.cli.records.lines import parse_lines
 
-    batch, error = parse_lines(lines, first, form)
+    batch, error = (parse_lines if form.schema is None else parse_column_lines)(lines, first, form)
     yield batch, f"line {first}" if batch.num_rows == 1 else f"lines {first} to {first + batch.num_rows - 1}"
     if error is not None:
         raise error
 
 
-def _file_batches(files: Sequence[str], stop: _Signals) -> _Batches:
+def _file_batches(files: Sequence[str], stop: _Signals, form: LineFormat) -> _Batches:
     """Yield the records of Parquet files, with a bar on a terminal."""
     with progress_bars() as bars:
         for path in files:
             bar, done = bars.add_task(path), 0
-            for batch, rows in _parquet(path):
+            for batch, rows in _parquet(path, "topic" if form.schema is None else "_topic"):
                 if stop.exit_code:
                     return
                 yield batch, f"{path} rows {done} to {done + batch.num_rows - 1}"
@@ -234,27 +249,18 @@ def _file_batches(files: Sequence[str], stop: _Signals) -> _Batches:
                 bars.update(bar, completed=done, total=rows)
 
 
-def _parquet(path: str) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Yield bounded batches of a Parquet file's records, with their total number."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq  # a tenth of a second that no other command needs
-
+def _parquet(path: str, left_out: str) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Yield bounded batches of a Parquet file's records without a column, with their total number."""
+    from pyspark_commitlog.cli.common.parquet import opened_parquet, with_instants
     from pyspark_commitlog.producer.records.batches import BATCH_ROWS
 
-    try:
-        storage, name = open_parent(path)
-        parquet = pq.ParquetFile(pa.BufferReader(storage.map(name, 0, storage.info(name).size)))
-        kept = [column for column in parquet.schema_arrow.names if column != "topic"]
+    with opened_parquet(path) as parquet:
+        kept = [column for column in parquet.schema_arrow.names if column != left_out]
         for batch in parquet.iter_batches(BATCH_ROWS, columns=kept):
+            batch = with_instants(batch, parquet)
             step = max(1, batch.num_rows * _BATCH_BYTES // max(batch.nbytes, _BATCH_BYTES))
             for start in range(0, batch.num_rows, step):
                 yield batch.slice(start, step), parquet.metadata.num_rows
-    except FileNotFoundError:
-        raise InvalidRecordError(f"there is no file {path}") from None
-    except CommitLogError:
-        raise
-    except (pa.ArrowException, OSError) as error:  # OSError: its pages do not decompress
-        raise InvalidRecordError(f"{path} is no Parquet file that can be read: {error}") from error
 
 
 class _BatchSender:
@@ -266,13 +272,10 @@ class _BatchSender:
     """
 
     def __init__(self, producer: Producer, topic: str, *, numbered: bool, print_offsets: bool) -> None:
-        import pyarrow as pa
-
         self._producer, self._topic, self._numbered, self._prints_offsets = producer, topic, numbered, print_offsets
         self._under_way: deque[tuple[Future[BatchMetadata], str]] = deque()
         self._given = self._records = 0
         self._partitions: set[int] = set()
-        producer.send_batch(topic, pa.table({"value": pa.array([], pa.binary())}))  # a missing topic is the first error
 
     def send(self, batches: _Batches) -> CommitLogError | None:
         """Send all; return the first error, after which the producer gets nothing more."""

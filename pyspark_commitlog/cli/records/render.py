@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_commitlog.cli.common.arguments import unescape
+from pyspark_commitlog.cli.records.json_rows import ENCODER, json_rows
 from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.topic.read.named_columns import COMMON, STAR
 
 #: A part of a format: bytes as they are, or the letter of a token.
 Part = bytes | str
@@ -95,29 +98,55 @@ def _header(header: Mapping[str, Any]) -> bytes:
     return b"%s=%s" % (header["key"].encode(), b"NULL" if value is None else value)
 
 
-def render_json(batch: pa.RecordBatch) -> bytes:
+def typed_columns(columns: Iterable[str]) -> list[str]:
+    """Return what to read of a typed topic for these columns of an untyped one: `value` is the JSON of all."""
+    names = {"value": STAR, "partition": "_partition_id"}
+    return [names.get(name, f"_{name}") for name in columns]
+
+
+def as_untyped(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """Return rows of `typed_columns` as these columns of an untyped topic."""
+    declared = batch.select([name for name in batch.schema.names if name not in COMMON.names])
+    arrays = [
+        pa.array(json_rows(declared), _BINARY) if name == STAR else batch.column(name)
+        for name in typed_columns(columns)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def render_json(batch: pa.RecordBatch, *, typed: bool = False) -> bytes:
     """Return a line of JSON for every record, as kcat's `-J`; what is not UTF-8 goes into `…_base64`, beside null.
 
-    Headers are a list of names and values by turns; a value that is not UTF-8 is `{"base64": …}`.
+    Headers are a list of names and values by turns; a value that is not UTF-8 is `{"base64": …}`. A typed topic's
+    payload is an object of its columns.
     """
     batch = batch.set_column(
         batch.schema.get_field_index("timestamp"), "timestamp", _milliseconds(batch.column("timestamp"))
     )
-    return b"".join(_json_line(row) for row in batch.to_pylist())
+    line = _typed_line if typed else _json_line
+    return b"".join(line(row) for row in batch.to_pylist())
 
 
 def _json_line(row: Mapping[str, Any]) -> bytes:
-    record = {
+    record = _envelope(row, _json_bytes("payload", row["value"]))
+    return json.dumps(record, ensure_ascii=False).encode() + b"\n"
+
+
+def _typed_line(row: Mapping[str, Any]) -> bytes:
+    return ENCODER.encode(_envelope(row, {"payload": msgspec.Raw(row["value"])})) + b"\n"
+
+
+def _envelope(row: Mapping[str, Any], payload: Mapping[str, Any]) -> dict[str, Any]:
+    return {
         "topic": row["topic"],
         "partition": row["partition"],
         "offset": row["offset"],
         "tstype": "logappend" if row["timestampType"] else "create",
         "ts": row["timestamp"],
         **_json_bytes("key", row["key"]),
-        **_json_bytes("payload", row["value"]),
+        **payload,
         "headers": [part for header in row["headers"] or () for part in (header["key"], _json_header(header["value"]))],
     }
-    return json.dumps(record, ensure_ascii=False).encode() + b"\n"
 
 
 def _json_bytes(name: str, value: bytes | None) -> dict[str, str | None]:
