@@ -210,3 +210,16 @@ def test_configs_that_a_schema_rules_out_are_refused_later_too(
         topic.alter(config)
     topic.alter({"segment.ms": 7})
     assert topic.describe().config == {**before, "segment.ms": "7"}
+
+
+def test_a_default_of_the_root_compacts_no_typed_topic(typed: World) -> None:
+    topic = typed.log().topic("t")
+    topic.alter({"segment.ms": 1})
+    typed.log().config.alter({"log.cleanup.policy": "compact"})
+    for number in (7, 8):
+        write(typed.handle(), row(number), partition=1)
+        typed.clock.advance(10_000_000)
+        done = typed.maintain()
+    assert done.compacted == ()
+    assert done.not_compacted == {"it is typed, and cleanup.policy=compact is the root's default": 2}
+    assert topic.to_arrow().to_pylist() == rows(0, 9)

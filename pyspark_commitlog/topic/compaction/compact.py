@@ -99,7 +99,7 @@ class Compacted:
 def compact(
     topic: TopicLog, topic_id: str, worker: Worker | None = None, progress: Progress = silent
 ) -> list[Compacted]:
-    """Compact partitions until another settler or compactor works (R3, O2).
+    """Compact partitions until another settler or compactor works (R3, O2), none of a typed topic.
 
     `worker` None: in this process.
 
@@ -110,7 +110,7 @@ def compact(
     done: list[Compacted] = []
     topic.forget_defaults()
     _, state = topic.newest(topic_id)
-    if not topic.config(state).has_policy("compact"):
+    if state.schema is not None or not topic.config(state).has_policy("compact"):
         return done
     watched_progress = watched(progress)
     failures = Failures(watched_progress, TopicChangedError)
@@ -133,6 +133,8 @@ def idle_reasons(topic: TopicLog, topic_id: str) -> dict[str, int]:
     config = topic.config(state)
     if not config.has_policy("compact") or not topic.storage.can_append:
         return {}
+    if state.schema is not None:
+        return {"it is typed, and cleanup.policy=compact is the root's default": state.partitions}
     reasons = Counter[str]()
     _, settled = topic.settled(topic_id)
     for partition in range(state.partitions):
