@@ -29,6 +29,7 @@ from pyspark_commitlog.topic.collect.collect import former_incarnations
 from pyspark_commitlog.topic.defaults import RootDefaults
 from pyspark_commitlog.topic.replica_fetch.catch_up import TopicSegments
 from pyspark_commitlog.topic.state.home import make_home
+from pyspark_commitlog.topic.state.schema_state import place_schema
 from pyspark_commitlog.topic.state.topic_state import TopicState
 from pyspark_commitlog.topic.topic_log import TopicLog
 
@@ -57,6 +58,7 @@ def create_topic(
 
     def plan(base: Stored | None, slot: Slot) -> Draft[None]:
         _refuse_existing(topic, base)
+        placed, sides = place_schema(schema, slot.sequence, slot.write_id)
         state = TopicState(
             topic_id=topic_id,
             deleted=False,
@@ -66,9 +68,9 @@ def create_topic(
             created=slot.sequence,
             former_ids=former_incarnations(topic.journal.timed(base), topic.state_of(base.entry)) if base else (),
             former_queries=topic.state_of(base.entry).former_queries if base else (),
-            schema=schema,
+            schema=placed,
         )
-        return Draft("create", topic_id, {"state": state.to_json()}, result=None)
+        return Draft("create", topic_id, {"state": state.to_json()}, sides=sides, result=None)
 
     if root.is_replicated:
         _create_replicated(topic, topic_id, partitions, plan, factor)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from types import MappingProxyType
 
 from pyspark_commitlog.config import check_together
 from pyspark_commitlog.copying.copy_staging import Stage, noted_pieces, remove_notes
@@ -30,10 +31,11 @@ from pyspark_commitlog.copying.decision import (
 from pyspark_commitlog.errors import (
     CommitLogError,
     ConflictError,
+    CorruptionError,
     LogTruncationError,
     OffsetOutOfRangeError,
     UsageError,
-    missing,
+    as_reported,
 )
 from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.entry import to_json_bytes
@@ -41,9 +43,11 @@ from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.lineage import Lineage
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.model import Progress, silent
+from pyspark_commitlog.schema.topic_schema import TopicSchema
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.topic.maintain.settle import settle_on
 from pyspark_commitlog.topic.state.home import settle_draft
+from pyspark_commitlog.topic.state.schema_state import loaded_schema, place_schema
 from pyspark_commitlog.topic.state.settle_state import Active, SettledPartition, SettleState
 from pyspark_commitlog.topic.state.side_files import TABLE_BYTES, named_side, place_tables
 from pyspark_commitlog.topic.state.topic_state import TopicState, Writers, chunks_to_json, with_mark
@@ -143,9 +147,10 @@ class _CopyRound:
             newest, state = self._from.newest_durable()
             try:
                 rows = every_writer(self._from.snapshot(state), state.writers)
-            except FileNotFoundError as error:  # the snapshot was collected: there is a newer entry
+                state = replace(state, schema=loaded_schema(state.schema))
+            except (FileNotFoundError, CorruptionError) as error:  # its tables were collected: there is a newer entry
                 if self._from.newest()[0] == newest:
-                    raise missing(error) from error
+                    raise as_reported(error) from error.__cause__
                 continue
             stored = self._from.config(state)
             own = self._defaults()
@@ -278,16 +283,19 @@ class _CopyRound:
         if slot.sequence == source.lineage.sequence:
             return self._final_draft(head, slot, pieces)
         if living is None:
-            state, lineage = begun_state(head, source, start[: len(self._begun)], self._source.config, slot)
-            return _draft(state, slot, lineage=lineage, leap=source.lineage.sequence)
+            schema, sides = place_schema(source.schema, slot.sequence, slot.write_id)
+            begun = start[: len(self._begun)]
+            state, lineage = begun_state(head, replace(source, schema=schema), begun, self._source.config, slot)
+            return _draft(state, slot, lineage=lineage, leap=source.lineage.sequence, sides=sides)
         state, lineage = on_the_way(living, source, slot)
         return _draft(state, slot, lineage=lineage)
 
     def _final_draft(self, head: DestinationHead | None, slot: Slot, pieces: Sequence[Piece]) -> Draft[_PutOutcome]:
-        source = self._source
+        source, living = self._source, _living(head)
         writers, sides = _place_writers(source.writers, slot)
-        state = copied_state(head, source.state, self._begun, writers, source.config, slot)
-        living = _living(head)
+        schema, columns = _place_schema(source.state.schema, living, slot)
+        from_source = replace(source.state, schema=schema)
+        state = copied_state(head, from_source, self._begun, writers, source.config, slot)
         if living is not None:
             state = with_mark(state, living.stored.sequence, living.stored.info.modified_ms, _MARK_MS)
         chunks, extents = numbered(pieces)
@@ -297,7 +305,7 @@ class _CopyRound:
         large = {"extents": [each.to_json() for each in extents], "chunks": chunks_to_json(chunks)} if pieces else {}
         tables = place_tables(large, slot.sequence, slot.write_id)
         body = {"state": state.to_json(), **tables.body}
-        sides = {**sides, **tables.sides}
+        sides = {**sides, **columns, **tables.sides}
         return Draft("copy", state.topic_id, body, sides=sides, lineage=source.state.lineage, result=_PutOutcome.DONE)
 
 
@@ -305,10 +313,27 @@ def _living(head: DestinationHead | None) -> DestinationHead | None:
     return None if head is None or head.state.deleted else head
 
 
-def _draft(state: TopicState, slot: Slot, *, lineage: Lineage, leap: int | None = None) -> Draft[_PutOutcome]:
+def _draft(
+    state: TopicState,
+    slot: Slot,
+    *,
+    lineage: Lineage,
+    leap: int | None = None,
+    sides: Mapping[str, bytes] = MappingProxyType({}),
+) -> Draft[_PutOutcome]:
     after = leap if leap is not None and leap > slot.sequence + 1 else None
-    body = {"state": state.to_json()}
-    return Draft("copy", state.topic_id, body, lineage=lineage, next=after, result=_PutOutcome.ON_THE_WAY)
+    body, going_on = {"state": state.to_json()}, _PutOutcome.ON_THE_WAY
+    return Draft("copy", state.topic_id, body, sides=sides, lineage=lineage, next=after, result=going_on)
+
+
+def _place_schema(
+    schema: TopicSchema | None, living: DestinationHead | None, slot: Slot
+) -> tuple[TopicSchema | None, dict[str, bytes]]:
+    """Place a schema's columns, in the side file that has them already if it is unchanged."""
+    there = None if living is None else living.state.schema
+    if there is not None and schema is not None and there.version == schema.version and there == schema:
+        return there, {}
+    return place_schema(schema, slot.sequence, slot.write_id)
 
 
 def _place_writers(writers: Writers, slot: Slot) -> tuple[Writers, dict[str, bytes]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 from pyspark_commitlog.errors import ConfigError
 
@@ -58,17 +58,64 @@ class Column:
         return str(self.id)
 
 
+def read_columns(rows: Sequence[Sequence[Any]]) -> tuple[Column, ...]:
+    """Parse a table of columns."""
+    return tuple(Column(row[0], Field(*row[1:])) for row in rows)
+
+
+class ColumnTable(Sequence[Column]):
+    """Columns in a side file, read when first asked for.
+
+    `named` is the entry's reference to it.
+    """
+
+    def __init__(self, named: Mapping[str, Any], read: Callable[[], Sequence[Column]]) -> None:
+        self.named, self._read = named, read
+        self._columns: tuple[Column, ...] | None = None
+
+    @property
+    def every(self) -> tuple[Column, ...]:
+        """All columns."""
+        if self._columns is None:
+            self._columns = tuple(self._read())
+        return self._columns
+
+    @overload
+    def __getitem__(self, index: int) -> Column: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Column]: ...
+
+    def __getitem__(self, index: int | slice) -> Column | Sequence[Column]:
+        return self.every[index]
+
+    def __len__(self) -> int:
+        return len(self.every)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ColumnTable):
+            return self.named == other.named or self.every == other.every
+        return isinstance(other, tuple) and self.every == other
+
+    def __hash__(self) -> int:
+        return hash(self.every)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, (self.every,)
+
+
 @dataclass(frozen=True, slots=True)
 class TopicSchema:
     """Columns of a typed topic.
 
     Attributes:
         version: counts changes, from 1.
+        columns: a tuple, or a `ColumnTable`.
         key, timestamp: ids of the columns that are the records' key and timestamp.
     """
 
     version: int
-    columns: tuple[Column, ...]
+    columns: Sequence[Column]
     key: int | None = None
     timestamp: int | None = None
 
@@ -87,17 +134,16 @@ class TopicSchema:
 
     def to_json(self) -> dict[str, Any]:
         """JSON form of `state.schema`."""
-        rows = [
+        columns = self.columns.named if isinstance(self.columns, ColumnTable) else self.rows
+        return {"version": self.version, "columns": columns, "key": self.key, "timestamp": self.timestamp}
+
+    @property
+    def rows(self) -> list[list[Any]]:
+        """JSON form of the columns."""
+        return [
             [column.id, column.name, column.field.type, column.field.nullable, column.field.comment]
             for column in self.columns
         ]
-        return {"version": self.version, "columns": rows, "key": self.key, "timestamp": self.timestamp}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> TopicSchema:
-        """Parse the JSON form."""
-        columns = tuple(Column(row[0], Field(*row[1:])) for row in data["columns"])
-        return cls(data["version"], columns, data["key"], data["timestamp"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import (
@@ -179,7 +180,7 @@ class TopicLog(TopicTables):
 
     def state_of(self, entry: Entry) -> TopicState:
         """State that an entry carries."""
-        return TopicState.from_entry(entry.topic_id, entry.body, entry.lineage)
+        return TopicState.from_entry(entry.topic_id, entry.body, entry.lineage, partial(self.columns, entry.topic_id))
 
     # --- physical ----------------------------------------------------------------------------------------
 

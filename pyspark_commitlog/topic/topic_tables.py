@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
-from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.errors import CorruptionError, missing
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.format.paths import TopicPaths
@@ -15,12 +15,14 @@ from pyspark_commitlog.format.shape import checked_json
 from pyspark_commitlog.journal import Journal
 from pyspark_commitlog.replication.leader.quorum_journal import unit_journal
 from pyspark_commitlog.replication.protocol.unit import Unit
+from pyspark_commitlog.schema.topic_schema import Column
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.os_errors import unreadable_is_damage
 from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE, share_out
 from pyspark_commitlog.storage.shared.caches import Shelf
 from pyspark_commitlog.topic.state.home import settle_journal, side_path
 from pyspark_commitlog.topic.state.leaves import LEAF_SEGMENTS, Leaf
+from pyspark_commitlog.topic.state.schema_state import parse_columns
 from pyspark_commitlog.topic.state.settle_state import (
     Damage,
     Manifest,
@@ -59,6 +61,8 @@ from pyspark_commitlog.topic.topic_files import TopicFiles
 
 #: Footers by root, path (with a uuid) and CRC, process-wide.
 _footers: Shelf[tuple[str, str, int], Footer] = Shelf()
+#: Columns of schemas in side files by root, path (with a uuid) and CRC, process-wide.
+_columns: Shelf[tuple[str, str, str], tuple[Column, ...]] = Shelf()
 #: Estimated memory of a parsed table per byte of its JSON.
 _PARSED = 6
 #: Estimated bytes of JSON per segment's row.
@@ -121,6 +125,22 @@ class TopicTables:
             writer_rows = read_writer_rows(self._side_table(self.journal, state.topic_id, named, WriterRows))
             self._tables.put(named["file"], writer_rows, named["length"] * _PARSED)
         return cast(Mapping[str, WriterRow], writer_rows)
+
+    def columns(self, topic_id: str, named: Json) -> tuple[Column, ...]:
+        """Columns of a schema in a side file, cached process-wide.
+
+        Raises:
+            CorruptionError: it is damaged, or missing.
+        """
+        path = self._side(topic_id, named["file"])
+        columns = _columns.get((self.storage.url, path, named["crc"]))
+        if columns is None:
+            try:
+                columns = parse_columns(self.journal.side(topic_id, named), path)
+            except FileNotFoundError as error:
+                raise missing(error) from error
+            _columns.put((self.storage.url, path, named["crc"]), columns, named["length"] * _PARSED)
+        return columns
 
     # --- physical ----------------------------------------------------------------------------------------
 

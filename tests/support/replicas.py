@@ -76,12 +76,14 @@ class Replicated:
     unknown: str = ""
     metadata: str = METADATA
 
-    def create(self, partitions: int = 1, config: Mapping[str, object] = CONFIG, name: str = "t") -> TopicLog:
-        """Make the roots, and a topic; return a handle on it at its leader."""
+    def create(
+        self, partitions: int = 1, config: Mapping[str, object] = CONFIG, name: str = "t", **declared: Any
+    ) -> TopicLog:
+        """Make the roots, and a topic, `declared` with a schema; return a handle on it at its leader."""
         if not (self.path / self.metadata[0]).exists():
             open_at = [str(self.path / each) for each in self.names]
             CommitLog.create(open_at, [str(self.path / each) for each in self.metadata])
-        self.log().create_topic(name, partitions, config)
+        self.log().create_topic(name, partitions, config, **declared)
         return self.topic(name=name)
 
     def storage(self, root: str = "a") -> Storage:

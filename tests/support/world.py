@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pyspark_commitlog.api.commit_log import CommitLog
 from pyspark_commitlog.errors import StorageError
@@ -46,9 +47,11 @@ class World:
         """Return another process' handle on a topic."""
         return TopicLog(self.storage(hook), name)
 
-    def create(self, partitions: int = 1, config: Mapping[str, object] = CHUNKS, name: str = "t") -> TopicLog:
-        """Create a topic and return a handle on it."""
-        self.log().create_topic(name, partitions, config)
+    def create(
+        self, partitions: int = 1, config: Mapping[str, object] = CHUNKS, name: str = "t", **declared: Any
+    ) -> TopicLog:
+        """Create a topic and return a handle on it; `declared` is its schema."""
+        self.log().create_topic(name, partitions, config, **declared)
         return self.handle(name=name)
 
     def maintain(self, name: str = "t") -> Maintained:

@@ -11,7 +11,8 @@ from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.shape import Id, OrNone, Position, Shape, Text, TopicName, Whole, check, damage
 from pyspark_commitlog.groups.state.member_config import MAX_SESSION_MS, MIN_SESSION_MS
 from pyspark_commitlog.replication.protocol.replica_state import check_replicated
-from pyspark_commitlog.topic.state.shapes import Partition, Side
+from pyspark_commitlog.topic.state.shapes import Partition
+from pyspark_commitlog.topic.state.side_files import Side
 
 Session = Annotated[int, Meta(ge=MIN_SESSION_MS, le=MAX_SESSION_MS)]
 #: A generation that counts resets; the bound leaves room.

@@ -46,6 +46,9 @@ def _look_at_tables(topic: TopicLog, entry: Entry, seen: _References) -> None:
     snapshot = entry.body["state"]["writers"]["snapshot"]
     if isinstance(snapshot, dict):
         topic.journal.side(entry.topic_id, snapshot)
+    columns = entry.body["state"].get("schema", {}).get("columns")
+    if isinstance(columns, dict):
+        topic.journal.side(entry.topic_id, columns)
 
 
 @dataclass

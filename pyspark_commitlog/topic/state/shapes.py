@@ -12,7 +12,7 @@ from msgspec import Meta
 from pyspark_commitlog.config import KEYS, MAX_PARTITIONS
 from pyspark_commitlog.errors import ConfigError
 from pyspark_commitlog.format.entry import Json
-from pyspark_commitlog.format.paths import CHUNK_NAME, MANIFEST_NAME, OBJECT_NAME, SIDE_NAME
+from pyspark_commitlog.format.paths import CHUNK_NAME, MANIFEST_NAME, OBJECT_NAME
 from pyspark_commitlog.format.shape import (
     Crc,
     CrcText,
@@ -27,19 +27,11 @@ from pyspark_commitlog.format.shape import (
     damage,
 )
 from pyspark_commitlog.replication.protocol.replica_state import check_replicated
-from pyspark_commitlog.schema.topic_schema import MAX_COLUMNS
-from pyspark_commitlog.schema.types import normalize_type
+from pyspark_commitlog.topic.state.schema_state import check_schema
+from pyspark_commitlog.topic.state.side_files import Side
 
 Partition = Annotated[int, Meta(ge=0, lt=MAX_PARTITIONS)]
 PerPartition = Annotated[tuple[Whole, ...], Meta(min_length=1, max_length=MAX_PARTITIONS)]
-
-
-class Side(Shape):
-    """Reference to a side file."""
-
-    file: Annotated[str, Meta(pattern=SIDE_NAME)]
-    length: Whole
-    crc: CrcText
 
 
 class Chunk(Shape):
@@ -92,28 +84,6 @@ class LostRow(Row):
     ranges: tuple[tuple[Partition, Whole, Whole], ...]
 
 
-ColumnId = Annotated[int, Meta(ge=1, lt=2**31)]
-
-
-class ColumnRow(Row):
-    """Row of `state.schema.columns`."""
-
-    id: ColumnId
-    name: Annotated[str, Meta(min_length=1, max_length=4096)]
-    type: object
-    nullable: bool
-    comment: str | None
-
-
-class TopicSchemaShape(Shape):
-    """`state.schema` of a typed topic."""
-
-    version: Annotated[int, Meta(ge=1, le=2**31 - 1)]
-    columns: Annotated[tuple[ColumnRow, ...], Meta(min_length=1, max_length=MAX_COLUMNS)]
-    key: ColumnId | None
-    timestamp: ColumnId | None
-
-
 class TopicStateShape(Shape):
     """`state` of an entry of a topic's journal."""
 
@@ -134,7 +104,7 @@ class TopicStateShape(Shape):
     copied: Whole = 0
     lost: tuple[LostRow, ...] = ()
     replicas: dict[str, object] | None = None
-    schema: TopicSchemaShape | None = None
+    schema: dict[str, object] | None = None
 
 
 class TopicEntry(Shape):
@@ -257,21 +227,7 @@ def check_topic_entry(body: Json, where: str) -> None:
     check_replicated(state.replicas, body, where)
     check_topic_config(state.config, where)
     if state.schema is not None:
-        _check_schema(state.schema, where)
-
-
-def _check_schema(schema: TopicSchemaShape, where: str) -> None:
-    ids = {column.id for column in schema.columns}
-    if len(ids) < len(schema.columns):
-        raise damage(where, "the column ids of state.schema", sorted(ids), f"{len(schema.columns)} ids, each once")
-    for role, named in (("key", schema.key), ("timestamp", schema.timestamp)):
-        if named is not None and named not in ids:
-            raise damage(where, f"state.schema.{role}", named, f"one of {sorted(ids)}")
-    for column in schema.columns:
-        try:
-            normalize_type(column.type, column.name)
-        except ConfigError as error:
-            raise damage(where, f"the type of column {column.name!r}", column.type, str(error)) from error
+        check_schema(state.schema, where)
 
 
 def _check_voids(rows: Sequence[tuple[int, int, int]], log_end: Sequence[int], field: str, where: str) -> None:

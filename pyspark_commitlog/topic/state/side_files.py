@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from pyspark_commitlog.format.entry import Checked, Entry, Json, to_json_bytes
-from pyspark_commitlog.format.paths import side_name
+from pyspark_commitlog.format.paths import SIDE_NAME, side_name
+from pyspark_commitlog.format.shape import CrcText, Shape, Whole
 
 #: A table larger than this goes to a side file, bytes.
 TABLE_BYTES = 16 * 1024
 #: Tables of a settle entry, and their side files' suffixes; all others belong to the topic's journal.
 SETTLE_KINDS = ("partitions", "damaged")
 SETTLE_TABLES = tuple(f".{kind}" for kind in SETTLE_KINDS)
+
+
+class Side(Shape):
+    """Reference to a side file."""
+
+    file: Annotated[str, Meta(pattern=SIDE_NAME)]
+    length: Whole
+    crc: CrcText
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +60,7 @@ def side_tables(entry: Entry) -> list[Json]:
     tables = [body.get(kind) for kind in ("extents", "chunks", *SETTLE_KINDS)]
     if "state" in body:
         tables.append(body["state"]["writers"]["snapshot"])
+        tables.append(body["state"].get("schema", {}).get("columns"))
     return [table for table in tables if isinstance(table, dict)]
 
 

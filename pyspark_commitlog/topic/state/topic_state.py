@@ -5,13 +5,14 @@ Every entry carries the whole state. Large tables are side files (`topic.state.s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.lineage import NO_LINEAGE, Lineage
-from pyspark_commitlog.schema.topic_schema import TopicSchema
+from pyspark_commitlog.schema.topic_schema import Column, TopicSchema
+from pyspark_commitlog.topic.state.schema_state import parse_schema, unread
 
 #: `chunk` of an inline extent.
 INLINE = -1
@@ -272,8 +273,14 @@ class TopicState:
         }
 
     @classmethod
-    def from_entry(cls, topic_id: str, body: Mapping[str, Any], lineage: Lineage = NO_LINEAGE) -> TopicState:
-        """Parse an entry's body."""
+    def from_entry(
+        cls,
+        topic_id: str,
+        body: Mapping[str, Any],
+        lineage: Lineage = NO_LINEAGE,
+        read_columns: Callable[[Json], Sequence[Column]] = unread,
+    ) -> TopicState:
+        """Parse an entry's body; `read_columns` reads a schema's side file."""
         data = body["state"]
         return cls(
             topic_id=topic_id,
@@ -293,7 +300,7 @@ class TopicState:
             copied=data.get("copied", 0),
             lost=tuple(LostOffsets.from_json(row) for row in data.get("lost", ())),
             is_replicated="replicas" in data,
-            schema=TopicSchema.from_json(data["schema"]) if "schema" in data else None,
+            schema=parse_schema(data["schema"], read_columns) if "schema" in data else None,
             lineage=lineage,
         )
 
