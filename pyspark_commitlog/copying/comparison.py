@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from pyspark_commitlog.errors import LogTruncationError, OffsetOutOfRangeError
+from pyspark_commitlog.format.columns import frame_rows, typed
 from pyspark_commitlog.format.columns.untyped import Ints
 from pyspark_commitlog.model import OffsetRange, Progress, silent
 from pyspark_commitlog.topic.read.reader import read_range
 from pyspark_commitlog.topic.state.topic_state import TopicState
 from pyspark_commitlog.topic.topic_log import TopicLog
-from pyspark_commitlog.topic.write.checksum import hashes
+from pyspark_commitlog.topic.write import checksum, typed_checksum
 
 #: Offsets compared at a time, and faults named of a partition.
 _WINDOW = 2**18
@@ -120,7 +121,7 @@ def _hashed(topic: TopicLog, state: TopicState, partition: int, start: int, end:
             continue
         own = rows.offsets if rows.offsets is not None else rows.first_offset + np.arange(rows.count, dtype=np.int64)
         offsets.append(own)
-        found.append(
-            hashes(rows.batch, rows.batch.column("timestamp")) ^ (_APPEND_TIME if rows.log_append_time else _ZERO)
-        )
+        hashes = typed_checksum.hashes if typed.is_typed(rows.batch.schema) else checksum.hashes
+        hashed = hashes(rows.batch, frame_rows.timestamps(rows.batch))
+        found.append(hashed ^ (_APPEND_TIME if rows.log_append_time else _ZERO))
     return np.concatenate(offsets), np.concatenate(found)

@@ -24,6 +24,7 @@ from pyspark_commitlog.format.shape import Id, Marks, Shape, Whole, check as che
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.storage import OutputFile, Storage
 from pyspark_commitlog.topic.read.reader import read_range
+from pyspark_commitlog.topic.segments.encoding import most_frame_bytes
 from pyspark_commitlog.topic.state.shapes import Chunk
 from pyspark_commitlog.topic.state.topic_state import ChunkRef, Extent, TopicState, chunks_to_json, read_chunks
 from pyspark_commitlog.topic.topic_log import TopicLog
@@ -191,7 +192,7 @@ class Stage:
             self.state.topic_id,
             partition,
             position,
-            config.number("batch.size"),
+            most_frame_bytes(config.number("batch.size"), typed=self.state.schema is not None),
             config.codec(),
             lambda: self.latest_ms(partition),
         )

@@ -8,6 +8,16 @@ from pyspark_commitlog.format import frame
 from pyspark_commitlog.format.columns import frame_rows, untyped
 
 _US_PER_MS = 1000
+#: Frames of typed topics, in units of `batch.size`: dictionaries and narrowed numbers leave half of it.
+_TYPED_BATCHES = 2
+
+
+def most_frame_bytes(batch_bytes: int, *, typed: bool) -> int:
+    """Maximum bytes of a frame's rows before encoding, unless it is one row.
+
+    `batch_bytes`: the topic's `batch.size`.
+    """
+    return batch_bytes * _TYPED_BATCHES if typed else batch_bytes
 
 
 def frame_times(timestamps: pa.Array, *, log_append_time: bool) -> frame.Times:

@@ -24,7 +24,7 @@ from pyspark_commitlog.format.columns.untyped import Ints
 from pyspark_commitlog.format.paths import TopicPaths, chunk_name
 from pyspark_commitlog.schema.topic_schema import TopicSchema
 from pyspark_commitlog.storage import OutputFile, Storage
-from pyspark_commitlog.topic.segments.encoding import encode_frame
+from pyspark_commitlog.topic.segments.encoding import encode_frame, most_frame_bytes
 from pyspark_commitlog.topic.state.topic_state import ChunkRef, TopicState
 from pyspark_commitlog.topic.write.checksum import added
 from pyspark_commitlog.topic.write.partitioner import Assigner
@@ -46,8 +46,6 @@ BATCH_BYTES = 4096
 FRAMES_ASIDE = 4
 ASIDE_BYTES = 2**18
 _US_PER_MS = 1000
-#: Frames of typed topics, in units of `batch.size`: dictionaries and narrowed numbers leave half of it.
-_TYPED_BATCHES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +160,7 @@ class Stager:
         self._limits = TopicLimits.of(paths.name, state.partitions, config)
         self._checks = row_checks(state.schema, self._limits)
         self._is_typed = state.schema is not None
-        self._frame_bytes = config.number("batch.size") * (1 if state.schema is None else _TYPED_BATCHES)
+        self._frame_bytes = most_frame_bytes(config.number("batch.size"), typed=self._is_typed)
         self._codec = config.codec(codec)
         self._inline_bytes = config.number("inline.max.bytes")
         self._gathered: list[tuple[pa.RecordBatch, Ints]] = []
