@@ -298,9 +298,13 @@ def check_config(config: Mapping[str, object]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """A topic's configs, typed; unset ones have their defaults."""
+    """A topic's configs, typed; unset ones have their defaults.
+
+    `can_compact`: whether `cleanup.policy=compact` counts; not for typed topics, which may have it by a root's default.
+    """
 
     stored: Mapping[str, str]
+    can_compact: bool = True
 
     def _read(self, name: str) -> str:
         return self.stored.get(name, KEYS[name].default)
@@ -315,7 +319,7 @@ class TopicConfig:
 
     def has_policy(self, policy: str) -> bool:
         """Whether `cleanup.policy` includes `delete` or `compact`."""
-        return policy in _listed(self._read("cleanup.policy"))
+        return policy in _listed(self._read("cleanup.policy")) and (self.can_compact or policy != "compact")
 
     @property
     def max_segment_ms(self) -> int:

@@ -318,7 +318,7 @@ class TopicLog(TopicTables):
         if self._defaults is None:
             self._defaults = self._root_defaults.by_topic_name()
             self._defaults_at = self.storage.clock.monotonic()
-        return TopicConfig({**self._defaults, **state.config})
+        return TopicConfig({**self._defaults, **state.config}, can_compact=state.schema is None)
 
     def forget_defaults(self, *, kept: bool = False) -> None:
         """Start an operation: `config` rereads the root's defaults.

@@ -253,6 +253,16 @@ def decode(
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields, logical.metadata))
 
 
+def described(value: pa.Buffer, columns: str, *, sparse: bool) -> dict[str, str]:
+    """Return a frame's columns, by id: the type, and what it is stored by if not plainly."""
+    parsed = _parse(value, columns, sparse=sparse)
+    storings = parsed.storings
+    return {
+        field.name: f"{field.type}, {storings[field.name].how}" if field.name in storings else str(field.type)
+        for field in parsed.form.logical
+    }
+
+
 def schema_bytes(value: pa.Buffer) -> bytes:
     """Return the schema message at the start of a frame's value."""
     head: bytes = value.slice(0, arrow_metadata.message_bytes(value, 0)).to_pybytes()

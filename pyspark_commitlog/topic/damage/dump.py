@@ -8,6 +8,8 @@ from typing import Any
 
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, UsageError
 from pyspark_commitlog.format import frame as codec
+from pyspark_commitlog.format.columns import typed
+from pyspark_commitlog.format.frame import Payload
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, decode_offset, decode_time
 from pyspark_commitlog.format.paths import parse_segment
 from pyspark_commitlog.format.segment_object import TRAILER_BYTES, decode_footer, decode_trailer
@@ -97,16 +99,29 @@ def _frame(located: Located) -> Row:
         "crc": f"{frame.crc:08x}",
     }
     try:
-        identity = codec.open_payload(frame).identity
+        payload = codec.open_payload(frame)
     except CommitLogError as error:
         return {**row, "fault": str(error)}
+    identity = payload.identity
     return {
         **row,
         "topicId": identity.topic_id,
         "partition": identity.partition,
         "kind": identity.kind,
         "codec": identity.codec,
+        **_columns(payload),
     }
+
+
+def _columns(payload: Payload) -> Row:
+    """Return a typed frame's columns, by id: their types, and how they are stored."""
+    identity = payload.identity
+    if identity.columns is None:
+        return {}
+    try:
+        return {"columns": typed.described(payload.message, identity.columns, sparse=identity.is_sparse)}
+    except CorruptionError as error:
+        return {"fault": str(error)}
 
 
 def _index(storage: Storage, name: str, suffix: str) -> Iterator[Row]:
