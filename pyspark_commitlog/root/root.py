@@ -17,6 +17,7 @@ from pyspark_commitlog.errors import (
     RootNotFoundError,
     StorageUnreadableError,
     UnknownTopicError,
+    UnsupportedError,
     UsageError,
 )
 from pyspark_commitlog.format import paths
@@ -261,7 +262,7 @@ class Root:
             self._newest(name)
         except (StorageUnreadableError, UnknownTopicError, UsageError):
             return False
-        except CorruptionError:
+        except (CorruptionError, UnsupportedError):
             pass  # its users get the error
         return True
 
