@@ -282,7 +282,8 @@ def test_a_roots_default_compacts_no_typed_topic(either: World) -> None:
     write(topic, *expected, each=True)
     for _ in range(2):
         done = either.maintain()
-        assert (done.compacted, done.not_compacted) == ((), {})
+        assert done.compacted == ()
+        assert list(done.not_compacted.values()) == ([] if isinstance(either, ObjectWorld) else [1])
         either.clock.advance(10 * RETENTION_MS)
     assert read_rows(either.handle()) == expected
     staged = stage(other, typed_batch([{"n": 1}], schema=pa.schema([("n", pa.int64())])))

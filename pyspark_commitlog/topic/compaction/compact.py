@@ -110,7 +110,7 @@ def compact(
     done: list[Compacted] = []
     topic.forget_defaults()
     _, state = topic.newest(topic_id)
-    if state.schema is not None or not topic.config(state).has_policy("compact"):
+    if not topic.config(state).has_policy("compact"):
         return done
     watched_progress = watched(progress)
     failures = Failures(watched_progress, TopicChangedError)
@@ -131,9 +131,9 @@ def idle_reasons(topic: TopicLog, topic_id: str) -> dict[str, int]:
     """
     _, state = topic.newest(topic_id)
     config = topic.config(state)
-    if not config.has_policy("compact") or not topic.storage.can_append:
+    if not replace(config, can_compact=True).has_policy("compact") or not topic.storage.can_append:
         return {}
-    if state.schema is not None:
+    if not config.can_compact:
         return {"it is typed, and cleanup.policy=compact is the root's default": state.partitions}
     reasons = Counter[str]()
     _, settled = topic.settled(topic_id)
