@@ -31,9 +31,11 @@ from pyspark_commitlog.topic.lookup.timestamps import OffsetAndTimestamp as Offs
 from pyspark_commitlog.topic.maintain.maintain import Maintained as Maintained
 from pyspark_commitlog.topic_description import (
     Backlog as Backlog,
+    ColumnDescription as ColumnDescription,
     PartitionDescription as PartitionDescription,
     ReplicaDescription as ReplicaDescription,
     ReplicationDescription as ReplicationDescription,
     RootDescription as RootDescription,
+    SchemaDescription as SchemaDescription,
     TopicDescription as TopicDescription,
 )

@@ -33,6 +33,8 @@ log = logging.getLogger("pyspark_commitlog.consumer")
 
 #: Bytes of a cached frame beside its buffers: Arrow's objects for four columns (3.8 KB), and Python's.
 ENTRY_BYTES = 4608
+#: The same for each column more, of typed topics.
+_COLUMN_BYTES, _COLUMNS = 960, 4
 #: Interval of full looks at an idle topic: its entry may be gone (the anchor rule).
 RECHECK_SECONDS = 1.0
 #: The same for paced looks; and the longest interval between two looks that miss nothing: storage without append keeps
@@ -82,7 +84,8 @@ class FrameCache:
 
     def put(self, key: FrameKey, fetched: Fetched) -> None:
         """Cache rows, unless they exceed the cache."""
-        self._shelf.put(key, fetched, ENTRY_BYTES + bytes_of(fetched.rows))
+        more = _COLUMN_BYTES * max(0, len(key.names) - _COLUMNS)
+        self._shelf.put(key, fetched, ENTRY_BYTES + more + bytes_of(fetched.rows))
 
     def clear(self) -> None:
         """Drop all rows."""
