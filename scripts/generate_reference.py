@@ -22,6 +22,9 @@ from pyspark_commitlog.cli.app import app  # noqa: E402
 from pyspark_commitlog.config import DAY_MS, HOUR_MS, KEYS, LONG_MAX, Key  # noqa: E402
 from pyspark_commitlog.errors import CommitLogError  # noqa: E402
 from pyspark_commitlog.producer.records.delivery_errors import is_retriable  # noqa: E402
+from pyspark_commitlog.schema.arrow_types import to_arrow  # noqa: E402
+from pyspark_commitlog.schema.ddl_tokens import WORDS  # noqa: E402
+from pyspark_commitlog.schema.types import ATOMIC, REMEDIES  # noqa: E402
 
 BEGIN, END = "<!-- generated -->\n", "<!-- /generated -->\n"
 ESCAPED_BAR = r"\|"
@@ -150,10 +153,36 @@ def error_tree(error: type[CommitLogError] = CommitLogError, depth: int = 0) -> 
             yield from error_tree(child, depth + 1)
 
 
+# ---- column-types.md ----
+
+#: Types with parameters: their DDL and an example in Spark's JSON form.
+_COMPOSED = {
+    "decimal": ("(p, s)", "decimal(10,2)"),
+    "array": ("<T>", {"type": "array", "elementType": "long", "containsNull": True}),
+    "map": ("<K, V>", {"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": True}),
+    "struct": ("<a: T>", {"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": True}]}),
+}
+
+
+def column_types() -> Iterator[str]:
+    """Yield the table of types that are stored, and that of the others."""
+    stored = [(name, ("", name)) for name in ATOMIC] + list(_COMPOSED.items())
+    rows = ((f"`{name}`", words(name, suffix), f"`{to_arrow(example)}`") for name, (suffix, example) in stored)
+    yield from table(("type", "DDL", "Arrow type"), rows)
+    yield ""
+    yield from table(("refused", "instead"), ((f"`{name}`", remedy) for name, remedy in REMEDIES.items()))
+
+
+def words(name: str, suffix: str) -> str:
+    """Return the DDL of a type: its words, with parameters (pure)."""
+    return ", ".join(f"`{word}{suffix}`" for word, kind in WORDS.items() if kind == name)
+
+
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "topic-configs.md": configs,
     "command-line.md": commands,
     "errors.md": error_tree,
+    "column-types.md": column_types,
 }
 
 

@@ -68,7 +68,7 @@ def decode(message: pa.Buffer, of: MessageSchema, key: Hashable, names: Sequence
     return batch
 
 
-#: Idle decoders by key and columns, least recently used kinds dropped: popped for one message, then put back. Not in
+#: Idle decoders by key and columns, the oldest kinds dropped: popped for one message, then put back. Not in
 #: `threading.local`: on a thread that Python did not start, its state goes after each call, and the destructor of a
 #: stream over a Python file asks for that same state. CPython before 3.12.4 (its issue 119585) then frees it twice and
 #: crashes.

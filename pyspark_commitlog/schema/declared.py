@@ -1,0 +1,78 @@
+"""Columns of a declared schema: DDL, a Spark or Arrow schema, or a DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from pyspark_commitlog.errors import ConfigError, UsageError
+from pyspark_commitlog.schema.arrow_types import field_name, from_arrow, to_arrow
+from pyspark_commitlog.schema.ddl import parse_ddl
+from pyspark_commitlog.schema.topic_schema import Field, TopicSchema
+from pyspark_commitlog.schema.types import as_nullable, check_metadata, check_name, normalize_type
+
+#: Metadata of a field in which Spark keeps its comment.
+_COMMENT = "comment"
+
+
+def declared_fields(schema: object) -> tuple[Field, ...]:
+    """Return the columns of a declared schema, their types checked.
+
+    Args:
+        schema: a DDL string, a Spark StructType, an Arrow schema, or an object with one of the latter two as `schema`,
+            such as a DataFrame.
+
+    Raises:
+        UsageError: it is none of these.
+        ConfigError: it has a type that can't be stored.
+    """
+    fields = _fields(schema)
+    if fields is None:
+        fields = _fields(getattr(schema, "schema", None), of_text=False)
+    if fields is None:
+        raise UsageError(
+            f"schema: it is of type {type(schema).__name__}, it must be a DDL string, a Spark StructType, an Arrow "
+            "schema or a DataFrame; pass one of these"
+        )
+    return fields
+
+
+def arrow_schema(schema: TopicSchema) -> pa.Schema:
+    """Return a topic's columns as readers get them: nullable throughout."""
+    return pa.schema([pa.field(each.name, to_arrow(as_nullable(each.field.type))) for each in schema.columns])
+
+
+def _fields(schema: object, of_text: bool = True) -> tuple[Field, ...] | None:
+    if isinstance(schema, str) and of_text:
+        return parse_ddl(schema)
+    if isinstance(schema, pa.Schema):
+        return tuple(_arrow_field(field) for field in schema)
+    json_value = None if isinstance(schema, type) else getattr(schema, "jsonValue", None)
+    return _spark_fields(json_value()) if callable(json_value) else None
+
+
+def _spark_fields(json: object) -> tuple[Field, ...]:
+    if not isinstance(json, Mapping) or json.get("type") != "struct":
+        kind = json.get("type") if isinstance(json, Mapping) else json
+        raise ConfigError(f"schema: it is the Spark type {kind}, it must be a StructType; wrap it into one as a field")
+    return tuple(_spark_field(field) for field in json["fields"])
+
+
+def _spark_field(field: Mapping[str, Any]) -> Field:
+    name = check_name(field["name"], "schema")
+    check_metadata(field["metadata"], name)
+    comment = field["metadata"].get(_COMMENT)
+    return Field(
+        name,
+        normalize_type(field["type"], name),
+        bool(field["nullable"]),
+        comment if isinstance(comment, str) else None,
+    )
+
+
+def _arrow_field(field: pa.Field) -> Field:
+    name = field_name(field, "schema")
+    comment = (field.metadata or {}).get(_COMMENT.encode())
+    return Field(name, from_arrow(field.type, name), field.nullable, comment and comment.decode(errors="replace"))
