@@ -78,7 +78,12 @@ def click(n: int) -> Row:
 def note(n: int) -> Row:
     """Return a record of a topic without a key or a timestamp among its columns."""
     headers = [None, [], [("h", b"1"), ("h", None)]][n % 3]
-    return {"text": f"note {n}", "number": n * 5 * 10**9 + n % 2 * 10**9, "_timestamp": FIRST_US + n, "_headers": headers}
+    return {
+        "text": f"note {n}",
+        "number": n * 5 * 10**9 + n % 2 * 10**9,
+        "_timestamp": FIRST_US + n * 1000,
+        "_headers": headers,
+    }
 
 
 class Maker:
@@ -166,7 +171,7 @@ def make_notes(log: CommitLog, clock: ManualClock) -> dict[str, list[list[Any]]]
     """Make a topic without key or timestamp column, whose columns lie in a side file."""
     with mock.patch.object(schema_state, "TABLE_BYTES", 16):
         maker = Maker(log, clock, "notes", 1, schema=NOTES)
-    maker.write(NOTES, {0: 5})
+    maker.write(NOTES, {0: 20})
     settle(maker.topic, maker.topic.newest()[1].topic_id)
     maker.write(NOTES, {0: 2})
     return maker.expected()

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.format.columns import storing
 from pyspark_commitlog.format.columns.storing import (
     DELTA,
     DICTIONARY,
@@ -24,6 +25,12 @@ from pyspark_commitlog.format.columns.storing import (
 
 MIN64, MAX64 = -(2**63), 2**63 - 1
 ROWS = 1000
+
+
+@pytest.fixture(autouse=True)
+def narrow_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have few numbers narrowed as many are."""
+    monkeypatch.setattr(storing, "_FEW_ROWS", 0)
 
 
 def stored(column: pa.Array) -> Stored:
@@ -121,7 +128,8 @@ def test_differences_are_stored_if_they_take_less(kind: pa.DataType, numbers: An
 
 
 def test_numbers_with_a_null_have_no_differences() -> None:
-    assert way(pa.array([*range(0, 10**9, 10**7), None])) == (REFERENCE, 4)
+    assert way(pa.array(range(0, 10**6, 1000))) == (DELTA, 1)
+    assert way(pa.array([None, *range(0, 10**6, 1000)])) == (REFERENCE, 4)
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("us", "UTC"), pa.timestamp("us")])
@@ -157,6 +165,12 @@ def test_dates_are_integers() -> None:
 )
 def test_other_types_are_plain(column: pa.Array) -> None:
     assert way(column) == ("plain", 0)
+
+
+def test_few_numbers_are_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their entry in the header takes as much as they do."""
+    monkeypatch.undo()
+    assert [way(pa.array([2**60 + n for n in range(rows)]))[0] for rows in (1, 15, 16)] == ["plain", "plain", REFERENCE]
 
 
 # --- dictionaries ------------------------------------------------------------------------------------------

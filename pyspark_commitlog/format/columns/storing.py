@@ -21,6 +21,8 @@ DICTIONARY: Final = "dictionary"
 REFERENCE: Final = "reference"
 DELTA: Final = "delta"
 _UNSIGNED = {1: pa.uint8(), 2: pa.uint16(), 4: pa.uint32()}
+#: Rows below which narrowing saves less than its entry in the header takes.
+_FEW_ROWS = 16
 #: Rows that tell whether a dictionary is worth its making.
 _SAMPLE_ROWS = 2048
 #: Maximum share of distinct values in the sample, and of a dictionary's bytes next to plain ones.
@@ -82,7 +84,7 @@ def store(column: pa.Array, message: int) -> Stored:
         values = column.view(pa.binary())
         return Stored(values) if is_null else _by_dictionary(values, message)
     numbers = _number_type(kind)
-    if numbers is None or is_null:
+    if numbers is None or is_null or len(column) < _FEW_ROWS:
         return Stored(column)
     return _narrowed(column, column.view(numbers))
 
