@@ -78,7 +78,7 @@ class FrameMaker:
         together = [*self._held, rows]
         return (
             len({each.log_append_time for each in together}) == 1
-            and rows.batch.schema.equals(together[0].batch.schema, check_metadata=True)
+            and rows.batch.schema == together[0].batch.schema
             and sum(len(each.offsets) for each in together) <= MAX_ROWS
             and sum(each.batch.nbytes for each in together) <= self.frame_bytes
             and rows.last_offset - self.covered < MAX_COVERED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -13,6 +14,7 @@ import pytest
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import CorruptionError, TopicExistsError
 from pyspark_commitlog.format.entry import to_json_bytes
+from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.schema.topic_schema import Column, ColumnTable, Field, TopicSchema
 from pyspark_commitlog.schema.types import normalize_type
 from pyspark_commitlog.storage.local.local import LocalStorage
@@ -243,6 +245,7 @@ def column(number: int, kind: object = "long") -> list[object]:
             "file",
         ),
     ],
+    ids=["no column", "version", "id twice", "key", "timestamp", "type", "id", "side file"],
 )
 def test_a_damaged_schema_is_named(schema: dict[str, object], said: str) -> None:
     with pytest.raises(CorruptionError, match=f"journal/1: .*{re.escape(said)}"):
@@ -272,3 +275,44 @@ def test_columns_of_two_incarnations_are_told_apart(world: World) -> None:
     put(world.create(schema=WIDE), 1)
     assert topic_id(world.handle()) != first
     assert read_rows(world.handle()) == [wide(1)]
+
+
+def change_schema(topic: TopicLog) -> None:
+    """Put an entry with one column less, as a change of the schema does."""
+
+    def plan(base: Stored | None, slot: Slot) -> Draft[None]:
+        _, state = topic.newest_at(base, None)
+        assert state.schema is not None
+        changed = TopicSchema(2, tuple(state.schema.columns[:-1]))
+        placed, sides = place_schema(changed, slot.sequence, slot.write_id)
+        return Draft(
+            "alter", state.topic_id, {"state": replace(state, schema=placed).to_json()}, sides=sides, result=None
+        )
+
+    topic.journal.append(plan)
+
+
+def test_the_table_of_an_earlier_schema_goes_with_the_last_entry_that_names_it(either: World) -> None:
+    topic = either.create(schema=WIDE)
+    put(topic, 0)
+    change_schema(topic)
+    before, after = tables(either.path)
+    kept = before.read_bytes()
+    before.unlink()
+    faults = either.log().topic("t").verify().faults
+    assert any(before.name in fault for fault in faults), "older entries are left that name it"
+    before.write_bytes(kept)
+    for _ in range(3):
+        either.clock.advance(DELAY_MS + 1001)
+        topic.journal.append(lambda base, slot: _same(topic, base))
+        either.collect_all()
+    assert tables(either.path) == [after]
+    forget()
+    names = WIDE.names[:-1]
+    assert read_rows(either.handle()) == [{name: wide(0)[name] for name in names}]
+    assert verify(either.handle()) == 1
+
+
+def _same(topic: TopicLog, base: Stored | None) -> Draft[None]:
+    _, state = topic.newest_at(base, None)
+    return Draft("alter", state.topic_id, {"state": state.to_json()}, result=None)
