@@ -16,7 +16,7 @@ from pyspark_commitlog.format.columns.storing import (
     DELTA,
     DICTIONARY,
     REFERENCE,
-    Stored,
+    StoredColumn,
     Storing,
     restore,
     store,
@@ -33,7 +33,7 @@ def narrow_few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storing, "_FEW_ROWS", 0)
 
 
-def stored(column: pa.Array) -> Stored:
+def stored(column: pa.Array) -> StoredColumn:
     """Return a column as it is stored, once it is seen to be what it was, a slice of it too."""
     for part in (column, pa.concat_arrays([column.slice(0, 1), column]).slice(1), column.slice(len(column) // 2)):
         found = store(part, 0)

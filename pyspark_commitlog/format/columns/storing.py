@@ -54,7 +54,7 @@ class Storing(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredColumn:
     """A column as it is stored; `dictionary` has its distinct values."""
 
     column: pa.Array
@@ -77,15 +77,15 @@ def stored_type(kind: pa.DataType, how: str, width: int) -> pa.DataType:
     return _UNSIGNED[width]
 
 
-def store(column: pa.Array, message: int) -> Stored:
+def store(column: pa.Array, message: int) -> StoredColumn:
     """Return a column in its smallest form; `message` is the next dictionary's number."""
     kind, is_null = column.type, column.null_count == len(column)
     if _is_text(kind):
         values = column.view(pa.binary())
-        return Stored(values) if is_null else _by_dictionary(values, message)
+        return StoredColumn(values) if is_null else _by_dictionary(values, message)
     numbers = _number_type(kind)
     if numbers is None or is_null or len(column) < _FEW_ROWS:
-        return Stored(column)
+        return StoredColumn(column)
     return _narrowed(column, column.view(numbers))
 
 
@@ -101,17 +101,17 @@ def _number_type(kind: pa.DataType) -> pa.DataType | None:
     return pa.int64() if pa.types.is_timestamp(kind) else None
 
 
-def _by_dictionary(column: pa.Array, message: int) -> Stored:
+def _by_dictionary(column: pa.Array, message: int) -> StoredColumn:
     sample = column.slice(0, _SAMPLE_ROWS)
     if pc.count_distinct(sample).as_py() > _MOST_DISTINCT * len(sample):
-        return Stored(column)
+        return StoredColumn(column)
     encoded = column.dictionary_encode()
     values, rows = encoded.dictionary, len(column)
     width = _width(len(values) - 1) or 4
     plain = _bytes(column)
     if _bytes(values) + _MESSAGE_BYTES + width * rows > _MOST_BYTES * plain:
-        return Stored(column)
-    return Stored(encoded.indices.cast(_UNSIGNED[width]), Storing(DICTIONARY, width, message, plain), values)
+        return StoredColumn(column)
+    return StoredColumn(encoded.indices.cast(_UNSIGNED[width]), Storing(DICTIONARY, width, message, plain), values)
 
 
 def _bytes(column: pa.Array) -> int:
@@ -123,7 +123,7 @@ def _width(most: int) -> Literal[1, 2, 4] | None:
     return next((width for width in widths if most < 1 << 8 * width), None)
 
 
-def _narrowed(column: pa.Array, integers: pa.Array) -> Stored:
+def _narrowed(column: pa.Array, integers: pa.Array) -> StoredColumn:
     least, most = (int(number) for number in pc.min_max(integers).as_py().values())
     if integers.null_count:
         integers = pc.fill_null(integers, pa.scalar(least, integers.type))
@@ -134,12 +134,12 @@ def _narrowed(column: pa.Array, integers: pa.Array) -> Stored:
     if by_difference is not None:
         return by_difference
     if width >= size:
-        return Stored(column)
+        return StoredColumn(column)
     small = (numbers - numbers.dtype.type(least)).astype(f"u{width}")
-    return Stored(_with_nulls(small, column), Storing(REFERENCE, width, least))
+    return StoredColumn(_with_nulls(small, column), Storing(REFERENCE, width, least))
 
 
-def _differences(numbers: Numbers, spread: int, width: int) -> Stored | None:
+def _differences(numbers: Numbers, spread: int, width: int) -> StoredColumn | None:
     if len(numbers) <= 1 or spread >= 1 << (8 * numbers.dtype.itemsize - 1):
         return None
     differences = np.diff(numbers)
@@ -149,7 +149,7 @@ def _differences(numbers: Numbers, spread: int, width: int) -> Stored | None:
         return None
     small = np.zeros(len(numbers), f"u{smaller}")
     small[1:] = differences - numbers.dtype.type(least)
-    return Stored(pa.array(small), Storing(DELTA, smaller, int(numbers[0]), least))
+    return StoredColumn(pa.array(small), Storing(DELTA, smaller, int(numbers[0]), least))
 
 
 def _with_nulls(small: Numbers, column: pa.Array) -> pa.Array:

@@ -87,7 +87,7 @@ def key_bytes(column: pa.Array) -> pa.BinaryArray:
     return pc.if_else(column.is_valid(), data, pa.scalar(None, pa.binary())) if column.null_count else data
 
 
-class Encoded(NamedTuple):
+class TypedMessages(NamedTuple):
     """A frame's messages, and the text of its header `columns`."""
 
     value: pa.Buffer
@@ -104,7 +104,7 @@ class _Form:
     is_sparse: bool
 
 
-def encode(batch: pa.RecordBatch, compression: str) -> Encoded:
+def encode(batch: pa.RecordBatch, compression: str) -> TypedMessages:
     """Return rows of a `frame_schema` as messages."""
     batch = _without_null_headers(batch)
     storings: _Storings = {}
@@ -123,7 +123,7 @@ def encode(batch: pa.RecordBatch, compression: str) -> Encoded:
         parts.append(messages.encode(rows, _DICTIONARIES, compression))
     rows = pa.RecordBatch.from_arrays(arrays, schema=form.stored.schema)
     parts.append(messages.encode(rows, form.stored, compression))
-    return Encoded(pa.py_buffer(b"".join(parts)), msgspec.json.encode(storings).decode())
+    return TypedMessages(pa.py_buffer(b"".join(parts)), msgspec.json.encode(storings).decode())
 
 
 def _without_null_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
