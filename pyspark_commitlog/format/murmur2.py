@@ -6,13 +6,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pyspark_commitlog.format.columns.untyped import Ints
-
 _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)
 _R = np.uint32(24)
 _WORD_BYTES = 4
 
+Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint32]
 
 
