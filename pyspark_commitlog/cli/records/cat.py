@@ -92,6 +92,22 @@ class _Request:
     def reset(self) -> str:
         return "latest" if self.group is not None and self.span.name == "end" else "earliest"
 
+    @property
+    def read_columns(self) -> Sequence[str]:
+        if not self.typed:
+            return self.columns
+        from pyspark_commitlog.cli.records.render import typed_columns
+
+        return typed_columns(self.columns)
+
+    def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return polled rows with `columns`."""
+        if not self.typed:
+            return batch
+        from pyspark_commitlog.cli.records.render import as_untyped
+
+        return as_untyped(batch, self.columns)
+
 
 def cat(
     root: Root,
@@ -178,10 +194,8 @@ def _check_group(request: _Request) -> None:
 
 
 def _run(root: str, request: _Request) -> None:
-    from pyspark_commitlog.cli.records.render import as_untyped, typed_columns
     from pyspark_commitlog.consumer import Consumer
 
-    columns = typed_columns(request.columns) if request.typed else request.columns
     output = _Stdout()
     with Consumer(
         root,
@@ -195,9 +209,9 @@ def _run(root: str, request: _Request) -> None:
         ends = _begin(consumer, request)
         left, owed = request.count, False
         while left != 0 and (owed or not _is_done(consumer, request, ends)):
-            table = consumer.poll_arrow(_WAIT, left, columns)
+            table = consumer.poll_arrow(_WAIT, left, request.read_columns)
             for batch in table.to_batches():
-                batch = _up_to(as_untyped(batch, request.columns) if request.typed else batch, ends)
+                batch = _up_to(request.rows(batch), ends)
                 left = None if left is None else left - batch.num_rows
                 output.write(request.render(batch))
             output.flush()
