@@ -168,7 +168,7 @@ def declare(declaration: Declaration, draw: Callable[[], int]) -> TopicSchema:
     _check_names([field.name for field in fields])
     columns = tuple(Column(column_id, field) for column_id, field in zip(_ids(len(fields), draw), fields, strict=True))
     schema = TopicSchema(1, columns)
-    key_column, time_column = _named(schema, "key", key), _named(schema, "timestamp", timestamp)
+    key_column, time_column = _role_column(schema, "key", key), _role_column(schema, "timestamp", timestamp)
     if key_column is not None and key_column.field.type not in KEY_TYPES:
         raise ConfigError(
             f"key column {key!r} is {_spelled(key_column.field.type)}: a key is one of {', '.join(KEY_TYPES)}; for "
@@ -202,7 +202,7 @@ def _check_names(names: Sequence[str]) -> None:
         seen[name.lower()] = name
 
 
-def _named(schema: TopicSchema, role: str, name: str | None) -> Column | None:
+def _role_column(schema: TopicSchema, role: str, name: str | None) -> Column | None:
     if name is None:
         return None
     column = schema.column(name)

@@ -20,7 +20,7 @@ from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.spark.common.given_options import UPDATE_ADVICE
 from pyspark_commitlog.spark.session.lag import PartitionLag, QueryLag, lag_of, prometheus
 from pyspark_commitlog.spark.session.live import POINTS, Live, draw, svg
-from pyspark_commitlog.topic.lookup.fetch import fetch
+from pyspark_commitlog.topic.lookup.fetch import timestamp_at
 from pyspark_commitlog.topic.lookup.sizes import StoredSizes
 
 log = logging.getLogger("pyspark_commitlog.spark")
@@ -159,11 +159,11 @@ def _looked_up(root: Root, row: PartitionLag, sizes: dict[str, StoredSizes]) -> 
             looked.look()
             sizes[row.topic] = looked
         stored = sizes[row.topic].estimate_bytes(row.partition, row.offset, row.high_watermark)
-        first = fetch(topic, row.partition, row.offset, 1)
+        oldest_ms = timestamp_at(topic, row.partition, row.offset)
     except (CommitLogError, FileNotFoundError) as error:
         log.warning("topic %r partition %d: the lag is known by offsets only: %s", row.topic, row.partition, error)
         return row
-    age = max(0, topic.storage.clock.now_ms() - first[0].timestamp) if first else 0
+    age = 0 if oldest_ms is None else max(0, topic.storage.clock.now_ms() - oldest_ms)
     return replace(row, behind_bytes=stored, behind_ms=age)
 
 

@@ -37,7 +37,7 @@ def suggest(df: DataFrame) -> list[str]:
     found = []
     for node in nodes:
         if node.children().isEmpty() and _is_ours(node):
-            output = list(_each(node.output()))
+            output = list(_items(node.output()))
             names = [each.name() for each in output if each.exprId().id() in used] or [output[0].name()]
             found.append(", ".join(names))
             share = f"{len(names)} of {len(output)} columns"
@@ -47,17 +47,17 @@ def suggest(df: DataFrame) -> list[str]:
 
 def _nodes(plan: Any) -> Iterator[Any]:
     yield plan
-    for child in _each(plan.children()):
+    for child in _items(plan.children()):
         yield from _nodes(child)
 
 
-def _each(sequence: Any) -> Iterator[Any]:
+def _items(sequence: Any) -> Iterator[Any]:
     for at in range(sequence.size()):
         yield sequence.apply(at)
 
 
 def _ids(attributes: Any) -> set[int]:
-    return {each.exprId().id() for each in _each(attributes)}
+    return {each.exprId().id() for each in _items(attributes)}
 
 
 def _relation(node: Any) -> Any:

@@ -66,7 +66,7 @@ def parse_schema(schema: Mapping[str, Any], read: Callable[[Json], Sequence[Colu
     return replace(parsed, columns=ColumnTable(named, partial(read, named)))
 
 
-def unread(named: Json) -> Sequence[Column]:
+def refuse_to_read(named: Json) -> Sequence[Column]:
     """Refuse to read a side file of columns."""
     raise AssertionError(f"the columns in {named['file']} are for a topic's handle to read")
 
@@ -77,7 +77,7 @@ def _parsed(data: bytes) -> TopicSchema:
     shape = check(schema, TopicSchemaShape, "state.schema")
     if isinstance(shape.columns, Side):
         named = schema["columns"]
-        return TopicSchema(shape.version, ColumnTable(named, partial(unread, named)), shape.key, shape.timestamp)
+        return TopicSchema(shape.version, ColumnTable(named, partial(refuse_to_read, named)), shape.key, shape.timestamp)
     _check_columns(shape.columns, "state.schema")
     ids = {column.id for column in shape.columns}
     for role, named in (("key", shape.key), ("timestamp", shape.timestamp)):

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.lineage import NO_LINEAGE, Lineage
 from pyspark_commitlog.schema.topic_schema import Column, TopicSchema
-from pyspark_commitlog.topic.state.schema_state import parse_schema, unread
+from pyspark_commitlog.topic.state.schema_state import parse_schema, refuse_to_read
 
 #: `chunk` of an inline extent.
 INLINE = -1
@@ -278,7 +278,7 @@ class TopicState:
         topic_id: str,
         body: Mapping[str, Any],
         lineage: Lineage = NO_LINEAGE,
-        read_columns: Callable[[Json], Sequence[Column]] = unread,
+        read_columns: Callable[[Json], Sequence[Column]] = refuse_to_read,
     ) -> TopicState:
         """Parse an entry's body; `read_columns` reads a schema's side file."""
         data = body["state"]
