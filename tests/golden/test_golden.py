@@ -21,6 +21,7 @@ from pyspark_commitlog.topic.state.settle_state import Sealed
 from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.golden import make_golden, read_golden
 from tests.golden.example import example
+from tests.support.payloads import payloads_of
 from tests.support.records import read_partition
 
 HERE = Path(__file__).parent
@@ -130,14 +131,6 @@ def test_a_stranger_and_we_read_a_group() -> None:
 # --- the golden root has what it is there for -------------------------------------------------------------
 
 
-def frames_of(path: Path) -> list[frame.Payload]:
-    data, position, found = pa.py_buffer(path.read_bytes()), 0, list[frame.Payload]()
-    while position < data.size and (parsed := frame.parse(data, position)):
-        found.append(frame.open_payload(parsed))
-        position += parsed.length
-    return found
-
-
 def sealed(partition: int) -> tuple[Sealed, ...]:
     log = TopicLog(LocalStorage(make_golden.ROOT), "golden")
     _, state = log.newest()
@@ -147,7 +140,7 @@ def sealed(partition: int) -> tuple[Sealed, ...]:
 
 def test_it_has_every_codec_and_kind() -> None:
     logs = make_golden.ROOT.glob("topics/golden/*/[012]/0000000000000000*.log")
-    identities = [payload.identity for log in logs for payload in frames_of(log)]
+    identities = [payload.identity for log in logs for payload in payloads_of(log)]
 
     assert {identity.codec for identity in identities} == {"none", "lz4", "zstd"}
     assert {identity.kind for identity in identities} == {frame.DENSE, frame.SPARSE}

@@ -16,7 +16,7 @@ from pyspark_commitlog.topic.read.reader import PartitionReader
 from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.golden import make_golden, make_typed, read_golden
 from tests.golden.make_typed import told
-from tests.golden.test_golden import frames_of
+from tests.support.payloads import payloads_of
 
 EXPECTED: dict[str, dict[str, list[list[Any]]]] = json.loads(make_typed.EXPECTED.read_text())
 PARTITIONS = [(topic, int(number)) for topic, partitions in EXPECTED.items() for number in partitions]
@@ -64,7 +64,7 @@ def test_making_it_again_makes_the_same(tmp_path: Path) -> None:
 
 
 def test_it_has_every_codec_and_storing() -> None:
-    identities = [each.identity for log in make_typed.ROOT.glob("topics/*/*/[01]/*.log") for each in frames_of(log)]
+    identities = [each.identity for log in make_typed.ROOT.glob("topics/*/*/[01]/*.log") for each in payloads_of(log)]
 
     typed = [each for each in identities if each.columns is not None]
     assert {each.codec for each in typed} == {"none", "lz4", "zstd"}

@@ -9,6 +9,9 @@ from pyspark_commitlog.format import frame
 from pyspark_commitlog.format.columns import untyped
 from pyspark_commitlog.format.columns.untyped import SCHEMA, SPARSE_SCHEMA
 from pyspark_commitlog.format.frame import Identity, Times
+from pyspark_commitlog.schema.arrow_types import to_arrow
+from pyspark_commitlog.schema.types import ATOMIC
+from tests.support.typed_rows import batch_of_kinds
 
 
 def examples(number: int) -> int:
@@ -62,3 +65,25 @@ def encode_frame(batch: pa.RecordBatch, identity: Identity, at: Times, *, base_o
     """Return `batch` as a frame."""
     message = untyped.encode(batch, identity.codec)
     return frame.encode(message, rows=batch.num_rows, times=at, identity=identity, base_offset=base_offset)
+
+
+#: Types of declared columns, and rows of these.
+_names = st.sampled_from(("a", "b b", "ü", "C"))
+kinds = st.recursive(
+    st.sampled_from((*ATOMIC, "decimal(5,2)", "decimal(38,10)")).map(to_arrow),
+    lambda inner: (
+        inner.map(lambda kind: pa.list_(pa.field("element", kind)))
+        | st.tuples(st.sampled_from((pa.string(), pa.int64())), inner).map(lambda pair: pa.map_(*pair))
+        | st.dictionaries(_names, inner, min_size=1, max_size=3).map(lambda parts: pa.struct(list(parts.items())))
+    ),
+    max_leaves=4,
+)
+typed_batches = st.builds(
+    batch_of_kinds,
+    st.integers(0, 2**32),
+    st.lists(kinds, min_size=1, max_size=4),
+    st.integers(1, 400),
+    first=st.integers(0, 9),
+    nulls=st.sampled_from((0.0, 0.3, 1.0)),
+    headers=st.booleans(),
+)

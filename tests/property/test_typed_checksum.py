@@ -15,10 +15,9 @@ from pyspark_commitlog.format.columns.untyped import HEADERS
 from pyspark_commitlog.topic.write.checksum import added
 from pyspark_commitlog.topic.write.row_bytes import row_bytes
 from pyspark_commitlog.topic.write.typed_checksum import checksum, hashes
-from tests.property.strategies import quick, quicker
-from tests.property.test_typed_frames import batches, kinds
+from tests.property.strategies import kinds, quick, quicker, typed_batches
+from tests.support.hashes import ALL, factor, folded, mixed, of_bytes
 from tests.support.typed_rows import batch_of_columns, batch_of_kinds
-from tests.unit.test_checksum import _ALL, factor, folded, mixed, of_bytes
 
 
 def is_plain(kind: pa.DataType) -> bool:
@@ -33,7 +32,7 @@ def fresh(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 @quick
-@given(batches, st.data())
+@given(typed_batches, st.data())
 def test_it_is_the_sum_over_any_batches(rows: pa.RecordBatch, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, rows.num_rows))
 
@@ -44,7 +43,7 @@ def test_it_is_the_sum_over_any_batches(rows: pa.RecordBatch, data: st.DataObjec
 
 
 @quick
-@given(batches)
+@given(typed_batches)
 def test_it_is_of_values_and_not_of_their_layout(rows: pa.RecordBatch) -> None:
     again = fresh(rows)
 
@@ -53,7 +52,7 @@ def test_it_is_of_values_and_not_of_their_layout(rows: pa.RecordBatch) -> None:
 
 
 @quicker
-@given(batches, st.randoms(use_true_random=False))
+@given(typed_batches, st.randoms(use_true_random=False))
 def test_the_order_of_columns_does_not_count(rows: pa.RecordBatch, random: object) -> None:
     names = list(rows.schema.names)
     random.shuffle(names)  # type: ignore[attr-defined]
@@ -113,7 +112,7 @@ def test_values_that_are_alike_differ(kind: pa.DataType, values: list[object]) -
 
 def word_of(number: int) -> int:
     """N of FORMAT.md."""
-    return folded((number & _ALL).to_bytes(8, "little")) * factor(37) + factor(38)
+    return folded((number & ALL).to_bytes(8, "little")) * factor(37) + factor(38)
 
 
 def of_value(value: Any, kind: pa.DataType) -> int:
@@ -122,20 +121,20 @@ def of_value(value: Any, kind: pa.DataType) -> int:
         return 0
     if pa.types.is_struct(kind):
         parts = (of_value(value[field.name], field.type) * factor(2**37 + at) for at, field in enumerate(kind))
-        return mixed(1 + sum(parts) & _ALL)
+        return mixed(1 + sum(parts) & ALL)
     if pa.types.is_map(kind):
         as_list = pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))
         return of_value([{"key": key, "value": item} for key, item in value], as_list)
     if pa.types.is_list(kind):
         parts = (of_value(each, kind.value_type) * factor(2**36 + at) for at, each in enumerate(value))
-        return mixed(1 + len(value) + sum(parts) & _ALL)
+        return mixed(1 + len(value) + sum(parts) & ALL)
     if isinstance(value, str | bytes):
         return of_bytes(value.encode() if isinstance(value, str) else value)
     if pa.types.is_floating(kind):
         return word_of(int.from_bytes(struct.pack("<d", value), "little"))
     if pa.types.is_decimal(kind):
         unscaled = int(value.scaleb(kind.scale, Context(prec=40))) & (2**128 - 1)
-        return word_of(unscaled & _ALL) + word_of(unscaled >> 64) * factor(2**37)
+        return word_of(unscaled & ALL) + word_of(unscaled >> 64) * factor(2**37)
     return word_of(int(value))
 
 
@@ -149,7 +148,7 @@ def test_it_is_what_the_format_says(kind: pa.DataType, seed: int) -> None:
     for at, row in enumerate(rows.drop_columns(["timestamp"]).to_pylist()):
         total = of_value(row["100"], kind) * factor(100) + of_value(row["101"], pa.int8()) * factor(101)
         time = (None, 5, -7, 2**60)[at % 4]
-        expected.append(mixed(total + (0 if time is None else word_of(time) * factor(2**35)) & _ALL))
+        expected.append(mixed(total + (0 if time is None else word_of(time) * factor(2**35)) & ALL))
     assert hashes(rows, given_times).tolist() == expected
 
 
@@ -158,21 +157,21 @@ def test_it_is_what_the_format_says(kind: pa.DataType, seed: int) -> None:
     [
         (None, 0),
         ([], factor(34)),
-        ([("h", b"1")], mixed(of_bytes(b"h") + of_bytes(b"1") * factor(35) & _ALL) * factor(2**33) + 2 * factor(34)),
+        ([("h", b"1")], mixed(of_bytes(b"h") + of_bytes(b"1") * factor(35) & ALL) * factor(2**33) + 2 * factor(34)),
     ],
 )
 def test_headers_count_as_in_other_topics(headers: list[Any] | None, expected: int) -> None:
     columns = {"7": pa.array([None, 1]), "headers": pa.array([headers, None], HEADERS)}
     rows = batch_of_columns({**columns, "timestamp": pa.array([0, 0], pa.timestamp("us", "UTC"))})
 
-    assert hashes(rows, None).tolist()[0] == mixed(expected * factor(2**34) & _ALL)
+    assert hashes(rows, None).tolist()[0] == mixed(expected * factor(2**34) & ALL)
 
 
 def test_a_declared_timestamp_counts_if_it_was_given() -> None:
     rows = batch_of_columns({"7": pa.array([5, 6], pa.timestamp("us", "UTC"))}, time=7)
 
     assert hashes(rows, pa.array([5, None], pa.timestamp("us", "UTC"))).tolist() == [
-        mixed(word_of(5) * factor(7) & _ALL),
+        mixed(word_of(5) * factor(7) & ALL),
         0,
     ]
     assert hashes(rows, None).tolist() == [0, 0]

@@ -11,37 +11,16 @@ from hypothesis import given, strategies as st
 from pyspark_commitlog.format import frame
 from pyspark_commitlog.format.columns import frame_rows
 from pyspark_commitlog.format.frame import Frame
-from pyspark_commitlog.schema.arrow_types import to_arrow
-from pyspark_commitlog.schema.types import ATOMIC
 from pyspark_commitlog.topic.read.unsettled import Unsettled
 from pyspark_commitlog.topic.segments.cutting import parts_of
 from pyspark_commitlog.topic.segments.encoding import encode_frame
 from pyspark_commitlog.topic.segments.growing import Stamped
 from pyspark_commitlog.topic.segments.rewrite import rows_of
 from pyspark_commitlog.topic.settle.frame_joiner import FrameJoiner
-from tests.property.strategies import codecs, quick, quicker
+from tests.property.strategies import codecs, kinds, quick, quicker, typed_batches
 from tests.support.typed_rows import batch_of_kinds
 
 TOPIC = "00000000-0000-4000-8000-000000000001"
-names = st.sampled_from(("a", "b b", "ü", "C"))
-kinds = st.recursive(
-    st.sampled_from((*ATOMIC, "decimal(5,2)", "decimal(38,10)")).map(to_arrow),
-    lambda inner: (
-        inner.map(lambda kind: pa.list_(pa.field("element", kind)))
-        | st.tuples(st.sampled_from((pa.string(), pa.int64())), inner).map(lambda pair: pa.map_(*pair))
-        | st.dictionaries(names, inner, min_size=1, max_size=3).map(lambda parts: pa.struct(list(parts.items())))
-    ),
-    max_leaves=4,
-)
-batches = st.builds(
-    batch_of_kinds,
-    st.integers(0, 2**32),
-    st.lists(kinds, min_size=1, max_size=4),
-    st.integers(1, 400),
-    first=st.integers(0, 9),
-    nulls=st.sampled_from((0.0, 0.3, 1.0)),
-    headers=st.booleans(),
-)
 
 
 def framed(rows: pa.RecordBatch, codec: str, base_offset: int = 0, chunk: str | None = None) -> Frame:
@@ -64,7 +43,7 @@ def without_unused_headers(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 @quick
-@given(batches, codecs)
+@given(typed_batches, codecs)
 def test_a_frame_has_the_rows_that_it_was_made_of(rows: pa.RecordBatch, codec: str) -> None:
     data = framed(rows, codec)
 
@@ -75,7 +54,7 @@ def test_a_frame_has_the_rows_that_it_was_made_of(rows: pa.RecordBatch, codec: s
 
 
 @quick
-@given(batches, codecs, st.data())
+@given(typed_batches, codecs, st.data())
 def test_some_columns_are_those_of_all(rows: pa.RecordBatch, codec: str, data: st.DataObject) -> None:
     asked = data.draw(st.lists(st.sampled_from([*rows.schema.names, "9", "key", "value"]), unique=True))
 
@@ -86,7 +65,7 @@ def test_some_columns_are_those_of_all(rows: pa.RecordBatch, codec: str, data: s
 
 
 @quick
-@given(batches, codecs, st.data())
+@given(typed_batches, codecs, st.data())
 def test_a_sparse_frame_has_its_rows_and_offsets(rows: pa.RecordBatch, codec: str, data: st.DataObject) -> None:
     size = rows.num_rows
     deltas = np.sort(data.draw(st.permutations(range(size + 50)))[:size]).astype(np.int32)
@@ -101,7 +80,7 @@ def test_a_sparse_frame_has_its_rows_and_offsets(rows: pa.RecordBatch, codec: st
 
 
 @quicker
-@given(batches, codecs, st.data())
+@given(typed_batches, codecs, st.data())
 def test_the_parts_of_a_frame_have_the_rows_between_their_offsets(
     rows: pa.RecordBatch, codec: str, data: st.DataObject
 ) -> None:
@@ -149,7 +128,7 @@ def test_neighbours_of_one_schema_are_joined(
 
 
 @quicker
-@given(batches, codecs)
+@given(typed_batches, codecs)
 def test_a_restaged_frame_has_the_same_rows(rows: pa.RecordBatch, codec: str) -> None:
     staged = framed(rows, codec, chunk="one")
 

@@ -14,8 +14,7 @@ from hypothesis import given, settings, strategies as st
 from pyspark_commitlog.format.columns.untyped import HEADERS, SCHEMA, TIMESTAMP
 from pyspark_commitlog.topic.write import checksum as module
 from pyspark_commitlog.topic.write.checksum import added, checksum
-
-_ALL = 2**64 - 1
+from tests.support.hashes import ALL, factor, folded, mixed, of_bytes
 
 
 @dataclass(frozen=True)
@@ -28,48 +27,16 @@ class One:
     at: int | None = None
 
 
-def mixed(number: int) -> int:
-    """As FORMAT.md says."""
-    number ^= number >> 30
-    number = number * 0xBF58476D1CE4E5B9 & _ALL
-    number ^= number >> 27
-    number = number * 0x94D049BB133111EB & _ALL
-    return number ^ number >> 31
-
-
-def factor(place: int) -> int:
-    """As FORMAT.md says."""
-    return mixed((place + 1) * 0x9E3779B97F4A7C15 & _ALL) | 1
-
-
-def folded(data: bytes) -> int:
-    """As FORMAT.md says."""
-    word = int.from_bytes(data, "little")
-    return word ^ word >> 29
-
-
-def of_bytes(data: bytes | None) -> int:
-    """As FORMAT.md says."""
-    if data is None:
-        return 0
-    found = (len(data) + 1) * factor(32)
-    for number in range(-(-len(data) // 8)):
-        block = number // 32
-        of_block = factor(2**32 + block) if block else 1
-        found += folded(data[8 * number : 8 * number + 8]) * factor(number % 32) * of_block
-    return found
-
-
 def of_record(one: One) -> int:
     """As FORMAT.md says."""
     found = of_bytes(one.key) + of_bytes(one.value) * factor(33)
     if one.headers is not None:
         pairs = (of_bytes(key.encode()) + of_bytes(value) * factor(35) for key, value in one.headers)
-        listed = sum(mixed(pair & _ALL) * factor(2**33 + number) for number, pair in enumerate(pairs))
+        listed = sum(mixed(pair & ALL) * factor(2**33 + number) for number, pair in enumerate(pairs))
         found += (listed + (len(one.headers) + 1) * factor(34)) * factor(36)
     if one.at is not None:
         found += folded(one.at.to_bytes(8, "little", signed=True)) * factor(37) + factor(38)
-    return mixed(found & _ALL)
+    return mixed(found & ALL)
 
 
 def batch_of(records: Sequence[One]) -> tuple[pa.RecordBatch, pa.Array]:
@@ -115,7 +82,7 @@ def test_it_is_what_the_format_says_in_any_order_and_any_pieces(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(module, "_FEW", few)
         patched.setattr(module, "_AT_A_TIME", at_a_time)
-        expected = sum(map(of_record, records)) & _ALL
+        expected = sum(map(of_record, records)) & ALL
         batch, times = batch_of(records)
         assert checksum(batch, times) == expected
         assert of(*reversed(records)) == expected
@@ -145,9 +112,9 @@ _BLOCK = 8 * module.BLOCK
 def test_values_of_any_lengths_are_summed_as_the_format_says(lengths: Sequence[int]) -> None:
     rng = np.random.default_rng(1)
     records = [One(None if n % 5 == 0 else b"%d" % n, rng.bytes(length)) for n, length in enumerate(lengths)]
-    assert of(*records) == sum(map(of_record, records)) & _ALL
+    assert of(*records) == sum(map(of_record, records)) & ALL
     swapped = [replace(one, key=one.value, value=one.key) for one in records]
-    assert of(*swapped) == sum(map(of_record, swapped)) & _ALL != of(*records)
+    assert of(*swapped) == sum(map(of_record, swapped)) & ALL != of(*records)
 
 
 @pytest.mark.usefixtures("any_number")

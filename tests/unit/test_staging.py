@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog import CommitLog
+from pyspark_commitlog.format.columns import frame_rows
 from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.storage.local.local_files import LocalOutputFile
 from pyspark_commitlog.storage.shared.pool import HelperThreads
@@ -224,7 +225,7 @@ def test_what_fails_in_another_thread_fails_the_task(topic: TopicLog, monkeypatc
     def fail(*_: object, **__: object) -> None:
         raise MemoryError("no frame")
 
-    monkeypatch.setattr(staging.columns, "encode", fail)
+    monkeypatch.setattr(frame_rows, "encode", fail)
     encoder = HelperThreads("encoder", 8)
     with pytest.raises(MemoryError, match="no frame"):
         stage_aside(topic, encoder.begin, *records(100))
