@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+#: Advice for the output modes that Spark's Python sinks lack.
+UPDATE_ADVICE = (
+    "outputMode('update') with foreachBatch, which writes each batch's rows: rows.write.format('commitlog')"
+    ".mode('append').option('txnAppId', <query id>).option('txnVersion', <batch id>) "
+    "(docs/how-to/from-kafka.md)"
+)
+
 
 def visible(text: str) -> str:
     r"""Return text with control characters escaped (`\x1b`), for terminals."""

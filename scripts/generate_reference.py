@@ -21,10 +21,10 @@ sys.path.insert(0, str(REPOSITORY))
 from pyspark_commitlog.cli.app import app  # noqa: E402
 from pyspark_commitlog.config import DAY_MS, HOUR_MS, KEYS, LONG_MAX, Key  # noqa: E402
 from pyspark_commitlog.errors import CommitLogError  # noqa: E402
+from pyspark_commitlog.format.schema.arrow_types import to_arrow  # noqa: E402
+from pyspark_commitlog.format.schema.ddl_tokens import WORDS  # noqa: E402
+from pyspark_commitlog.format.schema.types import ATOMIC, REMEDIES  # noqa: E402
 from pyspark_commitlog.producer.records.delivery_errors import is_retriable  # noqa: E402
-from pyspark_commitlog.schema.arrow_types import to_arrow  # noqa: E402
-from pyspark_commitlog.schema.ddl_tokens import WORDS  # noqa: E402
-from pyspark_commitlog.schema.types import ATOMIC, REMEDIES  # noqa: E402
 
 BEGIN, END = "<!-- generated -->\n", "<!-- /generated -->\n"
 ESCAPED_BAR = r"\|"

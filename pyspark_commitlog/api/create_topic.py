@@ -16,13 +16,13 @@ from pyspark_commitlog.config import (
 from pyspark_commitlog.errors import ConfigError, TopicExistsError, UsageError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.marker import UNSAFE_SINGLE_WRITER
+from pyspark_commitlog.format.schema.topic_schema import Declaration, TopicSchema, declare
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.replication.admin.replicating import have_new_ones_join
 from pyspark_commitlog.replication.metadata.metadata_roots import Deciders
 from pyspark_commitlog.replication.protocol.roots import Roots
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.root.root_marker import make_root
-from pyspark_commitlog.schema.topic_schema import Declaration, TopicSchema, declare
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.topic.access import Operation
 from pyspark_commitlog.topic.collect.collect import former_incarnations
@@ -105,7 +105,7 @@ def _create_replicated(
 def declaration(schema: object, key: str | None, timestamp: str | None) -> Declaration | None:
     """Return what a caller declared; None for an untyped topic."""
     if schema is not None:
-        from pyspark_commitlog.schema.declared import declared_fields
+        from pyspark_commitlog.format.schema.declared import declared_fields
 
         return Declaration(declared_fields(schema), key, timestamp)
     for role, column in (("key", key), ("timestamp", timestamp)):

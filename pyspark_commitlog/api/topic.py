@@ -14,11 +14,11 @@ from pyspark_commitlog.api.replica_progress import describe_replication, log_end
 from pyspark_commitlog.api.replica_sync import set_replication_factor
 from pyspark_commitlog.config import check_config, check_names, partition_count
 from pyspark_commitlog.errors import UnknownTopicError, UsageError
+from pyspark_commitlog.format.schema.simple_string import simple_string
+from pyspark_commitlog.format.schema.topic_schema import TopicSchema
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.model import Progress, Record, Repaired, Replicated, silent, watched
 from pyspark_commitlog.root.root import Root
-from pyspark_commitlog.schema.simple_string import simple_string
-from pyspark_commitlog.schema.topic_schema import TopicSchema
 from pyspark_commitlog.topic.access import Operation
 from pyspark_commitlog.topic.damage.verify import TopicReport, verify
 from pyspark_commitlog.topic.damage.void import VoidedRange

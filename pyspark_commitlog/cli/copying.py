@@ -47,11 +47,11 @@ def copy(
     """
     code = 0
     with ended_by_errors():
+        from pyspark_commitlog.api.commit_log import CommitLog
         from pyspark_commitlog.copying.copy import compare_topics, copy_what_can_be
-        from pyspark_commitlog.root.root import Root as OpenedRoot
 
-        here = OpenedRoot.on(storage_at(source, source_option), principal())
-        there = OpenedRoot.on(storage_at(destination), principal())
+        here = CommitLog.on(storage_at(source, source_option), principal()).root
+        there = CommitLog.on(storage_at(destination), principal()).root
         with _bar() as show:
             copied, failures = copy_what_can_be(here, there, topic, groups=groups, progress=show)
         _print_copied(copied, as_json=as_json)

@@ -41,9 +41,9 @@ from pyspark_commitlog.format import paths as names
 from pyspark_commitlog.format.entry import to_json_bytes
 from pyspark_commitlog.format.index import IndexState
 from pyspark_commitlog.format.lineage import Lineage
+from pyspark_commitlog.format.schema.topic_schema import TopicSchema
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.model import Progress, silent
-from pyspark_commitlog.schema.topic_schema import TopicSchema
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.topic.maintain.settle import settle_on
 from pyspark_commitlog.topic.state.home import settle_draft

@@ -14,6 +14,7 @@ from itertools import takewhile
 import pyarrow as pa
 
 from pyspark_commitlog.errors import CommitLogError, NotSentError, ProducerClosedError, UsageError
+from pyspark_commitlog.format.schema.topic_schema import TopicSchema
 from pyspark_commitlog.producer.buffer_pool import Buffer
 from pyspark_commitlog.producer.delivery import Delivery
 from pyspark_commitlog.producer.pools import process_pools
@@ -33,7 +34,6 @@ from pyspark_commitlog.producer.records.batches import (
 from pyspark_commitlog.producer.records.delivery_errors import after_failure, overdue_error
 from pyspark_commitlog.producer.records.record_queue import QueueMark, RecordQueue
 from pyspark_commitlog.producer.records.topic_columns import TopicColumns
-from pyspark_commitlog.schema.topic_schema import TopicSchema
 from pyspark_commitlog.storage import Clock
 from pyspark_commitlog.storage.clock import Deadline
 from pyspark_commitlog.text import counted

@@ -23,6 +23,7 @@ from pyspark_commitlog.errors import (
     StaleBatchError,
     StorageFullError,
 )
+from pyspark_commitlog.format.schema.topic_schema import TopicSchema
 from pyspark_commitlog.producer.bundle_staging import RefusedItemError, Stagers, place, without_refused
 from pyspark_commitlog.producer.high_watermark import HighWatermark
 from pyspark_commitlog.producer.producer_config import ProducerConfig
@@ -39,7 +40,6 @@ from pyspark_commitlog.producer.records.delivery_errors import (
 )
 from pyspark_commitlog.producer.records.topic_columns import TopicColumns
 from pyspark_commitlog.producer.settler import Settler
-from pyspark_commitlog.schema.topic_schema import TopicSchema
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.text import counted
 from pyspark_commitlog.topic.settle.settle_load import weight

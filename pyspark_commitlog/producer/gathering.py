@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from pyspark_commitlog.config import MAX_PARTITION
 from pyspark_commitlog.errors import CommitLogError, InvalidRecordError, ProducerClosedError, RootNotAvailableError
+from pyspark_commitlog.format.schema.topic_schema import TopicSchema
 from pyspark_commitlog.model import as_whole
 from pyspark_commitlog.producer.accumulator import RecordAccumulator
 from pyspark_commitlog.producer.buffer_pool import Buffer, interrupted
@@ -57,6 +58,11 @@ _T = TypeVar("_T")
 Record = tuple[bytes | None, bytes | None, HeaderList | None, int, int | None, int]
 
 
+def declared_schema(producer: Gathering, topic: str) -> TopicSchema | None:
+    """Return a topic's schema as its producer sees it; None if untyped. Raises as `Producer.send`."""
+    return producer._opened(topic).columns.schema
+
+
 class Gathering:
     """Accumulators of a producer; base of `Producer`."""
 
@@ -71,14 +77,6 @@ class Gathering:
         self._process = process_id()
         self._choose = options.partitioner if callable(options.partitioner) else None
         self._order: AppendOrder | None = None
-
-    def columns(self, topic: str) -> TopicColumns:
-        """Return the columns of a topic's batches.
-
-        Raises:
-            CommitLogError: the topic can't be opened, see `send`.
-        """
-        return self._opened(topic).columns
 
     def _record(
         self,

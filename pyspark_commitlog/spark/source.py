@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
-from pyspark_commitlog.spark.common.opening import opened
 from pyspark_commitlog.spark.read.declared_columns import are_untyped, merged, schemas_of
 from pyspark_commitlog.spark.read.schema import Schema, as_spark, chosen, needs_topics, of_engine
 from pyspark_commitlog.spark.read.source_options import source_options
@@ -41,7 +40,8 @@ class DefaultSource(DataSource):
         options = source_options(self.options)
         if not needs_topics(options) or are_untyped(options.path, options.selection):
             return of_engine(chosen(options))
-        return of_engine(chosen(options, merged(schemas_of(opened(self.open_log, options).topic, options.selection))))
+        log = self.open_log(options.path, options.storage).acting_as(options.principal)
+        return of_engine(chosen(options, merged(schemas_of(log.topic, options.selection))))
 
     def reader(self, schema: Schema) -> CommitLogReader:
         """Return the batch reader."""

@@ -10,12 +10,12 @@ from pyspark_commitlog.errors import CorruptionError, missing
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.entry import Entry, Json
 from pyspark_commitlog.format.paths import TopicPaths
+from pyspark_commitlog.format.schema.topic_schema import Column
 from pyspark_commitlog.format.segment_object import TRAILER_BYTES, Footer, decode_footer
 from pyspark_commitlog.format.shape import checked_json
 from pyspark_commitlog.journal import Journal
 from pyspark_commitlog.replication.leader.quorum_journal import unit_journal
 from pyspark_commitlog.replication.protocol.unit import Unit
-from pyspark_commitlog.schema.topic_schema import Column
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.os_errors import unreadable_is_damage
 from pyspark_commitlog.storage.process import REQUESTS_AT_ONCE, share_out

@@ -9,8 +9,8 @@ from pyspark_commitlog.format import frame
 from pyspark_commitlog.format.columns import untyped
 from pyspark_commitlog.format.columns.untyped import SCHEMA, SPARSE_SCHEMA
 from pyspark_commitlog.format.frame import Identity, Times
-from pyspark_commitlog.schema.arrow_types import to_arrow
-from pyspark_commitlog.schema.types import ATOMIC
+from pyspark_commitlog.format.schema.arrow_types import to_arrow
+from pyspark_commitlog.format.schema.types import ATOMIC
 from tests.support.typed_rows import batch_of_kinds
 
 

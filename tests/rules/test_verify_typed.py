@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_commitlog.format import frame
 from pyspark_commitlog.format.columns.untyped import HEADERS, SCHEMA as UNTYPED, TIMESTAMP
-from pyspark_commitlog.schema.topic_schema import TopicSchema
+from pyspark_commitlog.format.schema.topic_schema import TopicSchema
 from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.segments.encoding import encode_frame
 from pyspark_commitlog.topic.topic_log import TopicLog

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog.errors import ConfigError
-from pyspark_commitlog.schema.arrow_types import from_arrow, to_arrow
-from pyspark_commitlog.schema.types import MAX_DEPTH
+from pyspark_commitlog.format.schema.arrow_types import from_arrow, to_arrow
+from pyspark_commitlog.format.schema.types import MAX_DEPTH
 
 BYTES = {"type": "array", "elementType": "byte", "containsNull": True}
 WORDS = pa.dictionary(pa.int8(), pa.string())

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from pyspark_commitlog.errors import ConfigError
-from pyspark_commitlog.schema import ddl
-from pyspark_commitlog.schema.ddl import MAX_BYTES, parse_ddl
-from pyspark_commitlog.schema.ddl_tokens import WORDS
-from pyspark_commitlog.schema.topic_schema import Field
+from pyspark_commitlog.format.schema import ddl
+from pyspark_commitlog.format.schema.ddl import MAX_BYTES, parse_ddl
+from pyspark_commitlog.format.schema.ddl_tokens import WORDS
+from pyspark_commitlog.format.schema.topic_schema import Field
 
 EXPECTED = "declare columns as in \"user STRING NOT NULL COMMENT 'login', tags ARRAY<STRING>\""
 
@@ -265,7 +265,7 @@ def test_nothing_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 def test_the_parser_is_imported_with_the_first_ddl() -> None:
     program = """
 import json, sys
-import pyspark_commitlog.schema.declared as declared
+import pyspark_commitlog.format.schema.declared as declared
 before = "sqlglot" in sys.modules
 declared.declared_fields("a INT")
 print(json.dumps([before, "sqlglot" in sys.modules, "pyspark" in sys.modules]))

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from pyspark_commitlog.errors import ConfigError, UsageError
-from pyspark_commitlog.schema.declared import arrow_schema, declared_fields
-from pyspark_commitlog.schema.topic_schema import Column, Field, TopicSchema
+from pyspark_commitlog.format.schema.declared import arrow_schema, declared_fields
+from pyspark_commitlog.format.schema.topic_schema import Column, Field, TopicSchema
 
 DDL = "user STRING NOT NULL, at TIMESTAMP, tags ARRAY<STRING> COMMENT 'x'"
 SPARK = StructType(

@@ -12,9 +12,9 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType
 
 from pyspark_commitlog.errors import ConfigError
-from pyspark_commitlog.schema.arrow_types import from_arrow, to_arrow
-from pyspark_commitlog.schema.declared import declared_fields
-from pyspark_commitlog.schema.types import REMEDIES, as_nullable, normalize_type
+from pyspark_commitlog.format.schema.arrow_types import from_arrow, to_arrow
+from pyspark_commitlog.format.schema.declared import declared_fields
+from pyspark_commitlog.format.schema.types import REMEDIES, as_nullable, normalize_type
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/reference/column-types.md"
 

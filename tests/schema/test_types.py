@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pyspark_commitlog.errors import ConfigError
-from pyspark_commitlog.schema.types import MAX_DEPTH, normalize_type
+from pyspark_commitlog.format.schema.types import MAX_DEPTH, normalize_type
 
 
 def array(element: object, **others: object) -> dict[str, object]:

@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.schema.ddl import parse_ddl
-from pyspark_commitlog.schema.ddl_tokens import WORDS
-from pyspark_commitlog.schema.declared import declared_fields
-from pyspark_commitlog.schema.topic_schema import Field
+from pyspark_commitlog.format.schema.ddl import parse_ddl
+from pyspark_commitlog.format.schema.ddl_tokens import WORDS
+from pyspark_commitlog.format.schema.declared import declared_fields
+from pyspark_commitlog.format.schema.topic_schema import Field
 
 ATOMIC = [word for word, kind in WORDS.items() if kind not in ("array", "map", "struct")]
 ACCEPTED = [

@@ -10,12 +10,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from pyspark_commitlog.config import DAY_MS
 from pyspark_commitlog.format.columns.untyped import TIMESTAMP
 from pyspark_commitlog.topic.read.reader import PartitionReader
 from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import Committed, commit
 from pyspark_commitlog.topic.write.writers import ProducerBatch, Transaction
 from tests.support.records import stage
+from tests.support.replicas import Replicated
+from tests.support.world import DELAY_MS
 
 Row = dict[str, Any]
 #: The key is `user`, the timestamp `at`; the rest are one of each kind, nested ones too.
@@ -111,3 +114,11 @@ def read_rows(topic: TopicLog, partition: int | None = None) -> list[Row]:
 def offsets(topic: TopicLog, partition: int = 0) -> list[int]:
     """Return the offsets of a partition's visible rows."""
     return [offset for number, offset in placed_rows(topic) if number == partition]
+
+
+def maintained(roots: Replicated) -> None:
+    """Settle and collect at each root."""
+    for waited_ms in (DELAY_MS, DAY_MS, DELAY_MS):
+        for root in roots.names:
+            roots.log(root).topic("t").maintain()
+        roots.clock.advance(waited_ms)

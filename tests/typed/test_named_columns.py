@@ -11,8 +11,8 @@ import pytest
 from pyspark_commitlog import Consumer
 from pyspark_commitlog.errors import ConfigError, UsageError
 from pyspark_commitlog.format.columns import frame_rows
-from pyspark_commitlog.schema.declared import declared_fields
-from pyspark_commitlog.schema.simple_string import simple_string
+from pyspark_commitlog.format.schema.declared import declared_fields
+from pyspark_commitlog.format.schema.simple_string import simple_string
 from pyspark_commitlog.topic.lookup.fetch import timestamp_at
 from tests.support.consumers import consumer
 from tests.support.records import append, batch_of

@@ -14,9 +14,9 @@ import pytest
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.errors import CorruptionError, TopicExistsError
 from pyspark_commitlog.format.entry import to_json_bytes
+from pyspark_commitlog.format.schema.topic_schema import Column, ColumnTable, Field, TopicSchema
+from pyspark_commitlog.format.schema.types import normalize_type
 from pyspark_commitlog.journal import Draft, Slot, Stored
-from pyspark_commitlog.schema.topic_schema import Column, ColumnTable, Field, TopicSchema
-from pyspark_commitlog.schema.types import normalize_type
 from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.topic import topic_tables
 from pyspark_commitlog.topic.state import schema_state
@@ -27,10 +27,9 @@ from tests.replication.lost import recover
 from tests.support.objects import ObjectWorld, topic_id
 from tests.support.records import stage
 from tests.support.replicas import Replicated, faults
-from tests.support.typed import read_rows, typed_batch
+from tests.support.typed import maintained, read_rows, typed_batch
 from tests.support.verify import verify
 from tests.support.world import DELAY_MS, Recorder, World
-from tests.typed.test_replicas import maintained
 
 COLUMNS = 900
 WIDE = pa.schema([(f"column_number_{number}", pa.int32()) for number in range(COLUMNS)])

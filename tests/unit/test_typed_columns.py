@@ -15,8 +15,8 @@ from pyspark_commitlog.format import frame
 from pyspark_commitlog.format.columns import frame_rows, messages, typed
 from pyspark_commitlog.format.columns.untyped import HEADERS, TIMESTAMP
 from pyspark_commitlog.format.frame import MAX_ROWS, Payload
-from pyspark_commitlog.schema.arrow_types import to_arrow
-from pyspark_commitlog.schema.types import ATOMIC
+from pyspark_commitlog.format.schema.arrow_types import to_arrow
+from pyspark_commitlog.format.schema.types import ATOMIC
 from pyspark_commitlog.topic.segments.encoding import encode_frame
 from tests.support.typed_rows import batch_of_columns, batch_of_kinds, column
 

@@ -11,8 +11,8 @@ import pytest
 
 from pyspark_commitlog.errors import InvalidRecordError
 from pyspark_commitlog.format.columns.untyped import HEADERS, TIMESTAMP
-from pyspark_commitlog.schema.arrow_types import from_arrow
-from pyspark_commitlog.schema.topic_schema import Column, Field, TopicSchema
+from pyspark_commitlog.format.schema.arrow_types import from_arrow
+from pyspark_commitlog.format.schema.topic_schema import Column, Field, TopicSchema
 from pyspark_commitlog.topic.write.records import Records, TopicLimits
 from pyspark_commitlog.topic.write.typed_records import TypedRows
 

@@ -19,9 +19,9 @@ from pyspark_commitlog.cli.records.lines import (
 )
 from pyspark_commitlog.errors import InvalidRecordError
 from pyspark_commitlog.format.columns.untyped import HEADERS, TIMESTAMP
-from pyspark_commitlog.schema.arrow_types import to_arrow
-from pyspark_commitlog.schema.topic_schema import RESERVED, TopicSchema
-from pyspark_commitlog.schema.types import as_nullable
+from pyspark_commitlog.format.schema.arrow_types import to_arrow
+from pyspark_commitlog.format.schema.topic_schema import RESERVED, TopicSchema
+from pyspark_commitlog.format.schema.types import as_nullable
 
 _US_PER_MS = 1000
 #: What `cat -J` writes beside the payload; all but a record's headers, partition and time is left out.

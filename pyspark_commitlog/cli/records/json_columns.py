@@ -14,9 +14,9 @@ from typing import Any
 
 from pyspark_commitlog.cli.records.lines import is_utf8
 from pyspark_commitlog.errors import InvalidRecordError
-from pyspark_commitlog.schema.simple_string import simple_string
-from pyspark_commitlog.schema.topic_schema import Type
-from pyspark_commitlog.schema.types import MAX_PRECISION, decimal_parameters
+from pyspark_commitlog.format.schema.simple_string import simple_string
+from pyspark_commitlog.format.schema.topic_schema import Type
+from pyspark_commitlog.format.schema.types import MAX_PRECISION, decimal_parameters
 
 #: Returns what `pa.array` takes for a JSON value at a path, which is not null.
 Convert = Callable[[Any, str], Any]

@@ -15,9 +15,9 @@ from pyspark_commitlog.config import MAX_PARTITION
 from pyspark_commitlog.errors import InvalidRecordError, UsageError
 from pyspark_commitlog.format.columns.untyped import HEADERS, TIMESTAMP
 from pyspark_commitlog.format.given_json import RepeatedKeyError, parse_json
+from pyspark_commitlog.format.schema.topic_schema import TopicSchema
 from pyspark_commitlog.instants import iso_or_ms
 from pyspark_commitlog.producer.records.batches import MAX_TIMESTAMP_MS
-from pyspark_commitlog.schema.topic_schema import TopicSchema
 
 _US_PER_MS = 1000
 #: Of a line, or value, in an error.

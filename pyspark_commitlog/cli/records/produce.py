@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from pyspark_commitlog.api.commit_log import CommitLog
     from pyspark_commitlog.cli.records.lines import LineFormat
+    from pyspark_commitlog.format.schema.topic_schema import TopicSchema
     from pyspark_commitlog.producer.producer import Producer
     from pyspark_commitlog.producer.records.batches import BatchMetadata
-    from pyspark_commitlog.schema.topic_schema import TopicSchema
 
 #: Bytes that are read of the standard input at a time, and about as many that a batch of a file has at most.
 _READ_BYTES = 2**20
@@ -132,7 +132,9 @@ def _schema(producer: Producer, topic: str, *, is_read: bool) -> TopicSchema | N
 
     `is_read`: the input has columns.
     """
-    schema = producer.columns(topic).schema
+    from pyspark_commitlog.producer.gathering import declared_schema
+
+    schema = declared_schema(producer, topic)
     if schema is not None and not is_read:
         raise UsageError(f"topic {topic!r} is typed: lines have no columns: use --json, or --file")
     return schema

@@ -22,8 +22,8 @@ from pyspark_commitlog.format.columns import arrow_metadata, messages
 from pyspark_commitlog.format.columns.messages import MessageSchema
 from pyspark_commitlog.format.columns.storing import DICTIONARY, Storing, restore, store, stored_type
 from pyspark_commitlog.format.columns.untyped import HEADERS, OFFSET_DELTA, SPARSE_SCHEMA, TIMESTAMP
-from pyspark_commitlog.schema.arrow_types import from_arrow, to_arrow
-from pyspark_commitlog.schema.topic_schema import KEY_TYPES, MAX_COLUMNS
+from pyspark_commitlog.format.schema.arrow_types import from_arrow, to_arrow
+from pyspark_commitlog.format.schema.topic_schema import KEY_TYPES, MAX_COLUMNS
 
 TIME_NAME, HEADERS_NAME = "timestamp", "headers"
 #: Members of a schema's metadata: the ids of the columns that are the key and the timestamp, empty if none.

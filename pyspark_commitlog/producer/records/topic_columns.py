@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark_commitlog.config import LONG_MAX, MAX_PARTITIONS
 from pyspark_commitlog.errors import InvalidRecordError
 from pyspark_commitlog.format.frame import MAX_RECORD_BYTES
-from pyspark_commitlog.schema.topic_schema import TopicSchema
+from pyspark_commitlog.format.schema.topic_schema import TopicSchema
 from pyspark_commitlog.topic.write.records import TopicLimits, narrowed
 from pyspark_commitlog.topic.write.staging import row_checks
 

@@ -30,12 +30,6 @@ _IN_SQL = " (in SQL: FROM t WITH (path = '…', subscribe = '…'), INSERT INTO 
 PATH_ADVICE = (
     "give the root of the commit log, for example .option('path', '/data/commitlog') or .load('/data/commitlog')"
 )
-#: Advice for the output modes that no Python sink has.
-UPDATE_ADVICE = (
-    "outputMode('update') with foreachBatch, which writes each batch's rows: rows.write.format('commitlog')"
-    ".mode('append').option('txnAppId', <query id>).option('txnVersion', <batch id>) "
-    "(docs/how-to/from-kafka.md)"
-)
 
 
 class GivenOptions:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from pyspark_commitlog.errors import NotFoundError, OptionError
 from pyspark_commitlog.format.paths import journal
-from pyspark_commitlog.schema.types import as_nullable
+from pyspark_commitlog.format.schema.types import as_nullable
 from pyspark_commitlog.storage.local.newest_line import newest_line
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.schema.topic_schema import TopicSchema, Type
+    from pyspark_commitlog.format.schema.topic_schema import TopicSchema, Type
     from pyspark_commitlog.spark.progress.topic_selection import TopicSelection
     from pyspark_commitlog.topic.topic_log import TopicLog
 

@@ -23,7 +23,7 @@ from pyspark_commitlog.spark.read.source_options import SourceOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyspark_commitlog.schema.topic_schema import Type
+    from pyspark_commitlog.format.schema.topic_schema import Type
 
 #: A schema in an engine's form: Spark's own type, or Arrow's (Sail).
 Schema: TypeAlias = "StructType | pa.Schema"

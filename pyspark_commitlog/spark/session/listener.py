@@ -17,9 +17,9 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.root.root import Root
-from pyspark_commitlog.spark.common.given_options import UPDATE_ADVICE
 from pyspark_commitlog.spark.session.lag import PartitionLag, QueryLag, lag_of, prometheus
 from pyspark_commitlog.spark.session.live import POINTS, Live, draw, svg
+from pyspark_commitlog.text import UPDATE_ADVICE
 from pyspark_commitlog.topic.lookup.fetch import timestamp_at
 from pyspark_commitlog.topic.lookup.sizes import StoredSizes
 

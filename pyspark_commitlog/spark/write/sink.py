@@ -30,15 +30,15 @@ from pyspark_commitlog.errors import (
     UsageError,
 )
 from pyspark_commitlog.format.paths import ROOT_MARKER, check_topic_name
-from pyspark_commitlog.schema.topic_schema import RESERVED, Declaration
-from pyspark_commitlog.schema.types import as_nullable
-from pyspark_commitlog.spark.common.given_options import UPDATE_ADVICE
+from pyspark_commitlog.format.schema.topic_schema import RESERVED, Declaration
+from pyspark_commitlog.format.schema.types import as_nullable
 from pyspark_commitlog.spark.common.opening import OpenRoot, opened
 from pyspark_commitlog.spark.common.root_failover import tried_elsewhere
 from pyspark_commitlog.spark.common.worker import enter_task, memory_explained
 from pyspark_commitlog.spark.write.local_times import as_instants, session_zone
 from pyspark_commitlog.spark.write.messages import StagedMessage, check_messages
 from pyspark_commitlog.spark.write.sink_options import SinkOptions, sink_options
+from pyspark_commitlog.text import UPDATE_ADVICE
 from pyspark_commitlog.topic.access import Operation
 from pyspark_commitlog.topic.maintain.settle import settle_after_commit
 from pyspark_commitlog.topic.settle.settle_load import is_look_due, weight
@@ -81,7 +81,7 @@ class _Writing:
         create = self._options.create
         if create is None or not create.is_typed:
             return None
-        from pyspark_commitlog.schema.declared import declared_fields
+        from pyspark_commitlog.format.schema.declared import declared_fields
 
         fields = declared_fields(StructType([field for field in schema.fields if field.name not in RESERVED]))
         nullable = tuple(replace(field, type=as_nullable(field.type), nullable=True) for field in fields)

@@ -8,13 +8,15 @@ _LINE_BYTES = 2**20
 
 
 def newest_line(root: str, directory: str) -> bytes | None:
-    """Return the first line of a directory's last file by name.
+    """Return the first line of a directory's last file by name, empty if there is no root.
 
     None if `root` is no local path, the file is gone, or its line is long: open the root. Nothing is checked.
     """
     try:
         if not os.path.isabs(root):
             return None
+        if not os.path.isdir(root):
+            return b""
         path = os.path.join(root, directory)
         with open(os.path.join(path, max(os.listdir(path))), "rb") as file:
             line = file.readline(_LINE_BYTES)

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.format.columns.nested import null_parts
 from pyspark_commitlog.format.frame import Frame, Payload
-from pyspark_commitlog.schema.arrow_types import to_arrow
-from pyspark_commitlog.schema.topic_schema import Column, TopicSchema
-from pyspark_commitlog.schema.types import as_nullable
+from pyspark_commitlog.format.schema.arrow_types import to_arrow
+from pyspark_commitlog.format.schema.topic_schema import Column, TopicSchema
+from pyspark_commitlog.format.schema.types import as_nullable
 from pyspark_commitlog.topic.segments.rewrite import rows_of
-from pyspark_commitlog.topic.write.typed_records import null_parts
 
 
 def typed_faults(frame: Frame, payload: Payload, schema: TopicSchema | None) -> Iterator[str]:

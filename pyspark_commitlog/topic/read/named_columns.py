@@ -12,9 +12,9 @@ from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format.columns import frame_rows
 from pyspark_commitlog.format.columns.untyped import HEADERS, SCHEMA, TIMESTAMP, Ints
 from pyspark_commitlog.format.frame import MAX_ROWS
-from pyspark_commitlog.schema.arrow_types import to_arrow
-from pyspark_commitlog.schema.topic_schema import TopicSchema
-from pyspark_commitlog.schema.types import as_nullable
+from pyspark_commitlog.format.schema.arrow_types import to_arrow
+from pyspark_commitlog.format.schema.topic_schema import TopicSchema
+from pyspark_commitlog.format.schema.types import as_nullable
 from pyspark_commitlog.topic.read.reader import Rows
 
 #: Schemas of topics by name; None of untyped ones.

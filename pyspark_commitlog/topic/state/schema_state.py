@@ -11,9 +11,9 @@ from msgspec import Meta
 
 from pyspark_commitlog.errors import ConfigError, CorruptionError
 from pyspark_commitlog.format.entry import Json, to_json_bytes
+from pyspark_commitlog.format.schema.topic_schema import MAX_COLUMNS, Column, ColumnTable, TopicSchema, read_columns
+from pyspark_commitlog.format.schema.types import normalize_type
 from pyspark_commitlog.format.shape import Row, Shape, check, checked_json, damage
-from pyspark_commitlog.schema.topic_schema import MAX_COLUMNS, Column, ColumnTable, TopicSchema, read_columns
-from pyspark_commitlog.schema.types import normalize_type
 from pyspark_commitlog.topic.state.side_files import TABLE_BYTES, Side, named_side
 
 #: Kind of a side file with columns.
@@ -77,7 +77,9 @@ def _parsed(data: bytes) -> TopicSchema:
     shape = check(schema, TopicSchemaShape, "state.schema")
     if isinstance(shape.columns, Side):
         named = schema["columns"]
-        return TopicSchema(shape.version, ColumnTable(named, partial(refuse_to_read, named)), shape.key, shape.timestamp)
+        return TopicSchema(
+            shape.version, ColumnTable(named, partial(refuse_to_read, named)), shape.key, shape.timestamp
+        )
     _check_columns(shape.columns, "state.schema")
     ids = {column.id for column in shape.columns}
     for role, named in (("key", shape.key), ("timestamp", shape.timestamp)):

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark_commitlog.format.entry import Json
 from pyspark_commitlog.format.lineage import NO_LINEAGE, Lineage
-from pyspark_commitlog.schema.topic_schema import Column, TopicSchema
+from pyspark_commitlog.format.schema.topic_schema import Column, TopicSchema
 from pyspark_commitlog.topic.state.schema_state import parse_schema, refuse_to_read
 
 #: `chunk` of an inline extent.

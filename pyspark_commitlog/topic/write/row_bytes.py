@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_commitlog.format.columns.nested import as_lists
 from pyspark_commitlog.format.columns.untyped import Ints
 
 _BITS = 8
@@ -33,12 +34,6 @@ def _of_column(column: pa.Array) -> Ints:
     width = -(-int(kind.bit_width) // _BITS)
     present: Ints = column.is_valid().to_numpy(zero_copy_only=False).astype(np.int64)
     return present * width
-
-
-def as_lists(column: pa.Array) -> pa.ListArray:
-    """Return maps as lists of structs; `MapArray.keys` knows neither slices nor null maps."""
-    kind = column.type
-    return column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))) if pa.types.is_map(kind) else column
 
 
 def _of_lists(column: pa.ListArray) -> Ints:

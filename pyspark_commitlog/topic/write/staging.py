@@ -22,7 +22,7 @@ from pyspark_commitlog.format import frame
 from pyspark_commitlog.format.columns import frame_rows, untyped
 from pyspark_commitlog.format.columns.untyped import Ints
 from pyspark_commitlog.format.paths import TopicPaths, chunk_name
-from pyspark_commitlog.schema.topic_schema import TopicSchema
+from pyspark_commitlog.format.schema.topic_schema import TopicSchema
 from pyspark_commitlog.storage import OutputFile, Storage
 from pyspark_commitlog.topic.segments.encoding import encode_frame, most_frame_bytes
 from pyspark_commitlog.topic.state.topic_state import ChunkRef, TopicState

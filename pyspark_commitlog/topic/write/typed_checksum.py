@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_commitlog.format.columns.nested import as_lists
 from pyspark_commitlog.format.columns.typed import HEADERS_NAME, TIME_NAME, time_name
 from pyspark_commitlog.topic.write.checksum import (
     Hashes,
@@ -20,7 +21,6 @@ from pyspark_commitlog.topic.write.checksum import (
     time_hashes,
     words_hashes,
 )
-from pyspark_commitlog.topic.write.row_bytes import as_lists
 
 #: Places of what has no id; ids are below 2³¹.
 _HEADERS, _TIME, _ELEMENTS, _FIELDS = 2**34, 2**35, 2**36, 2**37

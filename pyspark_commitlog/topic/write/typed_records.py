@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_commitlog.errors import ConfigError, InvalidRecordError
+from pyspark_commitlog.format.columns.nested import null_parts
 from pyspark_commitlog.format.columns.typed import frame_schema, key_bytes
-from pyspark_commitlog.schema.arrow_types import from_arrow, to_arrow
-from pyspark_commitlog.schema.topic_schema import RESERVED, Column, TopicSchema, Type
-from pyspark_commitlog.schema.types import as_nullable, decimal_parameters
+from pyspark_commitlog.format.schema.arrow_types import from_arrow, to_arrow
+from pyspark_commitlog.format.schema.topic_schema import RESERVED, Column, TopicSchema, Type
+from pyspark_commitlog.format.schema.types import as_nullable, decimal_parameters
 from pyspark_commitlog.topic.write.records import (
     Records,
     TopicLimits,
@@ -23,7 +23,7 @@ from pyspark_commitlog.topic.write.records import (
     partitions_of,
     stamped,
 )
-from pyspark_commitlog.topic.write.row_bytes import as_lists, row_bytes
+from pyspark_commitlog.topic.write.row_bytes import row_bytes
 from pyspark_commitlog.topic.write.typed_checksum import checksum
 
 #: Reserved columns that a write takes, and the untyped ones that have their types; the log assigns the others.
@@ -158,35 +158,6 @@ class TypedRows:
     def checksum(self, records: Records) -> int:
         """Checksum of checked records; see `topic.write.typed_checksum`."""
         return checksum(records.batch, records.given)
-
-
-def null_parts(path: str, kind: Type, values: pa.Array) -> Iterator[tuple[str, int]]:
-    """Yield path and number of nulls of a column's parts that are declared NOT NULL and are null."""
-    for part, inner, inside, nullable in _parts(path, kind, values):
-        if not nullable and inside.null_count:
-            yield part, inside.null_count
-        yield from null_parts(part, inner, inside)
-
-
-def _parts(path: str, kind: Type, values: pa.Array) -> list[tuple[str, Type, pa.Array, bool]]:
-    """Return (path, type, values, nullable) of a nested column's parts, without those of null parents."""
-    if isinstance(kind, str) or not len(values):
-        return []
-    if kind["type"] == "struct":
-        living = values.drop_null() if values.null_count else values
-        columns = living.flatten()
-        fields: Any = kind["fields"]
-        return [
-            (f"{path}.{field['name']}", field["type"], part, field["nullable"])
-            for field, part in zip(fields, columns, strict=True)
-        ]
-    if kind["type"] == "array":
-        return [(f"{path}[]", kind["elementType"], values.flatten(), kind["containsNull"])]
-    keys, items = as_lists(values).flatten().flatten()
-    return [
-        (f"{path}.key", kind["keyType"], keys, False),
-        (f"{path}.value", kind["valueType"], items, kind["valueContainsNull"]),
-    ]
 
 
 def _is_wider(wanted: Type, given: Type) -> bool:

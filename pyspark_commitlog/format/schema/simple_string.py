@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pyspark_commitlog.schema.topic_schema import Type
+from pyspark_commitlog.format.schema.topic_schema import Type
 
 _ATOMIC = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")

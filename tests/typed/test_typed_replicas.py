@@ -27,7 +27,7 @@ from tests.support.replicas import (
     settled_rows,
     void_here,
 )
-from tests.support.typed import DECLARED, Row, offsets, read_rows, row, rows, write
+from tests.support.typed import DECLARED, Row, maintained, offsets, read_rows, row, rows, write
 from tests.support.world import DELAY_MS, World
 
 SIZE = 20_000
@@ -38,14 +38,6 @@ def whole(roots: Replicated, expected: list[Row], at: str = "") -> None:
     for root in at or roots.names:
         assert read_rows(roots.at(root)) == expected, f"at {root}"
         assert not faults(roots, root), f"at {root}"
-
-
-def maintained(roots: Replicated) -> None:
-    """Settle and collect at each root."""
-    for waited_ms in (DELAY_MS, DAY_MS, DELAY_MS):
-        for root in roots.names:
-            roots.log(root).topic("t").maintain()
-        roots.clock.advance(waited_ms)
 
 
 @pytest.mark.parametrize("unknown", ["", "b", "abc"])

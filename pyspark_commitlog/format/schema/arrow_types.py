@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from pyspark_commitlog.errors import ConfigError
-from pyspark_commitlog.schema.topic_schema import Type
-from pyspark_commitlog.schema.types import (
+from pyspark_commitlog.format.schema.topic_schema import Type
+from pyspark_commitlog.format.schema.types import (
     MAX_DEPTH,
     check_name,
     decimal_parameters,

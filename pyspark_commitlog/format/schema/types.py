@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyspark_commitlog.errors import ConfigError
-from pyspark_commitlog.schema.topic_schema import Type
+from pyspark_commitlog.format.schema.topic_schema import Type
 
 #: Types without parameters.
 ATOMIC = (

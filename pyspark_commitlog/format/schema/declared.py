@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from pyspark_commitlog.errors import ConfigError, UsageError
-from pyspark_commitlog.schema.arrow_types import field_name, from_arrow, to_arrow
-from pyspark_commitlog.schema.ddl import parse_ddl
-from pyspark_commitlog.schema.topic_schema import Field, TopicSchema
-from pyspark_commitlog.schema.types import as_nullable, check_metadata, check_name, normalize_type
+from pyspark_commitlog.format.schema.arrow_types import field_name, from_arrow, to_arrow
+from pyspark_commitlog.format.schema.ddl import parse_ddl
+from pyspark_commitlog.format.schema.topic_schema import Field, TopicSchema
+from pyspark_commitlog.format.schema.types import as_nullable, check_metadata, check_name, normalize_type
 
 #: Metadata of a field in which Spark keeps its comment.
 _COMMENT = "comment"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark_commitlog.errors import ConfigError
-from pyspark_commitlog.schema.types import refusal
+from pyspark_commitlog.format.schema.types import refusal
 
 #: Types by their words in DDL, upper case.
 WORDS: Mapping[str, str] = {

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark_commitlog.errors import ConfigError
-from pyspark_commitlog.schema.ddl_tokens import EXPECTED, spell_ddl
-from pyspark_commitlog.schema.topic_schema import Field, Type
-from pyspark_commitlog.schema.types import DEFAULT_DECIMAL, check_name, normalize_type
+from pyspark_commitlog.format.schema.ddl_tokens import EXPECTED, spell_ddl
+from pyspark_commitlog.format.schema.topic_schema import Field, Type
+from pyspark_commitlog.format.schema.types import DEFAULT_DECIMAL, check_name, normalize_type
 
 if TYPE_CHECKING:
     from sqlglot import exp
