@@ -24,9 +24,9 @@ _UNSIGNED = {1: pa.uint8(), 2: pa.uint16(), 4: pa.uint32()}
 #: Rows below which narrowing saves less than its entry in the header takes.
 _FEW_ROWS = 16
 #: Rows that tell whether a dictionary is worth its making.
-_SAMPLE_ROWS = 2048
+_SAMPLE_ROWS = 4096
 #: Maximum share of distinct values in the sample, and of a dictionary's bytes next to plain ones.
-_MOST_DISTINCT, _MOST_BYTES = 0.5, 0.7
+_MOST_DISTINCT, _MOST_BYTES = 0.75, 0.7
 _OFFSET_BYTES = 4
 #: Bytes of a dictionary's message besides its values.
 _MESSAGE_BYTES = 256
