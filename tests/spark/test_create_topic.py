@@ -16,6 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pyspark_commitlog import CommitLog, CommitLogListener, DefaultSource
 from pyspark_commitlog.api import create_topic as creation
 from pyspark_commitlog.errors import CommitLogError, RootNotAvailableError, TopicExistsError, UnknownTopicError
+from pyspark_commitlog.format.schema.topic_schema import Declaration
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.spark.write.sink import StagedMessage
 from tests.spark import driven
@@ -85,9 +86,11 @@ def test_of_two_writers_that_make_a_topic_at_once_both_write_to_the_one_that_was
     together = threading.Barrier(2)
     create = creation.create_topic
 
-    def at_once(root: Root, name: str, partitions: int, config: Mapping[str, object]) -> None:
+    def at_once(
+        root: Root, name: str, partitions: int, config: Mapping[str, object], declared: Declaration | None
+    ) -> None:
         together.wait(timeout=30)
-        create(root, name, partitions, config)
+        create(root, name, partitions, config, declared)
 
     monkeypatch.setattr(creation, "create_topic", at_once)
     staged: list[StagedMessage] = []

@@ -37,6 +37,7 @@ PARTS = {
     "docs/how-to/move-to-a-bucket.md",
     "docs/how-to/object-stores.md",
     "docs/how-to/replicas.md",
+    "docs/how-to/typed-topics.md",
     "docs/reference/limits.md",
 }
 _BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)

@@ -30,7 +30,12 @@ def typed(root: str, log: CommitLog) -> CommitLog:
 
 
 def read(root: str, topics: str = TOPIC, **options: Any) -> list[dict[str, Any]]:
-    return [row for task in read_batch(source(root, subscribe=topics, **options)) for each in task for row in each.to_pylist()]
+    return [
+        row
+        for task in read_batch(source(root, subscribe=topics, **options))
+        for each in task
+        for row in each.to_pylist()
+    ]
 
 
 def test_a_read_has_the_declared_columns(root: str, typed: CommitLog) -> None:
@@ -66,12 +71,12 @@ def test_typed_and_untyped_topics_are_refused_by_name(root: str, typed: CommitLo
 
 @pytest.mark.parametrize("options", [{"columns": "value"}, {"columns": "offset, _offset"}])
 def test_columns_that_a_typed_topic_lacks_are_refused(root: str, typed: CommitLog, options: dict[str, str]) -> None:
-    with pytest.raises(OptionError, match="topic 'events' is typed: it has the columns user, n, not (value|offset)"):
+    with pytest.raises(OptionError, match=r"topic 'events' is typed: it has the columns user, n, not (value|offset)"):
         read(root, **options)
 
 
 def test_a_pattern_finds_no_typed_topic(root: str, typed: CommitLog) -> None:
-    with pytest.raises(OptionError, match="topic 'events' is typed.*Name it in 'subscribe'"):
+    with pytest.raises(OptionError, match=r"topic 'events' is typed.*Name it in 'subscribe'"):
         read_batch(source(root, subscribePattern="ev.*"))
 
 

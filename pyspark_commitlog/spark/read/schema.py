@@ -72,7 +72,7 @@ def chosen(options: SourceOptions, declared: Mapping[str, Type] | None = None) -
     default = own.fieldNames() if declared or options.include_headers else own.fieldNames()[:-1]
     if options.columns is None:
         return StructType([own[name] for name in default])
-    known = {field.name.lower(): field for field in (*_COMMON.fields, *own.fields)}
+    known = {field.name.lower(): field for field in (*own.fields, *_COMMON.fields)}
     asked = [each for name in options.columns for each in (default if name == STAR else [name])]
     lower = [name.lower() for name in asked]
     if not set(lower) <= known.keys() or len(set(lower)) < len(lower):
@@ -102,7 +102,7 @@ def untyped_names(schema: StructType) -> list[str]:
 def check_schema(schema: StructType, declared: Mapping[str, Type] | None = None) -> None:
     """Check a user's schema: some of the source's columns with their types."""
     own = _declared(declared) if declared else _COLUMNS
-    known = {field.name: field.dataType for field in (*_COMMON.fields, *own.fields)}
+    known = {field.name: field.dataType for field in (*own.fields, *_COMMON.fields)}
     if not schema.fields:  # Spark counts no rows of Arrow batches without columns
         raise OptionError(f"schema: it has no column; name at least one of {', '.join(own.fieldNames())}")
     for field in schema.fields:

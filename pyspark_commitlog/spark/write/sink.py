@@ -7,7 +7,7 @@ least once, unless `txnAppId` and `txnVersion` identify it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,7 +20,6 @@ from pyspark.sql.types import ArrayType, NullType, StructField, StructType
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import (
     InvalidRecordError,
-    NotFoundError,
     OptionError,
     RootNotAvailableError,
     RootNotFoundError,
@@ -51,6 +50,7 @@ from pyspark_commitlog.topic.write.writers import QUERY, Transaction
 
 if TYPE_CHECKING:
     from pyspark_commitlog.root.root import Root
+    from pyspark_commitlog.topic.state.topic_state import TopicState
 
 
 def _with_nulls(schema: StructType) -> StructType:
@@ -96,19 +96,18 @@ class _Writing:
                     "option 'topic' is missing, and there is no 'topic' column: name the topic to write to"
                 )
             return
-        with self._columns_first(topic, schema):
+        state = self._state_of(topic)
+        if state is None:
+            if self._declaration is None:  # wrong columns make no topic
+                check_columns(topic, schema)
             _, state = self._topic(self._log(), topic).newest()
         row_checks(state.schema, TopicLimits.of(topic, state.partitions, TopicConfig({}))).check_columns(schema)
 
-    @contextmanager
-    def _columns_first(self, topic: str, schema: pa.Schema) -> Iterator[None]:
-        """Have wrong columns go before a missing topic, which is taken for untyped."""
+    def _state_of(self, topic: str) -> TopicState | None:
         try:
-            yield
-        except NotFoundError:
-            if self._declaration is None:
-                check_columns(topic, schema)
-            raise
+            return self._log().topic(topic, Operation.WRITE).newest()[1]
+        except (RootNotFoundError, UnknownTopicError):
+            return None
 
     def _log(self) -> Root:
         return opened(self._open_root, self._options)
