@@ -20,6 +20,8 @@ DAY_MS = 86_400_000
 COMPRESSIONS = ("none", "lz4", "zstd")
 #: The value of `compression.type` that lets the writer choose.
 PRODUCERS = "producer"
+#: Default of typed topics: half the bytes of lz4 after narrowing, for a third of a decode (docs/how-to/typed-topics.md).
+TYPED_COMPRESSION = "zstd"
 FLAG = ("false", "true")
 #: Config at creation: the number of roots that hold the topic (Kafka).
 REPLICATION_FACTOR = "replication.factor"
@@ -113,7 +115,7 @@ KEYS: dict[str, Key] = _keys(
         "lz4",
         choices=(*COMPRESSIONS, PRODUCERS),
         doc="Arrow body compression of new frames, whatever their writer asks for. `producer`, or not set: as the "
-        "writer asks, else lz4. (Kafka's default: `producer`.)",
+        "writer asks, else lz4, of typed topics zstd. (Kafka's default: `producer`.)",
     ),
     Key(
         "batch.size",
@@ -330,13 +332,14 @@ class TopicConfig:
         limit = self.number("segment.ms")
         return min(limit, self.number("max.compaction.lag.ms")) if self.has_policy("compact") else limit
 
-    def codec(self, writer: str | None = None) -> str:
-        """Compression: the topic's, else the writer's, else the default.
+    def codec(self, writer: str | None = None, *, is_typed: bool = False) -> str:
+        """Compression: the topic's, else the writer's, else the default, which is zstd for typed topics.
 
         Kafka: `BrokerCompressionType.targetCompression`.
         """
         own = self.stored.get("compression.type", PRODUCERS)
-        return (writer or KEYS["compression.type"].default) if own == PRODUCERS else own
+        default = TYPED_COMPRESSION if is_typed else KEYS["compression.type"].default
+        return (writer or default) if own == PRODUCERS else own
 
     def text(self, name: str) -> str:
         """Config that is one of a list."""

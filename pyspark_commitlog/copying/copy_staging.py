@@ -193,7 +193,7 @@ class Stage:
             partition,
             position,
             most_frame_bytes(config.number("batch.size"), typed=self.state.schema is not None),
-            config.codec(),
+            config.codec(is_typed=self.state.schema is not None),
             lambda: self.latest_ms(partition),
         )
         first = max(position, self.state.log_start[partition])

@@ -161,7 +161,7 @@ class Stager:
         self._checks = row_checks(state.schema, self._limits)
         self._is_typed = state.schema is not None
         self._frame_bytes = most_frame_bytes(config.number("batch.size"), typed=self._is_typed)
-        self._codec = config.codec(codec)
+        self._codec = config.codec(codec, is_typed=state.schema is not None)
         self._inline_bytes = config.number("inline.max.bytes")
         self._gathered: list[tuple[pa.RecordBatch, Ints]] = []
         self._gathered_rows = self._gathered_bytes = 0
