@@ -20,7 +20,7 @@ DAY_MS = 86_400_000
 COMPRESSIONS = ("none", "lz4", "zstd")
 #: The value of `compression.type` that lets the writer choose.
 PRODUCERS = "producer"
-#: Default of typed topics: half the bytes of lz4 after narrowing, for a third of a decode (docs/how-to/typed-topics.md).
+#: Default of typed topics: half the bytes of lz4, for half a decode more (docs/how-to/typed-topics.md).
 TYPED_COMPRESSION = "zstd"
 FLAG = ("false", "true")
 #: Config at creation: the number of roots that hold the topic (Kafka).

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 import pyarrow as pa
 
-from pyspark_commitlog.format.columns import untyped
+from pyspark_commitlog.format.columns import typed as columns, untyped
 from pyspark_commitlog.format.frame import SPARSE
 from pyspark_commitlog.format.paths import TopicPaths
 from pyspark_commitlog.storage.local.local import LocalStorage
 from pyspark_commitlog.topic.damage.dump import Row, dump
 from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.state.settle_state import Active, Sealed
+from pyspark_commitlog.topic.write.commit import Committed
 from tests.kafka.frames import Frame
 from tests.support.objects import ObjectWorld
 from tests.support.records import append, batch_of, read_partition
+from tests.support.typed import DECLARED, rows as typed_rows, write as write_typed
 from tests.support.world import CHUNKS, World
 
 SEGMENT_BYTES = 16_384
@@ -66,8 +68,10 @@ class Scene:
 
 def rows_in(frame: Frame) -> int:
     """Return how many rows a frame has."""
-    sparse = dict(frame.record.headers)["kind"] == SPARSE
-    return untyped.decode(pa.py_buffer(frame.record.value), sparse=sparse).num_rows
+    headers, value = dict(frame.record.headers), pa.py_buffer(frame.record.value)
+    if "columns" in headers:
+        return columns.decode(value, headers["columns"]).num_rows
+    return untyped.decode(value, sparse=headers["kind"] == SPARSE).num_rows
 
 
 def compacted(home: Path) -> Scene:
@@ -128,7 +132,22 @@ def copied(home: Path) -> Scene:
     return _Topic(home, source.name, there).scene()
 
 
+def typed(home: Path) -> Scene:
+    """Write declared columns, frame by frame and joined, and void some."""
+    topic = _Topic(home, "typed", declared=DECLARED, **{"retention.ms": -1})
+    for number in range(60):
+        chunk = topic.write_columns(number * _ROWS)
+        if number in (6, 30):
+            chunk.unlink()
+            topic.world.log().topic(topic.name).void()
+        elif number % 4:
+            topic.settle()
+    topic.settle()
+    return topic.scene()
+
+
 MAKE: dict[str, Callable[[Path], Scene]] = {
+    "typed": typed,
     "compacted": compacted,
     "voided": voided,
     "preallocated": preallocated,
@@ -139,19 +158,33 @@ MAKE: dict[str, Callable[[Path], Scene]] = {
 class _Topic:
     """A topic of one partition that is being written, below `home`."""
 
-    def __init__(self, home: Path, name: str, there: World | None = None, **config: object) -> None:
+    def __init__(
+        self,
+        home: Path,
+        name: str,
+        there: World | None = None,
+        declared: Mapping[str, object] | None = None,
+        **config: object,
+    ) -> None:
         self.name, self._home = name, home
         self.world = there or World(home / "root")
-        self.log = (
-            self.world.create(config={**_CONFIG, **config}, name=name) if there is None else there.handle(name=name)
-        )
+        if there is None:
+            self.log = self.world.create(config={**_CONFIG, **config}, name=name, **(declared or {}))
+        else:
+            self.log = there.handle(name=name)
         self._some, self._now_ms = random.Random(name), FIRST_MS
 
     def write(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> Path:
         """Commit records in one chunk; return its path. Timestamps sometimes go back."""
         self._now_ms += 1000
         times = [(self._now_ms + self._some.randrange(5000)) * 1000 for _ in keys]
-        done = append(self.log, batch_of(values, key=keys, timestamp=times, headers=[_PAD] * len(keys)))
+        return self._chunk_of(append(self.log, batch_of(values, key=keys, timestamp=times, headers=[_PAD] * len(keys))))
+
+    def write_columns(self, start: int) -> Path:
+        """Commit rows of declared columns in one chunk; return its path."""
+        return self._chunk_of(write_typed(self.log, *typed_rows(start, start + _ROWS, size=150)))
+
+    def _chunk_of(self, done: Committed) -> Path:
         (chunk,) = self.log.chunks(self.log.journal.read(done.sequence or 0).entry)
         return self.world.path / self._paths().chunk(chunk.name)
 

@@ -16,6 +16,18 @@ def as_lists(column: pa.Array) -> pa.ListArray:
     return column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))) if pa.types.is_map(kind) else column
 
 
+def texts(values: pa.Array) -> Iterator[pa.Array]:
+    """Yield the text in a column, at any depth."""
+    kind = values.type
+    if pa.types.is_string(kind):
+        yield values
+    elif pa.types.is_struct(kind):
+        for part in values.flatten():
+            yield from texts(part)
+    elif pa.types.is_list(kind) or pa.types.is_map(kind):
+        yield from texts(as_lists(values).flatten())
+
+
 def null_parts(path: str, kind: Type, values: pa.Array) -> Iterator[tuple[str, int]]:
     """Yield path and number of nulls of a column's parts that are declared NOT NULL and are null."""
     for part, inner, inside, nullable in _parts(path, kind, values):

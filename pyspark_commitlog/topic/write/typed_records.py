@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_commitlog.errors import ConfigError, InvalidRecordError
-from pyspark_commitlog.format.columns.nested import null_parts
+from pyspark_commitlog.format.columns.nested import null_parts, texts
 from pyspark_commitlog.format.columns.typed import frame_schema, key_bytes
 from pyspark_commitlog.format.schema.arrow_types import from_arrow, to_arrow
 from pyspark_commitlog.format.schema.topic_schema import RESERVED, Column, TopicSchema, Type
@@ -133,15 +133,17 @@ class TypedRows:
                 f"{self._why_needed(column)}: fill it, or leave the record out. Nothing staged"
             )
         try:
-            given.validate(full=True)
+            # a nested slice would be validated with all that it is cut from
+            for part in texts(given) if pa.types.is_nested(kind) else (given,):
+                part.validate(full=True)
         except pa.ArrowInvalid as error:
             raise InvalidRecordError(
                 f"topic {self._topic!r}: column {column.name!r} is no valid {kind} ({error}); declare it binary if it "
                 "holds other text than UTF-8. Nothing staged"
             ) from error
-        for part, nulls in null_parts(column.name, column.field.type, given):
+        for place, nulls in null_parts(column.name, column.field.type, given):
             raise InvalidRecordError(
-                f"topic {self._topic!r}: {part} is null in {nulls} places of column {column.name!r}, and is declared "
+                f"topic {self._topic!r}: {place} is null in {nulls} places of column {column.name!r}, and is declared "
                 "NOT NULL. Nothing staged"
             )
         return given
