@@ -77,7 +77,7 @@ def parsed(records: DataFrame, event: str) -> DataFrame:
 
 
 def typed(bench: Bench) -> None:
-    """Reads of two columns and of all, writes, a whole job, and bytes."""
+    """Reads of two columns and of all, writes, and bytes."""
     own = _Typed(bench)
     for label, event, names in (("2 of 9 columns", TWO, "user, amount"), ("all 9 columns", EVENT, "*")):
         wanted = ["user", "amount"] if event == TWO else ["*"]
@@ -86,7 +86,6 @@ def typed(bench: Bench) -> None:
         ours = just(lambda names=names: noop(own.read(names)))
         bench.table.rates(f"typed read, {label}", bench.records, ours, peers)
     _writes(bench, own)
-    _jobs(bench, own)
     written = bench.directory()
     own.input().write.parquet(written)
     topics = Path(own.settled) / "topics"
@@ -128,8 +127,10 @@ def _writes(bench: Bench, own: _Typed) -> None:
     bench.table.rates(f"typed streaming write, {bench.per_trigger:,} per trigger", bench.records, ours, sink)
 
 
-def _jobs(bench: Bench, own: _Typed) -> None:
-    """Events, summed by minute, to Parquet; available now, one trigger."""
+def typed_job(bench: Bench) -> None:
+    """Events, summed by minute, to Parquet: available now, one trigger, four partitions of state."""
+    own = _Typed(bench)
+    bench.spark.conf.set("spark.sql.shuffle.partitions", "4")
 
     def job(events: DataFrame) -> None:
         by_minute = events.withWatermark("at", "1 minute").groupBy(F.window("at", "1 minute")).agg(F.sum("amount"))
