@@ -19,8 +19,9 @@ from pyspark_commitlog import CommitLog
 from pyspark_commitlog.format import frame
 from pyspark_commitlog.format.columns.untyped import HEADERS, TIMESTAMP
 from pyspark_commitlog.model import OffsetRange
-from pyspark_commitlog.spark.read.spark_rows import SparkRows, wanted_columns
+from pyspark_commitlog.spark.read.spark_rows import SparkRows
 from pyspark_commitlog.storage.local import local_files
+from pyspark_commitlog.topic.read.named_columns import NamedColumns
 from pyspark_commitlog.topic.read.reader import read_range
 from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.collection import no_collection
@@ -171,7 +172,8 @@ def reading(tmp_path: Path, rows: int, schema: pa.Schema, settled: bool) -> Call
     wanted = OffsetRange("t", topic.newest()[1].topic_id, 0, 0, rows)
 
     def read() -> None:
-        batches = list(SparkRows(schema, "t", 0).convert(read_range(topic, wanted, wanted_columns(schema))))
+        columns = NamedColumns(schema, {})
+        batches = list(SparkRows(columns, "t", 0).convert(read_range(topic, wanted, columns.stored("t"))))
         assert [batch.num_rows for batch in batches] == [rows]
 
     return read
@@ -183,7 +185,6 @@ def reading(tmp_path: Path, rows: int, schema: pa.Schema, settled: bool) -> Call
 PER_ROW = {"to_pylist", "to_pydict", "to_pandas", "as_py", "tolist", "item", "iterrows", "vectorize", "frompyfunc"}
 #: Where they may stand: (module, function) and why its work does not grow with the rows.
 ALLOWED = {
-    ("spark/read/spark_rows.py", "_repeat"): "one scalar per frame",
     ("topic/write/checksum.py", "hashes"): "a few records, where a call of Arrow costs as much as some of them",
     (
         "topic/lookup/fetch.py",

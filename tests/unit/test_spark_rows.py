@@ -10,6 +10,7 @@ import pytest
 
 from pyspark_commitlog.format.columns.untyped import TIMESTAMP
 from pyspark_commitlog.spark.read.spark_rows import MAX_BYTES, MIN_ROWS, SparkRows
+from pyspark_commitlog.topic.read.named_columns import NamedColumns
 from pyspark_commitlog.topic.read.reader import Rows
 
 SCHEMA = pa.schema([pa.field("value", pa.binary()), pa.field("offset", pa.int64()), pa.field("timestamp", TIMESTAMP)])
@@ -41,7 +42,7 @@ def frames(*told: tuple[int, int]) -> Iterator[Rows]:
 )
 def test_a_batch_has_enough_rows_or_many_bytes(told: list[tuple[int, int]], expected: list[int]) -> None:
     """Joined by rows alone, 4,096 records of 1 MiB were a batch of 4 GiB."""
-    found = list(SparkRows(SCHEMA, "t", 0).convert(frames(*told)))
+    found = list(SparkRows(NamedColumns(SCHEMA, {}), "t", 0).convert(frames(*told)))
     assert [batch.num_rows for batch in found] == expected
     assert all(batch.num_rows == 1 or batch.nbytes <= MAX_BYTES for batch in found)
     offsets = [offset for batch in found for offset in batch.column("offset").to_pylist()]

@@ -70,6 +70,5 @@ def merged(schemas: Mapping[str, TopicSchema]) -> Declared:
 
 
 def pins(schemas: Mapping[str, TopicSchema]) -> dict[str, dict[str, int]]:
-    """Return column ids by topic and name, 0 for a column of other topics alone (pure)."""
-    names = dict.fromkeys((name for schema in schemas.values() for name in schema.names), 0)
-    return {topic: names | {each.name: each.id for each in schema.columns} for topic, schema in schemas.items()}
+    """Return column ids by topic and name (pure)."""
+    return {topic: {each.name: each.id for each in schema.columns} for topic, schema in schemas.items()}

@@ -268,16 +268,17 @@ class SourceReader:
         """Yield the records of a range, in Arrow; runs in a task."""
         from pyspark_commitlog.spark.common.worker import enter_task, read_explained
         from pyspark_commitlog.spark.read.read_failover import read_on
-        from pyspark_commitlog.spark.read.spark_rows import SparkRows, wanted_columns
+        from pyspark_commitlog.spark.read.spark_rows import SparkRows
         from pyspark_commitlog.topic.read.lossy import read_kept
+        from pyspark_commitlog.topic.read.named_columns import NamedColumns
         from pyspark_commitlog.topic.read.reader import read_range
 
         enter_task()
         wanted = partition.value
         if not isinstance(wanted, OffsetRange):  # Spark's placeholder for "no partitions"
             return iter(())
-        ids = self._pins.get(wanted.topic, {})
-        names = wanted_columns(self._schema, ids)
+        columns = NamedColumns(self._schema, self._pins)
+        names = columns.stored(wanted.topic)
         if self._options.newest_per_key:
             from pyspark_commitlog.topic.lookup.latest import latest
 
@@ -285,7 +286,7 @@ class SourceReader:
         else:
             read = read_range if self._options.fail_on_data_loss else read_kept
             rows = read_on(self._to_read, wanted, lambda topic, part: read(topic, part, names))
-        converted = SparkRows(self._schema, wanted.topic, wanted.partition, ids).convert(self._limit_rows(rows))
+        converted = SparkRows(columns, wanted.topic, wanted.partition).convert(self._limit_rows(rows))
         return read_explained(converted)
 
     def _check_access(self, names: Collection[str]) -> None:

@@ -67,7 +67,7 @@ class NamedColumns:
         """Return rows with these columns; stored ones are not copied."""
         ids = self._ids.get(topic)
         arrays = [
-            _common(_plain(field.name), topic, partition, rows)
+            _cast(_common(_plain(field.name), topic, partition, rows), field.type)
             if ids is None or field.name in COMMON.names
             else _declared(ids.get(field.name), field.type, rows)
             for field in self.schema
@@ -107,7 +107,10 @@ def _declared(column_id: int | None, kind: pa.DataType, rows: Rows) -> pa.Array:
     stored = str(column_id)
     if rows.batch is None or stored not in rows.batch.schema.names:  # another topic's, or younger than the frame
         return pa.nulls(rows.count, kind)
-    column = rows.batch.column(stored)
+    return _cast(rows.batch.column(stored), kind)
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column if column.type == kind else column.cast(kind)
 
 
