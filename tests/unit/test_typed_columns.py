@@ -18,6 +18,7 @@ from pyspark_commitlog.format.frame import MAX_ROWS, Payload
 from pyspark_commitlog.format.schema.arrow_types import to_arrow
 from pyspark_commitlog.format.schema.types import ATOMIC
 from pyspark_commitlog.topic.segments.encoding import encode_frame
+from tests.support.pools import counting_pool
 from tests.support.typed_rows import batch_of_columns, batch_of_kinds, column
 
 CODECS = ("none", "lz4", "zstd")
@@ -145,7 +146,7 @@ def test_columns_not_asked_for_are_not_decompressed() -> None:
         batch_of_columns({"7": texts, "8": large, "9": texts.take(pa.array([1] * 4000)), "timestamp": pa.array(range(4000), TIMESTAMP)}),
         "zstd",
     )  # fmt: skip
-    before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    before, pool = pa.default_memory_pool(), counting_pool()
 
     def most(*names: str) -> int:
         frame_rows.decode(payload, names)

@@ -17,6 +17,7 @@ from pyspark_commitlog.format.columns import arrow_metadata, frame_rows, message
 from pyspark_commitlog.format.columns.messages import MessageSchema
 from pyspark_commitlog.format.columns.untyped import TIMESTAMP
 from pyspark_commitlog.format.frame import COLUMNS, SPARSE_COLUMNS, Identity, Payload
+from tests.support.pools import counting_pool
 from tests.support.typed_rows import batch_of_columns
 
 ROWS = 300
@@ -347,7 +348,7 @@ def expanding(columns: int, value: int, count: int, said: int) -> Payload:
 
 def peak(act: Callable[[], object]) -> int:
     """Return the most memory that Arrow had at a time."""
-    before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    before, pool = pa.default_memory_pool(), counting_pool()
     pa.set_memory_pool(pool)
     try:
         with mock.patch.object(messages, "_idle", OrderedDict()):  # decoders keep their pool

@@ -32,11 +32,11 @@ class MessageSchema:
     schema: pa.Schema
     in_every_row: tuple[str, ...] = ()
     shape: SchemaShape = field(init=False)
-    head: pa.Buffer = field(init=False)
+    head: bytes = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", shape_of(self.schema))
-        object.__setattr__(self, "head", self.schema.serialize())
+        object.__setattr__(self, "head", self.schema.serialize().to_pybytes())  # kept: of no pool
 
 
 def encode(batch: pa.RecordBatch, of: MessageSchema, compression: str) -> pa.Buffer:
@@ -46,7 +46,7 @@ def encode(batch: pa.RecordBatch, of: MessageSchema, compression: str) -> pa.Buf
     writer = pa.ipc.RecordBatchStreamWriter(sink, of.schema, options=options)
     writer.write_batch(batch)
     stream = sink.getvalue()
-    return stream.slice(of.head.size)
+    return stream.slice(len(of.head))
 
 
 def decode(message: pa.Buffer, of: MessageSchema, key: Hashable, names: Sequence[str] | None = None) -> pa.RecordBatch:
@@ -125,7 +125,7 @@ class _Feed:
 
     closed = False
 
-    def __init__(self, head: pa.Buffer) -> None:
+    def __init__(self, head: bytes) -> None:
         self.parts: list[pa.Buffer | bytes] = [head]
 
     def give(self, message: pa.Buffer, metadata: bytes) -> None:
