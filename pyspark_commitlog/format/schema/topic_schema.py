@@ -124,6 +124,11 @@ class TopicSchema:
         """Column names in order."""
         return tuple(column.name for column in self.columns)
 
+    @property
+    def ids(self) -> dict[str, int]:
+        """Column ids by name."""
+        return {column.name: column.id for column in self.columns}
+
     def column(self, name: str) -> Column | None:
         """Column by name."""
         return next((column for column in self.columns if column.name == name), None)

@@ -67,8 +67,3 @@ def merged(schemas: Mapping[str, TopicSchema]) -> Declared:
                 )
             owners.setdefault(column.name, topic)
     return found
-
-
-def pins(schemas: Mapping[str, TopicSchema]) -> dict[str, dict[str, int]]:
-    """Return column ids by topic and name (pure)."""
-    return {topic: {each.name: each.id for each in schema.columns} for topic, schema in schemas.items()}

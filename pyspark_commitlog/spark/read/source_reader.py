@@ -28,7 +28,7 @@ from pyspark_commitlog.spark.common.root_failover import PATIENCE_SECONDS, tried
 from pyspark_commitlog.spark.progress.paced import Newest
 from pyspark_commitlog.spark.progress.progress import Loss, ReportLoss, error_of, outside
 from pyspark_commitlog.spark.progress.splits import Split, longest_first, split
-from pyspark_commitlog.spark.read.declared_columns import are_untyped, merged, pins, schemas_of
+from pyspark_commitlog.spark.read.declared_columns import are_untyped, merged, schemas_of
 from pyspark_commitlog.spark.read.schema import (
     Schema,
     as_spark,
@@ -86,7 +86,7 @@ class SourceReader:
                 "exclude each other: give one of them"
             )
         #: Column ids by topic and name; empty if the topics are untyped, or only common columns are read.
-        self._pins = pins(schemas)
+        self._pins = {topic: each.ids for topic, each in schemas.items()}
         self._declared = frozenset(declared)
         self._untyped_names = [] if schemas else untyped_names(schema)
         self._columns = schema

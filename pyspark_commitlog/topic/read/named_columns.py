@@ -157,8 +157,7 @@ def name_columns(columns: Sequence[str] | None, schemas: Schemas) -> NamedColumn
             f"columns={list(asked)} is not allowed: it takes any of {', '.join((*own, *COMMON.names))}, each once"
         )
     fields = [_field(name, typed) for name in names]
-    ids = {topic: {column.name: column.id for column in schema.columns} for topic, schema in typed.items()}
-    return NamedColumns(pa.schema(fields), ids)
+    return NamedColumns(pa.schema(fields), {topic: schema.ids for topic, schema in typed.items()})
 
 
 def check_untyped(schemas: Schemas, call: str, instead: str) -> None:
