@@ -14,6 +14,7 @@ from pyspark_commitlog.errors import InvalidRecordError
 from pyspark_commitlog.format.columns.untyped import HEADERS, SCHEMA, TIMESTAMP, Ints, instants
 from pyspark_commitlog.format.frame import MAX_RECORD_BYTES
 from pyspark_commitlog.topic.write.checksum import checksum
+from pyspark_commitlog.topic.write.row_bytes import row_bytes
 
 #: Limit of 32-bit offsets, bytes.
 MAX_COLUMN_BYTES = 2**31 - 1
@@ -170,7 +171,7 @@ def prepare(batch: pa.RecordBatch, limits: TopicLimits, now_ms: int) -> Records:
         headers_of(columns.get("headers"), rows, limits.topic),
         timestamp,
     ]
-    sizes = _sizes(arrays)
+    sizes = row_bytes(arrays[:3], rows)  # key, value, headers
     check_sizes(sizes, limits)
     partition = partitions_of(columns.get("partition"), limits)
     return Records(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA), arrays[0], partition, sizes, given)
@@ -287,24 +288,6 @@ def _check_times(column: pa.Array, limits: TopicLimits, now_ms: int) -> None:
             f"topic {limits.topic!r}: a record's timestamp {latest} ms is more than {limits.after_max_ms} ms ahead of "
             f"the clock ({now_ms} ms); correct it or raise message.timestamp.after.max.ms. Nothing staged"
         )
-
-
-def _sizes(arrays: list[pa.Array]) -> Ints:
-    total = np.zeros(len(arrays[0]), np.int64)
-    for column in arrays[:2]:
-        if column.null_count == len(column):
-            continue
-        lengths = pc.binary_length(column)
-        total += (lengths.fill_null(0) if lengths.null_count else lengths).to_numpy()
-    headers = arrays[2]
-    if headers.null_count < len(headers):
-        flat = headers.flatten()
-        parts = (pc.fill_null(pc.binary_length(flat.field(i)), 0).to_numpy() for i in (0, 1))
-        per_row = pc.fill_null(pc.list_value_length(headers), 0).to_numpy()
-        ends = np.cumsum(per_row)
-        running = np.concatenate(([0], np.cumsum(sum(parts))))
-        total += running[ends] - running[ends - per_row]
-    return total
 
 
 def check_sizes(sizes: Ints, limits: TopicLimits) -> None:
