@@ -73,6 +73,10 @@ class TopicChangedError(ConflictError):
     """The topic was deleted, or deleted and recreated, since the last lookup."""
 
 
+class SchemaChangedError(ConflictError):
+    """A record does not fit the columns that a reader began with: start it again."""
+
+
 class StaleBatchError(ConflictError):
     """A batch id or sequence is below this writer's last commit (R6)."""
 

@@ -16,7 +16,7 @@ from pyspark_commitlog.config import (
 from pyspark_commitlog.errors import ConfigError, TopicExistsError, UsageError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.marker import UNSAFE_SINGLE_WRITER
-from pyspark_commitlog.format.schema.topic_schema import Declaration, TopicSchema, declare
+from pyspark_commitlog.format.schema.topic_schema import Declaration, TopicSchema, check_partitions, declare
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.replication.admin.replicating import have_new_ones_join
 from pyspark_commitlog.replication.metadata.metadata_roots import Deciders
@@ -48,8 +48,9 @@ def create_topic(
     factor = replication_factor(config.pop(REPLICATION_FACTOR, None))
     checked = check_config(config)
     check_configs_together(root.storage, checked)
-    schema = None if declaration is None else declare(declaration, lambda: _random(root.storage.new_id()))
+    schema = None if declaration is None else declare(declaration, root.storage.new_id())
     check_typed_config(root.storage, schema, checked)
+    check_partitions(schema, partitions)
     make_root(root, unsafe=unsafe)
     root.check_store()
     root.local_access.check(Operation.ADMIN, name)
@@ -112,11 +113,6 @@ def declaration(schema: object, key: str | None, timestamp: str | None) -> Decla
         if column is not None:
             raise UsageError(f"{role}={column!r} names a column, and there is no schema: declare one")
     return None
-
-
-def _random(unique_id: str) -> int:
-    """Return the random bits at the end of a UUID of version 4."""
-    return int(unique_id.replace("-", "")[-12:], 16)
 
 
 def check_typed_config(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -15,11 +15,12 @@ from pyspark_commitlog.api.replica_sync import set_replication_factor
 from pyspark_commitlog.config import check_config, check_names, partition_count
 from pyspark_commitlog.errors import UnknownTopicError, UsageError
 from pyspark_commitlog.format.schema.simple_string import simple_string
-from pyspark_commitlog.format.schema.topic_schema import TopicSchema
-from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
+from pyspark_commitlog.format.schema.topic_schema import TopicSchema, check_partitions
+from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.model import Progress, Record, Repaired, Replicated, silent, watched
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.topic.access import Operation
+from pyspark_commitlog.topic.alter import alter, with_columns_changed
 from pyspark_commitlog.topic.damage.verify import TopicReport, verify
 from pyspark_commitlog.topic.damage.void import VoidedRange
 from pyspark_commitlog.topic.damage.void_objects import give_up
@@ -196,53 +197,69 @@ class Topic:
             check_partition(self._name, state, partition)
         return {partition: find_max_timestamp(topic, state.topic_id, partition) for partition in chosen}
 
-    def alter(self, config: Mapping[str, object]) -> None:
-        """Change configs; None takes one back to the root's default or the built-in one.
+    def alter(
+        self,
+        config: Mapping[str, object] | None = None,
+        *,
+        schema: object = None,
+        add: object = None,
+        drop: Sequence[str] | str = (),
+        rename: Mapping[str, str] | None = None,
+        widen: Mapping[str, object] | None = None,
+    ) -> None:
+        """Change configs, or the columns of a typed topic, by one entry.
+
+        Running readers and writers go on with the columns they began with; a restart sees the new ones. Frames stay as
+        they are: an added column is null in earlier records, a dropped one's values are not shown any more.
+
+        Args:
+            config: configs to set; None takes one back to the root's default or the built-in one.
+            schema: all columns afterwards, in order, in a form that `CommitLog.create_topic` takes: a name that is not
+                among them is dropped, a new one added; excludes the other changes of columns.
+            add: new columns, in such a form; nullable.
+            drop: names of columns.
+            rename: name -> new name; records and running writers stay with the column.
+            widen: name -> type: whole numbers up to BIGINT, FLOAT to DOUBLE, decimals to more digits at their scale.
 
         Raises:
-            ConfigError: nothing was changed.
+            ConfigError: a config or change of columns is not allowed; nothing was changed.
+            UsageError: the topic is untyped, and columns were given.
         """
-        removed = {key for key, value in config.items() if value is None}
+        from pyspark_commitlog.format.schema.declared import declared_change
+
+        given = config or {}
+        removed = {key for key, value in given.items() if value is None}
         check_names(removed)
-        checked = check_config({key: value for key, value in config.items() if value is not None})
+        checked = check_config({key: value for key, value in given.items() if value is not None})
+        columns = declared_change(schema, add, drop, rename, widen)
+        seed = "" if columns is None else self._root.storage.new_id()
 
         def change(state: TopicState) -> TopicState:
             kept = {key: value for key, value in state.config.items() if key not in removed}
             changed = {**kept, **checked}
             check_configs_together(self._root.storage, changed)
-            check_typed_config(self._root.storage, state.schema, changed, config)
-            return replace(state, config=changed)
+            check_typed_config(self._root.storage, state.schema, changed, given)
+            after = state if columns is None else with_columns_changed(state, self._name, columns, seed)
+            return replace(after, config=changed)
 
-        self._alter(change)
+        alter(self._log(Operation.ADMIN), change)
 
     def add_partitions(self, total: int) -> None:
         """Grow to `total` partitions. Keys hash to other partitions from then on, as in Kafka.
 
         Raises:
-            UsageError: `total` is not above the present number.
+            UsageError: `total` is not above the present number, or too many for a typed topic's columns.
         """
         total = partition_count(total)
 
         def change(state: TopicState) -> TopicState:
             if total <= state.partitions:
                 raise UsageError(f"topic {self._name!r} has {state.partitions} partitions; {total} would not add any")
+            check_partitions(state.schema, total)
             grown = (0,) * (total - state.partitions)
             return replace(state, log_start=state.log_start + grown, log_end=state.log_end + grown)
 
-        self._alter(change)
-
-    def _alter(self, change: Callable[[TopicState], TopicState]) -> None:
-        topic = self._log(Operation.ADMIN)
-        _, before = topic.newest()
-
-        def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
-            _, state = topic.newest_at(base, before.topic_id)
-            after = change(state)
-            if after == state:  # no entry: a copy that nobody has written to stays one
-                return Unchanged(None)
-            return Draft("alter", state.topic_id, {"state": after.to_json()}, result=None)
-
-        topic.journal.append(plan)
+        alter(self._log(Operation.ADMIN), change)
 
     def set_replication_factor(self, factor: int) -> Replicated:
         """Change how many roots hold the topic, while it is written and read.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -145,20 +145,52 @@ def alter(
     delete_config: Annotated[
         list[str] | None, typer.Option("--delete-config", help="Take a config back to its default. Several times.")
     ] = None,
+    schema: Annotated[
+        str | None, typer.Option(metavar="COLUMNS", help="All columns afterwards: others are dropped, new ones added.")
+    ] = None,
+    add: Annotated[str | None, typer.Option(metavar="COLUMNS", help='New columns, as in "country STRING".')] = None,
+    drop: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Drop a column. Several times.")] = None,
+    rename: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN=NAME", help="Rename a column. Several times.")
+    ] = None,
+    widen: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN=TYPE", help="Widen a column, as in n=BIGINT. Several times.")
+    ] = None,
     as_json: AsDescribed = False,
 ) -> None:
-    """Change configs of a topic, add partitions, or have it live on more roots or fewer.
+    """Change configs and columns of a topic, add partitions, or have it live on more roots or fewer.
 
     Several changes are made in this order, one after the other. What can't be is looked for first, and nothing changed.
     """
     with opened(root) as log:
         changed = {**parse_config(config), **dict.fromkeys(delete_config or ())}
-        if not changed and partitions is None and factor is None:
-            raise UsageError("nothing to change: give --partitions, --replication-factor, --config or --delete-config")
-        if bool(changed) + (partitions is not None) + (factor is not None) > 1:
+        columns = _column_changes(schema, add, drop, rename, widen)
+        if not changed and not columns and partitions is None and factor is None:
+            raise UsageError(
+                "nothing to change: give --partitions, --replication-factor, --config, --delete-config, --schema, "
+                "--add, --drop, --rename or --widen"
+            )
+        if bool(changed or columns) + (partitions is not None) + (factor is not None) > 1:
             _check_changes(log, topic, partitions, factor)
-        done = _change(log, topic, changed, partitions, factor)
+        done = _change(log, topic, changed, columns, partitions, factor)
         _report(log, topic, f"altered topic {topic}: {', '.join(done)}", as_json=as_json)
+
+
+def _column_changes(
+    schema: str | None, add: str | None, drop: list[str] | None, rename: list[str] | None, widen: list[str] | None
+) -> dict[str, Any]:
+    """Return the arguments of `Topic.alter` that change columns."""
+    asked: dict[str, Any] = {"schema": schema, "add": add, "drop": drop}
+    for option, pairs in (("rename", rename), ("widen", widen)):
+        asked[option] = dict(_pair(option, pair) for pair in pairs or ())
+    return {name: value for name, value in asked.items() if value}
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    column, is_pair, value = text.partition("=")
+    if not (is_pair and column and value):
+        raise UsageError(f"--{option} {text!r}: give a column, =, and what it becomes")
+    return column, value
 
 
 def _check_changes(log: CommitLog, topic: str, partitions: int | None, factor: int | None) -> None:
@@ -195,14 +227,20 @@ def check_factor(roots: int, factor: int) -> None:
 
 
 def _change(
-    log: CommitLog, topic: str, changed: dict[str, object], partitions: int | None, factor: int | None
+    log: CommitLog,
+    topic: str,
+    changed: dict[str, object],
+    columns: dict[str, Any],
+    partitions: int | None,
+    factor: int | None,
 ) -> list[str]:
     """Make changes one after the other, and return them; if one fails, say which are made."""
     done: list[str] = []
     try:
-        if changed:
-            log.topic(topic).alter(changed)
-            done.append("its configs are changed")
+        if changed or columns:
+            log.topic(topic).alter(changed, **columns)
+            done += ["its configs are changed"] if changed else []
+            done += ["its columns are changed"] if columns else []
         if partitions is not None:
             log.topic(topic).add_partitions(partitions)
             done.append(f"it has {partitions} partitions")

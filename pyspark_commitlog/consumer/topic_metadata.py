@@ -13,6 +13,7 @@ from pyspark_commitlog.consumer.shared.watcher import SharedRoot
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, UnknownTopicError
 from pyspark_commitlog.format.paths import is_topic_name
+from pyspark_commitlog.format.schema.topic_schema import TopicSchema
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.topic.access import Operation
@@ -48,6 +49,7 @@ class ConsumerMetadata:
         self.damaged: dict[str, CorruptionError] = {}
         self.seen: dict[SharedTopic, str] = {}
         self._schemas: Schemas = {}
+        self._began: dict[str, tuple[str, TopicSchema | None]] = {}  # topic id, schema
         self._named: tuple[tuple[str, ...], Schemas, NamedColumns] | None = None
 
     def topic(self, name: str) -> SharedTopic:
@@ -91,15 +93,23 @@ class ConsumerMetadata:
         """Schemas of assigned topics, of all subscribed ones if some are typed; without `views` those seen last."""
         subscription = self._subscriptions.subscription
         wanted = {*self._subscriptions.names(), *((subscription and subscription.names) or ())}
-        known = {**self._schemas, **{name: view.topic.schema for name, view in (views or {}).items()}}
+        known = {**self._schemas, **{name: self._began_with(name, view.topic) for name, view in (views or {}).items()}}
         known = {name: schema for name, schema in known.items() if name in wanted}
         for name in sorted(wanted - known.keys()) if views is not None else ():
             if known and all(schema is None for schema in known.values()):
                 break
             with suppress(CommitLogError):  # a read of the topic raises it again
-                known[name] = self.look(name, certain=False).topic.schema
+                known[name] = self._began_with(name, self.look(name, certain=False).topic)
         self._schemas = known
+        self._began = {name: begun for name, begun in self._began.items() if name in known}
         return known
+
+    def _began_with(self, name: str, state: TopicState) -> TopicSchema | None:
+        """Return the schema with which this consumer began to read a topic."""
+        begun = self._began.get(name)
+        if begun is None or begun[0] != state.topic_id:
+            begun = self._began[name] = state.topic_id, state.schema
+        return begun[1]
 
     def name_columns(self, columns: tuple[str, ...], schemas: Schemas) -> NamedColumns:
         """Return the named columns of the topics, the same again while nothing changes."""

@@ -7,15 +7,17 @@ Arrow.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
 from pyspark_commitlog.spark.read.declared_columns import are_untyped, merged, schemas_of
 from pyspark_commitlog.spark.read.schema import Schema, as_spark, chosen, needs_topics, of_engine
-from pyspark_commitlog.spark.read.source_options import source_options
+from pyspark_commitlog.spark.read.source_options import SourceOptions, source_options
 
 if TYPE_CHECKING:
+    from pyspark_commitlog.format.schema.topic_schema import TopicSchema
     from pyspark_commitlog.root.root import Root
     from pyspark_commitlog.spark.read.batch import CommitLogReader
     from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 class DefaultSource(DataSource):
     """The `commitlog` data source, found by the package's name."""
+
+    #: Schemas of subscribed topics when `schema` was answered: a query's columns are those, whatever changes.
+    _schemas: dict[str, TopicSchema] | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -41,19 +46,23 @@ class DefaultSource(DataSource):
         if not needs_topics(options) or are_untyped(options.path, options.selection):
             return of_engine(chosen(options))
         log = self.open_log(options.path, options.storage).acting_as(options.principal)
-        return of_engine(chosen(options, merged(schemas_of(log.topic, options.selection))))
+        self._schemas = schemas_of(log.topic, options.selection)
+        return of_engine(chosen(options, merged(self._schemas)))
+
+    def _reading(self) -> SourceOptions:
+        return replace(source_options(self.options), schemas=self._schemas)
 
     def reader(self, schema: Schema) -> CommitLogReader:
         """Return the batch reader."""
         from pyspark_commitlog.spark.read.batch import CommitLogReader
 
-        return CommitLogReader(self.open_log, source_options(self.options), as_spark(schema))
+        return CommitLogReader(self.open_log, self._reading(), as_spark(schema))
 
     def streamReader(self, schema: Schema) -> CommitLogStreamReader:
         """Return the micro-batch reader."""
         from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
 
-        return CommitLogStreamReader(self.open_log, source_options(self.options), as_spark(schema))
+        return CommitLogStreamReader(self.open_log, self._reading(), as_spark(schema))
 
     def writer(self, schema: Schema, overwrite: bool) -> Any:
         """Return the batch writer."""

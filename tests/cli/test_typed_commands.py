@@ -196,7 +196,7 @@ def test_a_file_is_sent_by_the_names_of_its_columns(tmp_path: Path, root: str, l
 
 
 def parsed(line: bytes, ddl: str) -> tuple[pa.RecordBatch, InvalidRecordError | None]:
-    schema = declare(Declaration(declared_fields(ddl)), iter(range(1000)).__next__)
+    schema = declare(Declaration(declared_fields(ddl)), "seed")
     return parse_column_lines([line], 3, LineFormat(None, False, None, (), True, schema))
 
 
@@ -217,7 +217,7 @@ def test_any_value_comes_back_from_its_json(seed: int) -> None:
     batch = pa.RecordBatch.from_arrays(
         [simple.get(name, array) for name, array in zip(kinds.names, arrays, strict=True)], schema=kinds
     )
-    schema = declare(Declaration(fields), iter(range(1000)).__next__)
+    schema = declare(Declaration(fields), "seed")
     lines = json_rows(batch)
     back, error = parse_column_lines(lines, 1, LineFormat(None, False, None, (), True, schema))
     assert error is None
@@ -295,6 +295,42 @@ def test_numbers_that_json_can_t_have_are_told() -> None:
 
 
 def test_a_row_s_line_may_be_longer_than_another_record_s() -> None:
-    schema = declare(Declaration(declared_fields("flags ARRAY<STRUCT<a_long_name: BOOLEAN>>")), iter(range(9)).__next__)
+    schema = declare(Declaration(declared_fields("flags ARRAY<STRUCT<a_long_name: BOOLEAN>>")), "seed")
     form = LineFormat(None, False, None, (), True)
     assert longest_line(1000, LineFormat(None, False, None, (), True, schema)) > longest_line(1000, form)
+
+
+def described(root: str) -> dict[str, Any]:
+    """Return the columns of topic t, and their version."""
+    lines, _ = run("topics", "describe", root, "t", "--json")
+    schema: dict[str, Any] = json.loads(lines[0])["schema"]
+    return schema
+
+
+def test_columns_are_altered(root: str) -> None:
+    done, _ = run("topics", "alter", root, "t", "--add", "x STRING, y INT", "--drop", "raw", "--drop", "ok",
+                  "--rename", "n=count", "--widen", "price=DECIMAL(12,2)", "--config", "retention.ms=5")  # fmt: skip
+    assert done == ["altered topic t: its configs are changed, its columns are changed"]
+    shown = {each["name"]: each["type"] for each in described(root)["columns"]}
+    assert described(root)["version"] == 2
+    assert (shown["x"], shown["y"], shown["count"], shown["price"]) == ("string", "int", "bigint", "decimal(12,2)")
+    assert shown.keys().isdisjoint({"raw", "ok", "n"})
+    run("topics", "alter", root, "t", "--schema", "user STRING NOT NULL, at TIMESTAMP")
+    assert [each["name"] for each in described(root)["columns"]] == ["user", "at"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--widen", "n"], "--widen 'n': give a column, =, and what it becomes"),
+        (["--rename", "=x"], "--rename '=x': give a column, ="),
+        (["--rename", "x="], "--rename 'x=': give a column, ="),
+        (["--drop", "user"], "column 'user' is the key, and can't be dropped"),
+        (["--add", "x INT", "-p", "1"], "topic 't' has 1 partitions; 1 would not add any"),
+        ([], "nothing to change: give --partitions"),
+    ],
+)
+def test_a_change_of_columns_that_can_not_be_changes_nothing(root: str, arguments: list[str], why: str) -> None:
+    _, told = run("topics", "alter", root, "t", *arguments, code=2)
+    assert why in told
+    assert described(root)["version"] == 1

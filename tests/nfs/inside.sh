@@ -50,7 +50,7 @@ if [ "${started:-}" ]; then
     cd "$repository" || exit
     mapfile -t arguments </mnt/out/arguments
     [ -s /mnt/out/arguments ] || arguments=()
-    PYTHONPATH=$repository "$NFS_PYTHON" -m pytest tests/nfs -m nfs -p no:cacheprovider --basetemp=/mnt/tmp/pytest "${arguments[@]}"
+    PYTHONPATH=$repository "$NFS_PYTHON" -m pytest tests/nfs -p no:cacheprovider --basetemp=/mnt/tmp/pytest "${arguments[@]}"
     echo $? >/mnt/out/status
 else
     echo "The NFS server did not start, or its export was not mounted: the lines above say why" >&2

@@ -224,3 +224,38 @@ def test_pushed_filters_know_a_column_from_the_log_s(spark: SparkSession, root: 
         assert chosen.rdd.getNumPartitions() == 1
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_a_stream_from_topic_to_topic_goes_on_while_both_change(
+    spark: SparkSession, root: str, log: CommitLog, tmp_path: Path
+) -> None:
+    log.create_topic("from", schema="user STRING, n INT")
+    log.create_topic("to", schema="user STRING, n INT")
+    write(spark.sql("SELECT 'a' user, 1 n"), root, "from")
+    df = spark.readStream.format("commitlog").options(subscribe="from", startingOffsets="earliest").load(root)
+    sink = df.writeStream.format("commitlog").options(topic="to", checkpointLocation=str(tmp_path / "checkpoint"))
+    query = sink.start(root)
+    try:
+        query.processAllAvailable()
+        log.topic("from").alter(rename={"n": "m"}, add="x STRING")
+        write(spark.sql("SELECT 'b' user, 2 m, 'y' x"), root, "from")
+        query.processAllAvailable()
+        log.topic("to").alter(rename={"user": "who"}, widen={"n": "BIGINT"})
+        write(spark.sql("SELECT 'c' user, 3 m, 'z' x"), root, "from")
+        query.processAllAvailable()
+        log.topic("to").alter(drop="n")
+        write(spark.sql("SELECT 'd' user, 4 m, 'z' x"), root, "from")
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert [row.who for row in read(spark, root, "to").orderBy("who").collect()] == ["a", "b", "c", "d"]
+    assert read(spark, root, "from").columns == ["user", "m", "x"]
+
+
+def test_a_write_merges_its_columns(spark: SparkSession, root: str, log: CommitLog) -> None:
+    log.create_topic(TOPIC, schema="user STRING, n INT")
+    write(spark.sql("SELECT 'a' user, 1 n"), root)
+    write(spark.sql("SELECT 'b' user, 2L n, array(struct(1.5D y)) x"), root, mergeSchema="true")
+    found = read(spark, root).orderBy("user")
+    assert found.schema.simpleString() == "struct<user:string,n:bigint,x:array<struct<y:double>>>"
+    assert found.collect() == [Row(user="a", n=1, x=None), Row(user="b", n=2, x=[Row(y=1.5)])]

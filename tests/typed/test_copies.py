@@ -44,6 +44,22 @@ def test_a_copy_is_continued_over_storage_without_append(tmp_path: Path, inline:
     assert read_rows(third.handle(), 1) == [each for begin in (7, 17, 27) for each in rows(begin, begin + 3)]
 
 
+@pytest.mark.parametrize("columns", [1, 900])
+def test_a_copy_follows_changes_of_columns(tmp_path: Path, columns: int) -> None:
+    source = World(tmp_path / "source")
+    there = ObjectWorld(tmp_path / "there", source.clock)
+    topic = source.create(schema=pa.schema([(f"column_number_{number}", pa.int32()) for number in range(columns)]))
+    for name in ("column_number_0", "zero"):
+        staged = stage(topic, pa.RecordBatch.from_pydict({name: pa.array([1], pa.int32())}))
+        commit(topic, staged.topic_id, [staged], None)
+        copy(source, there)
+        source.log().topic("t").alter(rename={name: "zero"}, widen={name: "BIGINT"}, add=f"x{len(name)} INT")
+        copy(source, there)
+    source.log().topic("t").alter(drop=["x4", "x15"])
+    copy(source, there)
+    assert there.log().topic("t").to_arrow(["zero"]).to_pylist() == [{"zero": 1}] * 2
+
+
 def test_a_copy_begins_behind_what_was_deleted_and_voided(tmp_path: Path) -> None:
     """A frame without rows covers what is lost; it is no frame of columns."""
     source, there = World(tmp_path / "source"), ObjectWorld(tmp_path / "there")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +10,8 @@ import pyarrow as pa
 from pyspark_commitlog.errors import ConfigError, UsageError
 from pyspark_commitlog.format.schema.arrow_types import field_name, from_arrow, to_arrow
 from pyspark_commitlog.format.schema.ddl import parse_ddl
-from pyspark_commitlog.format.schema.topic_schema import Field, TopicSchema
+from pyspark_commitlog.format.schema.schema_change import SchemaChange
+from pyspark_commitlog.format.schema.topic_schema import Field, TopicSchema, Type
 from pyspark_commitlog.format.schema.types import as_nullable, check_metadata, check_name, normalize_type
 
 #: Metadata of a field in which Spark keeps its comment.
@@ -37,6 +38,51 @@ def declared_fields(schema: object) -> tuple[Field, ...]:
             "schema or a DataFrame; pass one of these"
         )
     return fields
+
+
+def declared_change(
+    schema: object,
+    add: object,
+    drop: Sequence[str] | str,
+    rename: Mapping[str, str] | None,
+    widen: Mapping[str, object] | None,
+) -> SchemaChange | None:
+    """Return a declared change of columns, None if there is none; see `Topic.alter`.
+
+    Raises:
+        UsageError, ConfigError: see `declared_fields`; or both `schema` and changes were given.
+    """
+    asked = {"add": add, "drop": drop or None, "rename": rename, "widen": widen}
+    others = [name for name, value in asked.items() if value is not None]
+    if schema is not None and others:
+        raise UsageError(f"schema= says all columns, {others[0]}= changes some: give one of them")
+    if schema is not None:
+        return SchemaChange(declared=declared_fields(schema))
+    if not others:
+        return None
+    return SchemaChange(
+        add=() if add is None else declared_fields(add),
+        drop=(drop,) if isinstance(drop, str) else tuple(drop),
+        rename=dict(rename or {}),
+        widen={name: declared_type(name, kind) for name, kind in (widen or {}).items()},
+    )
+
+
+def declared_type(column: str, kind: object) -> Type:
+    """Return a column's type, given as DDL, a Spark DataType or an Arrow type.
+
+    Raises:
+        ConfigError: it is none of these, or can't be stored.
+    """
+    fields = parse_ddl(f"c {kind}") if isinstance(kind, str) and kind.strip() else ()
+    if len(fields) == 1:
+        return fields[0].type
+    if isinstance(kind, pa.DataType):
+        return from_arrow(kind, column)
+    json_value = None if isinstance(kind, type) else getattr(kind, "jsonValue", None)
+    if not callable(json_value):
+        raise ConfigError(f"column {column!r} has the type {kind!r:.80}; give one as text, such as BIGINT")
+    return normalize_type(json_value(), column)
 
 
 def arrow_schema(schema: TopicSchema) -> pa.Schema:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, TypeAlias, overload
 
 from pyspark_commitlog.errors import ConfigError
@@ -26,6 +28,10 @@ RESERVED = (
 KEY_TYPES = ("string", "binary", "short", "integer", "long")
 TIMESTAMP_TYPE = "timestamp"
 MAX_COLUMNS = 1000
+#: Maximum of columns times partitions: a write task holds rows of each partition, which cost by columns.
+MAX_CELLS = 500_000
+#: Former names that a schema keeps; older ones are forgotten.
+MAX_FORMER = 100
 #: Bits of a column id.
 _ID_BITS = 31
 
@@ -42,10 +48,14 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A declared column under its id, which no other column of the topic ever has."""
+    """A declared column under its id, which no other column of the topic ever has.
+
+    `since`: version of the schema that gave it its present form.
+    """
 
     id: int
     field: Field
+    since: int = 1
 
     @property
     def name(self) -> str:
@@ -60,7 +70,16 @@ class Column:
 
 def read_columns(rows: Sequence[Sequence[Any]]) -> tuple[Column, ...]:
     """Parse a table of columns."""
-    return tuple(Column(row[0], Field(*row[1:])) for row in rows)
+    return tuple(Column(row[0], Field(*row[1:5]), *row[5:]) for row in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class FormerName:
+    """A name that a column had before schema `version`; its id is no column's if it was dropped."""
+
+    name: str
+    id: int
+    version: int
 
 
 class ColumnTable(Sequence[Column]):
@@ -112,12 +131,14 @@ class TopicSchema:
         version: counts changes, from 1.
         columns: a tuple, or a `ColumnTable`.
         key, timestamp: ids of the columns that are the records' key and timestamp.
+        former: names that running writers may still give, the oldest first.
     """
 
     version: int
     columns: Sequence[Column]
     key: int | None = None
     timestamp: int | None = None
+    former: tuple[FormerName, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -129,9 +150,18 @@ class TopicSchema:
         """Column ids by name."""
         return {column.name: column.id for column in self.columns}
 
+    @property
+    def ids_for_writers(self) -> dict[str, int]:
+        """Column ids by name, with the names that running writers may still give; some of them were dropped."""
+        return {**{each.name: each.id for each in self.former}, **self.ids}
+
     def column(self, name: str) -> Column | None:
         """Column by name."""
         return next((column for column in self.columns if column.name == name), None)
+
+    def former_name(self, name: str) -> FormerName | None:
+        """Former name of a column, or of a dropped one."""
+        return next((each for each in self.former if each.name == name), None)
 
     def by_id(self, column_id: int | None) -> Column | None:
         """Column by id."""
@@ -140,13 +170,17 @@ class TopicSchema:
     def to_json(self) -> dict[str, Any]:
         """JSON form of `state.schema`."""
         columns = self.columns.named if isinstance(self.columns, ColumnTable) else self.rows
-        return {"version": self.version, "columns": columns, "key": self.key, "timestamp": self.timestamp}
+        former = {"former": [[each.name, each.id, each.version] for each in self.former]} if self.former else {}
+        return {"version": self.version, "columns": columns, "key": self.key, "timestamp": self.timestamp, **former}
 
     @property
     def rows(self) -> list[list[Any]]:
         """JSON form of the columns."""
         return [
-            [column.id, column.name, column.field.type, column.field.nullable, column.field.comment]
+            [
+                *(column.id, column.name, column.field.type, column.field.nullable, column.field.comment),
+                *([column.since] if column.since > 1 else []),
+            ]
             for column in self.columns
         ]
 
@@ -163,15 +197,16 @@ class Declaration:
     timestamp: str | None = None
 
 
-def declare(declaration: Declaration, draw: Callable[[], int]) -> TopicSchema:
-    """Return a new topic's schema; `draw` returns a random number.
+def declare(declaration: Declaration, seed: str) -> TopicSchema:
+    """Return a new topic's schema; its ids are drawn by `seed`, which no other call has.
 
     Raises:
         ConfigError: the columns make no schema.
     """
     fields, key, timestamp = declaration.fields, declaration.key, declaration.timestamp
-    _check_names([field.name for field in fields])
-    columns = tuple(Column(column_id, field) for column_id, field in zip(_ids(len(fields), draw), fields, strict=True))
+    check_names([field.name for field in fields])
+    ids = draw_ids([field.name for field in fields], seed)
+    columns = tuple(Column(column_id, field) for column_id, field in zip(ids, fields, strict=True))
     schema = TopicSchema(1, columns)
     key_column, time_column = _role_column(schema, "key", key), _role_column(schema, "timestamp", timestamp)
     if key_column is not None and key_column.field.type not in KEY_TYPES:
@@ -185,11 +220,30 @@ def declare(declaration: Declaration, draw: Callable[[], int]) -> TopicSchema:
         )
     if key is not None and key == timestamp:
         raise ConfigError(f"column {key!r} can't be both key and timestamp")
-    ids = (None if column is None else column.id for column in (key_column, time_column))
-    return TopicSchema(1, columns, *ids)
+    key_id, time_id = (None if column is None else column.id for column in (key_column, time_column))
+    return TopicSchema(1, columns, key_id, time_id)
 
 
-def _check_names(names: Sequence[str]) -> None:
+def check_partitions(schema: TopicSchema | None, partitions: int) -> None:
+    """Refuse a typed topic with too many columns for its partitions.
+
+    Raises:
+        ConfigError: columns times partitions are above `MAX_CELLS`.
+    """
+    if schema is not None and len(schema.columns) * partitions > MAX_CELLS:
+        raise ConfigError(
+            f"schema: {len(schema.columns)} columns in {partitions} partitions are "
+            f"{len(schema.columns) * partitions:,} slices in each write task, at most {MAX_CELLS:,} are allowed: have "
+            "fewer columns, or fewer partitions"
+        )
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse names that make no schema.
+
+    Raises:
+        ConfigError: there are none or too many, or one is reserved or there twice but for case.
+    """
     if not names:
         raise ConfigError("schema: it has no column; declare at least one")
     if len(names) > MAX_COLUMNS:
@@ -199,6 +253,8 @@ def _check_names(names: Sequence[str]) -> None:
     for name in names:
         if name.lower() in reserved:
             raise ConfigError(f"schema: column {name!r} has a name that the log uses itself; rename it")
+        if seen.get(name.lower()) == name:
+            raise ConfigError(f"schema: there are two columns {name!r}; rename one")
         if name.lower() in seen:
             raise ConfigError(
                 f"schema: columns {seen[name.lower()]!r} and {name!r} differ only in case, which Spark "
@@ -216,11 +272,19 @@ def _role_column(schema: TopicSchema, role: str, name: str | None) -> Column | N
     return column
 
 
-def _ids(count: int, draw: Callable[[], int]) -> list[int]:
-    ids = dict[int, None]()
-    while len(ids) < count:
-        ids[draw() % (2**_ID_BITS - 1) + 1] = None
-    return list(ids)
+def draw_ids(names: Sequence[str], seed: str, taken: Collection[int] = ()) -> list[int]:
+    """Return an id for each name, none of them `taken`."""
+    ids = dict.fromkeys(taken)
+    for name in names:
+        drawn = (_drawn(f"{seed} {attempt} {name}") for attempt in count())
+        ids[next(each for each in drawn if each not in ids)] = None
+    return list(ids)[len(ids) - len(names) :]
+
+
+def _drawn(text: str) -> int:
+    digest = hashlib.sha256(text.encode()).digest()
+    drawn: int = int.from_bytes(digest[:8]) % (2**_ID_BITS - 1) + 1
+    return drawn
 
 
 def _spelled(kind: Type) -> str:

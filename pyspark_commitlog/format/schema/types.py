@@ -24,6 +24,13 @@ ATOMIC = (
     "timestamp",
     "timestamp_ntz",
 )
+#: Types whose values each type takes besides its own.
+WIDENED: Mapping[str, Sequence[str]] = {
+    "short": ("byte",),
+    "integer": ("byte", "short"),
+    "long": ("byte", "short", "integer"),
+    "double": ("float",),
+}
 MAX_PRECISION = 38
 #: Precision and scale of a decimal without any.
 DEFAULT_DECIMAL = (10, 0)
@@ -125,6 +132,18 @@ def decimal_parameters(kind: str) -> tuple[int, int] | None:
         return DEFAULT_DECIMAL
     match = _DECIMAL.fullmatch(kind)
     return (int(match[1]), int(match[2])) if match else None
+
+
+def is_wider(wide: Type, narrow: Type) -> bool:
+    """Whether a type takes all values of another one, exactly."""
+    if not isinstance(wide, str) or not isinstance(narrow, str):
+        return False
+    if narrow in WIDENED.get(wide, ()):
+        return True
+    whole, part = decimal_parameters(wide), decimal_parameters(narrow)
+    if whole is None or part is None:
+        return False
+    return whole != part and whole[1] >= part[1] and whole[0] - whole[1] >= part[0] - part[1]
 
 
 def _normalize(kind: object, path: str, depth: int) -> Type:

@@ -2,7 +2,8 @@
 
 `{"flights": {"0": 42, "1": 40}, "__topic_ids": {"flights": "…"}}`, keys in a fixed order, because Spark compares JSON
 strings. The topic ids detect a recreated topic, `"__lineages": {"flights": "…"}` a restored one: the entries at which
-the offsets were reached, replaced only when an offset moves, or they would look like new records. A group adds
+the offsets were reached, replaced only when an offset moves, or they would look like new records. Typed topics add
+`"__schemas": {"flights": 2}`, the versions of the columns that were read. A group adds
 `"__group": {"id": "…", "generation": 0, "share": "1/1"}`.
 
 The end of the first batch, and of one with a new topic, has the batch's start, too: `"__start": {"flights": {…}, …}`.
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
 
 TOPIC_IDS = "__topic_ids"
 LINEAGES = "__lineages"
+SCHEMAS = "__schemas"
 GROUP_MARK = "__group"
 START = "__start"
-_MARKS = (TOPIC_IDS, LINEAGES, GROUP_MARK, START)
+_MARKS = (TOPIC_IDS, LINEAGES, SCHEMAS, GROUP_MARK, START)
 #: Name of Spark's JSON in errors: it does not tell the file.
 CHECKPOINT = "offsets of the query's checkpoint"
 
@@ -75,7 +77,7 @@ class GroupMark:
 
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
-    """Next offset of each partition, with topic ids and lineage positions.
+    """Next offset of each partition, with topic ids, lineage positions and versions of schemas.
 
     `start`: of the batch ending here, if the first or with a new topic.
     """
@@ -85,6 +87,7 @@ class SourceOffset:
     group: GroupMark | None = None
     lineages: Mapping[str, str] = field(default_factory=dict, compare=False)
     start: SourceOffset | None = field(default=None, compare=False)
+    schemas: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def extends(self, begin: SourceOffset) -> bool:
         """Whether no offset differs from `begin`, except of recreated topics."""
@@ -102,6 +105,8 @@ class SourceOffset:
         form = {**topics, TOPIC_IDS: {name: self.topic_ids[name] for name in sorted(self.topic_ids)}}
         if self.lineages:
             form[LINEAGES] = {name: self.lineages[name] for name in sorted(self.lineages)}
+        if self.schemas:
+            form[SCHEMAS] = {name: self.schemas[name] for name in sorted(self.schemas)}
         if self.group is not None:
             form[GROUP_MARK] = self.group.to_json()
         if self.start is not None:
@@ -123,6 +128,7 @@ class SourceOffset:
             if name not in ids:
                 raise damage(where, f"{TOPIC_IDS} of {name!r}", None, "the id of each topic that has offsets")
         marks = _members(data.get(LINEAGES, {}), TopicName, Position, f"{where}: {LINEAGES}")
+        schemas = _members(data.get(SCHEMAS, {}), TopicName, Whole, f"{where}: {SCHEMAS}")
         offsets = {
             TopicPartition(topic, int(partition)): offset
             for topic, partitions in topics.items()
@@ -135,6 +141,7 @@ class SourceOffset:
             None if group is None else GroupMark.from_json(group, where),
             marks,
             None if start is None else cls._start_from_json(start, f"{where}: {START}"),
+            schemas,
         )
 
     @classmethod

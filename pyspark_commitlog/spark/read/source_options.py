@@ -28,6 +28,7 @@ from pyspark_commitlog.storage import environment
 from pyspark_commitlog.storage.pace import DEFAULT_IDLE_POLL_INTERVAL_MS, MAX_IDLE_POLL_INTERVAL_MS
 
 if TYPE_CHECKING:
+    from pyspark_commitlog.format.schema.topic_schema import TopicSchema
     from pyspark_commitlog.spark.progress.source_offset import SourceOffset
 
 log = logging.getLogger("pyspark_commitlog.spark")
@@ -73,7 +74,10 @@ Offsets = int | dict[str, dict[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Options of a reader, checked."""
+    """Options of a reader, checked.
+
+    `schemas`: of typed topics, as they were when the query's columns were chosen; None: look now.
+    """
 
     path: str
     selection: TopicSelection
@@ -91,6 +95,7 @@ class SourceOptions:
     principal: str | None = None
     idle_poll_interval_ms: int = DEFAULT_IDLE_POLL_INTERVAL_MS
     topic_ids: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    schemas: Mapping[str, TopicSchema] | None = None
 
     def check_incarnations(self, option: str, topic_ids: Mapping[str, str]) -> None:
         """Refuse a query's offsets, of `option`, of a former incarnation of a topic.

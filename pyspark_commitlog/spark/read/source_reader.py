@@ -76,8 +76,11 @@ class SourceReader:
 
         self._open_root, self._options = open_root, options
         self._topics: Shelf[str, TopicLog] = Shelf()
-        needed = needs_topics(options) and not are_untyped(options.path, options.selection)
-        schemas = schemas_of(self._topic, options.selection) if needed or not is_common(schema) else {}
+        schemas = options.schemas
+        if schemas is None:
+            needed = needs_topics(options) and not are_untyped(options.path, options.selection)
+            schemas = schemas_of(self._topic, options.selection) if needed or not is_common(schema) else {}
+        self._schemas = schemas
         declared = merged(schemas)
         check_schema(schema, declared)
         if options.columns is not None and chosen(options, declared).fieldNames() != schema.fieldNames():
@@ -109,7 +112,7 @@ class SourceReader:
         return of_engine(self._columns)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_topics": Shelf(), "_reported": Reported(), "_allowed": None}
+        return {**self.__dict__, "_topics": Shelf(), "_reported": Reported(), "_allowed": None, "_schemas": {}}
 
     def _log(self) -> Root:
         return opened(self._open_root, self._options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os  # noqa: TID251 to end the process, not for files
 import sys
 from collections.abc import Mapping
@@ -40,6 +41,8 @@ from pyspark_commitlog.topic.state.topic_state import TopicState
 
 if TYPE_CHECKING:
     from pyspark_commitlog.spark.read.group_progress import GroupProgress
+
+log = logging.getLogger("pyspark_commitlog.spark")
 
 #: Error that keeps a new query from starting, in place of its first offset; never written.
 _REFUSED = "__refused"
@@ -131,6 +134,7 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         """
         begin = self._offset(start)
         check_share(self._options.group, begin.group)
+        self._tell_of_changes(begin)
         states, selection = self._awaited(begin.topic_ids), self._options.selection
         with self._losses() as report:
             restored = self._restored(begin, states)
@@ -151,7 +155,8 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         if reached == begin and not restored and not first and not before:  # else it has to record what was reported
             self._answered = start, begin
             return start
-        reached = replace(reached, group=mark, lineages=_lineages_of(ids, begin, states))
+        versions = {name: schema.version for name, schema in self._schemas.items() if name in ids}
+        reached = replace(reached, group=mark, lineages=_lineages_of(ids, begin, states), schemas=versions)
         return self._answer(replace(reached, start=batch_start(begin, reached, to_read.starts, is_first=first)))
 
     def _up_to_target(
@@ -166,6 +171,16 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
 
     def _is_new(self, start: dict[str, Any]) -> bool:
         return start == self._initial and not self._has_planned
+
+    def _tell_of_changes(self, begin: SourceOffset) -> None:
+        """Log once how columns changed since the query ran before."""
+        from pyspark_commitlog.format.schema.schema_change import describe_change
+
+        for name, version in begin.schemas.items():
+            schema = self._schemas.get(name)
+            if schema is not None and version < schema.version and self._reported.is_new((name, version)):
+                log.warning("topic %r: since this query ran before, its columns changed (schema version %d, now %d): "
+                            "%s", name, version, schema.version, describe_change(schema, version))  # fmt: skip
 
     def _answer(self, reached: SourceOffset) -> dict[str, Any]:
         self._answered = reached.to_json(), reached

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format.paths import CHUNK_NAME
-from pyspark_commitlog.format.shape import Crc, Id, TopicName, Whole
+from pyspark_commitlog.format.shape import Crc, Id, Position, TopicName, Whole
 from pyspark_commitlog.topic.state.shapes import Partition
 from pyspark_commitlog.topic.write.staging import Staged
 
@@ -46,6 +46,7 @@ class _Staged(Struct):
     keyless: bool
     checksum: Annotated[int, Meta(ge=0)] | None  # 64 bits
     old: Whole
+    schema_at: Position | None
 
 
 class _Message(Struct):

@@ -49,6 +49,7 @@ from pyspark_commitlog.topic.write.staging import Staged, Stager, TopicStagers, 
 from pyspark_commitlog.topic.write.writers import QUERY, Transaction
 
 if TYPE_CHECKING:
+    from pyspark_commitlog.format.schema.topic_schema import Field
     from pyspark_commitlog.root.root import Root
     from pyspark_commitlog.topic.state.topic_state import TopicState
 
@@ -63,6 +64,8 @@ def _with_nulls(schema: StructType) -> StructType:
 
 
 class _Writing:
+    #: Whether columns may be named as before a change: Spark makes a writer for each micro-batch.
+    _may_have_begun_before = False
     #: Error for Spark's truncate.
     _OVERWRITE = "a log cannot be overwritten: use .mode('append'); to start over, delete the topic and create it again"
 
@@ -73,17 +76,16 @@ class _Writing:
             raise UsageError(self._OVERWRITE)
         self._open_root = open_root
         self._options: SinkOptions = sink_options(options)
-        self._declaration = self._declare(schema)
+        self._schema = schema
+        self._declaration = self._declare()
         self._check(to_arrow_schema(_with_nulls(schema), timezone="UTC"))
 
-    def _declare(self, schema: StructType) -> Declaration | None:
+    def _declare(self) -> Declaration | None:
         """Return the columns of a typed topic to create: nullable, as in tables that Spark creates."""
         create = self._options.create
         if create is None or not create.is_typed:
             return None
-        from pyspark_commitlog.format.schema.declared import declared_fields
-
-        fields = declared_fields(StructType([field for field in schema.fields if field.name not in RESERVED]))
+        fields = self._fields(nulls=True)
         nullable = tuple(replace(field, type=as_nullable(field.type), nullable=True) for field in fields)
         return Declaration(nullable, create.key_column, create.timestamp_column)
 
@@ -101,7 +103,35 @@ class _Writing:
             if self._declaration is None:  # wrong columns make no topic
                 check_columns(topic, schema)
             _, state = self._topic(self._log(), topic).newest()
-        row_checks(state.schema, TopicLimits.of(topic, state.partitions, TopicConfig({}))).check_columns(schema)
+        elif self._options.merge_schema:
+            state = self._merge(topic, state)
+        columns = state.schema
+        if columns is not None and not self._may_have_begun_before:
+            columns = replace(columns, former=())
+        row_checks(columns, TopicLimits.of(topic, state.partitions, TopicConfig({}))).check_columns(schema)
+
+    def _merge(self, topic: str, state: TopicState) -> TopicState:
+        """Have a typed topic take all columns that are written, by one entry if it does not yet."""
+        from pyspark_commitlog.format.schema.schema_change import SchemaChange, plan_merge
+        from pyspark_commitlog.topic.alter import alter, with_columns_changed
+
+        log, fields = self._log(), self._fields(nulls=False)
+        seed, begun = log.storage.new_id(), self._may_have_begun_before
+        if state.schema is not None and plan_merge(state.schema, fields, is_running=begun) == SchemaChange():
+            return state
+
+        def change(state: TopicState) -> TopicState:
+            added = plan_merge(state.schema, fields, is_running=begun) if state.schema else SchemaChange()
+            return with_columns_changed(state, topic, added, seed)
+
+        return alter(log.topic(topic, Operation.ADMIN), change)
+
+    def _fields(self, *, nulls: bool) -> tuple[Field, ...]:
+        """Return the columns that are written, without those of the log; `nulls`: with NULL literals."""
+        from pyspark_commitlog.format.schema.declared import declared_fields
+
+        written = [each for each in self._schema.fields if each.name not in RESERVED]
+        return declared_fields(StructType([each for each in written if nulls or each.dataType != NullType()]))
 
     def _state_of(self, topic: str) -> TopicState | None:
         try:
@@ -228,6 +258,7 @@ class CommitLogWriter(_Writing, DataSourceArrowWriter):
 class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
     """Streaming sink: exactly once per topic by (query id, batch id)."""
 
+    _may_have_begun_before = True
     #: Error for output mode complete; Spark refuses update itself.
     _OVERWRITE = (
         "a log cannot be overwritten, so there is no outputMode('complete'), and Spark offers no Python sink 'update': "

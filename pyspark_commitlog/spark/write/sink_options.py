@@ -21,7 +21,8 @@ _MAX_APP_ID = 4000
 _PASSED_TO_SINK = (*PASSED, _ASYNC.lower(), "asyncprogresstrackingcheckpointintervalms",
                    "_asyncprogresstrackingoverridesinksupportcheck")  # fmt: skip
 _SINK = ("path", "topic", "acks", "partitioner", "txnAppId", "txnVersion", "skipOlderBatches", "createTopic",
-         "numPartitions", "keyColumn", "timestampColumn", "topic.<config>", "compression", "principal")  # fmt: skip
+         "numPartitions", "keyColumn", "timestampColumn", "mergeSchema", "topic.<config>", "compression",
+         "principal")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class SinkOptions:
     acks_all: bool
     compression: str | None
     create: NewTopic | None = None
+    merge_schema: bool = False
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     principal: str | None = None
 
@@ -71,6 +73,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         acks_all=acks in ("all", "-1"),
         compression=_compression(given),
         create=_new_topic(given),
+        merge_schema=_merge_schema(given, topic),
         storage=given.storage,
         principal=given.text("principal") or environment(PRINCIPAL_VARIABLE),
     )
@@ -114,6 +117,13 @@ def _compression(given: GivenOptions) -> str | None:
     if codec is not None and codec not in COMPRESSIONS:
         raise OptionError(f"option 'compression'={codec!r}: use one of {', '.join(COMPRESSIONS)}")
     return codec
+
+
+def _merge_schema(given: GivenOptions, topic: str | None) -> bool:
+    merge = given.flag("mergeSchema", False)
+    if merge and not topic:
+        raise OptionError("option 'mergeSchema' goes with 'topic': it changes the columns of that typed topic")
+    return merge
 
 
 def _new_topic(given: GivenOptions) -> NewTopic | None:

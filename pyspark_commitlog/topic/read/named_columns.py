@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.errors import SchemaChangedError, UsageError
 from pyspark_commitlog.format.columns import frame_rows
 from pyspark_commitlog.format.columns.untyped import HEADERS, SCHEMA, TIMESTAMP, Ints
 from pyspark_commitlog.format.frame import MAX_ROWS
@@ -69,10 +71,38 @@ class NamedColumns:
         arrays = [
             _cast(_common(_plain(field.name), topic, partition, rows), field.type)
             if ids is None or field.name in COMMON.names
-            else _declared(ids.get(field.name), field.type, rows)
+            else self._declared(topic, partition, field, rows)
             for field in self.schema
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _declared(self, topic: str, partition: int, field: pa.Field, rows: Rows) -> pa.Array:
+        stored = str(self._ids[topic].get(field.name))
+        if rows.batch is None or stored not in rows.batch.schema.names:  # another topic's, or younger than the frame
+            return pa.nulls(rows.count, field.type)
+        column = rows.batch.column(stored)
+        if (row := _first_wider(column, field.type)) is not None:
+            raise SchemaChangedError(
+                f"topic {topic!r} partition {partition} offset {rows.offset_of(row)}: column {field.name!r} is "
+                f"{column.type} by now, and its value is none of {field.type}, which it was when this reader began: "
+                f"start the reader again, to read it as {column.type}"
+            )
+        return column if column.type == field.type else column.cast(field.type, safe=False)
+
+
+def _first_wider(column: pa.Array, kind: pa.DataType) -> int | None:
+    """Return the first row whose value a type can't hold, of a column that may have been widened since."""
+    if column.type == kind or pa.types.is_nested(kind):
+        return None
+    if pa.types.is_decimal(kind):
+        most = Decimal((0, (9,) * kind.precision, -kind.scale))
+        differs = pc.greater(pc.abs(column), pa.scalar(most, pa.decimal128(38, kind.scale)))
+    else:
+        differs = pc.not_equal(column, column.cast(kind, safe=False).cast(column.type, safe=False))
+        if pa.types.is_floating(kind):
+            differs = pc.and_(differs, pc.invert(pc.is_nan(column)))
+    row = int(pc.index(differs, True).as_py())
+    return None if row < 0 else row
 
 
 def _stored(names: Iterable[str], ids: Mapping[str, int] | None) -> tuple[str, ...]:
@@ -101,13 +131,6 @@ def _common(name: str, topic: str, partition: int, rows: Rows) -> pa.Array:
         return pa.array(offsets_of(rows), pa.int64())
     assert rows.batch is not None
     return frame_rows.common_column(rows.batch, name)
-
-
-def _declared(column_id: int | None, kind: pa.DataType, rows: Rows) -> pa.Array:
-    stored = str(column_id)
-    if rows.batch is None or stored not in rows.batch.schema.names:  # another topic's, or younger than the frame
-        return pa.nulls(rows.count, kind)
-    return _cast(rows.batch.column(stored), kind)
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -11,7 +11,15 @@ from msgspec import Meta
 
 from pyspark_commitlog.errors import ConfigError, CorruptionError
 from pyspark_commitlog.format.entry import Json, to_json_bytes
-from pyspark_commitlog.format.schema.topic_schema import MAX_COLUMNS, Column, ColumnTable, TopicSchema, read_columns
+from pyspark_commitlog.format.schema.topic_schema import (
+    MAX_COLUMNS,
+    MAX_FORMER,
+    Column,
+    ColumnTable,
+    FormerName,
+    TopicSchema,
+    read_columns,
+)
 from pyspark_commitlog.format.schema.types import normalize_type
 from pyspark_commitlog.format.shape import Row, Shape, check, checked_json, damage
 from pyspark_commitlog.topic.state.side_files import TABLE_BYTES, Side, named_side
@@ -21,16 +29,27 @@ COLUMNS = "columns"
 #: Schemas kept parsed, of `TABLE_BYTES` of JSON at most.
 _KEPT = 128
 ColumnId = Annotated[int, Meta(ge=1, lt=2**31)]
+ColumnName = Annotated[str, Meta(min_length=1, max_length=4096)]
+Version = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
 class ColumnRow(Row):
     """Row of `state.schema.columns`."""
 
     id: ColumnId
-    name: Annotated[str, Meta(min_length=1, max_length=4096)]
+    name: ColumnName
     type: object
     nullable: bool
     comment: str | None
+    since: Version = 1
+
+
+class FormerNameRow(Row):
+    """Row of `state.schema.former`."""
+
+    name: ColumnName
+    id: ColumnId
+    version: Version
 
 
 ColumnRows = Annotated[tuple[ColumnRow, ...], Meta(min_length=1, max_length=MAX_COLUMNS)]
@@ -39,10 +58,11 @@ ColumnRows = Annotated[tuple[ColumnRow, ...], Meta(min_length=1, max_length=MAX_
 class TopicSchemaShape(Shape):
     """`state.schema` of a typed topic."""
 
-    version: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+    version: Version
     columns: ColumnRows | Side
     key: ColumnId | None
     timestamp: ColumnId | None
+    former: Annotated[tuple[FormerNameRow, ...], Meta(max_length=MAX_FORMER)] = ()
 
 
 def check_schema(schema: Mapping[str, Any], where: str) -> None:
@@ -75,17 +95,17 @@ def refuse_to_read(named: Json) -> Sequence[Column]:
 def _parsed(data: bytes) -> TopicSchema:
     schema: Json = checked_json(data, dict[str, Any], "state.schema")
     shape = check(schema, TopicSchemaShape, "state.schema")
+    former = tuple(FormerName(each.name, each.id, each.version) for each in shape.former)
     if isinstance(shape.columns, Side):
         named = schema["columns"]
-        return TopicSchema(
-            shape.version, ColumnTable(named, partial(refuse_to_read, named)), shape.key, shape.timestamp
-        )
+        table = ColumnTable(named, partial(refuse_to_read, named))
+        return TopicSchema(shape.version, table, shape.key, shape.timestamp, former)
     _check_columns(shape.columns, "state.schema")
     ids = {column.id for column in shape.columns}
     for role, named in (("key", shape.key), ("timestamp", shape.timestamp)):
         if named is not None and named not in ids:
             raise damage("state.schema", role, named, f"one of {sorted(ids)}")
-    return TopicSchema(shape.version, read_columns(schema["columns"]), shape.key, shape.timestamp)
+    return TopicSchema(shape.version, read_columns(schema["columns"]), shape.key, shape.timestamp, former)
 
 
 def parse_columns(data: bytes, where: str) -> tuple[Column, ...]:

@@ -15,6 +15,7 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.format.entry import MAX_INLINE_BYTES, Json
+from pyspark_commitlog.format.lineage import Lineage, Verdict, compare
 from pyspark_commitlog.format.paths import chunk_name, parse_chunk
 from pyspark_commitlog.journal import Draft, Slot, Stored, Unchanged
 from pyspark_commitlog.text import counted
@@ -99,6 +100,17 @@ def check_floor(chunks: Sequence[ChunkRef], state: TopicState, topic: str) -> No
             )
 
 
+def check_columns_known(staged: Sequence[Staged], state: TopicState, topic: str) -> None:
+    """Refuse records whose column ids are of another history: their values would have no column (pure)."""
+    for at in {task.schema_at for task in staged if task.schema_at is not None}:
+        seen = Lineage.of_position(at)
+        if seen is not None and compare(seen, state.lineage) is Verdict.PARTED:
+            raise StagedExpiredError(
+                f"topic {topic!r}: its records were staged with the columns of journal entry {seen.sequence}, and the "
+                "topic was restored from an older copy since; nothing was committed: run the write again"
+            )
+
+
 def check_damaged(damaged: Iterable[Damage], partitions: Collection[int], topic: str) -> None:
     """Refuse records for damaged partitions (pure)."""
     reasons = {damage.partition: f"from offset {damage.offset} on: {damage.why}" for damage in damaged}
@@ -169,7 +181,7 @@ class PlannedCommit:
 def plan_commit(state: TopicState, batch: Batch, row: WriterRow | None, slot: Slot) -> PlannedCommit | None:
     """Return the commit of a batch; None for a repetition (pure but for `judge`'s warning).
 
-    Raises as `check_incarnation`, `check_remembered`, `judge` and `check_floor`.
+    Raises as `check_incarnation`, `check_remembered`, `judge`, `check_floor` and `check_columns_known`.
     """
     writer = batch.writer
     if writer is not None:
@@ -180,6 +192,7 @@ def plan_commit(state: TopicState, batch: Batch, row: WriterRow | None, slot: Sl
             return None
     chunks, extents, ends = place_extents(batch.staged, state.log_end)
     check_floor(chunks, state, batch.topic)
+    check_columns_known(batch.staged, state, batch.topic)
     unsynced = state.unsynced_from
     if not batch.durable and chunks and unsynced is None:
         unsynced = slot.sequence

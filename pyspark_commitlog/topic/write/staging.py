@@ -62,7 +62,8 @@ class StagedExtent:
 class Staged:
     """One task's chunk for one topic, or inline frames. Picklable.
 
-    `keyless`: some records have no key; `old`: number older than `retention.ms`.
+    `keyless`: some records have no key; `old`: number older than `retention.ms`; `schema_at`: lineage position of the
+    entry whose columns a typed topic's records have.
     """
 
     topic: str
@@ -73,6 +74,7 @@ class Staged:
     keyless: bool = False
     checksum: int | None = None
     old: int = 0
+    schema_at: str | None = None
 
     @property
     def rows(self) -> int:
@@ -160,6 +162,7 @@ class Stager:
         self._limits = TopicLimits.of(paths.name, state.partitions, config)
         self._checks = row_checks(state.schema, self._limits)
         self._is_typed = state.schema is not None
+        self._schema_at = state.lineage.position if self._is_typed else None
         self._frame_bytes = most_frame_bytes(config.number("batch.size"), typed=self._is_typed)
         self._codec = config.codec(codec, is_typed=state.schema is not None)
         self._inline_bytes = config.number("inline.max.bytes")
@@ -349,9 +352,8 @@ class Stager:
 
     def _staged(self, chunk: ChunkRef | None, inline: bytes = b"") -> Staged:
         extents = tuple(self._extents)
-        return Staged(
-            self._paths.name, self._paths.topic_id, extents, chunk, inline, self._keyless, self._checksum, self._old
-        )
+        return Staged(self._paths.name, self._paths.topic_id, extents, chunk, inline, self._keyless, self._checksum,
+                      self._old, self._schema_at)  # fmt: skip
 
 
 class TopicStagers:

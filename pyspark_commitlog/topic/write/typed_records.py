@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,8 +12,9 @@ from pyspark_commitlog.errors import ConfigError, InvalidRecordError
 from pyspark_commitlog.format.columns.nested import null_parts, texts
 from pyspark_commitlog.format.columns.typed import frame_schema, key_bytes
 from pyspark_commitlog.format.schema.arrow_types import from_arrow, to_arrow
-from pyspark_commitlog.format.schema.topic_schema import RESERVED, Column, TopicSchema, Type
-from pyspark_commitlog.format.schema.types import as_nullable, decimal_parameters
+from pyspark_commitlog.format.schema.topic_schema import RESERVED, Column, TopicSchema
+from pyspark_commitlog.format.schema.types import as_nullable, is_wider
+from pyspark_commitlog.storage.shared.caches import Reported
 from pyspark_commitlog.topic.write.records import (
     Records,
     TopicLimits,
@@ -28,20 +30,20 @@ from pyspark_commitlog.topic.write.typed_checksum import checksum
 
 #: Reserved columns that a write takes, and the untyped ones that have their types; the log assigns the others.
 _TAKEN = {"_headers": "headers", "_partition_id": "partition", "_timestamp": "timestamp"}
-#: Types that each type takes besides itself.
-_WIDENED: Mapping[str, Sequence[str]] = {
-    "short": ("byte",),
-    "integer": ("byte", "short"),
-    "long": ("byte", "short", "integer"),
-    "double": ("float",),
-}
+#: Topics and dropped columns that this process warned of.
+_warned = Reported()
+logger = logging.getLogger("pyspark_commitlog.topic")
 
 
 class TypedRows:
-    """Checks of one typed topic's records."""
+    """Checks of one typed topic's records.
+
+    A name from before a change of the schema is the column that had it, as a running writer still gives it.
+    """
 
     def __init__(self, topic: str, schema: TopicSchema, limits: TopicLimits) -> None:
         self._topic, self._declared, self._limits = topic, schema, limits
+        self._ids, self._columns = schema.ids_for_writers, {column.id: column for column in schema.columns}
         self._kinds = {column.id: to_arrow(as_nullable(column.field.type)) for column in schema.columns}
         fields = [pa.field(column.stored_name, self._kinds[column.id]) for column in schema.columns]
         self._schema = frame_schema(fields, schema.key, schema.timestamp, headers=True)
@@ -53,31 +55,51 @@ class TypedRows:
             raise InvalidRecordError(
                 f"topic {self._topic!r}: some of the columns {schema.names} have one name; rename them"
             )
-        if "value" in schema.names and self._declared.column("value") is None:
+        if "value" in schema.names and "value" not in self._ids:
             raise InvalidRecordError(
                 f"topic {self._topic!r} is typed: it takes the columns {', '.join(self._declared.names)}, not key and "
                 "value. Select them, for example with from_json(CAST(value AS STRING), …)"
             )
         for field in schema:
             self._check_field(field)
+        given = self._names_by_id(schema.names)
         for column in self._declared.columns:
-            if column.name not in schema.names and not self._may_be_null(column):
+            if column.id not in given and not self._may_be_null(column):
                 raise InvalidRecordError(
                     f"topic {self._topic!r}: column {column.name!r} is missing, and is {self._why_needed(column)}: add "
                     "it"
                 )
+
+    def _names_by_id(self, names: Sequence[str]) -> dict[int, str]:
+        """Return the names that a writer gives columns by, by id."""
+        found = dict[int, str]()
+        for name in names:
+            column_id = self._ids.get(name)
+            if column_id is None:  # reserved
+                continue
+            if column_id in found:
+                raise InvalidRecordError(
+                    f"topic {self._topic!r}: columns {found[column_id]!r} and {name!r} are one column, which was "
+                    "renamed: drop one"
+                )
+            found[column_id] = name
+        return found
 
     def _check_field(self, field: pa.Field) -> None:
         if field.name in _TAKEN:
             check_type(self._topic, field, _TAKEN[field.name])
         if field.name in RESERVED:
             return
-        column = self._declared.column(field.name)
-        if column is None:
+        if field.name not in self._ids:
             raise InvalidRecordError(
                 f"topic {self._topic!r}: there is no column {field.name!r}; it has {', '.join(self._declared.names)}: "
                 "drop or rename it"
             )
+        column = self._columns.get(self._ids[field.name])
+        if column is None:
+            if _warned.is_new((self._topic, field.name)):
+                logger.warning("topic %r: column %r was dropped: its values are not written", self._topic, field.name)
+            return
         if pa.types.is_null(field.type):
             return
         wanted = as_nullable(column.field.type)
@@ -85,7 +107,7 @@ class TypedRows:
             given = as_nullable(from_arrow(field.type, field.name))
         except ConfigError as error:
             raise InvalidRecordError(f"topic {self._topic!r}: {error}") from error
-        if given != wanted and not _is_wider(wanted, given):
+        if given != wanted and not is_wider(wanted, given):
             raise InvalidRecordError(
                 f"topic {self._topic!r}: column {field.name!r} is {field.type}, declared is "
                 f"{self._kinds[column.id]}: cast it"
@@ -105,7 +127,11 @@ class TypedRows:
         """
         rows, limits = batch.num_rows, self._limits
         given = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
-        arrays = {column.id: self._column(column, given.get(column.name), rows) for column in self._declared.columns}
+        names = self._names_by_id(batch.schema.names)
+        arrays = {
+            column.id: self._column(column, given.get(names.get(column.id, "")), rows)
+            for column in self._declared.columns
+        }
         keys = pa.nulls(rows, pa.binary())
         if self._key is not None:
             keys = key_bytes(arrays[self._key.id])
@@ -160,14 +186,3 @@ class TypedRows:
     def checksum(self, records: Records) -> int:
         """Checksum of checked records; see `topic.write.typed_checksum`."""
         return checksum(records.batch, records.given)
-
-
-def _is_wider(wanted: Type, given: Type) -> bool:
-    if not isinstance(wanted, str) or not isinstance(given, str):
-        return False
-    if given in _WIDENED.get(wanted, ()):
-        return True
-    whole, part = decimal_parameters(wanted), decimal_parameters(given)
-    if whole is None or part is None:
-        return False
-    return whole[1] >= part[1] and whole[0] - whole[1] >= part[0] - part[1]
