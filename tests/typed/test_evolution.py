@@ -20,6 +20,7 @@ from pyspark_commitlog.errors import (
     StagedExpiredError,
     UsageError,
 )
+from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write.commit import commit
 from tests.support.objects import ObjectWorld
 from tests.support.records import stage
@@ -35,14 +36,15 @@ def batch(**columns: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-def put(world: World, rows: pa.RecordBatch, name: str = "t") -> None:
+def put(world: World | Roots, rows: pa.RecordBatch, name: str = "t") -> None:
     topic = world.handle(name=name)
     staged = stage(topic, rows)
     commit(topic, staged.topic_id, [staged], None)
 
 
 def seen(log: CommitLog, columns: list[str] | None = None) -> list[dict[str, Any]]:
-    return log.topic("t").to_arrow(columns).to_pylist()
+    found: list[dict[str, Any]] = log.topic("t").to_arrow(columns).to_pylist()
+    return found
 
 
 def test_records_of_before_are_shown_by_the_new_columns(either: World) -> None:
@@ -113,10 +115,26 @@ def value(kind: str, number: int) -> Any:
     return Decimal(number) / 4 if kind.startswith("DECIMAL") else number / 2 if kind in ("FLOAT", "DOUBLE") else number
 
 
+class Roots(Replicated):
+    """Three roots, of which one is away every other time."""
+
+    def handle(self, name: str = "t") -> TopicLog:
+        return self.topic(name=name)
+
+    def collect_all(self) -> None:
+        """Take a root away, or have it catch up, and settle everywhere."""
+        if (self.path / "c").exists():
+            self.take_away("c")
+            return
+        self.give_back("c")
+        self.log().replicas.sync("t")
+        maintained(self)
+
+
 class Model:
     """Columns as [name, kind, values by row]; None where a row has none."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World | Roots) -> None:
         world.create(schema="key STRING", key="key")
         self.world, self.topic, self.rows, self.made = world, world.log().topic("t"), 0, 0
         self.columns: list[list[Any]] = []
@@ -155,7 +173,14 @@ class Model:
         self.topic.alter(schema=", ".join(["key STRING", *(f"{name} {kind}" for name, kind, _ in self.columns)]))
 
     def check(self) -> None:
-        table = self.topic.to_arrow()
+        if isinstance(self.world, Roots):
+            for root in self.world.names:
+                self._check(self.world.log(root).topic("t").to_arrow())
+        else:
+            self._check(self.topic.to_arrow())
+        check_whole(self.world.handle())
+
+    def _check(self, table: pa.Table) -> None:
         assert table.schema.names == ["key", *(name for name, _, _ in self.columns)]
         assert table.column("key").to_pylist() == [str(at) for at in range(self.rows)]
         for name, kind, held in self.columns:
@@ -177,18 +202,32 @@ steps = st.one_of(
 def test_random_changes_show_each_row_by_its_columns(
     kind: type[World], plan: list[tuple[Any, ...]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    path = tmp_path_factory.mktemp("root")
-    model = Model(kind(path))
+    follow(kind(tmp_path_factory.mktemp("root")), plan)
+
+
+@given(plan=st.lists(steps, min_size=4, max_size=10))
+@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_random_changes_are_learned_by_a_root_that_was_away(
+    plan: list[tuple[Any, ...]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    follow(Roots(tmp_path_factory.mktemp("roots")), [("settle",), *plan])
+
+
+def follow(world: World | Roots, plan: list[tuple[Any, ...]]) -> None:
+    """Do what a plan says, and compare what is there with the model."""
+    model = Model(world)
     for name, *arguments in [("add", "INT"), ("write", 3), *plan]:
         if name == "settle":
-            model.world.collect_all()
+            world.collect_all()
         elif model.columns or name not in ("drop", "rename", "widen", "move"):
             getattr(model, name)(*arguments)
+    if (world.path / "away-c").exists():
+        world.collect_all()
     model.check()
-    model.world.collect_all()
+    for _ in range(2):
+        world.collect_all()
     model.check()
-    check_whole(model.world.handle())
-    shutil.rmtree(path)
+    shutil.rmtree(world.path)
 
 
 # --- writers ---------------------------------------------------------------------------------------------------------
