@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from pyspark_commitlog.api.create_topic import check_configs_together, check_typed_config
 from pyspark_commitlog.api.maintenance import Maintenance
+from pyspark_commitlog.api.optional import requires
 from pyspark_commitlog.api.repair import repair, repair_before_void
 from pyspark_commitlog.api.replica_progress import describe_replication, log_ends
 from pyspark_commitlog.api.replica_sync import set_replication_factor
@@ -41,7 +43,11 @@ from pyspark_commitlog.topic_description import (
 )
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
     import pyarrow as pa
+
+    from pyspark_commitlog.topic.lookup.dataset import TopicDataset
 
 
 class Topic:
@@ -158,6 +164,57 @@ class Topic:
         from pyspark_commitlog.topic.lookup.table import read_table
 
         return read_table(self._log(), columns, start, end, view)
+
+    def dataset(
+        self,
+        columns: Sequence[str] | None = None,
+        start: Mapping[int, int] | datetime | None = None,
+        end: Mapping[int, int] | datetime | None = None,
+    ) -> TopicDataset:
+        """Return the records as a `pyarrow.dataset.Dataset`, for DuckDB and other engines.
+
+        Its offsets are fixed now; every scan reads them batch by batch, and only the columns that it needs. Arguments
+        and errors as of `to_arrow`. Whole-table operations such as `sort_by` raise `UnsupportedError`.
+        """
+        from pyspark_commitlog.topic.lookup.dataset import TopicDataset
+        from pyspark_commitlog.topic.lookup.table import plan_scan
+
+        return TopicDataset(plan_scan(self._log(), columns, start, end))
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        start: Mapping[int, int] | datetime | None = None,
+        end: Mapping[int, int] | datetime | None = None,
+    ) -> pl.LazyFrame:
+        """Return the records as a Polars LazyFrame, read as `dataset`.
+
+        Raises:
+            UnsupportedError: Polars is not installed.
+        """
+        from pyspark_commitlog.topic.lookup.polars_scan import lazy_frame
+        from pyspark_commitlog.topic.lookup.table import plan_scan
+
+        with requires("polars"):
+            return lazy_frame(plan_scan(self._log(), columns, start, end))
+
+    def to_pandas(
+        self,
+        columns: Sequence[str] | None = None,
+        start: Mapping[int, int] | datetime | None = None,
+        end: Mapping[int, int] | datetime | None = None,
+    ) -> pd.DataFrame:
+        """Return the records as a pandas DataFrame; memory must hold them twice.
+
+        Types are those of `pyarrow.Table.to_pandas`: integers with nulls become float64, nested values Python objects.
+        `to_arrow(…).to_pandas(types_mapper=pandas.ArrowDtype)` keeps Arrow's. Arguments and errors as of `to_arrow`.
+
+        Raises:
+            UnsupportedError: pandas is not installed.
+        """
+        with requires("pandas"):
+            import_module("pandas")  # Arrow would fail some other way
+        return self.to_arrow(columns, start, end).to_pandas()
 
     def offsets_for_times(self, times: Mapping[int, int]) -> dict[int, OffsetAndTimestamp | None]:
         """Return, per partition, the first record not before a timestamp (Kafka: `offsetsForTimes`).
