@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
     import pyarrow as pa
-
-    from pyspark_commitlog.topic.lookup.dataset import TopicDataset
+    import pyarrow.dataset as ds
 
 
 class Topic:
@@ -127,7 +126,7 @@ class Topic:
 
         Raises:
             UnknownTopicError: there is no such topic.
-            UsageError: no such partition, `max_records` below 1, or the topic is typed.
+            UsageError: no such partition, or `max_records` below 1.
             OffsetOutOfRangeError: below the log start offset or above the high watermark.
             CorruptionError: stored bytes are damaged.
         """
@@ -170,7 +169,7 @@ class Topic:
         columns: Sequence[str] | None = None,
         start: Mapping[int, int] | datetime | None = None,
         end: Mapping[int, int] | datetime | None = None,
-    ) -> TopicDataset:
+    ) -> ds.Dataset:
         """Return the records as a `pyarrow.dataset.Dataset`, for DuckDB and other engines.
 
         Its offsets are fixed now; every scan reads them batch by batch, and only the columns that it needs. Arguments

@@ -194,7 +194,8 @@ class TopicDataset(ds.UnionDataset):  # type: ignore[misc]
 
 def _refuse(name: str) -> NoReturn:
     raise UnsupportedError(
-        f"the dataset of a topic has no {name}: use the table that to_table() returns, or query it with DuckDB or Polars"
+        f"the dataset of a topic has no {name}: use the table that to_table() returns, or query the dataset with "
+        "DuckDB or Polars"
     )
 
 
