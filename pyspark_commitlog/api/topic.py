@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from pyspark_commitlog.api.create_topic import check_configs_together, check_typed_config
 from pyspark_commitlog.api.maintenance import Maintenance
-from pyspark_commitlog.api.optional import requires
 from pyspark_commitlog.api.repair import repair, repair_before_void
 from pyspark_commitlog.api.replica_progress import describe_replication, log_ends
 from pyspark_commitlog.api.replica_sync import set_replication_factor
@@ -191,7 +190,7 @@ class Topic:
         Raises:
             UnsupportedError: Polars is not installed.
         """
-        from pyspark_commitlog.topic.lookup.polars_scan import lazy_frame
+        from pyspark_commitlog.topic.lookup.data_frames import lazy_frame, requires
         from pyspark_commitlog.topic.lookup.table import plan_scan
 
         with requires("polars"):
@@ -211,6 +210,8 @@ class Topic:
         Raises:
             UnsupportedError: pandas is not installed.
         """
+        from pyspark_commitlog.topic.lookup.data_frames import requires
+
         with requires("pandas"):
             import_module("pandas")  # Arrow would fail some other way
         return self.to_arrow(columns, start, end).to_pandas()

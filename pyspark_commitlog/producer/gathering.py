@@ -98,7 +98,7 @@ class Gathering:
     def _give(
         self, accumulator: RecordAccumulator, record: SentRecord, sequence: int | None, *, wait: bool = True
     ) -> Future[RecordMetadata] | None:
-        record = accumulator.columns.fitted(record)
+        record = accumulator.columns.fit(record)
         _check_size(accumulator.topic, record.size)
         if record.partition is None and self._choose is not None:
             partition = self._chosen(accumulator.columns.key(record), accumulator.partitions)

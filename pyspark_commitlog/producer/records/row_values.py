@@ -81,7 +81,7 @@ class RowValues:
         get = record.get
         try:
             return tuple([_value(name, get(name), convert, nullable) for name, convert, nullable in self._columns])
-        except _MisfitError as error:
+        except _ValueMismatchError as error:
             raise InvalidRecordError(f"topic {self._topic!r}: column {error}") from None
 
     def key_of(self, row: Row) -> bytes | None:
@@ -109,12 +109,12 @@ def _parts(value: Any) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value
 
 
-class _MisfitError(Exception):
+class _ValueMismatchError(Exception):
     """A value that does not fit its column; names the place in it."""
 
 
 def _refuse(path: str, value: object, kind: Type, expected: str) -> NoReturn:
-    raise _MisfitError(
+    raise _ValueMismatchError(
         f"{path!r} is {reprlib.repr(value)} ({type(value).__name__}), declared is {simple_string(kind)}: it takes "
         f"{expected}"
     )
@@ -124,7 +124,7 @@ def _value(path: str, value: Any, convert: Convert, nullable: bool) -> Any:
     if value is not None:
         return convert(value)
     if not nullable:
-        raise _MisfitError(f"{path!r} is missing or None, and is the key or declared NOT NULL: give it a value")
+        raise _ValueMismatchError(f"{path!r} is missing or None, and is the key or declared NOT NULL: give it a value")
     return None
 
 

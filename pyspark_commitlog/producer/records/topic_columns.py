@@ -59,7 +59,7 @@ class TopicColumns:
         """Columns of single records; None if the topic is untyped."""
         return None if self.schema is None else RowValues(self._topic, self.schema)
 
-    def fitted(self, record: SentRecord) -> SentRecord:
+    def fit(self, record: SentRecord) -> SentRecord:
         """Return a record as it is queued, with the columns of its dict.
 
         Raises:
@@ -86,5 +86,5 @@ class TopicColumns:
         return record._replace(value=row, size=record.size + value_bytes(row), columns=columns)
 
     def key(self, record: SentRecord) -> bytes | None:
-        """Bytes of a fitted record's key."""
+        """Bytes of a record's key, once it fits."""
         return record.key if record.columns is None else record.columns.key_of(record.value)

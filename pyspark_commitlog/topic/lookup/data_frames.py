@@ -1,20 +1,37 @@
-"""A topic as a Polars LazyFrame."""
+"""A topic in data frame libraries, which need not be installed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from pyspark_commitlog.errors import UnsupportedError
 from pyspark_commitlog.topic.lookup.table import TopicScan, gathered
 
 if TYPE_CHECKING:
     import polars as pl
 
 
+@contextmanager
+def requires(extra: str) -> Iterator[None]:
+    """Have a failed import name the extra to install.
+
+    Raises:
+        UnsupportedError: an import failed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise UnsupportedError(
+            f"a package is missing ({error}): pip install 'pyspark-commitlog[{extra}]', or pip install {extra}"
+        ) from error
+
+
 def lazy_frame(scan: TopicScan) -> pl.LazyFrame:
-    """Return a scan as a LazyFrame, read at each `collect`; raises ImportError without Polars."""
+    """Return a scan as a Polars LazyFrame, read at each `collect`."""
     from polars.io.plugins import register_io_source
 
     def read(
