@@ -143,10 +143,10 @@ def test_records_are_read_as_they_are_asked_for(
 
 
 def test_small_frames_are_filtered_together(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    groups = [[batch.num_rows for batch in group] for group in table.gathered(topic.dataset(["n"]).to_batches())]
+    groups = [[batch.num_rows for batch in group] for group in table.group_batches(topic.dataset(["n"]).to_batches())]
     assert groups == [[6, 3, 3, 3]]
     monkeypatch.setattr(table, "_GROUP_BYTES", 60)
-    groups = [[batch.num_rows for batch in group] for group in table.gathered(topic.dataset(["n"]).to_batches())]
+    groups = [[batch.num_rows for batch in group] for group in table.group_batches(topic.dataset(["n"]).to_batches())]
     assert groups == [[6, 3], [3, 3]]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pyspark_commitlog.errors import UnsupportedError
-from pyspark_commitlog.topic.lookup.table import TopicScan, gathered
+from pyspark_commitlog.topic.lookup.table import TopicScan, group_batches
 
 if TYPE_CHECKING:
     import polars as pl
@@ -46,7 +46,7 @@ def lazy_frame(scan: TopicScan) -> pl.LazyFrame:
 
 
 def _frames(scan: TopicScan, n_rows: int | None, batch_size: int | None) -> Iterator[pl.DataFrame]:
-    for group in gathered(scan.batches()):
+    for group in group_batches(scan.batches()):
         frame = _frame(group, scan.schema)
         if n_rows is not None:
             frame = frame.head(n_rows)

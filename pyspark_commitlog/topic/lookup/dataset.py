@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
 from pyspark_commitlog.errors import UnsupportedError, UsageError
-from pyspark_commitlog.topic.lookup.table import TopicScan, gathered
+from pyspark_commitlog.topic.lookup.table import TopicScan, group_batches
 
 #: Names of columns, or expressions by the names of their results; None: all columns.
 Projection = Sequence[str] | Mapping[str, pc.Expression] | None
@@ -103,7 +103,7 @@ class TopicScanner:
             yield from scan.batches()
             return
         scan = self.scan.select(needed_columns(self.scan.schema, self.columns, self.predicate))
-        for group in gathered(scan.batches()):
+        for group in group_batches(scan.batches()):
             yield from _bound(scan.schema, group, self.columns, self.predicate).to_table().to_batches()
 
 

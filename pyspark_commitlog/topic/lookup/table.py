@@ -81,7 +81,7 @@ def read_table(topic: TopicLog, columns: Sequence[str] | None, start: Bound, end
     return pa.Table.from_batches(list(scan.batches()), scan.schema)
 
 
-def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+def group_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
     """Yield consecutive batches in groups, for work that has a price per call."""
     group, rows, size = list[pa.RecordBatch](), 0, 0
     for batch in batches:
