@@ -133,7 +133,7 @@ def _convert(kind: Type, path: str) -> Convert:
     if not isinstance(kind, str):
         return {"array": _array, "map": _map, "struct": _struct}[kind["type"]](kind, path)
     if kind in _BITS:
-        return _whole(kind, path)
+        return _integer(kind, path)
     if kind in ("float", "double"):
         return _real(kind, path)
     if decimal_parameters(kind) is not None:
@@ -141,7 +141,7 @@ def _convert(kind: Type, path: str) -> Convert:
     return _OTHERS[kind](path)
 
 
-def _whole(kind: str, path: str) -> Convert:
+def _integer(kind: str, path: str) -> Convert:
     most = 2 ** (_BITS[kind] - 1) - 1
 
     def convert(value: Any) -> int:
