@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from operator import index
-from typing import NamedTuple, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex
 
 from pyspark_commitlog.errors import UsageError
 
@@ -64,7 +64,8 @@ class Record:
 
     `timestamp_us` is exact, in microseconds since 1970; `timestamp` is Kafka's, in milliseconds. `timestamp_type` is 0
     for CreateTime, the producer's clock, and 1 for LogAppendTime. Key or value may be None. `headers` are pairs of name
-    and value, in order; a name may come twice.
+    and value, in order; a name may come twice. The value of a typed topic's record is a dict of its columns, as Arrow
+    converts them (`to_pylist`), and its key the key column's bytes.
     """
 
     topic: str
@@ -73,7 +74,7 @@ class Record:
     timestamp_us: int
     timestamp_type: int
     key: bytes | None
-    value: bytes | None
+    value: bytes | dict[str, Any] | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from pyspark_commitlog.api.create_topic import check_configs_together, check_typed_config
@@ -42,7 +43,10 @@ from pyspark_commitlog.topic_description import (
 )
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
     import pyarrow as pa
+    import pyarrow.dataset as ds
 
 
 class Topic:
@@ -122,7 +126,7 @@ class Topic:
 
         Raises:
             UnknownTopicError: there is no such topic.
-            UsageError: no such partition, `max_records` below 1, or the topic is typed.
+            UsageError: no such partition, or `max_records` below 1.
             OffsetOutOfRangeError: below the log start offset or above the high watermark.
             CorruptionError: stored bytes are damaged.
         """
@@ -159,6 +163,59 @@ class Topic:
         from pyspark_commitlog.topic.lookup.table import read_table
 
         return read_table(self._log(), columns, start, end, view)
+
+    def dataset(
+        self,
+        columns: Sequence[str] | None = None,
+        start: Mapping[int, int] | datetime | None = None,
+        end: Mapping[int, int] | datetime | None = None,
+    ) -> ds.Dataset:
+        """Return the records as a `pyarrow.dataset.Dataset`, for DuckDB and other engines.
+
+        Its offsets are fixed now; every scan reads them batch by batch, and only the columns that it needs. Arguments
+        and errors as of `to_arrow`. Whole-table operations such as `sort_by` raise `UnsupportedError`.
+        """
+        from pyspark_commitlog.topic.lookup.dataset import TopicDataset
+        from pyspark_commitlog.topic.lookup.table import plan_scan
+
+        return TopicDataset(plan_scan(self._log(), columns, start, end))
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        start: Mapping[int, int] | datetime | None = None,
+        end: Mapping[int, int] | datetime | None = None,
+    ) -> pl.LazyFrame:
+        """Return the records as a Polars LazyFrame, read as `dataset`.
+
+        Raises:
+            UnsupportedError: Polars is not installed.
+        """
+        from pyspark_commitlog.topic.lookup.data_frames import lazy_frame, requires
+        from pyspark_commitlog.topic.lookup.table import plan_scan
+
+        with requires("polars"):
+            return lazy_frame(plan_scan(self._log(), columns, start, end))
+
+    def to_pandas(
+        self,
+        columns: Sequence[str] | None = None,
+        start: Mapping[int, int] | datetime | None = None,
+        end: Mapping[int, int] | datetime | None = None,
+    ) -> pd.DataFrame:
+        """Return the records as a pandas DataFrame; memory must hold them twice.
+
+        Types are those of `pyarrow.Table.to_pandas`: integers with nulls become float64, nested values Python objects.
+        `to_arrow(…).to_pandas(types_mapper=pandas.ArrowDtype)` keeps Arrow's. Arguments and errors as of `to_arrow`.
+
+        Raises:
+            UnsupportedError: pandas is not installed.
+        """
+        from pyspark_commitlog.topic.lookup.data_frames import requires
+
+        with requires("pandas"):
+            import_module("pandas")  # Arrow would fail some other way
+        return self.to_arrow(columns, start, end).to_pandas()
 
     def offsets_for_times(self, times: Mapping[int, int]) -> dict[int, OffsetAndTimestamp | None]:
         """Return, per partition, the first record not before a timestamp (Kafka: `offsetsForTimes`).

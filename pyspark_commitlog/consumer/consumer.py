@@ -239,7 +239,7 @@ class Consumer:
             Records of any partitions; empty after the timeout.
 
         Raises:
-            UsageError: nothing is subscribed or assigned, or a topic is typed.
+            UsageError: nothing is subscribed or assigned.
             OffsetOutOfRangeError: a position is missing or out of range, and `auto_offset_reset` is `none`.
             TopicChangedError: a topic was deleted or recreated, and `auto_offset_reset` is `none`.
             UnknownTopicError: a topic does not exist.

@@ -10,11 +10,9 @@ import pyarrow as pa
 
 from pyspark_commitlog.consumer.subscription_state import SubscriptionState
 from pyspark_commitlog.model import Record, TopicPartition
-from pyspark_commitlog.topic.lookup.fetch import records_of
-from pyspark_commitlog.topic.read.named_columns import NamedColumns, Schemas, check_untyped, name_columns
+from pyspark_commitlog.topic.lookup.fetch import RecordColumns
+from pyspark_commitlog.topic.read.named_columns import NamedColumns
 from pyspark_commitlog.topic.read.reader import Rows
-
-_RECORD_COLUMNS = name_columns(None, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +92,11 @@ class PolledRows:
     next_offset: int
 
 
-def record_columns(schemas: Schemas) -> NamedColumns:
-    """Return the columns of records; a typed topic has none."""
-    check_untyped(schemas, "poll", "use poll_arrow")
-    return _RECORD_COLUMNS
-
-
-def to_records(pieces: Sequence[PolledRows], _: NamedColumns) -> list[Record]:
+def to_records(pieces: Sequence[PolledRows], columns: RecordColumns) -> list[Record]:
     """Rows as records."""
     records: list[Record] = []
     for piece in pieces:
-        records += records_of(piece.place.topic, piece.place.partition, piece.rows, piece.rows.count)
+        records += columns.records(piece.place.topic, piece.place.partition, piece.rows, piece.rows.count)
     return records
 
 

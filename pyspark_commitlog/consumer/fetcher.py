@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from pyspark_commitlog.consumer.fetch_buffer import FetchBuffer, FrameRest, PolledRows, cut
 from pyspark_commitlog.consumer.partition_state import in_turn
@@ -13,11 +14,17 @@ from pyspark_commitlog.consumer.subscription_state import SubscriptionState
 from pyspark_commitlog.consumer.topic_metadata import ConsumerMetadata
 from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError, TopicChangedError
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.topic.read.named_columns import NamedColumns
 from pyspark_commitlog.topic.read.reader import Rows, View
 
 #: Least bytes of a row: its offset and partition.
 _ROW_BYTES = 16
+
+
+class PolledColumns(Protocol):
+    """Columns of polled rows."""
+
+    def stored(self, topic: str) -> tuple[str, ...]:
+        """Columns to decode of a topic's frames."""
 
 
 @dataclass(slots=True)
@@ -27,7 +34,7 @@ class PollResult:
     `columns` are those of the rows. `positions` are after the rows or gaps; `before` is for `undo`.
     """
 
-    columns: NamedColumns
+    columns: PolledColumns
     pieces: list[PolledRows] = field(default_factory=list)
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     before: dict[TopicPartition, tuple[str | None, int | None]] = field(default_factory=dict)
@@ -42,7 +49,7 @@ class Fetcher:
         self._subscriptions, self._metadata, self._buffer = subscriptions, metadata, buffer
         self._last: TopicPartition | None = None
 
-    def take(self, views: Mapping[str, View], columns: NamedColumns, max_records: int, max_bytes: int) -> PollResult:
+    def take(self, views: Mapping[str, View], columns: PolledColumns, max_records: int, max_bytes: int) -> PollResult:
         """Return the next rows of partitions not paused, round-robin by frame.
 
         No further frame is taken after `max_bytes` decoded bytes. A damaged frame raises if there are no other rows;
@@ -86,7 +93,7 @@ class Fetcher:
             return False
         return key.partition < view.topic.partitions and state.position < view.topic.log_end[key.partition]
 
-    def _suits(self, rest: FrameRest, view: View, columns: NamedColumns) -> bool:
+    def _suits(self, rest: FrameRest, view: View, columns: PolledColumns) -> bool:
         state, names = self._subscriptions.assigned[rest.place], columns.stored(rest.place.topic)
         suits = (rest.topic_id, rest.position, rest.names) == (state.topic_id, state.position, names)
         return suits and rest.history == view.history

@@ -7,14 +7,14 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
 from pyspark_commitlog.consumer.consumer_config import ConsumerConfig, check_number
 from pyspark_commitlog.consumer.coordinator import ConsumerCoordinator
-from pyspark_commitlog.consumer.fetch_buffer import FetchBuffer, PolledRows, record_columns, to_records, to_table
-from pyspark_commitlog.consumer.fetcher import Fetcher, PollResult
+from pyspark_commitlog.consumer.fetch_buffer import FetchBuffer, PolledRows, to_records, to_table
+from pyspark_commitlog.consumer.fetcher import Fetcher, PolledColumns, PollResult
 from pyspark_commitlog.consumer.guard import ConsumerGuard
 from pyspark_commitlog.consumer.offset_fetcher import OffsetFetcher
 from pyspark_commitlog.consumer.shared.watcher import SharedRoot
@@ -46,9 +46,9 @@ class PollRequest(Generic[_Rows]):
     moved. `certain`: see `SharedTopic.look`.
     """
 
-    select: Callable[[Schemas], NamedColumns]
+    select: Callable[[Schemas], PolledColumns]
     most: int
-    convert: Callable[[Sequence[PolledRows], NamedColumns], _Rows]
+    convert: Callable[[Sequence[PolledRows], Any], _Rows]
     certain: bool = False
     then: Callable[[_Rows], object] | None = None
 
@@ -75,7 +75,9 @@ class Poller:
 
     def record_request(self, max_records: int | None) -> PollRequest[list[Record]]:
         """Return a request for records."""
-        return PollRequest(record_columns, self._limit(max_records, self._config.max_poll_records), to_records)
+        return PollRequest(
+            self._metadata.record_columns, self._limit(max_records, self._config.max_poll_records), to_records
+        )
 
     def table_request(self, columns: Sequence[str] | None, max_records: int | None) -> PollRequest[pa.Table]:
         """Return a request for a table."""
@@ -214,7 +216,7 @@ class Poller:
 
     def _request_ahead(self, *, certain: bool) -> PollRequest[list[Record]]:
         most, hold = self._config.max_poll_records, self._buffer.hold
-        return PollRequest(record_columns, most, to_records, certain, hold)
+        return PollRequest(self._metadata.record_columns, most, to_records, certain, hold)
 
     @property
     def _patience(self) -> float:

@@ -17,6 +17,7 @@ from pyspark_commitlog.format.schema.topic_schema import TopicSchema
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.topic.access import Operation
+from pyspark_commitlog.topic.lookup.fetch import RecordColumns
 from pyspark_commitlog.topic.lookup.timestamps import OffsetAndTimestamp, find_time
 from pyspark_commitlog.topic.read.named_columns import NamedColumns, Schemas, name_columns
 from pyspark_commitlog.topic.read.reader import View
@@ -51,6 +52,7 @@ class ConsumerMetadata:
         self._schemas: Schemas = {}
         self._began: dict[str, tuple[str, TopicSchema | None]] = {}  # topic id, schema
         self._named: tuple[tuple[str, ...], Schemas, NamedColumns] | None = None
+        self._records: RecordColumns | None = None
 
     def topic(self, name: str) -> SharedTopic:
         """Topic as the process shares it; the first use checks access."""
@@ -116,6 +118,12 @@ class ConsumerMetadata:
         if self._named is None or self._named[:2] != (columns, schemas):
             self._named = columns, schemas, name_columns(columns, schemas)
         return self._named[2]
+
+    def record_columns(self, schemas: Schemas) -> RecordColumns:
+        """Return the columns of the topics' records, the same again while nothing changes."""
+        if self._records is None or self._records.schemas != schemas:
+            self._records = RecordColumns(schemas)
+        return self._records
 
     def versions(self, views: Mapping[str, View]) -> dict[SharedTopic, str]:
         """Seen version of every assigned topic."""

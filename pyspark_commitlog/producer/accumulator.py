@@ -25,7 +25,6 @@ from pyspark_commitlog.producer.records.batches import (
     UNKNOWN,
     ArrowBatch,
     BatchMetadata,
-    HeaderList,
     Item,
     RecordMetadata,
     SentFuture,
@@ -33,6 +32,7 @@ from pyspark_commitlog.producer.records.batches import (
 )
 from pyspark_commitlog.producer.records.delivery_errors import after_failure, overdue_error
 from pyspark_commitlog.producer.records.record_queue import QueueMark, RecordQueue
+from pyspark_commitlog.producer.records.row_values import SentRecord
 from pyspark_commitlog.producer.records.topic_columns import TopicColumns
 from pyspark_commitlog.storage import Clock
 from pyspark_commitlog.storage.clock import Deadline
@@ -116,23 +116,12 @@ class RecordAccumulator:
 
     # --- appending ---------------------------------------------------------------------------------------
 
-    def send(
-        self,
-        value: bytes | None,
-        key: bytes | None,
-        headers: HeaderList | None,
-        timestamp_us: int,
-        partition: int | None,
-        size: int,
-        sequence: int | None,
-        *,
-        wait: bool = True,
-    ) -> Future[RecordMetadata] | None:
-        """Append one record of `size` bytes; return None if retired.
+    def send(self, record: SentRecord, sequence: int | None, *, wait: bool = True) -> Future[RecordMetadata] | None:
+        """Append one record; return None if retired.
 
         Raises as `Producer.send`, and `BufferFullError` instead of waiting if not `wait`.
         """
-        size, sequence = size + RECORD_BYTES, None if sequence is None else as_sequence(sequence)
+        size, sequence = record.size + RECORD_BYTES, None if sequence is None else as_sequence(sequence)
         future: SentFuture[RecordMetadata] = SentFuture()
         self._buffer.check_not_interrupted()
         with self._buffer.lock:
@@ -141,7 +130,7 @@ class RecordAccumulator:
             self._check()
             if sequence is not None:
                 if sequence <= self._require_committed_sequence():
-                    future.set_result(RecordMetadata(self._topic, UNKNOWN, UNKNOWN, timestamp_us // 1000))
+                    future.set_result(RecordMetadata(self._topic, UNKNOWN, UNKNOWN, record.timestamp_us // 1000))
                     return future
                 self._queue.check_ascends(sequence)
             taken, mark = [0], None
@@ -149,8 +138,8 @@ class RecordAccumulator:
                 self._take(size, sequence, taken, wait=wait)
                 mark = self._queue.mark()
                 number = self._queue.number(sequence)
-                run = self._queue.open_run(size, self._clock.monotonic())
-                run.add(value, key, headers, timestamp_us, partition, future, size, number)
+                run = self._queue.open_run(size, self._clock.monotonic(), record.columns)
+                run.add(*record[:5], future, size, number)
                 self._added(1, size)
             except BaseException:  # Ctrl-C: the record was not taken
                 self._take_back(mark, taken)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from datetime import datetime
 from functools import partial
 from threading import RLock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,6 @@ from pyspark_commitlog.producer.producer_config import ProducerConfig
 from pyspark_commitlog.producer.records.batch_parts import BatchPart, size_of, split_batch
 from pyspark_commitlog.producer.records.batches import (
     BatchMetadata,
-    HeaderList,
     Headers,
     RecordMetadata,
     as_bytes,
@@ -35,6 +34,7 @@ from pyspark_commitlog.producer.records.batches import (
     sizes_of,
 )
 from pyspark_commitlog.producer.records.bundle import ProducerIdentity
+from pyspark_commitlog.producer.records.row_values import SentRecord
 from pyspark_commitlog.producer.records.topic_columns import TopicColumns
 from pyspark_commitlog.producer.watchdog import Watchdog
 from pyspark_commitlog.root.root import Root
@@ -54,8 +54,6 @@ _MS_US = 1000
 #: Between two looks for a missing root (Kafka: retry.backoff.ms).
 _RETRY_SECONDS = 0.1
 _T = TypeVar("_T")
-#: Value, key, headers, timestamp (µs), partition, and bytes counted by the buffer.
-Record = tuple[bytes | None, bytes | None, HeaderList | None, int, int | None, int]
 
 
 def declared_schema(producer: Gathering, topic: str) -> TopicSchema | None:
@@ -81,33 +79,35 @@ class Gathering:
     def _record(
         self,
         topic: str,
-        value: bytes | str | None,
+        value: bytes | str | Mapping[str, Any] | None,
         key: bytes | str | None,
         headers: Headers | None,
         timestamp: int | datetime | None,
         partition: int | None,
-    ) -> Record:
-        value, key = as_bytes(value, "value"), as_bytes(key, "key")
-        size = len(value or b"") + len(key or b"")
+    ) -> SentRecord:
+        data = value if isinstance(value, Mapping) else as_bytes(value, "value")
+        key = as_bytes(key, "key")
+        size = (0 if isinstance(data, Mapping) else len(data or b"")) + len(key or b"")
         pairs = None
         if headers is not None:
             pairs = as_headers(headers)
             size += sizes_of(pairs)
-        if size > MAX_COLUMN_BYTES:
-            raise InvalidRecordError(
-                f"topic {topic!r}: a record has {size} bytes: no topic takes more than {MAX_COLUMN_BYTES}"
-            )
         at = self._storage.clock.now_ms() * _MS_US if timestamp is None else as_microseconds(timestamp)
-        return value, key, pairs, at, _partition_number(topic, partition), size
+        return SentRecord(data, key, pairs, at, _partition_number(topic, partition), size, timestamp is not None)
 
     def _give(
-        self, accumulator: RecordAccumulator, record: Record, sequence: int | None, *, wait: bool = True
+        self, accumulator: RecordAccumulator, record: SentRecord, sequence: int | None, *, wait: bool = True
     ) -> Future[RecordMetadata] | None:
-        accumulator.columns.check_record()
-        value, key, headers, at, partition, size = record
-        if partition is None and self._choose is not None:
-            partition = self._chosen(key, accumulator.partitions)
-        return accumulator.send(value, key, headers, at, partition, size, sequence, wait=wait)
+        record = accumulator.columns.fit(record)
+        _check_size(accumulator.topic, record.size)
+        if record.partition is None and self._choose is not None:
+            partition = self._chosen(accumulator.columns.key(record), accumulator.partitions)
+            record = record._replace(partition=partition)
+        return accumulator.send(record, sequence, wait=wait)
+
+    def _has_changed(self, topic: str) -> bool:
+        """Follow a topic's columns; return whether they have changed."""
+        return self._opened(topic).look_again(self._handle(topic).newest()[1].schema)
 
     def _parts(self, topic: str, batch: pa.Table | pa.RecordBatch, accumulator: RecordAccumulator) -> list[BatchPart]:
         try:
@@ -236,6 +236,13 @@ def _checked_pieces(topic: str, batch: pa.Table | pa.RecordBatch, columns: Topic
     pieces = as_pieces(topic, batch, columns)
     columns.check_values(pieces)
     return pieces
+
+
+def _check_size(topic: str, size: int) -> None:
+    if size > MAX_COLUMN_BYTES:
+        raise InvalidRecordError(
+            f"topic {topic!r}: a record has {size} bytes: no topic takes more than {MAX_COLUMN_BYTES}"
+        )
 
 
 def _partition_number(topic: str, partition: int | None) -> int | None:

@@ -7,12 +7,13 @@ import logging
 from collections.abc import Mapping
 from concurrent.futures import Future
 from datetime import datetime
+from functools import partial
 from types import TracebackType
-from typing import NoReturn, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 import pyarrow as pa
 
-from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.errors import InvalidRecordError, UsageError
 from pyspark_commitlog.producer.gathering import Gathering
 from pyspark_commitlog.producer.producer_config import ChoosePartition, ProducerConfig
 from pyspark_commitlog.producer.records.batch_parts import PartFutures
@@ -137,7 +138,7 @@ class Producer(Gathering):
     def send(
         self,
         topic: str,
-        value: bytes | str | None,
+        value: bytes | str | Mapping[str, Any] | None,
         key: bytes | str | None = None,
         headers: Headers | None = None,
         timestamp: int | datetime | None = None,
@@ -149,10 +150,12 @@ class Producer(Gathering):
 
         Args:
             topic: topic name.
-            value: bytes, or text encoded as UTF-8; None is a tombstone.
-            key: as `value`; None for none.
+            value: bytes, or text encoded as UTF-8; None is a tombstone. Of a typed topic a dict: column -> value. One
+                that is missing is null.
+            key: bytes or text; None for none, and of a typed topic, whose key is a column.
             headers: names and values.
-            timestamp: milliseconds since 1970, or a datetime with a time zone; None for now.
+            timestamp: milliseconds since 1970, or a datetime with a time zone; None for now. Not if a column is the
+                timestamp.
             partition: partition number; None lets the partitioner choose.
             sequence: with `producer_id`, the record's ascending number in the application's input. A record that
                 landed already (`last_sequence`) is skipped. None: the next number.
@@ -164,7 +167,7 @@ class Producer(Gathering):
         Raises:
             UnknownTopicError: the topic does not exist.
             RootNotAvailableError: at a topic's first record, the root was missing for `max_block_ms`.
-            InvalidRecordError: a value has the wrong type, or more than 2 GiB, or the topic is typed.
+            InvalidRecordError: a value has the wrong type, or more than 2 GiB, or does not fit its column.
             BufferExhaustedError: no room for `max_block_ms`; nothing was taken.
             ProducerClosedError: the producer is closed, or another process'.
             UsageError: a signal's handler, finalizer or logging handler interrupted a call of this producer: set a flag
@@ -173,14 +176,19 @@ class Producer(Gathering):
         """
         accumulator = self._opened(topic)
         record = self._record(topic, value, key, headers, timestamp, partition)
-        while (sent := self._give(accumulator, record, sequence)) is None:
-            accumulator = self._opened(topic)  # retired just now
-        return sent
+        try:
+            while (sent := self._give(accumulator, record, sequence)) is None:
+                accumulator = self._opened(topic)  # retired just now
+            return sent
+        except InvalidRecordError:
+            if not self._has_changed(topic):
+                raise
+        return self.send(topic, value, key, headers, timestamp, partition, sequence=sequence)
 
     async def asend(
         self,
         topic: str,
-        value: bytes | str | None,
+        value: bytes | str | Mapping[str, Any] | None,
         key: bytes | str | None = None,
         headers: Headers | None = None,
         timestamp: int | datetime | None = None,
@@ -200,8 +208,16 @@ class Producer(Gathering):
             InvalidRecordError, DeliveryTimeoutError, OutcomeUnknownError, KafkaStorageError: as the future of `send`;
                 also as `send` itself.
         """
+        import asyncio
+
         record = self._record(topic, value, key, headers, timestamp, partition)
-        sent = await self._asent(topic, lambda accumulator: self._give(accumulator, record, sequence, wait=False))
+        give = partial(self._give, record=record, sequence=sequence, wait=False)
+        try:
+            sent = await self._asent(topic, give)
+        except InvalidRecordError:
+            if not await asyncio.to_thread(self._has_changed, topic):
+                raise
+            sent = await self._asent(topic, give)
         return await _outcome(sent)
 
     def send_batch(

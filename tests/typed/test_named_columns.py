@@ -141,19 +141,10 @@ def test_positions_lag_and_commits_are_those_of_other_topics(typed: World) -> No
     assert typed.group_offsets() == [0, 5]
 
 
-def test_records_of_keys_and_values_are_refused(typed: World) -> None:
+def test_a_view_by_key_is_refused(typed: World) -> None:
     topic = typed.log().topic("t")
-    with pytest.raises(UsageError, match="topic 't' is typed, read is for topics of keys and values: use to_arrow"):
-        topic.read(1, 0)
     with pytest.raises(UsageError, match="topic 't' is typed, view='latest' is for"):
         topic.to_arrow(view="latest")
-    with consumer(typed, "t", consumer_timeout_ms=100) as each:
-        for poll in (each.poll, lambda: next(each)):
-            with pytest.raises(
-                UsageError, match="topic 't' is typed, poll is for topics of keys and values: use poll_a"
-            ):
-                poll()
-        assert each.poll_arrow(columns=["n"]).num_rows == 7
 
 
 def test_times_are_looked_up_by_the_timestamp_column(typed: World) -> None:

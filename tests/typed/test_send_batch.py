@@ -121,7 +121,7 @@ def test_records_of_key_and_value_are_refused(typed: World) -> None:
     with producer_on(typed) as producer:
         for send in (lambda: producer.send("t", b"v", b"k"), lambda: asyncio.run(producer.asend("t", b"v"))):
             with pytest.raises(
-                InvalidRecordError, match=r"topic 't' is typed: it takes the columns user, at, .*send_ba"
+                InvalidRecordError, match=r"topic 't' is typed: send takes a dict of the columns user, at, .*send_ba"
             ):
                 send()
         with pytest.raises(InvalidRecordError, match=r"topic .t. is typed: .* not key and value"):

@@ -188,7 +188,7 @@ ALLOWED = {
     ("topic/write/checksum.py", "hashes"): "a few records, where a call of Arrow costs as much as some of them",
     (
         "topic/lookup/fetch.py",
-        "records_of",
+        "records",
     ): "as many records as the caller asked for, each of them wanted as an object",
     ("topic/read/extents.py", "__iter__"): "the extents of an entry",
     ("topic/read/extents.py", "of_partition"): "one partition's extents of an entry",

@@ -19,6 +19,7 @@ from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import InvalidRecordError, UsageError
 from pyspark_commitlog.format.columns.untyped import HEADERS, TIMESTAMP, TOGETHER_BYTES, Ints, bounded, instants
 from pyspark_commitlog.model import as_whole
+from pyspark_commitlog.producer.records.row_values import HeaderList, Row, RowValues, value_bytes
 from pyspark_commitlog.producer.records.topic_columns import TopicColumns
 from pyspark_commitlog.topic.write.staging import RowPlacement
 
@@ -40,7 +41,6 @@ _US_PER_MS = 1000
 MAX_TIMESTAMP_MS = LONG_MAX // _US_PER_MS
 
 Headers = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
-HeaderList = list[tuple[str, bytes | None]]
 _T = TypeVar("_T")
 
 
@@ -108,18 +108,22 @@ def _called_back(error: BaseException) -> None:
 
 @dataclass(slots=True)
 class RecordRun:
-    """Single records; `since` is the first's monotonic time (s)."""
+    """Single records; `since` is the first's monotonic time (s).
+
+    `columns`: those that the values are rows of, if the topic is typed.
+    """
 
     topic: str
     since: float
     size: int = 0
     sequences: list[int] = field(default_factory=list)
-    values: list[bytes | None] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
     keys: list[bytes | None] = field(default_factory=list)
     headers: list[HeaderList | None] = field(default_factory=list)
     timestamps: list[int] = field(default_factory=list)
     partitions: list[int | None] = field(default_factory=list)
     futures: list[SentFuture[RecordMetadata]] = field(default_factory=list)
+    columns: RowValues | None = None
 
     @property
     def rows(self) -> int:
@@ -135,12 +139,13 @@ class RecordRun:
         """Bytes of each record."""
         rows = zip(self.values, self.keys, self.headers, strict=True)
         return [
-            RECORD_BYTES + len(value or b"") + len(key or b"") + sizes_of(headers or []) for value, key, headers in rows
+            RECORD_BYTES + size_of_value(value) + len(key or b"") + sizes_of(headers or [])
+            for value, key, headers in rows
         ]
 
     def add(
         self,
-        value: bytes | None,
+        value: bytes | Row | None,
         key: bytes | None,
         headers: HeaderList | None,
         timestamp_us: int,
@@ -171,6 +176,7 @@ class RecordRun:
         return RecordRun(
             self.topic, self.since, 0, _of(self.sequences, rows), _of(self.values, rows), _of(self.keys, rows),
             _of(self.headers, rows), _of(self.timestamps, rows), list(partitions), _of(self.futures, rows),
+            self.columns,
         )  # fmt: skip
 
     def split(self, row: int) -> tuple[RecordRun, RecordRun]:
@@ -180,15 +186,17 @@ class RecordRun:
 
     def batches(self) -> list[pa.RecordBatch]:
         """Return the records in Arrow."""
-        columns = {
-            "value": pa.array(self.values, pa.binary()),
-            "key": pa.array(self.keys, pa.binary()),
-            "timestamp": pa.array(self.timestamps, pa.int64()).view(TIMESTAMP),
-        }
+        prefix, number = ("", "partition") if self.columns is None else ("_", "_partition_id")
+        if self.columns is None:
+            columns = {"value": pa.array(self.values, pa.binary()), "key": pa.array(self.keys, pa.binary())}
+        else:
+            columns = self.columns.arrays(self.values)
+        if self.columns is None or self.columns.timestamp is None:
+            columns[f"{prefix}timestamp"] = pa.array(self.timestamps, pa.int64()).view(TIMESTAMP)
         if any(self.headers):
-            columns["headers"] = pa.array(self.headers, HEADERS)
+            columns[f"{prefix}headers"] = pa.array(self.headers, HEADERS)
         if any(partition is not None for partition in self.partitions):
-            columns["partition"] = pa.array(self.partitions, pa.int64())
+            columns[number] = pa.array(self.partitions, pa.int64())
         return [pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))]
 
     def fail(self, error: Exception) -> None:
@@ -313,6 +321,11 @@ def as_sequence(sequence: SupportsIndex) -> int:
     if number < 0:
         raise UsageError(f"a record's sequence is {sequence!r}: it takes whole numbers from 0 on")
     return number
+
+
+def size_of_value(value: bytes | Row | None) -> int:
+    """Bytes of a value, or of a typed topic's row."""
+    return value_bytes(value) if isinstance(value, tuple) else len(value or b"")
 
 
 def sizes_of(headers: HeaderList) -> int:

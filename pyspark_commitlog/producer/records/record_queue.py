@@ -7,6 +7,7 @@ from typing import NamedTuple
 from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.producer.records.batches import RUN_BYTES, UNKNOWN, Item, RecordRun
+from pyspark_commitlog.producer.records.row_values import RowValues
 
 
 class QueueMark(NamedTuple):
@@ -61,12 +62,17 @@ class RecordQueue:
                 "number the records upwards"
             )
 
-    def open_run(self, size: int, now: float) -> RecordRun:
-        """Run for a record of `size` bytes, sent `now`."""
+    def open_run(self, size: int, now: float, columns: RowValues | None) -> RecordRun:
+        """Run for a record of `size` bytes and of `columns`, sent `now`."""
         last = self.items[-1] if self.items else None
-        if isinstance(last, RecordRun) and last.size + size <= RUN_BYTES and now - last.since <= self._together:
+        if (
+            isinstance(last, RecordRun)
+            and last.size + size <= RUN_BYTES
+            and now - last.since <= self._together
+            and last.columns is columns
+        ):
             return last
-        run = RecordRun(self._topic, now)
+        run = RecordRun(self._topic, now, columns=columns)
         self.items.append(run)
         return run
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -10,6 +11,7 @@ from pyspark_commitlog.config import LONG_MAX, MAX_PARTITIONS
 from pyspark_commitlog.errors import InvalidRecordError
 from pyspark_commitlog.format.frame import MAX_RECORD_BYTES
 from pyspark_commitlog.format.schema.topic_schema import TopicSchema
+from pyspark_commitlog.producer.records.row_values import RowValues, SentRecord, value_bytes
 from pyspark_commitlog.topic.write.records import TopicLimits, narrowed
 from pyspark_commitlog.topic.write.staging import row_checks
 
@@ -52,10 +54,37 @@ class TopicColumns:
             return pa.nulls(piece.num_rows, pa.binary())
         return narrowed("key", piece.column("key"), pa.binary(), self._topic)
 
-    def check_record(self) -> None:
-        """Refuse a record of key and value if the topic is typed."""
-        if self.schema is not None:
+    @cached_property
+    def values(self) -> RowValues | None:
+        """Columns of single records; None if the topic is untyped."""
+        return None if self.schema is None else RowValues(self._topic, self.schema)
+
+    def fit(self, record: SentRecord) -> SentRecord:
+        """Return a record as it is queued, with the columns of its dict.
+
+        Raises:
+            InvalidRecordError: it is a dict and the topic is untyped, or the reverse, or a value does not fit.
+        """
+        columns, value = self.values, record.value
+        if columns is None:
+            if isinstance(value, Mapping):
+                raise InvalidRecordError(
+                    f"topic {self._topic!r} declares no columns: its records are bytes, str or None, not dicts"
+                )
+            return record
+        if not isinstance(value, Mapping) or record.key is not None:
             raise InvalidRecordError(
-                f"topic {self._topic!r} is typed: it takes the columns {', '.join(self.schema.names)}, no key and "
-                "value: use send_batch"
+                f"topic {self._topic!r} is typed: send takes a dict of the columns {', '.join(columns.names)}, and no "
+                "key beside them; send_batch takes many as an Arrow table"
             )
+        if record.is_stamped and columns.timestamp is not None:
+            raise InvalidRecordError(
+                f"topic {self._topic!r}: column {columns.timestamp!r} is its records' timestamp: set it, and leave "
+                "the argument timestamp out"
+            )
+        row = columns.row(value)
+        return record._replace(value=row, size=record.size + value_bytes(row), columns=columns)
+
+    def key(self, record: SentRecord) -> bytes | None:
+        """Bytes of a record's key, once it fits."""
+        return record.key if record.columns is None else record.columns.key_of(record.value)

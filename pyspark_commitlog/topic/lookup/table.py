@@ -1,27 +1,62 @@
-"""A range of a topic as one Arrow table."""
+"""A range of a topic: planned, then read batch by batch or as one Arrow table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import pyarrow as pa
 
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
+from pyspark_commitlog.format.frame import MAX_ROWS
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.topic.lookup.latest import latest
 from pyspark_commitlog.topic.lookup.timestamps import find_time
-from pyspark_commitlog.topic.read.named_columns import check_untyped, name_columns
+from pyspark_commitlog.topic.read.named_columns import NamedColumns, check_untyped, name_columns
 from pyspark_commitlog.topic.read.reader import Rows, read_range
 from pyspark_commitlog.topic.state.topic_state import TopicState
 from pyspark_commitlog.topic.topic_log import TopicLog, check_partition
 
 Bound = Mapping[int, int] | datetime | None
 _VIEW = "latest"
+#: Bytes of a group of batches, beyond which it gets no other one.
+_GROUP_BYTES = 2**20
 
 
-def read_table(topic: TopicLog, columns: Sequence[str] | None, start: Bound, end: Bound, view: str | None) -> pa.Table:
-    """Return the records between bounds; see `Topic.to_arrow`."""
+@dataclass(frozen=True, slots=True)
+class TopicScan:
+    """Columns and offsets of a read, fixed by the entry that it was planned at; repeatable.
+
+    `ranges` has one range per partition. `view`: as of `Topic.to_arrow`.
+    """
+
+    topic: TopicLog
+    columns: NamedColumns
+    ranges: tuple[OffsetRange, ...]
+    view: str | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the batches."""
+        return self.columns.schema
+
+    def select(self, names: Sequence[str]) -> TopicScan:
+        """Return the scan of some of the columns; without any, its batches only count."""
+        return replace(self, columns=self.columns.select(names))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the records by partition, a batch per frame."""
+        name = self.topic.name
+        for wanted in self.ranges:
+            for rows in _rows(self.topic, wanted, self.columns.stored(name), self.view):
+                yield self.columns.batch(name, wanted.partition, rows)
+
+
+def plan_scan(
+    topic: TopicLog, columns: Sequence[str] | None, start: Bound, end: Bound, view: str | None = None
+) -> TopicScan:
+    """Plan the read of the records between bounds; see `Topic.to_arrow`."""
     if view not in (None, _VIEW):
         raise UsageError(f"view={view!r} is not allowed: use 'latest', the newest record of each key")
     if view and start is not None:
@@ -32,17 +67,31 @@ def read_table(topic: TopicLog, columns: Sequence[str] | None, start: Bound, end
         check_untyped({topic.name: state.schema}, "view='latest'", "leave it out, and take the newest row of each key")
     starts = _offsets(topic, state, start, state.log_start, "start")
     ends = _offsets(topic, state, end, state.log_end, "end")
-    batches = [
-        named.batch(topic.name, partition, rows)
+    planned = state.lineage.position
+    ranges = [
+        OffsetRange(topic.name, state.topic_id, partition, starts[partition], ends[partition], planned)
         for partition in range(state.partitions)
-        for rows in _rows(
-            topic,
-            OffsetRange(topic.name, state.topic_id, partition, starts[partition], ends[partition]),
-            named.stored(topic.name),
-            view,
-        )
     ]
-    return pa.Table.from_batches(batches, named.schema)
+    return TopicScan(topic, named, tuple(ranges), view)
+
+
+def read_table(topic: TopicLog, columns: Sequence[str] | None, start: Bound, end: Bound, view: str | None) -> pa.Table:
+    """Return the records between bounds; see `Topic.to_arrow`."""
+    scan = plan_scan(topic, columns, start, end, view)
+    return pa.Table.from_batches(list(scan.batches()), scan.schema)
+
+
+def group_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Yield consecutive batches in groups, for work that has a price per call."""
+    group, rows, size = list[pa.RecordBatch](), 0, 0
+    for batch in batches:
+        group.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= MAX_ROWS or size >= _GROUP_BYTES:
+            yield group
+            group, rows, size = [], 0, 0
+    if group:
+        yield group
 
 
 def _rows(topic: TopicLog, wanted: OffsetRange, names: tuple[str, ...], view: str | None) -> Iterator[Rows]:

@@ -61,12 +61,18 @@ class NamedColumns:
         self._untyped = _stored(schema.names, None)
         self._typed = {topic: _stored(schema.names, found) for topic, found in ids.items()}
 
+    def select(self, names: Iterable[str]) -> NamedColumns:
+        """Return some of the columns, in the order of `names`; none if it is empty."""
+        return NamedColumns(pa.schema([self.schema.field(name) for name in names]), self._ids)
+
     def stored(self, topic: str) -> tuple[str, ...]:
         """Columns to decode of a topic's frames."""
         return self._typed.get(topic, self._untyped)
 
     def batch(self, topic: str, partition: int, rows: Rows) -> pa.RecordBatch:
         """Return rows with these columns; stored ones are not copied."""
+        if not self.schema.names:
+            return pa.record_batch([pa.nulls(rows.count)], names=[""]).select([])  # an empty batch has no count
         ids = self._ids.get(topic)
         arrays = [
             _cast(_common(_plain(field.name), topic, partition, rows), field.type)
