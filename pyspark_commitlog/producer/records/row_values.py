@@ -58,6 +58,8 @@ class RowValues:
     def __init__(self, topic: str, schema: TopicSchema) -> None:
         self._topic, self.names = topic, schema.names
         self._known = frozenset(schema.names)
+        now = {column.id: column.name for column in schema.columns}
+        self._former = {each.name: now.get(each.id) for each in schema.former}
         self._kinds = [to_arrow(as_nullable(column.field.type)) for column in schema.columns]
         self._columns = [
             (column.name, _convert(column.field.type, column.name), column.field.nullable and column.id != schema.key)
@@ -72,17 +74,28 @@ class RowValues:
         Raises:
             InvalidRecordError: names the column that is unknown, missing, or whose value does not fit.
         """
-        if not self._known.issuperset(record):
-            unknown = ", ".join(repr(name) for name in record if name not in self._known)
-            raise InvalidRecordError(
-                f"topic {self._topic!r}: there is no column {unknown}; it has {', '.join(self.names)}. What the log "
-                "adds goes by arguments: headers, timestamp, partition"
-            )
-        get = record.get
+        get = record.get if self._known.issuperset(record) else self._named_now(record).get
         try:
             return tuple([_value(name, get(name), convert, nullable) for name, convert, nullable in self._columns])
         except _ValueMismatchError as error:
             raise InvalidRecordError(f"topic {self._topic!r}: column {error}") from None
+
+    def _named_now(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a record whose names are of before a change by the present ones, without dropped columns."""
+        unknown = [repr(name) for name in record if name not in self._known and name not in self._former]
+        if unknown:
+            raise InvalidRecordError(
+                f"topic {self._topic!r}: there is no column {', '.join(unknown)}; it has {', '.join(self.names)}. What "
+                "the log adds goes by arguments: headers, timestamp, partition"
+            )
+        present = [(self._former.get(name, name), value) for name, value in record.items()]
+        named = {name: value for name, value in present if name is not None}
+        if len(named) < sum(name is not None for name, _ in present):
+            raise InvalidRecordError(
+                f"topic {self._topic!r}: two of {', '.join(map(repr, record))} are one column, which was renamed: "
+                "leave one out"
+            )
+        return named
 
     def key_of(self, row: Row) -> bytes | None:
         """Return the bytes of a record's key."""
