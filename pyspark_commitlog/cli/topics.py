@@ -12,6 +12,7 @@ from pyspark_commitlog.cli.common.arguments import AsJson, Root, Topic, Topics, 
 from pyspark_commitlog.cli.common.endings import EachAlone, complain, print_lines
 from pyspark_commitlog.config import MAX_PARTITIONS
 from pyspark_commitlog.errors import TopicExistsError, UnknownTopicError, UsageError
+from pyspark_commitlog.format.schema.topic_schema import check_partitions
 from pyspark_commitlog.text import counted
 from pyspark_commitlog.topic_description import topic_lines
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_commitlog.api.commit_log import CommitLog
+    from pyspark_commitlog.format.schema.topic_schema import TopicSchema
     from pyspark_commitlog.topic_description import ReplicationDescription
 
 topics = typer.Typer(help="Make, show, alter and delete topics.", no_args_is_help=True)
@@ -171,7 +173,7 @@ def alter(
                 "--add, --drop, --rename or --widen"
             )
         if bool(changed or columns) + (partitions is not None) + (factor is not None) > 1:
-            _check_changes(log, topic, partitions, factor)
+            _check_changes(log, topic, columns, partitions, factor)
         done = _change(log, topic, changed, columns, partitions, factor)
         _report(log, topic, f"altered topic {topic}: {', '.join(done)}", as_json=as_json)
 
@@ -182,29 +184,46 @@ def _column_changes(
     """Return the arguments of `Topic.alter` that change columns."""
     asked: dict[str, Any] = {"schema": schema, "add": add, "drop": drop}
     for option, pairs in (("rename", rename), ("widen", widen)):
-        asked[option] = dict(_pair(option, pair) for pair in pairs or ())
-    return {name: value for name, value in asked.items() if value}
+        asked[option] = None if pairs is None else _pairs(option, pairs)
+    return {name: value for name, value in asked.items() if value is not None}
 
 
-def _pair(option: str, text: str) -> tuple[str, str]:
-    column, is_pair, value = text.partition("=")
-    if not (is_pair and column and value):
-        raise UsageError(f"--{option} {text!r}: give a column, =, and what it becomes")
-    return column, value
+def _pairs(option: str, texts: list[str]) -> dict[str, str]:
+    found = dict[str, str]()
+    for text in texts:
+        column, _, value = text.partition("=")
+        if not (column and value):
+            raise UsageError(f"--{option} {text!r}: give a column, =, and what it becomes")
+        if column in found:
+            raise UsageError(f"--{option} names column {column!r} twice: give it once")
+        found[column] = value
+    return found
 
 
-def _check_changes(log: CommitLog, topic: str, partitions: int | None, factor: int | None) -> None:
+def _check_changes(
+    log: CommitLog, topic: str, columns: dict[str, Any], partitions: int | None, factor: int | None
+) -> None:
     """Refuse invalid changes before the first of several is made: each of them is an entry of its own.
 
-    Configs come first, and are checked as they are changed.
+    Configs and columns come first, and are checked as they are changed.
     """
     from pyspark_commitlog.topic.access import Operation
 
     if partitions is not None:
         _, state = log.root.topic(topic, Operation.DESCRIBE).newest()
         check_grows(topic, state.partitions, partitions)
+        check_partitions(_changed(state.schema, columns), partitions)
     if factor is not None:
         check_factor(sum(root.data for root in log.replicas.describe()), factor)
+
+
+def _changed(schema: TopicSchema | None, columns: dict[str, Any]) -> TopicSchema | None:
+    """Return a schema as it will be, if its change is allowed."""
+    from pyspark_commitlog.format.schema.declared import declared_change
+    from pyspark_commitlog.format.schema.schema_change import changed_schema
+
+    change = declared_change(**{"schema": None, "add": None, "drop": (), "rename": None, "widen": None, **columns})
+    return schema if schema is None or change is None else changed_schema(schema, change, "")
 
 
 def check_grows(topic: str, present: int, partitions: int) -> None:

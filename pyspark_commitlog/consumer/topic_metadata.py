@@ -51,6 +51,7 @@ class ConsumerMetadata:
         self.seen: dict[SharedTopic, str] = {}
         self._schemas: Schemas = {}
         self._began: dict[str, tuple[str, TopicSchema | None]] = {}  # topic id, schema
+        self._subscribed: object = None
         self._named: tuple[tuple[str, ...], Schemas, NamedColumns] | None = None
         self._records: RecordColumns | None = None
 
@@ -95,6 +96,8 @@ class ConsumerMetadata:
         """Schemas of assigned topics, of all subscribed ones if some are typed; without `views` those seen last."""
         subscription = self._subscriptions.subscription
         wanted = {*self._subscriptions.names(), *((subscription and subscription.names) or ())}
+        if subscription is not self._subscribed:
+            self._subscribed, self._schemas, self._began = subscription, {}, {}
         known = {**self._schemas, **{name: self._began_with(name, view.topic) for name, view in (views or {}).items()}}
         known = {name: schema for name, schema in known.items() if name in wanted}
         for name in sorted(wanted - known.keys()) if views is not None else ():
@@ -107,7 +110,7 @@ class ConsumerMetadata:
         return known
 
     def _began_with(self, name: str, state: TopicState) -> TopicSchema | None:
-        """Return the schema with which this consumer began to read a topic."""
+        """Return the schema with which this consumer began to read a topic under its subscription."""
         begun = self._began.get(name)
         if begun is None or begun[0] != state.topic_id:
             begun = self._began[name] = state.topic_id, state.schema

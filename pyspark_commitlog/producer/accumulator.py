@@ -110,9 +110,9 @@ class RecordAccumulator:
         """Columns of the topic's batches at the last look."""
         return self._delivery.columns
 
-    def look_again(self, schema: TopicSchema | None) -> bool:
-        """Follow the topic's schema; return whether it has changed."""
-        return self._delivery.look_again(schema)
+    def look_again(self, schema: TopicSchema | None) -> None:
+        """Follow the topic's schema."""
+        self._delivery.look_again(schema)
 
     # --- appending ---------------------------------------------------------------------------------------
 

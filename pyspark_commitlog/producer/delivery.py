@@ -295,12 +295,10 @@ class Delivery:
         self._settler.rest()
         self._watermark.rest()
 
-    def look_again(self, schema: TopicSchema | None) -> bool:
-        """Follow the topic's schema; return whether it has changed."""
-        if schema == self.columns.schema:
-            return False
-        self.columns = TopicColumns(self._topic.name, schema)
-        return True
+    def look_again(self, schema: TopicSchema | None) -> None:
+        """Follow the topic's schema."""
+        if schema != self.columns.schema:
+            self.columns = TopicColumns(self._topic.name, schema, self.columns.began)
 
     # --- staging -----------------------------------------------------------------------------------------
 

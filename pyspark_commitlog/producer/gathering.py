@@ -105,16 +105,15 @@ class Gathering:
             record = record._replace(partition=partition)
         return accumulator.send(record, sequence, wait=wait)
 
-    def _has_changed(self, topic: str) -> bool:
-        """Follow a topic's columns; return whether they have changed."""
-        return self._opened(topic).look_again(self._handle(topic).newest()[1].schema)
+    def _follow_columns(self, topic: str) -> None:
+        """Have the newest columns of a topic checked, after a refusal by those that were known."""
+        self._opened(topic).look_again(self._handle(topic).newest()[1].schema)
 
     def _parts(self, topic: str, batch: pa.Table | pa.RecordBatch, accumulator: RecordAccumulator) -> list[BatchPart]:
         try:
             pieces = _checked_pieces(topic, batch, accumulator.columns)
-        except InvalidRecordError:  # the topic's columns may have changed
-            if not accumulator.look_again(self._handle(topic).newest()[1].schema):
-                raise
+        except InvalidRecordError:
+            self._follow_columns(topic)
             pieces = _checked_pieces(topic, batch, accumulator.columns)
         if self._choose is not None:
             pieces = [self._with_partitions(piece, accumulator) for piece in pieces]

@@ -18,6 +18,7 @@ from pyspark_commitlog.producer.gathering import Gathering
 from pyspark_commitlog.producer.producer_config import ChoosePartition, ProducerConfig
 from pyspark_commitlog.producer.records.batch_parts import PartFutures
 from pyspark_commitlog.producer.records.batches import BatchMetadata, Headers, RecordMetadata
+from pyspark_commitlog.producer.records.row_values import SentRecord
 from pyspark_commitlog.storage import Storage, open_storage
 from pyspark_commitlog.storage.clock import Deadline
 from pyspark_commitlog.storage.process import at_worker_exit, process_id
@@ -174,16 +175,18 @@ class Producer(Gathering):
                 there.
             WriterFencedError, NotSentError: a producer with `producer_id` has ended, see `last_sequence`.
         """
-        accumulator = self._opened(topic)
+        self._opened(topic)
         record = self._record(topic, value, key, headers, timestamp, partition)
         try:
-            while (sent := self._give(accumulator, record, sequence)) is None:
-                accumulator = self._opened(topic)  # retired just now
-            return sent
+            return self._sent(topic, record, sequence)
         except InvalidRecordError:
-            if not self._has_changed(topic):
-                raise
-        return self.send(topic, value, key, headers, timestamp, partition, sequence=sequence)
+            self._follow_columns(topic)
+            return self._sent(topic, record, sequence)
+
+    def _sent(self, topic: str, record: SentRecord, sequence: int | None) -> Future[RecordMetadata]:
+        while (sent := self._give(self._opened(topic), record, sequence)) is None:  # retired just now
+            pass
+        return sent
 
     async def asend(
         self,
@@ -215,8 +218,7 @@ class Producer(Gathering):
         try:
             sent = await self._asent(topic, give)
         except InvalidRecordError:
-            if not await asyncio.to_thread(self._has_changed, topic):
-                raise
+            await asyncio.to_thread(self._follow_columns, topic)
             sent = await self._asent(topic, give)
         return await _outcome(sent)
 

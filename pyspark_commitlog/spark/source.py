@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
-from pyspark_commitlog.spark.read.declared_columns import are_untyped, merged, schemas_of
+from pyspark_commitlog.spark.read.declared_columns import PinnedSchema, are_untyped, merged, pin_schemas
 from pyspark_commitlog.spark.read.schema import Schema, as_spark, chosen, needs_topics, of_engine
 from pyspark_commitlog.spark.read.source_options import SourceOptions, source_options
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.format.schema.topic_schema import TopicSchema
     from pyspark_commitlog.root.root import Root
+    from pyspark_commitlog.spark.common.opening import OpenRoot
     from pyspark_commitlog.spark.read.batch import CommitLogReader
     from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
 
@@ -27,7 +27,7 @@ class DefaultSource(DataSource):
     """The `commitlog` data source, found by the package's name."""
 
     #: Schemas of subscribed topics when `schema` was answered: a query's columns are those, whatever changes.
-    _schemas: dict[str, TopicSchema] | None = None
+    _schemas: dict[str, PinnedSchema] | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -46,8 +46,12 @@ class DefaultSource(DataSource):
         if not needs_topics(options) or are_untyped(options.path, options.selection):
             return of_engine(chosen(options))
         log = self.open_log(options.path, options.storage).acting_as(options.principal)
-        self._schemas = schemas_of(log.topic, options.selection)
+        self._schemas = pin_schemas(log.topic, options.selection)
         return of_engine(chosen(options, merged(self._schemas)))
+
+    @property
+    def _opener(self) -> OpenRoot:
+        return type(self)(self.options).open_log  # which goes to each task: without the schemas
 
     def _reading(self) -> SourceOptions:
         return replace(source_options(self.options), schemas=self._schemas)
@@ -56,13 +60,13 @@ class DefaultSource(DataSource):
         """Return the batch reader."""
         from pyspark_commitlog.spark.read.batch import CommitLogReader
 
-        return CommitLogReader(self.open_log, self._reading(), as_spark(schema))
+        return CommitLogReader(self._opener, self._reading(), as_spark(schema))
 
     def streamReader(self, schema: Schema) -> CommitLogStreamReader:
         """Return the micro-batch reader."""
         from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
 
-        return CommitLogStreamReader(self.open_log, self._reading(), as_spark(schema))
+        return CommitLogStreamReader(self._opener, self._reading(), as_spark(schema))
 
     def writer(self, schema: Schema, overwrite: bool) -> Any:
         """Return the batch writer."""

@@ -19,8 +19,8 @@ from pyspark_commitlog.format.schema.schema_change import (
     plan_merge,
 )
 from pyspark_commitlog.format.schema.topic_schema import (
+    FORMER_BYTES,
     MAX_CELLS,
-    MAX_FORMER,
     Declaration,
     FormerName,
     TopicSchema,
@@ -74,7 +74,7 @@ def test_names_may_be_swapped() -> None:
     after = change(rename={"n": "price", "price": "n"})
     assert (after.ids["n"], after.ids["price"]) == (BEFORE.ids["price"], BEFORE.ids["n"])
     assert after.former == ()
-    assert after.ids_for_writers == after.ids
+    assert after.ids_for_writer(0) == after.ids
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,13 @@ def test_names_may_be_swapped() -> None:
         ({"add": "x INT NOT NULL"}, "column 'x' is NOT NULL: rows of before have none"),
         ({"schema": f"{DDL}, x INT NOT NULL"}, "column 'x' is NOT NULL"),
         ({"add": "N INT"}, "differ only in case"),
-        ({"add": "n BIGINT"}, "there are two columns 'n'"),
+        ({"add": "n BIGINT"}, "there is a column 'n' already"),
+        ({"add": "x INT, x INT"}, "there are two columns 'x'"),
+        ({"schema": "user STRING, at TIMESTAMP, N INT"}, "column 'N' is column 'n' but for case"),
+        ({"rename": {"n": ""}}, "'' is no column name: it takes 1 to 255 characters"),
+        ({"rename": {"n": "x" * 256}}, "is no column name"),
+        ({"rename": {"n": 5}}, "5 is no column name"),
+        ({"rename": {"n": "a\ud800"}}, "is no column name"),
         ({"add": "_offset BIGINT"}, "a name that the log uses itself"),
         ({"drop": "user"}, "column 'user' is the key, and can't be dropped"),
         ({"drop": ["at"]}, "column 'at' is the timestamp, and can't be dropped"),
@@ -161,13 +167,14 @@ def test_types_widen_to_what_holds_all_their_values() -> None:
 def test_former_names_lead_to_their_columns_until_another_has_the_name() -> None:
     renamed = change(rename={"n": "m"}, drop="tags")
     assert renamed.former == (FormerName("n", BEFORE.ids["n"], 2), FormerName("tags", BEFORE.ids["tags"], 2))
-    assert renamed.ids_for_writers["n"] == renamed.ids_for_writers["m"] == BEFORE.ids["n"]
-    assert renamed.by_id(renamed.ids_for_writers["tags"]) is None
+    assert renamed.ids_for_writer(1)["n"] == renamed.ids_for_writer(1)["m"] == BEFORE.ids["n"]
+    assert renamed.by_id(renamed.ids_for_writer(1)["tags"]) is None
+    assert renamed.ids_for_writer(2) == renamed.ids
     again = change(renamed, rename={"m": "k"})
     assert [each.name for each in again.former] == ["n", "tags", "m"]
     taken = change(again, add="n STRING")
     assert [each.name for each in taken.former] == ["tags", "m"]
-    assert taken.ids_for_writers["n"] == taken.ids["n"] != BEFORE.ids["n"]
+    assert taken.ids_for_writer(0)["n"] == taken.ids["n"] != BEFORE.ids["n"]
     back = change(again, rename={"k": "m"})
     assert [(each.name, each.id) for each in back.former] == [
         ("n", BEFORE.ids["n"]),
@@ -177,11 +184,11 @@ def test_former_names_lead_to_their_columns_until_another_has_the_name() -> None
 
 
 def test_former_names_are_bounded() -> None:
-    schema = BEFORE
-    for number in range(MAX_FORMER + 5):
-        schema = change(schema, rename={schema.columns[2].name: f"n{number}"})
-    assert len(schema.former) == MAX_FORMER
-    assert schema.former[-1].name == f"n{MAX_FORMER + 3}"
+    schema, count = BEFORE, FORMER_BYTES // 250 + 5
+    for number in range(count):
+        schema = change(schema, rename={schema.columns[2].name: f"{number:03}" + "é" * 125})
+    assert FORMER_BYTES - 253 < sum(len(each.name.encode()) for each in schema.former) <= FORMER_BYTES
+    assert schema.former[-1].name.startswith(f"{count - 2:03}")
 
 
 def test_ids_are_never_drawn_twice() -> None:
@@ -199,6 +206,8 @@ def test_a_change_is_described_for_a_reader_of_an_earlier_version() -> None:
         "tags was dropped; n is m bigint since version 2; price is cost decimal(5,2) since version 3; x int since version 3"
     )
     assert describe_change(third, 2) == "price is cost decimal(5,2) since version 3; x int since version 3"
+    fourth = change(third, rename={"m": "k"}, drop="cost")
+    assert describe_change(fourth, 1).startswith("price was dropped; tags was dropped; n is k bigint since version 4; ")
     moved = change(third, schema="x INT, user STRING NOT NULL, at TIMESTAMP, m BIGINT NOT NULL, cost DECIMAL(5,2)")
     assert describe_change(moved, 3) == "the columns were moved"
 
@@ -235,7 +244,7 @@ def test_a_type_is_given_as_text_or_in_a_form_of_spark_or_arrow(kind: object, ex
     assert wanted.widen["n"] == (expected or {"type": "array", "elementType": "integer", "containsNull": True})
 
 
-@pytest.mark.parametrize("kind", ["INT, m INT", "", 5, LongType, None])
+@pytest.mark.parametrize("kind", ["INT, m INT", "INT NOT NULL", "INT COMMENT 'x'", "", 5, LongType, None])
 def test_what_is_no_type_is_refused(kind: object) -> None:
     with pytest.raises(ConfigError, match="column 'n' has the type"):
         declared_change(None, None, (), None, {"n": kind})

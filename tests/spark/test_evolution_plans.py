@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import pickle
 from typing import Any
 
 import pyarrow as pa
@@ -17,10 +18,12 @@ from pyspark_commitlog.errors import (
     InvalidRecordError,
     OptionError,
     SchemaChangedError,
+    TopicChangedError,
     UsageError,
 )
+from pyspark_commitlog.spark.write.sink import CommitLogWriter
 from tests.spark import driven
-from tests.spark.driver import Checkpoint, Driver, SinkDriver, read_batch, source, write_batch
+from tests.spark.driver import Checkpoint, Driver, SinkDriver, in_task, read_batch, sent_over, source, write_batch
 
 TOPIC = "events"
 ROWS = pa.RecordBatch.from_pydict({"user": ["a"], "n": pa.array([1], pa.int32())})
@@ -125,6 +128,39 @@ def test_a_batch_read_keeps_the_columns_of_when_it_was_planned(root: str, typed:
     assert [row for task in read_batch(of, schema) for each in task for row in each.to_pylist()] == ROWS.to_pylist()
 
 
+@pytest.mark.parametrize("streaming", [True, False])
+def test_a_topic_that_is_made_again_ends_a_query_by_name(root: str, typed: CommitLog, streaming: bool) -> None:
+    """Its columns have other ids: all would be null."""
+    options = {"failOnDataLoss": "false"} if streaming else {}
+    of, query = source(root, subscribe=TOPIC), Query(root, **options)
+    schema = of.schema()
+    query.new_rows()
+    typed.topic(TOPIC).delete()
+    typed.create_topic(TOPIC, schema="user STRING NOT NULL, n INT", key="user")
+    driven.write(root, TOPIC, ROWS)
+    with pytest.raises(TopicChangedError, match="'events' was made again since this query's columns were chosen"):
+        query.new_rows() if streaming else read_batch(of, schema)
+    assert driven.rows(read_batch(source(root, subscribe=TOPIC)), "user") == [("a",)]
+
+
+@pytest.mark.parametrize("columns", [{"schema": "user STRING, n INT"}, {}], ids=["typed", "untyped"])
+def test_a_topic_that_is_made_after_the_columns_were_chosen_is_refused(
+    root: str, typed: CommitLog, columns: dict[str, str]
+) -> None:
+    of = source(root, subscribe=f"{TOPIC},later")
+    schema = of.schema()
+    typed.create_topic("later", **columns)
+    with pytest.raises((TopicChangedError, OptionError), match=r"topic 'later' (was made since|is not typed)"):
+        read_batch(of, schema)
+
+
+def test_tasks_get_ids_of_columns_and_no_schemas(root: str, log: CommitLog) -> None:
+    log.create_topic(TOPIC, schema=pa.schema([(f"a_long_name_of_column_{n}", pa.int32()) for n in range(900)]))
+    of = source(root, subscribe=TOPIC)
+    reader = of.reader(of.schema())
+    assert b"PinnedSchema" not in pickle.dumps(reader)
+
+
 def test_a_running_sink_goes_on_across_every_change(root: str, typed: CommitLog) -> None:
     sink = SinkDriver(source(root, topic=TOPIC), from_arrow_schema(ROWS.schema), "query")
     sink.write(0, [[ROWS]])
@@ -155,6 +191,22 @@ def test_a_retry_after_a_change_is_the_same_batch(
     write_batch(source(root, **options), [[pa.RecordBatch.from_pydict({"m": [2], "user": ["a"]})]])
     assert "was committed before" in caplog.text
     assert typed.topic(TOPIC).to_arrow(["user"]).num_rows == 2
+
+
+def test_a_new_query_names_the_columns_that_there_are(root: str, typed: CommitLog) -> None:
+    changed(typed)
+    sink = SinkDriver(source(root, topic=TOPIC), from_arrow_schema(ROWS.schema), "query")
+    with pytest.raises(InvalidRecordError, match="there is no column 'n'; it has user, m, x: drop or rename it"):
+        sink.write(0, [[ROWS]])
+
+
+def test_a_batch_write_goes_on_across_a_change_after_it_began(root: str, typed: CommitLog) -> None:
+    writer = sent_over(source(root, topic=TOPIC)).writer(from_arrow_schema(ROWS.schema), False)
+    changed(typed)
+    with in_task(0, {}):
+        message = writer.write(iter([ROWS]))
+    writer.commit([message])
+    assert typed.topic(TOPIC).to_arrow(["m"]).column("m").to_pylist() == [1, 1]
 
 
 # --- mergeSchema -----------------------------------------------------------------------------------------------------
@@ -207,11 +259,36 @@ def test_merging_makes_a_topic_with_all_columns(root: str, log: CommitLog) -> No
     assert log.topic("new").to_arrow().to_pylist() == MORE.to_pylist()
 
 
+def test_merging_goes_on_where_another_writer_made_the_topic(
+    root: str, log: CommitLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = CommitLogWriter._topic
+
+    def raced(self: CommitLogWriter, root: Any, name: str) -> Any:
+        log.create_topic(name, schema="user STRING")
+        monkeypatch.setattr(CommitLogWriter, "_topic", made)
+        return made(self, root, name)
+
+    monkeypatch.setattr(CommitLogWriter, "_topic", raced)
+    write_batch(source(root, topic="new", createTopic="typed", mergeSchema="true"), [[MORE]])
+    assert log.topic("new").to_arrow().to_pylist() == MORE.to_pylist()
+
+
+def test_merging_leaves_a_column_of_a_type_that_only_the_writer_has(root: str, typed: CommitLog) -> None:
+    collated = StructType([StructField("user", StringType("UTF8_LCASE")), StructField("n", IntegerType())])
+    source(root, topic=TOPIC, mergeSchema="true").writer(collated, False)
+    assert typed.topic(TOPIC).describe().schema is not None
+
+
 def test_merging_is_for_one_typed_topic(root: str, log: CommitLog) -> None:
     log.create_topic("plain")
     value = pa.RecordBatch.from_pydict({"value": [b"x"]})
     with pytest.raises(UsageError, match="topic 'plain' is untyped, and stays it"):
         write_batch(source(root, topic="plain", mergeSchema="true"), [[value]])
+    with pytest.raises(OptionError, match="option 'mergeSchema' goes with createTopic=typed"):
+        source(root, topic="x", mergeSchema="true", createTopic="true").writer(
+            StructType([StructField("value", StringType())]), False
+        )
     with pytest.raises(OptionError, match="option 'mergeSchema' goes with 'topic'"):
         source(root, mergeSchema="true").writer(StructType([StructField("topic", StringType())]), False)
 

@@ -52,8 +52,8 @@ def declared_change(
     Raises:
         UsageError, ConfigError: see `declared_fields`; or both `schema` and changes were given.
     """
-    asked = {"add": add, "drop": drop or None, "rename": rename, "widen": widen}
-    others = [name for name, value in asked.items() if value is not None]
+    asked = {"add": add is not None, "drop": drop, "rename": rename, "widen": widen}
+    others = [name for name, value in asked.items() if value]
     if schema is not None and others:
         raise UsageError(f"schema= says all columns, {others[0]}= changes some: give one of them")
     if schema is not None:
@@ -63,9 +63,15 @@ def declared_change(
     return SchemaChange(
         add=() if add is None else declared_fields(add),
         drop=(drop,) if isinstance(drop, str) else tuple(drop),
-        rename=dict(rename or {}),
+        rename=_names(rename or {}),
         widen={name: declared_type(name, kind) for name, kind in (widen or {}).items()},
     )
+
+
+def _names(rename: Mapping[str, str]) -> dict[str, str]:
+    if not isinstance(rename, Mapping):
+        raise UsageError(f"rename={rename!r:.80} is no mapping: give name -> new name")
+    return dict(rename)
 
 
 def declared_type(column: str, kind: object) -> Type:
@@ -75,7 +81,7 @@ def declared_type(column: str, kind: object) -> Type:
         ConfigError: it is none of these, or can't be stored.
     """
     fields = parse_ddl(f"c {kind}") if isinstance(kind, str) and kind.strip() else ()
-    if len(fields) == 1:
+    if len(fields) == 1 and fields[0] == Field("c", fields[0].type):
         return fields[0].type
     if isinstance(kind, pa.DataType):
         return from_arrow(kind, column)

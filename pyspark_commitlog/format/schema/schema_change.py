@@ -6,13 +6,13 @@ before stay as they are, and running readers and writers go on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark_commitlog.errors import ConfigError
 from pyspark_commitlog.format.schema.simple_string import simple_string
 from pyspark_commitlog.format.schema.topic_schema import (
-    MAX_FORMER,
+    FORMER_BYTES,
     Column,
     Field,
     FormerName,
@@ -55,7 +55,8 @@ def changed_schema(schema: TopicSchema, change: SchemaChange, seed: str) -> Topi
         kept = [Column(known.id, each) for each in change.declared if (known := schema.column(each.name))]
         added = tuple(each for each in change.declared if schema.column(each.name) is None)
     check_names([column.name for column in kept] + [each.name for each in added])
-    ids = draw_ids([each.name for each in added], seed, [column.id for column in schema.columns])
+    taken = [column.id for column in schema.columns] + [each.id for each in schema.former]
+    ids = draw_ids([each.name for each in added], seed, taken)
     new = {each.name: Column(column_id, each) for column_id, each in zip(ids, added, strict=True)}
     for column in new.values():
         if not column.field.nullable:
@@ -63,7 +64,7 @@ def changed_schema(schema: TopicSchema, change: SchemaChange, seed: str) -> Topi
     old = {column.name: column for column in kept}
     order = [*old, *new] if change.declared is None else [each.name for each in change.declared]
     after = tuple(_since(schema, old.get(name) or new[name]) for name in order)
-    _check_dropped(schema, after)
+    _check_dropped(schema, after, new)
     if after == tuple(schema.columns):
         return schema
     return replace(schema, version=schema.version + 1, columns=after, former=_former_names(schema, after))
@@ -101,8 +102,9 @@ def describe_change(schema: TopicSchema, version: int) -> str:
     """Describe what changed in a schema since an earlier version."""
     names = {column.id: column.name for column in schema.columns}
     since = [each for each in schema.former if each.version > version]
-    before = {each.id: f"{each.name} is " for each in since}
-    parts = [f"{each.name} was dropped" for each in since if each.id not in names]
+    before = {each.id: f"{each.name} is " for each in reversed(since)}  # the oldest name
+    gone = {each.id: each.name for each in reversed(since) if each.id not in names}
+    parts = [f"{name} was dropped" for name in gone.values()]
     parts += [
         f"{before.get(column.id, '')}{column.name} {simple_string(column.field.type)} since version {column.since}"
         for column in schema.columns
@@ -112,6 +114,9 @@ def describe_change(schema: TopicSchema, version: int) -> str:
 
 
 def _edited(schema: TopicSchema, change: SchemaChange) -> list[Column]:
+    for each in change.add:
+        if schema.column(each.name) is not None and each.name not in (*change.drop, *change.rename):
+            raise ConfigError(f"there is a column {each.name!r} already")
     for name in (*change.drop, *change.rename, *change.widen):
         if schema.column(name) is None:
             raise ConfigError(f"there is no column {name!r}; it has {', '.join(schema.names)}")
@@ -176,11 +181,16 @@ def _flags(after: Type, before: Type) -> list[bool]:
     return found + [flag for one, other in inner for flag in _flags(one, other)]
 
 
-def _check_dropped(schema: TopicSchema, after: Sequence[Column]) -> None:
-    kept = {column.id for column in after}
+def _check_dropped(schema: TopicSchema, after: Sequence[Column], added: Iterable[str]) -> None:
+    kept, lower = {column.id for column in after}, {name.lower(): name for name in added}
     for column in schema.columns:
-        if column.id not in kept and column.id in (schema.key, schema.timestamp):
+        if column.id in kept:
+            continue
+        if column.id in (schema.key, schema.timestamp):
             raise ConfigError(f"column {column.name!r} is the {_role(schema, column)}, and can't be dropped")
+        spelled = lower.get(column.name.lower(), column.name)
+        if spelled != column.name:
+            raise ConfigError(f"column {spelled!r} is column {column.name!r} but for case: spell it so, or rename it")
 
 
 def _role(schema: TopicSchema, column: Column) -> str:
@@ -197,4 +207,6 @@ def _former_names(schema: TopicSchema, after: Sequence[Column]) -> tuple[FormerN
     again = present | {each.name for each in ended}
     former = [each for each in schema.former if each.name not in again]
     former += [each for each in ended if each.name not in present]
-    return tuple(former[-MAX_FORMER:])
+    while sum(len(each.name.encode()) for each in former) > FORMER_BYTES:
+        del former[0]
+    return tuple(former)

@@ -30,8 +30,10 @@ TIMESTAMP_TYPE = "timestamp"
 MAX_COLUMNS = 1000
 #: Maximum of columns times partitions: a write task holds rows of each partition, which cost by columns.
 MAX_CELLS = 500_000
-#: Former names that a schema keeps; older ones are forgotten.
-MAX_FORMER = 100
+#: Bytes of the former names that a schema keeps; older ones are forgotten.
+FORMER_BYTES = 8192
+#: Characters of a column's name.
+MAX_NAME = 255
 #: Bits of a column id.
 _ID_BITS = 31
 
@@ -150,10 +152,12 @@ class TopicSchema:
         """Column ids by name."""
         return {column.name: column.id for column in self.columns}
 
-    @property
-    def ids_for_writers(self) -> dict[str, int]:
-        """Column ids by name, with the names that running writers may still give; some of them were dropped."""
-        return {**{each.name: each.id for each in self.former}, **self.ids}
+    def ids_for_writer(self, began: int) -> dict[str, int]:
+        """Return column ids by name, with the names that a writer may give that began under an earlier version.
+
+        Ids of dropped columns are among them.
+        """
+        return {**{each.name: each.id for each in self.former if each.version > began}, **self.ids}
 
     def column(self, name: str) -> Column | None:
         """Column by name."""
@@ -251,6 +255,8 @@ def check_names(names: Sequence[str]) -> None:
     reserved = {name.lower() for name in RESERVED}
     seen: dict[str, str] = {}
     for name in names:
+        if not _is_name(name):
+            raise ConfigError(f"schema: {name!r:.80} is no column name: it takes 1 to {MAX_NAME} characters of text")
         if name.lower() in reserved:
             raise ConfigError(f"schema: column {name!r} has a name that the log uses itself; rename it")
         if seen.get(name.lower()) == name:
@@ -261,6 +267,12 @@ def check_names(names: Sequence[str]) -> None:
                 "ignores: rename one"
             )
         seen[name.lower()] = name
+
+
+def _is_name(name: object) -> bool:
+    return (
+        isinstance(name, str) and 1 <= len(name) <= MAX_NAME and not any("\ud800" <= each <= "\udfff" for each in name)
+    )
 
 
 def _role_column(schema: TopicSchema, role: str, name: str | None) -> Column | None:

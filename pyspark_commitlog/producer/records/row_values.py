@@ -55,11 +55,11 @@ class SentRecord(NamedTuple):
 class RowValues:
     """Declared columns of a topic's records, as Python values."""
 
-    def __init__(self, topic: str, schema: TopicSchema) -> None:
+    def __init__(self, topic: str, schema: TopicSchema, began: int = 0) -> None:
         self._topic, self.names = topic, schema.names
         self._known = frozenset(schema.names)
-        now = {column.id: column.name for column in schema.columns}
-        self._former = {each.name: now.get(each.id) for each in schema.former}
+        now, ids = {column.id: column.name for column in schema.columns}, schema.ids_for_writer(began)
+        self._former = {name: now.get(column_id) for name, column_id in ids.items() if name not in self._known}
         self._kinds = [to_arrow(as_nullable(column.field.type)) for column in schema.columns]
         self._columns = [
             (column.name, _convert(column.field.type, column.name), column.field.nullable and column.id != schema.key)

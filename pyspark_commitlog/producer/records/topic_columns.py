@@ -21,17 +21,20 @@ class TopicColumns:
 
     Attributes:
         schema: None if the topic is untyped.
+        began: version of the schema when the producer began.
         partition: name of the column of explicit partitions.
     """
 
-    def __init__(self, topic: str, schema: TopicSchema | None) -> None:
+    def __init__(self, topic: str, schema: TopicSchema | None, began: int | None = None) -> None:
         self._topic, self.schema = topic, schema
+        present = 0 if schema is None else schema.version
+        self.began = present if began is None else began
         self._name, self.partition = ("topic", "partition") if schema is None else ("_topic", "_partition_id")
         # A topic's limits may change until the rows are staged: those are for the stager.
         limits = TopicLimits(
             topic, MAX_PARTITIONS, MAX_RECORD_BYTES, log_append_time=True, before_max_ms=LONG_MAX, after_max_ms=LONG_MAX
         )
-        self._checks = row_checks(schema, limits)
+        self._checks = row_checks(schema, limits, self.began)
 
     def check_names(self, schema: pa.Schema) -> None:
         """Check the names and types of a batch's columns."""
@@ -57,7 +60,7 @@ class TopicColumns:
     @cached_property
     def values(self) -> RowValues | None:
         """Columns of single records; None if the topic is untyped."""
-        return None if self.schema is None else RowValues(self._topic, self.schema)
+        return None if self.schema is None else RowValues(self._topic, self.schema, self.began)
 
     def fit(self, record: SentRecord) -> SentRecord:
         """Return a record as it is queued, with the columns of its dict.

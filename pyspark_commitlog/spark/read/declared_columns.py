@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_commitlog.errors import NotFoundError, OptionError
 from pyspark_commitlog.format.paths import journal
@@ -21,7 +21,14 @@ _MEMBER = b'"schema":{'
 Declared = dict[str, "Type"]
 
 
-def schemas_of(topic: Callable[[str], TopicLog], selection: TopicSelection) -> dict[str, TopicSchema]:
+class PinnedSchema(NamedTuple):
+    """Schema of an incarnation of a topic, as it was when a query's columns were chosen."""
+
+    topic_id: str
+    schema: TopicSchema
+
+
+def pin_schemas(topic: Callable[[str], TopicLog], selection: TopicSelection) -> dict[str, PinnedSchema]:
     """Return the schemas of subscribed topics by topic; empty if they are untyped.
 
     Topics that match a pattern are untyped; missing ones are left to the planner.
@@ -29,7 +36,7 @@ def schemas_of(topic: Callable[[str], TopicLog], selection: TopicSelection) -> d
     Raises:
         OptionError: some are typed and some are not.
     """
-    schemas, untyped = dict[str, "TopicSchema"](), list[str]()
+    schemas, untyped = dict[str, PinnedSchema](), list[str]()
     for name in sorted(selection.topics) if selection.pattern is None else ():
         try:
             _, state = topic(name).newest()
@@ -38,7 +45,7 @@ def schemas_of(topic: Callable[[str], TopicLog], selection: TopicSelection) -> d
         if state.schema is None:
             untyped.append(name)
         else:
-            schemas[name] = state.schema
+            schemas[name] = PinnedSchema(state.topic_id, state.schema)
     if schemas and untyped:
         raise OptionError(f"topic {min(schemas)!r} is typed and topic {untyped[0]!r} is not: read them in two queries")
     return schemas
@@ -50,15 +57,15 @@ def are_untyped(path: str, selection: TopicSelection) -> bool:
     return selection.pattern is not None or all(line is not None and _MEMBER not in line for line in lines)
 
 
-def merged(schemas: Mapping[str, TopicSchema]) -> Declared:
+def merged(schemas: Mapping[str, PinnedSchema]) -> Declared:
     """Return the columns of all topics by name; one that a topic lacks is null for its records (pure).
 
     Raises:
         OptionError: a column has several types.
     """
     found, owners = Declared(), dict[str, str]()
-    for topic, schema in schemas.items():
-        for column in schema.columns:
+    for topic, pinned in schemas.items():
+        for column in pinned.schema.columns:
             kind = as_nullable(column.field.type)
             if found.setdefault(column.name, kind) != kind:
                 raise OptionError(

@@ -28,8 +28,8 @@ from pyspark_commitlog.storage import environment
 from pyspark_commitlog.storage.pace import DEFAULT_IDLE_POLL_INTERVAL_MS, MAX_IDLE_POLL_INTERVAL_MS
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.format.schema.topic_schema import TopicSchema
     from pyspark_commitlog.spark.progress.source_offset import SourceOffset
+    from pyspark_commitlog.spark.read.declared_columns import PinnedSchema
 
 log = logging.getLogger("pyspark_commitlog.spark")
 
@@ -95,7 +95,7 @@ class SourceOptions:
     principal: str | None = None
     idle_poll_interval_ms: int = DEFAULT_IDLE_POLL_INTERVAL_MS
     topic_ids: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    schemas: Mapping[str, TopicSchema] | None = None
+    schemas: Mapping[str, PinnedSchema] | None = None
 
     def check_incarnations(self, option: str, topic_ids: Mapping[str, str]) -> None:
         """Refuse a query's offsets, of `option`, of a former incarnation of a topic.

@@ -28,7 +28,7 @@ from pyspark_commitlog.spark.common.root_failover import PATIENCE_SECONDS, tried
 from pyspark_commitlog.spark.progress.paced import Newest
 from pyspark_commitlog.spark.progress.progress import Loss, ReportLoss, error_of, outside
 from pyspark_commitlog.spark.progress.splits import Split, longest_first, split
-from pyspark_commitlog.spark.read.declared_columns import are_untyped, merged, schemas_of
+from pyspark_commitlog.spark.read.declared_columns import are_untyped, merged, pin_schemas
 from pyspark_commitlog.spark.read.schema import (
     Schema,
     as_spark,
@@ -79,7 +79,7 @@ class SourceReader:
         schemas = options.schemas
         if schemas is None:
             needed = needs_topics(options) and not are_untyped(options.path, options.selection)
-            schemas = schemas_of(self._topic, options.selection) if needed or not is_common(schema) else {}
+            schemas = pin_schemas(self._topic, options.selection) if needed or not is_common(schema) else {}
         self._schemas = schemas
         declared = merged(schemas)
         check_schema(schema, declared)
@@ -89,7 +89,7 @@ class SourceReader:
                 "exclude each other: give one of them"
             )
         #: Column ids by topic and name; empty if the topics are untyped, or only common columns are read.
-        self._pins = {topic: each.ids for topic, each in schemas.items()}
+        self._pins = {topic: pinned.schema.ids for topic, pinned in schemas.items()}
         self._declared = frozenset(declared)
         self._untyped_names = [] if schemas else untyped_names(schema)
         self._columns = schema
@@ -112,7 +112,8 @@ class SourceReader:
         return of_engine(self._columns)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_topics": Shelf(), "_reported": Reported(), "_allowed": None, "_schemas": {}}
+        for_driver = {"_schemas": {}, "_options": replace(self._options, schemas=None)}
+        return {**self.__dict__, "_topics": Shelf(), "_reported": Reported(), "_allowed": None, **for_driver}
 
     def _log(self) -> Root:
         return opened(self._open_root, self._options)
@@ -177,13 +178,22 @@ class SourceReader:
         return found
 
     def _check_columns(self, name: str, state: TopicState) -> None:
-        """Refuse a topic that lacks the columns of this read."""
+        """Refuse a topic that lacks the columns of this read, or has others of their names."""
+        pinned = self._schemas.get(name)
+        if pinned is not None and pinned.topic_id != state.topic_id:
+            raise TopicChangedError(
+                f"topic {name!r} was made again since this query's columns were chosen: start the query again"
+            )
         if state.schema is None:
             if self._pins:
                 raise OptionError(
                     f"topic {name!r} is not typed, and topic {min(self._pins)!r} is: read them in two queries"
                 )
             return
+        if self._pins and pinned is None:
+            raise TopicChangedError(
+                f"topic {name!r} was made since this query's columns were chosen: start the query again"
+            )
         columns = ", ".join(state.schema.names)
         if self._untyped_names:
             raise OptionError(

@@ -155,7 +155,7 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         if reached == begin and not restored and not first and not before:  # else it has to record what was reported
             self._answered = start, begin
             return start
-        versions = {name: schema.version for name, schema in self._schemas.items() if name in ids}
+        versions = {name: pinned.schema.version for name, pinned in self._schemas.items() if name in ids}
         reached = replace(reached, group=mark, lineages=_lineages_of(ids, begin, states), schemas=versions)
         return self._answer(replace(reached, start=batch_start(begin, reached, to_read.starts, is_first=first)))
 
@@ -177,8 +177,10 @@ class CommitLogStreamReader(SourceReader, DataSourceStreamReader, SupportsTrigge
         from pyspark_commitlog.format.schema.schema_change import describe_change
 
         for name, version in begin.schemas.items():
-            schema = self._schemas.get(name)
-            if schema is not None and version < schema.version and self._reported.is_new((name, version)):
+            topic_id, schema = self._schemas.get(name, (None, None))
+            if schema is None or topic_id != begin.topic_ids.get(name) or version >= schema.version:
+                continue
+            if self._reported.is_new((name, version)):
                 log.warning("topic %r: since this query ran before, its columns changed (schema version %d, now %d): "
                             "%s", name, version, schema.version, describe_change(schema, version))  # fmt: skip
 

@@ -6,7 +6,7 @@ least once, unless `txnAppId` and `txnVersion` identify it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -49,7 +49,7 @@ from pyspark_commitlog.topic.write.staging import Staged, Stager, TopicStagers, 
 from pyspark_commitlog.topic.write.writers import QUERY, Transaction
 
 if TYPE_CHECKING:
-    from pyspark_commitlog.format.schema.topic_schema import Field
+    from pyspark_commitlog.format.schema.topic_schema import Field, TopicSchema
     from pyspark_commitlog.root.root import Root
     from pyspark_commitlog.topic.state.topic_state import TopicState
 
@@ -64,8 +64,10 @@ def _with_nulls(schema: StructType) -> StructType:
 
 
 class _Writing:
-    #: Whether columns may be named as before a change: Spark makes a writer for each micro-batch.
+    #: Whether the query may be older than this writer: Spark makes one for each micro-batch.
     _may_have_begun_before = False
+    #: Version of the topic's schema when this writer was made.
+    _version = 0
     #: Error for Spark's truncate.
     _OVERWRITE = "a log cannot be overwritten: use .mode('append'); to start over, delete the topic and create it again"
 
@@ -85,7 +87,7 @@ class _Writing:
         create = self._options.create
         if create is None or not create.is_typed:
             return None
-        fields = self._fields(nulls=True)
+        fields = self._fields()
         nullable = tuple(replace(field, type=as_nullable(field.type), nullable=True) for field in fields)
         return Declaration(nullable, create.key_column, create.timestamp_column)
 
@@ -103,19 +105,18 @@ class _Writing:
             if self._declaration is None:  # wrong columns make no topic
                 check_columns(topic, schema)
             _, state = self._topic(self._log(), topic).newest()
-        elif self._options.merge_schema:
+        if self._options.merge_schema:
             state = self._merge(topic, state)
-        columns = state.schema
-        if columns is not None and not self._may_have_begun_before:
-            columns = replace(columns, former=())
-        row_checks(columns, TopicLimits.of(topic, state.partitions, TopicConfig({}))).check_columns(schema)
+        self._version = state.schema.version if state.schema is not None else 0
+        began = 0 if self._may_have_begun_before else self._version
+        row_checks(state.schema, TopicLimits.of(topic, state.partitions, TopicConfig({})), began).check_columns(schema)
 
     def _merge(self, topic: str, state: TopicState) -> TopicState:
         """Have a typed topic take all columns that are written, by one entry if it does not yet."""
         from pyspark_commitlog.format.schema.schema_change import SchemaChange, plan_merge
         from pyspark_commitlog.topic.alter import alter, with_columns_changed
 
-        log, fields = self._log(), self._fields(nulls=False)
+        log, fields = self._log(), self._mergeable(state.schema)
         seed, begun = log.storage.new_id(), self._may_have_begun_before
         if state.schema is not None and plan_merge(state.schema, fields, is_running=begun) == SchemaChange():
             return state
@@ -126,12 +127,24 @@ class _Writing:
 
         return alter(log.topic(topic, Operation.ADMIN), change)
 
-    def _fields(self, *, nulls: bool) -> tuple[Field, ...]:
-        """Return the columns that are written, without those of the log; `nulls`: with NULL literals."""
+    def _fields(self, taken: Callable[[StructField], bool] = lambda _: True) -> tuple[Field, ...]:
+        """Return the columns that are written, without those of the log."""
         from pyspark_commitlog.format.schema.declared import declared_fields
 
-        written = [each for each in self._schema.fields if each.name not in RESERVED]
-        return declared_fields(StructType([each for each in written if nulls or each.dataType != NullType()]))
+        return declared_fields(
+            StructType([each for each in self._schema.fields if each.name not in RESERVED and taken(each)])
+        )
+
+    def _mergeable(self, schema: TopicSchema | None) -> tuple[Field, ...]:
+        """Return the columns that are written, without NULL literals, and types that only a writer has (collations)."""
+        names = () if schema is None else schema.names
+        stored = {"tinyint", "smallint", "int", "bigint", "float", "double", "decimal"}
+        return self._fields(
+            lambda each: (
+                each.dataType != NullType()
+                and (each.name not in names or each.dataType.simpleString().partition("(")[0] in stored)
+            )
+        )
 
     def _state_of(self, topic: str) -> TopicState | None:
         try:
@@ -195,7 +208,12 @@ class _Writing:
         return Stager(topic.storage, topic.paths(state.topic_id), state, stored.sequence, partitioner, config,
                       durable=self._options.durable, summed=self._is_numbered(),
                       codec=self._options.compression,
-                      create=topic.creates_chunks(state, acks_all=self._options.acks_all))  # fmt: skip
+                      create=topic.creates_chunks(state, acks_all=self._options.acks_all),
+                      began=self._began())  # fmt: skip
+
+    def _began(self) -> int:
+        """Version of the schema since which names count that columns had; runs in the task."""
+        return self._version
 
     def _is_numbered(self) -> bool:
         """Whether the commit has a writer id, so needs checksums (R6)."""
@@ -294,6 +312,10 @@ class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
 
     def _query_id(self) -> str | None:
         return _local_property("sql.streaming.queryId")
+
+    def _began(self) -> int:
+        """Return 0 for a query that has written before: its columns may have any of their names."""
+        return self._version if _local_property("streaming.sql.batchId") == "0" else 0
 
     def commit(self, messages: list[StagedMessage | None], batchId: int) -> None:  # type: ignore[override]
         """Make the micro-batch visible; skip one committed before."""

@@ -121,6 +121,8 @@ def _compression(given: GivenOptions) -> str | None:
 
 def _merge_schema(given: GivenOptions, topic: str | None) -> bool:
     merge = given.flag("mergeSchema", False)
+    if merge and given.text(_CREATE) is not None and given.word(_CREATE) != _TYPED and given.flag(_CREATE, False):
+        raise OptionError("option 'mergeSchema' goes with createTopic=typed: createTopic=true makes an untyped topic")
     if merge and not topic:
         raise OptionError("option 'mergeSchema' goes with 'topic': it changes the columns of that typed topic")
     return merge

@@ -98,7 +98,7 @@ class NamedColumns:
 
 def _first_wider(column: pa.Array, kind: pa.DataType) -> int | None:
     """Return the first row whose value a type can't hold, of a column that may have been widened since."""
-    if column.type == kind or pa.types.is_nested(kind):
+    if column.type == kind or pa.types.is_nested(kind) or _holds_all(kind, column.type):
         return None
     if pa.types.is_decimal(kind):
         most = Decimal((0, (9,) * kind.precision, -kind.scale))
@@ -109,6 +109,13 @@ def _first_wider(column: pa.Array, kind: pa.DataType) -> int | None:
             differs = pc.and_(differs, pc.invert(pc.is_nan(column)))
     row = int(pc.index(differs, True).as_py())
     return None if row < 0 else row
+
+
+def _holds_all(kind: pa.DataType, other: pa.DataType) -> bool:
+    """Whether a number type takes all values of another one of its kind."""
+    if pa.types.is_decimal(kind):
+        return bool(kind.precision >= other.precision)
+    return bool(kind.bit_width >= other.bit_width)
 
 
 def _stored(names: Iterable[str], ids: Mapping[str, int] | None) -> tuple[str, ...]:

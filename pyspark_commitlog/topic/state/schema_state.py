@@ -12,8 +12,8 @@ from msgspec import Meta
 from pyspark_commitlog.errors import ConfigError, CorruptionError
 from pyspark_commitlog.format.entry import Json, to_json_bytes
 from pyspark_commitlog.format.schema.topic_schema import (
+    FORMER_BYTES,
     MAX_COLUMNS,
-    MAX_FORMER,
     Column,
     ColumnTable,
     FormerName,
@@ -62,7 +62,7 @@ class TopicSchemaShape(Shape):
     columns: ColumnRows | Side
     key: ColumnId | None
     timestamp: ColumnId | None
-    former: Annotated[tuple[FormerNameRow, ...], Meta(max_length=MAX_FORMER)] = ()
+    former: Annotated[tuple[FormerNameRow, ...], Meta(max_length=FORMER_BYTES)] = ()
 
 
 def check_schema(schema: Mapping[str, Any], where: str) -> None:

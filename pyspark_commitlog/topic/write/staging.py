@@ -117,13 +117,13 @@ class RowChecks(Protocol):
         """Checksum of checked records."""
 
 
-def row_checks(schema: TopicSchema | None, limits: TopicLimits) -> RowChecks:
-    """Return the checks of a topic's records."""
+def row_checks(schema: TopicSchema | None, limits: TopicLimits, began: int = 0) -> RowChecks:
+    """Return the checks of a topic's records; `began`: version of the schema when the writer began."""
     if schema is None:
         return UntypedRows(limits)
     from pyspark_commitlog.topic.write.typed_records import TypedRows
 
-    return TypedRows(limits.topic, schema, limits)
+    return TypedRows(limits.topic, schema, limits, began)
 
 
 class Stager:
@@ -136,6 +136,7 @@ class Stager:
         aside: encodes a frame in another thread.
         summed: compute the checksum that a `Transaction` needs (R6).
         create: makes the chunk (`TopicLog.creates_chunks`).
+        began: version of a typed topic's schema when the writer began.
     """
 
     def __init__(
@@ -152,6 +153,7 @@ class Stager:
         summed: bool = True,
         codec: str | None = None,
         create: Callable[[str], OutputFile] | None = None,
+        began: int = 0,
     ) -> None:
         self._create = create or storage.create
         self._checksum = 0 if summed else None
@@ -160,7 +162,7 @@ class Stager:
         self._piece_bytes = PIECE_BYTES if storage.can_append else LONG_PIECE_BYTES
         self._partitioner = partitioner
         self._limits = TopicLimits.of(paths.name, state.partitions, config)
-        self._checks = row_checks(state.schema, self._limits)
+        self._checks = row_checks(state.schema, self._limits, began)
         self._is_typed = state.schema is not None
         self._schema_at = state.lineage.position if self._is_typed else None
         self._frame_bytes = most_frame_bytes(config.number("batch.size"), typed=self._is_typed)

@@ -30,7 +30,7 @@ from pyspark_commitlog.topic.write.typed_checksum import checksum
 
 #: Reserved columns that a write takes, and the untyped ones that have their types; the log assigns the others.
 _TAKEN = {"_headers": "headers", "_partition_id": "partition", "_timestamp": "timestamp"}
-#: Topics and dropped columns that this process warned of.
+#: Ids of dropped columns that this process warned of.
 _warned = Reported()
 logger = logging.getLogger("pyspark_commitlog.topic")
 
@@ -38,12 +38,12 @@ logger = logging.getLogger("pyspark_commitlog.topic")
 class TypedRows:
     """Checks of one typed topic's records.
 
-    A name from before a change of the schema is the column that had it, as a running writer still gives it.
+    A writer that began under version `began` of the schema may give a column by a name that it had since.
     """
 
-    def __init__(self, topic: str, schema: TopicSchema, limits: TopicLimits) -> None:
+    def __init__(self, topic: str, schema: TopicSchema, limits: TopicLimits, began: int = 0) -> None:
         self._topic, self._declared, self._limits = topic, schema, limits
-        self._ids, self._columns = schema.ids_for_writers, {column.id: column for column in schema.columns}
+        self._ids, self._columns = schema.ids_for_writer(began), {column.id: column for column in schema.columns}
         self._kinds = {column.id: to_arrow(as_nullable(column.field.type)) for column in schema.columns}
         fields = [pa.field(column.stored_name, self._kinds[column.id]) for column in schema.columns]
         self._schema = frame_schema(fields, schema.key, schema.timestamp, headers=True)
@@ -97,7 +97,7 @@ class TypedRows:
             )
         column = self._columns.get(self._ids[field.name])
         if column is None:
-            if _warned.is_new((self._topic, field.name)):
+            if _warned.is_new(self._ids[field.name]):
                 logger.warning("topic %r: column %r was dropped: its values are not written", self._topic, field.name)
             return
         if pa.types.is_null(field.type):
