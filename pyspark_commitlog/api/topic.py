@@ -133,6 +133,7 @@ class Topic:
         start: Mapping[int, int] | datetime | None = None,
         end: Mapping[int, int] | datetime | None = None,
         view: str | None = None,
+        filter: str | None = None,  # noqa: A002 Spark's, Arrow's and Delta's word
     ) -> pa.Table:
         """Return the records as one table; memory must hold them.
 
@@ -142,6 +143,7 @@ class Topic:
                 partitions left out: the log start offset.
             end: where to end, before that offset or time. None, and partitions left out: the high watermark.
             view: `latest` for the newest record of each key, without null values; not with `start`.
+            filter: condition in SQL that the records meet, as in `user = 'ada' AND price > 1.5`; times are in UTC.
 
         Returns:
             The declared columns; of an untyped topic key binary, value binary, topic string, partition int32, offset
@@ -151,13 +153,13 @@ class Topic:
 
         Raises:
             UnknownTopicError: there is no such topic.
-            UsageError: no such columns, partitions or view; a record without key, or a typed topic, in a view.
+            UsageError: no such columns, partitions, view or filter; a record without key, or a typed topic, in a view.
             OffsetOutOfRangeError: below the log start offset or above the high watermark.
             CorruptionError: stored bytes are damaged.
         """
         from pyspark_commitlog.topic.lookup.table import read_table
 
-        return read_table(self._log(), columns, start, end, view)
+        return read_table(self._log(), columns, start, end, view, filter)
 
     def offsets_for_times(self, times: Mapping[int, int]) -> dict[int, OffsetAndTimestamp | None]:
         """Return, per partition, the first record not before a timestamp (Kafka: `offsetsForTimes`).

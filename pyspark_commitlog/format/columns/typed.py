@@ -229,28 +229,67 @@ def _checked_size(parsed: _Parsed, names: Iterable[str]) -> int:
 
 
 def decode(
-    value: pa.Buffer, columns: str, names: Sequence[str] | None = None, *, sparse: bool = False
+    value: pa.Buffer,
+    columns: str,
+    names: Sequence[str] | None = None,
+    *,
+    sparse: bool = False,
+    kept: pa.BooleanArray | None = None,
 ) -> pa.RecordBatch:
-    """Return the rows of a frame.
+    """Return the rows of a frame, or those that are `kept`.
 
     Only the columns in `names` (None: all) are decompressed; `timestamp` is the record's, declared or not. Those that
     the frame lacks are left out; without any, the timestamp stands for them.
     """
-    parsed = _parse(value, columns, sparse=sparse)
+    parsed, stored = _stored(value, columns, names, sparse=sparse)
+    if kept is not None and len(kept) != stored.num_rows:
+        raise CorruptionError(f"the frame holds {stored.num_rows} rows, expected {len(kept)}")
     logical = parsed.form.logical
-    present = _present(logical, names)
-    _checked_size(parsed, present)
-    stored = messages.decode(parsed.rows, parsed.form.stored, parsed.key, None if names is None else present)
     arrays = []
-    for name in present:
-        storing = parsed.storings.get(name)
-        dictionary = None
-        if storing is not None and storing.how == DICTIONARY:
-            batch = messages.decode(parsed.dictionaries[storing.first], _DICTIONARIES, DICTIONARY)
-            dictionary = batch.column(0)
-        arrays.append(restore(stored.column(name), logical.field(name).type, storing, dictionary))
-    fields = [logical.field(name) for name in present]
+    for name in stored.schema.names:
+        storing, column = parsed.storings.get(name), stored.column(name)
+        arrays.append(restore(column, logical.field(name).type, storing, _dictionary(parsed, storing), kept))
+    fields = [logical.field(name) for name in stored.schema.names]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields, logical.metadata))
+
+
+def _stored(
+    value: pa.Buffer, columns: str, names: Sequence[str] | None, *, sparse: bool
+) -> tuple[_Parsed, pa.RecordBatch]:
+    """Return columns in the form in which they are stored."""
+    parsed = _parse(value, columns, sparse=sparse)
+    present = _present(parsed.form.logical, names)
+    _checked_size(parsed, present)
+    return parsed, messages.decode(parsed.rows, parsed.form.stored, parsed.key, None if names is None else present)
+
+
+def _dictionary(parsed: _Parsed, storing: Storing | None) -> pa.Array | None:
+    if storing is None or storing.how != DICTIONARY:
+        return None
+    return messages.decode(parsed.dictionaries[storing.first], _DICTIONARIES, DICTIONARY).column(0)
+
+
+class Coded(NamedTuple):
+    """A column's values; of a dictionary its distinct ones, and each row's index among them."""
+
+    values: pa.Array
+    indices: pa.Array | None = None
+
+
+def coded(value: pa.Buffer, columns: str, names: Sequence[str], *, sparse: bool) -> dict[str, Coded]:
+    """Return columns without expanding dictionaries; without those that the frame lacks."""
+    parsed, stored = _stored(value, columns, names, sparse=sparse)
+    logical = parsed.form.logical
+    found = {}
+    for name in stored.schema.names:
+        storing, column = parsed.storings.get(name), stored.column(name)
+        dictionary = _dictionary(parsed, storing)
+        if dictionary is None:
+            found[name] = Coded(restore(column, logical.field(name).type, storing, None))
+        else:
+            found[name] = Coded(dictionary, column)
+    alias = {TIME_NAME: time_name(logical), _KEY.decode(): key_name(logical)}
+    return {name: found[stored] for name in names if (stored := alias.get(name, name)) in found}
 
 
 def described(value: pa.Buffer, columns: str, *, sparse: bool) -> dict[str, str]:

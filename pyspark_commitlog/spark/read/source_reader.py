@@ -29,6 +29,7 @@ from pyspark_commitlog.spark.progress.paced import Newest
 from pyspark_commitlog.spark.progress.progress import Loss, ReportLoss, error_of, outside
 from pyspark_commitlog.spark.progress.splits import Split, longest_first, split
 from pyspark_commitlog.spark.read.declared_columns import are_untyped, merged, schemas_of
+from pyspark_commitlog.spark.read.row_filters import given_filter, tests_of
 from pyspark_commitlog.spark.read.schema import (
     Schema,
     as_spark,
@@ -89,6 +90,7 @@ class SourceReader:
         self._pins = {topic: each.ids for topic, each in schemas.items()}
         self._declared = frozenset(declared)
         self._untyped_names = [] if schemas else untyped_names(schema)
+        self._filter = given_filter(options, declared)
         self._columns = schema
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self._reported = Reported()
@@ -285,7 +287,8 @@ class SourceReader:
             rows = latest(self._to_read(wanted), wanted, names)
         else:
             read = read_range if self._options.fail_on_data_loss else read_kept
-            rows = read_on(self._to_read, wanted, lambda topic, part: read(topic, part, names))
+            tests = tests_of(self._filter, wanted, self._pins)
+            rows = read_on(self._to_read, wanted, lambda topic, part: read(topic, part, names, tests))
         converted = SparkRows(columns, wanted.topic, wanted.partition).convert(self._limit_rows(rows))
         return read_explained(converted)
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
 from pyspark_commitlog.model import OffsetRange
+from pyspark_commitlog.topic.filter.row_filter import FieldTests, filter_of
 from pyspark_commitlog.topic.lookup.latest import latest
 from pyspark_commitlog.topic.lookup.timestamps import find_time
 from pyspark_commitlog.topic.read.named_columns import check_untyped, name_columns
@@ -20,13 +21,24 @@ Bound = Mapping[int, int] | datetime | None
 _VIEW = "latest"
 
 
-def read_table(topic: TopicLog, columns: Sequence[str] | None, start: Bound, end: Bound, view: str | None) -> pa.Table:
+def read_table(
+    topic: TopicLog,
+    columns: Sequence[str] | None,
+    start: Bound,
+    end: Bound,
+    view: str | None,
+    condition: str | None = None,
+) -> pa.Table:
     """Return the records between bounds; see `Topic.to_arrow`."""
     if view not in (None, _VIEW):
         raise UsageError(f"view={view!r} is not allowed: use 'latest', the newest record of each key")
     if view and start is not None:
         raise UsageError("view='latest' takes no start: the newest record of each key is of all records before the end")
+    if view and condition is not None:
+        raise UsageError("view='latest' takes no filter: it would hide the newest record of a key, filter the table")
     _, state = topic.newest_durable()
+    tests = filter_of(condition, {topic.name: state.schema})
+    ids = None if state.schema is None else state.schema.ids
     named = name_columns(columns, {topic.name: state.schema})
     if view:
         check_untyped({topic.name: state.schema}, "view='latest'", "leave it out, and take the newest row of each key")
@@ -40,15 +52,18 @@ def read_table(topic: TopicLog, columns: Sequence[str] | None, start: Bound, end
             OffsetRange(topic.name, state.topic_id, partition, starts[partition], ends[partition]),
             named.stored(topic.name),
             view,
+            None if tests is None else tests.of(topic.name, partition, ids),
         )
     ]
     return pa.Table.from_batches(batches, named.schema)
 
 
-def _rows(topic: TopicLog, wanted: OffsetRange, names: tuple[str, ...], view: str | None) -> Iterator[Rows]:
+def _rows(
+    topic: TopicLog, wanted: OffsetRange, names: tuple[str, ...], view: str | None, tests: FieldTests | None
+) -> Iterator[Rows]:
     if wanted.start >= wanted.end:
         return iter(())
-    return latest(topic, wanted, names) if view else read_range(topic, wanted, names)
+    return latest(topic, wanted, names) if view else read_range(topic, wanted, names, tests)
 
 
 def _offsets(topic: TopicLog, state: TopicState, bound: Bound, default: Sequence[int], which: str) -> tuple[int, ...]:
