@@ -8,16 +8,18 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from pyspark_commitlog.format.columns import typed, untyped
+from pyspark_commitlog.format.columns.statistics import Statistics
 from pyspark_commitlog.format.columns.typed import Coded
 from pyspark_commitlog.format.frame import COLUMNS, DENSE, SPARSE, SPARSE_COLUMNS, Payload
 
 
 class Encoded(NamedTuple):
-    """Value of a frame's record, and its identity's `kind` and `columns`."""
+    """Value of a frame's record, and its identity's `kind`, `columns` and `statistics`."""
 
     value: pa.Buffer
     kind: str
     columns: str | None
+    statistics: str | None = None
 
 
 def encode(batch: pa.RecordBatch, compression: str) -> Encoded:
@@ -26,7 +28,7 @@ def encode(batch: pa.RecordBatch, compression: str) -> Encoded:
     if not typed.is_typed(batch.schema):
         return Encoded(untyped.encode(batch, compression), SPARSE if sparse else DENSE, None)
     encoded = typed.encode(batch, compression)
-    return Encoded(encoded.value, SPARSE_COLUMNS if sparse else COLUMNS, encoded.columns)
+    return Encoded(encoded.value, SPARSE_COLUMNS if sparse else COLUMNS, encoded.columns, encoded.statistics)
 
 
 def decode(payload: Payload, names: Sequence[str] | None = None, kept: pa.BooleanArray | None = None) -> pa.RecordBatch:
@@ -39,6 +41,14 @@ def decode(payload: Payload, names: Sequence[str] | None = None, kept: pa.Boolea
         return typed.decode(payload.message, identity.columns, names, sparse=identity.is_sparse, kept=kept)
     batch = untyped.decode(payload.message, sparse=identity.is_sparse, names=names)
     return batch if kept is None else batch.filter(kept)
+
+
+def statistics(payload: Payload) -> dict[str, Statistics]:
+    """Return a typed frame's statistics by field, `key` and `timestamp` among them; empty if it has none."""
+    identity = payload.identity
+    if identity.columns is None or identity.statistics is None:
+        return {}
+    return typed.parse_statistics(payload.message, identity.statistics)
 
 
 def coded(payload: Payload, names: Sequence[str]) -> dict[str, Coded]:

@@ -6,7 +6,7 @@ differences of neighbours minus the smallest of those.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -55,11 +55,12 @@ class Storing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredColumn:
-    """A column as it is stored; `dictionary` has its distinct values."""
+    """A column as it is stored; `dictionary` has its distinct values, `ends` the lowest and highest integer."""
 
     column: pa.Array
     storing: Storing | None = None
     dictionary: pa.Array | None = None
+    ends: tuple[int, int] | None = None
 
 
 def stored_type(kind: pa.DataType, how: str, width: int) -> pa.DataType:
@@ -130,13 +131,13 @@ def _narrowed(column: pa.Array, integers: pa.Array) -> StoredColumn:
     numbers = integers.to_numpy()
     size = numbers.dtype.itemsize
     width = _width(most - least) or size
-    by_difference = None if column.null_count or width == 1 else _differences(numbers, most - least, width)
-    if by_difference is not None:
-        return by_difference
-    if width >= size:
-        return StoredColumn(column)
-    small = (numbers - numbers.dtype.type(least)).astype(f"u{width}")
-    return StoredColumn(_with_nulls(small, column), Storing(REFERENCE, width, least))
+    stored = None if column.null_count or width == 1 else _differences(numbers, most - least, width)
+    if stored is None and width >= size:
+        stored = StoredColumn(column)
+    if stored is None:
+        small = (numbers - numbers.dtype.type(least)).astype(f"u{width}")
+        stored = StoredColumn(_with_nulls(small, column), Storing(REFERENCE, width, least))
+    return replace(stored, ends=(least, most))
 
 
 def _differences(numbers: Numbers, spread: int, width: int) -> StoredColumn | None:

@@ -18,8 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_commitlog.errors import CorruptionError
-from pyspark_commitlog.format.columns import arrow_metadata, messages
+from pyspark_commitlog.format.columns import arrow_metadata, messages, statistics
 from pyspark_commitlog.format.columns.messages import MessageSchema
+from pyspark_commitlog.format.columns.order import is_text
+from pyspark_commitlog.format.columns.statistics import Statistics
 from pyspark_commitlog.format.columns.storing import DICTIONARY, Storing, restore, store, stored_type
 from pyspark_commitlog.format.columns.untyped import HEADERS, OFFSET_DELTA, SPARSE_SCHEMA, TIMESTAMP
 from pyspark_commitlog.format.schema.arrow_types import from_arrow, to_arrow
@@ -30,6 +32,8 @@ TIME_NAME, HEADERS_NAME = "timestamp", "headers"
 _KEY, _TIME = b"key", b"timestamp"
 #: Types of the fields that have no column id.
 _COMMON = {HEADERS_NAME: HEADERS, TIME_NAME: TIMESTAMP, OFFSET_DELTA: SPARSE_SCHEMA.field(OFFSET_DELTA).type}
+#: Fields without statistics.
+_UNTOLD = (OFFSET_DELTA, HEADERS_NAME)
 #: Maximum of fields in a frame.
 MAX_FIELDS = MAX_COLUMNS + len(_COMMON)
 #: Schemas, and their stored forms, kept.
@@ -88,10 +92,11 @@ def key_bytes(column: pa.Array) -> pa.BinaryArray:
 
 
 class TypedMessages(NamedTuple):
-    """A frame's messages, and the text of its header `columns`."""
+    """A frame's messages, and the texts of its headers `columns` and `statistics`, None of few rows."""
 
     value: pa.Buffer
     columns: str
+    statistics: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,7 @@ def encode(batch: pa.RecordBatch, compression: str) -> TypedMessages:
     """Return rows of a `frame_schema` as messages."""
     batch = _without_null_headers(batch)
     storings: _Storings = {}
+    told: dict[str, statistics.Row] = {}
     arrays, dictionaries = [], list[pa.Array]()
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         stored = store(column, len(dictionaries))
@@ -116,6 +122,9 @@ def encode(batch: pa.RecordBatch, compression: str) -> TypedMessages:
             storings[name] = stored.storing
         if stored.dictionary is not None:
             dictionaries.append(stored.dictionary)
+        row = statistics.row_of(column, stored.dictionary, stored.ends) if name not in _UNTOLD else None
+        if row is not None:
+            told[name] = row
     form = _form(batch.schema.serialize().to_pybytes(), _kinds(storings))
     parts = [form.head]
     for values in dictionaries:
@@ -123,7 +132,8 @@ def encode(batch: pa.RecordBatch, compression: str) -> TypedMessages:
         parts.append(messages.encode(rows, _DICTIONARIES, compression))
     rows = pa.RecordBatch.from_arrays(arrays, schema=form.stored.schema)
     parts.append(messages.encode(rows, form.stored, compression))
-    return TypedMessages(pa.py_buffer(b"".join(parts)), msgspec.json.encode(storings).decode())
+    value, columns = pa.py_buffer(b"".join(parts)), msgspec.json.encode(storings).decode()
+    return TypedMessages(value, columns, statistics.encode(told) if told else None)
 
 
 def _without_null_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -267,6 +277,20 @@ def _dictionary(parsed: _Parsed, storing: Storing | None) -> pa.Array | None:
     if storing is None or storing.how != DICTIONARY:
         return None
     return messages.decode(parsed.dictionaries[storing.first], _DICTIONARIES, DICTIONARY).column(0)
+
+
+def parse_statistics(value: pa.Buffer, text: str) -> dict[str, Statistics]:
+    """Return a frame's statistics, also of `key` and `timestamp` if they are declared.
+
+    Raises:
+        CorruptionError: they are not of this frame's columns.
+    """
+    logical = _form(schema_bytes(value), ()).logical
+    found = statistics.parse(text, logical)
+    for alias, name in ((_KEY.decode(), key_name(logical)), (TIME_NAME, time_name(logical))):
+        if name in found and (alias == TIME_NAME or is_text(logical.field(name).type)):
+            found[alias] = found[name]
+    return found
 
 
 class Coded(NamedTuple):

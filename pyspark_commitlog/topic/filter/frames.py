@@ -13,17 +13,20 @@ import pyarrow.compute as pc
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.columns import frame_rows
 from pyspark_commitlog.format.columns.order import is_text, null_mask, numbers_of
+from pyspark_commitlog.format.columns.statistics import Statistics
 from pyspark_commitlog.format.columns.typed import Coded
 from pyspark_commitlog.format.columns.untyped import OFFSET_DELTA, Ints, deltas_of
-from pyspark_commitlog.format.frame import Payload
+from pyspark_commitlog.format.frame import Frame, Payload
 from pyspark_commitlog.topic.filter.row_filter import EVERY_INTEGER, FieldTests
-from pyspark_commitlog.topic.filter.spans import Passing, Spans
+from pyspark_commitlog.topic.filter.spans import Passing, Spans, common
 from pyspark_commitlog.topic.segments.frames import Located
 
 Mask = npt.NDArray[np.bool_]
 #: Ranges that are compared one by one; more are searched.
 _FEW = 4
 _ALL_DECIMAL_DIGITS = 38
+TIMESTAMP_FIELD = "timestamp"
+US_PER_MS = 1000
 
 
 class Selected(NamedTuple):
@@ -39,15 +42,62 @@ def select(payload: Payload, located: Located, start: int, end: int, tests: Fiel
     Raises:
         CorruptionError: the frame contradicts itself.
     """
+    frame = located.frame
+    if not common(tests.offsets, ((located.base_offset, located.base_offset + frame.last_offset_delta + 1),)):
+        return None
+    fields = undecided(tests.fields, _statistics(payload, frame) if tests.fields else {}, frame.last_offset_delta + 1)
+    if fields is None:
+        return None
     offsets = _offsets(payload, located)
     mask: Mask = (offsets >= start) & (offsets < end)
     if tests.offsets != EVERY_INTEGER:
         mask &= within(tests.offsets, offsets)
-    if tests.fields and mask.any():
-        mask &= _fields(tests.fields, payload, len(offsets))
+    if fields and mask.any():
+        mask &= _fields(fields, payload, len(offsets))
     if mask.all() and len(mask):
         return Selected(offsets, None)
     return Selected(offsets[mask], pa.array(mask)) if mask.any() else None
+
+
+def _statistics(payload: Payload, frame: Frame) -> dict[str, Statistics]:
+    """Statistics of a frame's columns; of an untyped one only its header's times."""
+    found = frame_rows.statistics(payload)
+    if TIMESTAMP_FIELD not in found and frame.delete_horizon_ms is None:
+        low, high = frame.base_timestamp * US_PER_MS, frame.max_timestamp * US_PER_MS + US_PER_MS - 1
+        found[TIMESTAMP_FIELD] = Statistics(low, high, 0)
+    return found
+
+
+def undecided(
+    tests: Mapping[str, Passing], statistics: Mapping[str, Statistics], rows: int
+) -> dict[str, Passing] | None:
+    """Return the tests that statistics do not show true of all rows; None if one is of none (pure)."""
+    left = {}
+    for name, passing in tests.items():
+        found = statistics.get(name)
+        verdict = None if found is None else _verdict(passing, found, rows)
+        if verdict is False:
+            return None
+        if verdict is None:
+            left[name] = passing
+    return left
+
+
+def _verdict(passing: Passing, statistics: Statistics, rows: int) -> bool | None:
+    """Whether all rows pass, or none; None if it takes a look."""
+    low, high, nulls = statistics
+    answers: set[bool | None] = {passing.null} if nulls else set()
+    if nulls < rows:
+        answers.add(_of_range(passing.spans, low, high))
+    return answers.pop() if len(answers) == 1 else None
+
+
+def _of_range(spans: Spans, low: Any, high: Any) -> bool | None:
+    meets = [span for span in spans if (low is None or low < span[1]) and (high is None or span[0] <= high)]
+    if not meets:
+        return False
+    within_one = any(low is not None and high is not None and start <= low and high < end for start, end in meets)
+    return True if within_one else None
 
 
 def _offsets(payload: Payload, located: Located) -> Ints:

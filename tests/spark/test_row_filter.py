@@ -1,0 +1,200 @@
+"""Filters against Spark: the rows that are kept are exactly those for which `where` is true."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from pyspark_commitlog.format.columns.untyped import TIMESTAMP
+from pyspark_commitlog.format.schema.arrow_types import from_arrow
+from pyspark_commitlog.topic.filter.condition import parse_condition
+from pyspark_commitlog.topic.filter.frames import passed
+from pyspark_commitlog.topic.filter.row_filter import make_filter
+from pyspark_commitlog.topic.filter.times import zone_of
+
+ROWS, CONDITIONS = 200, 160
+ZONES = ("UTC", "America/New_York", "Europe/Berlin", "+05:30")
+COMPARISONS = ("=", "<=>", "!=", "<", "<=", ">", ">=", "==", "<>")
+LONGS = (0, 1, -1, 2**53, 2**53 + 1, -(2**53) - 1, 2**62 + 1, 2**63 - 1, -(2**63), 9007199254740995, 127, -128)
+DOUBLES = (0.0, -0.0, 0.1, 0.5, -1.5, float("nan"), float("inf"), float("-inf"), 5e-324, 1.7976931348623157e308, 16777216.0,
+           9007199254740992.0, 3.0, float(np.float32(0.1)))  # fmt: skip
+TEXTS = ("", "a", "ab", "b", "a'b", "é", "\U0001f600", "\uffee", "z" * 40, "a\x00", "A", " a", r"a\b")
+DAYS = ("2024-03-10", "2024-11-03", "1582-10-04", "1582-10-15", "0001-01-02", "9999-12-30", "1970-01-01", "1883-11-18")
+WALLS = ("2024-03-10 02:30:00", "2024-11-03 01:30:00", "2024-11-03 06:30:00", "1582-10-10 12:00:00.5", "0001-01-03 00:00:00",
+         "1883-11-18 12:00:00", "1969-12-31 23:59:59.999999", "2024-03-10 00:00:00", "2024-03-31 01:30:00", "1970-01-01",
+         "2024-07-01 12:00", "2024-03-10 05:00:00")  # fmt: skip
+SCHEMA = pa.schema(
+    {
+        "bo": pa.bool_(),
+        "b": pa.int8(),
+        "sh": pa.int16(),
+        "i": pa.int32(),
+        "l": pa.int64(),
+        "f": pa.float32(),
+        "d": pa.float64(),
+        "small": pa.decimal128(10, 2),
+        "wide": pa.decimal128(38, 10),
+        "s": pa.string(),
+        "x": pa.binary(),
+        "day": pa.date32(),
+        "at": TIMESTAMP,
+        "wall": pa.timestamp("us"),
+    }
+)
+
+
+def seconds(text: str) -> dt.datetime:
+    return dt.datetime.fromisoformat(text)
+
+
+def value(column: str, chance: Random) -> Any:
+    """Return a random value of a column, mostly one that is hard."""
+    if chance.random() < 0.15:
+        return None
+    whole = {"b": 8, "sh": 16, "i": 32, "l": 64}
+    if column in whole:
+        wide = 1 << (whole[column] - 1)
+        return (chance.choice(LONGS) + wide) % (2 * wide) - wide
+    choices: dict[str, Callable[[], Any]] = {
+        "bo": lambda: chance.random() < 0.5,
+        "f": lambda: float(np.float32(chance.choice(DOUBLES[:9] + DOUBLES[10:]))),
+        "d": lambda: chance.choice(DOUBLES),
+        "small": lambda: Decimal(f"{chance.choice((0, 1, 100, 101, 150, -100, 99999999_99))}E-2"),
+        "wide": lambda: Decimal(f"{chance.choice((0, 1, 10**10, 15 * 10**9, 1 - 10**38, 10**38 - 1))}E-10"),
+        "s": lambda: chance.choice(TEXTS),
+        "x": lambda: chance.choice(TEXTS).encode() + chance.choice((b"", b"\xff", b"\x00")),
+        "day": lambda: dt.date.fromisoformat(chance.choice(DAYS)) + dt.timedelta(chance.choice((-1, 0, 1))),
+        "at": lambda: seconds(chance.choice(WALLS)).replace(tzinfo=dt.UTC) + dt.timedelta(hours=chance.choice(range(-6, 7))),
+        "wall": lambda: seconds(chance.choice(WALLS)) + dt.timedelta(microseconds=chance.choice((-1, 0, 1))),
+    }  # fmt: skip
+    return choices[column]()
+
+
+def quoted(text: str) -> str:
+    return ("r" if "\\" in text else "") + "'" + text.replace("'", "''") + "'"
+
+
+def literal(column: str, chance: Random, *, listed: bool) -> str:
+    """Return a literal that is compared with a column, in SQL."""
+    if chance.random() < 0.06:
+        return "NULL"
+    whole = chance.choice((*map(str, LONGS[:-2]), "127", "-128", "300"))
+    decimal = chance.choice(("0.5", "-1.5", "1.005", "100.00", "1.01", ".5", "3BD", "9007199254740992.5", "0.10"))
+    double = chance.choice(("0.1D", "1e0", "9007199254740992D", "9007199254740993D", "-1.5e0", "9.223372036854775807e18",
+                            "1e308", "-0.0D", "0.5D"))  # fmt: skip
+    time, day = chance.choice(WALLS), chance.choice(DAYS)
+    choices: dict[str, tuple[str, ...]] = {
+        "bo": ("TRUE", "false"),
+        "f": (decimal, double, "0.1F", "-0.0F", "3", "16777216", "1.5F"),
+        "d": (decimal, double, "0.1F", whole, "9007199254740993L"),
+        "small": (decimal, "1", "-1", "1L", "1.5BD"),
+        "wide": (decimal, "1", "99999999999999", "9999999999999999999999999999"),
+        "s": (quoted(chance.choice(TEXTS)),),
+        "x": ("X'61'", "X''", "X'ff'", "X'6100'", quoted(chance.choice(TEXTS))),
+        "day": (f"DATE '{day}'", f"'{day}'", f"TIMESTAMP '{time}'", f"TIMESTAMP_NTZ '{time}'", "TIMESTAMP '2024-03-10 05:00:00Z'"),
+        "at": (f"TIMESTAMP '{time}'", f"'{time}'", f"DATE '{day}'", "TIMESTAMP '2024-03-10 07:30:00Z'", f"timestamp_ltz'{time}'",
+               "'2024-11-03T06:30:00+01:00'", "TIMESTAMP '2024-07-01 12:00:00 Asia/Tokyo'"),
+        "wall": (f"TIMESTAMP_NTZ '{time}'", f"'{time}'", f"DATE '{day}'"),
+    }  # fmt: skip
+    if column not in choices:
+        return chance.choice((whole, decimal, double, "1L", "1S", "1Y"))
+    taken = choices[column]
+    if listed and column in ("at", "wall"):
+        taken = tuple(each for each in taken if not each.startswith("'"))
+    return chance.choice(taken)
+
+
+def drawn_test(column: str, chance: Random) -> str:
+    """Return a random test of a column."""
+    kind = chance.random()
+    if column == "bo" and kind < 0.3:
+        return chance.choice(("bo", "NOT bo", "! bo", "(bo)"))
+    if kind < 0.08:
+        return f"{column} IS {chance.choice(('', 'NOT '))}NULL"
+    if kind < 0.25:
+        negated = chance.choice(("", "NOT "))
+        return f"{column} {negated}BETWEEN {literal(column, chance, listed=False)} AND {literal(column, chance, listed=False)}"
+    if kind < 0.5:
+        most = chance.choice((1, 3, 14))
+        values = ", ".join(literal(column, chance, listed=True) for _ in range(chance.randint(1, most)))
+        return f"{column} {chance.choice(('', 'NOT '))}IN ({values})"
+    operator, other = chance.choice(COMPARISONS), literal(column, chance, listed=False)
+    text = f"{other} {operator} {column}" if chance.random() < 0.2 else f"{column} {operator} {other}"
+    return f"NOT {text}" if chance.random() < 0.15 else text
+
+
+def conditions(chance: Random) -> Iterator[str]:
+    """Yield conditions that a filter takes."""
+    types = {field.name: from_arrow(field.type, field.name) for field in SCHEMA}
+    while True:
+        picked = [chance.choice(SCHEMA.names) for _ in range(chance.choice((1, 1, 1, 2)))]
+        text = " AND ".join(drawn_test(column, chance) for column in picked)
+        try:
+            make_filter(parse_condition(text), types)
+        except ValueError:
+            continue
+        yield text
+
+
+def kept(table: pa.Table, condition: str, zone: str) -> list[int]:
+    """Return the rows that a filter keeps."""
+    types = {field.name: from_arrow(field.type, field.name) for field in SCHEMA}
+    bound = make_filter(parse_condition(condition), types).bind(zone_of(zone))
+    mask = np.ones(table.num_rows, bool)
+    for column, values in bound.passing.items():
+        mask &= passed(values, table.column(column).combine_chunks())
+    return [int(row) for row in np.flatnonzero(mask)]
+
+
+@pytest.fixture(scope="module")
+def table() -> pa.Table:
+    """Return rows of all types that have an order."""
+    chance = Random(7)
+    return pa.Table.from_pylist([{name: value(name, chance) for name in SCHEMA.names} for _ in range(ROWS)], SCHEMA)
+
+
+@pytest.fixture(scope="module")
+def stored(spark: SparkSession, table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
+    """Return the rows as Spark has them, from Parquet."""
+    path = str(tmp_path_factory.mktemp("rows") / "rows.parquet")
+    pq.write_table(table.append_column("n", pa.array(range(ROWS), pa.int32())), path)
+    return spark.read.parquet(path)
+
+
+@pytest.fixture(params=["true", "false"])
+def ansi(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Spark in each of its modes."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.ansi.enabled", request.param)
+    yield request.param == "true"
+    spark.conf.unset("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.session.timeZone", before)
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_kept_rows_are_those_for_which_spark_says_true(
+    spark: SparkSession, table: pa.Table, stored: DataFrame, zone: str, ansi: bool
+) -> None:
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    drawn = conditions(Random(f"{zone} {ansi}"))
+    asked = list(dict.fromkeys(next(drawn) for _ in range(CONDITIONS)))
+    if not ansi:
+        asked = [each for each in asked if "x IN" not in each and "x NOT IN" not in each]
+    answers = stored.orderBy("n").selectExpr(*(f"({each}) AS c{n}" for n, each in enumerate(asked))).toArrow()
+    wrong = []
+    for n, each in enumerate(asked):
+        expected = [row for row, true in enumerate(answers.column(n).to_pylist()) if true]
+        found = kept(table, each, zone)
+        if found != expected:
+            rows = sorted(set(found) ^ set(expected))
+            wrong.append((each, len(found), len(expected), table.take(rows[:1]).to_pylist()))
+    assert not wrong
