@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_commitlog.format.columns.untyped import TIMESTAMP
 from pyspark_commitlog.format.schema.arrow_types import from_arrow
-from pyspark_commitlog.topic.filter.condition import parse_condition
-from pyspark_commitlog.topic.filter.frames import passed
-from pyspark_commitlog.topic.filter.row_filter import make_filter
-from pyspark_commitlog.topic.filter.times import zone_of
+from pyspark_commitlog.topic.read.filter.condition import parse_condition
+from pyspark_commitlog.topic.read.filter.row_filter import make_filter
+from pyspark_commitlog.topic.read.filter.selected_rows import value_mask
+from pyspark_commitlog.topic.read.filter.times import zone_of
 
 ROWS, CONDITIONS = 200, 160
 ZONES = ("UTC", "America/New_York", "Europe/Berlin", "+05:30")
@@ -151,7 +151,7 @@ def kept(table: pa.Table, condition: str, zone: str) -> list[int]:
     bound = make_filter(parse_condition(condition), types).bind(zone_of(zone))
     mask = np.ones(table.num_rows, bool)
     for column, values in bound.passing.items():
-        mask &= passed(values, table.column(column).combine_chunks())
+        mask &= value_mask(values, table.column(column).combine_chunks())
     return [int(row) for row in np.flatnonzero(mask)]
 
 

@@ -195,6 +195,8 @@ ALLOWED = {
     ("topic/read/extents.py", "counts"): "one number per partition of an entry",
     ("topic/write/records.py", "partitions_of"): "the two bounds of a batch",
     ("topic/write/typed_records.py", "_column"): "the place of a refused null",
+    ("format/columns/statistics.py", "_ends"): "two values per column of a frame",
+    ("format/columns/statistics.py", "_extremes"): "two values per column of a frame",
     ("format/columns/storing.py", "_by_dictionary"): "one number per column of a frame",
     ("format/columns/storing.py", "_bytes"): "one number per column of a frame",
     ("format/columns/storing.py", "_expanded"): "two numbers per column of a frame",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -43,12 +43,15 @@ def decode(payload: Payload, names: Sequence[str] | None = None, kept: pa.Boolea
     return batch if kept is None else batch.filter(kept)
 
 
-def statistics(payload: Payload) -> dict[str, Statistics]:
-    """Return a typed frame's statistics by field, `key` and `timestamp` among them; empty if it has none."""
+def statistics(payload: Payload, names: Collection[str] | None = None) -> dict[str, Statistics]:
+    """Return a typed frame's statistics by field, of those in `names`, None: all; empty if it has none.
+
+    `key` and `timestamp` are the records', declared or not.
+    """
     identity = payload.identity
     if identity.columns is None or identity.statistics is None:
         return {}
-    return typed.parse_statistics(payload.message, identity.statistics)
+    return typed.parse_statistics(payload.message, identity.statistics, names)
 
 
 def coded(payload: Payload, names: Sequence[str]) -> dict[str, Coded]:

@@ -7,7 +7,7 @@ null if there is none, or no value. They bound the values, and need not occur.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from decimal import Decimal
 from typing import Annotated, Any, NamedTuple
 
@@ -45,8 +45,8 @@ def encode(rows: Mapping[str, Row]) -> str:
     return msgspec.json.encode(rows).decode()
 
 
-def parse(text: str, schema: pa.Schema) -> dict[str, Statistics]:
-    """Return the statistics of a frame of this schema.
+def parse(text: str, schema: pa.Schema, names: Collection[str] | None = None) -> dict[str, Statistics]:
+    """Return the statistics of a frame of this schema; of fields in `names`, None: all.
 
     Raises:
         CorruptionError: the text is not of such a frame.
@@ -55,7 +55,9 @@ def parse(text: str, schema: pa.Schema) -> dict[str, Statistics]:
         raise CorruptionError(f"the header statistics has {len(text)} characters, expected {MAX_BYTES} at most")
     try:
         rows = _ROWS.decode(text)
-        return {name: _parsed(schema.field(name).type, row) for name, row in rows.items()}
+        return {
+            name: _parsed(schema.field(name).type, row) for name, row in rows.items() if names is None or name in names
+        }
     except (ValueError, KeyError) as error:
         raise CorruptionError(f"the header statistics does not parse ({error})") from error
 
@@ -99,7 +101,7 @@ def _ends(values: pa.Array) -> Ends:
     kind = values.type
     if is_text(kind):
         low, high = pc.min_max(values.view(pa.binary())).as_py().values()
-        return low[:PREFIX_BYTES].hex(), _above(high)
+        return low[:PREFIX_BYTES].hex(), _rounded_up(high)
     if pa.types.is_floating(kind):
         return _float_ends(values)
     if pa.types.is_decimal(kind):
@@ -116,7 +118,7 @@ def _integers(values: pa.Array) -> pa.Array:
     return values.view(pa.int64()) if pa.types.is_timestamp(kind) else values
 
 
-def _above(high: bytes) -> str | None:
+def _rounded_up(high: bytes) -> str | None:
     """Return a prefix that is not below a value, rounded up if it was cut."""
     if len(high) <= PREFIX_BYTES:
         return high.hex()

@@ -7,7 +7,7 @@ record's timestamp, and `offsetDelta` of sparse frames.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -279,18 +279,26 @@ def _dictionary(parsed: _Parsed, storing: Storing | None) -> pa.Array | None:
     return messages.decode(parsed.dictionaries[storing.first], _DICTIONARIES, DICTIONARY).column(0)
 
 
-def parse_statistics(value: pa.Buffer, text: str) -> dict[str, Statistics]:
-    """Return a frame's statistics, also of `key` and `timestamp` if they are declared.
+def parse_statistics(value: pa.Buffer, text: str, names: Collection[str] | None = None) -> dict[str, Statistics]:
+    """Return a frame's statistics by field, of those in `names`, None: all.
+
+    `key` and `timestamp` are the records', declared or not.
 
     Raises:
         CorruptionError: they are not of this frame's columns.
     """
     logical = _form(schema_bytes(value), ()).logical
-    found = statistics.parse(text, logical)
-    for alias, name in ((_KEY.decode(), key_name(logical)), (TIME_NAME, time_name(logical))):
-        if name in found and (alias == TIME_NAME or is_text(logical.field(name).type)):
-            found[alias] = found[name]
-    return found
+    if names is None:
+        return statistics.parse(text, logical)
+    alias = {name: stored for name, stored in _aliases(logical).items() if name in names}
+    if (key := alias.get(_KEY.decode())) and not is_text(logical.field(key).type):  # ordered by its bytes
+        del alias[_KEY.decode()]
+    found = statistics.parse(text, logical, {*names, *alias.values()})
+    return {**found, **{name: found[stored] for name, stored in alias.items() if stored in found}}
+
+
+def _aliases(logical: pa.Schema) -> dict[str, str]:
+    return {_KEY.decode(): key_name(logical), TIME_NAME: time_name(logical)}
 
 
 class Coded(NamedTuple):
@@ -312,7 +320,7 @@ def coded(value: pa.Buffer, columns: str, names: Sequence[str], *, sparse: bool)
             found[name] = Coded(restore(column, logical.field(name).type, storing, None))
         else:
             found[name] = Coded(dictionary, column)
-    alias = {TIME_NAME: time_name(logical), _KEY.decode(): key_name(logical)}
+    alias = _aliases(logical)
     return {name: found[stored] for name in names if (stored := alias.get(name, name)) in found}
 
 
@@ -335,7 +343,6 @@ def schema_bytes(value: pa.Buffer) -> bytes:
 def _present(logical: pa.Schema, names: Sequence[str] | None) -> tuple[str, ...]:
     if names is None:
         return tuple(logical.names)
-    time = time_name(logical)
-    alias = {TIME_NAME: time, _KEY.decode(): key_name(logical)}
+    alias = _aliases(logical)
     asked = {alias.get(name, name) for name in names}
-    return tuple(name for name in logical.names if name in asked) or (time,)
+    return tuple(name for name in logical.names if name in asked) or (alias[TIME_NAME],)

@@ -19,8 +19,8 @@ from pyspark_commitlog.spark.read.election_losses import asked_for, lost_ahead, 
 from pyspark_commitlog.spark.read.filters import ANY_TIME, Filters, LimitTaker, Taker, complement, joined, milliseconds
 from pyspark_commitlog.spark.read.source_options import EARLIEST, LATEST, SourceOptions
 from pyspark_commitlog.spark.read.source_reader import SourceReader, Starting, check_end
-from pyspark_commitlog.topic.filter.spans import NONE, Spans, common, united
 from pyspark_commitlog.topic.lookup.timestamps import spans_outside
+from pyspark_commitlog.topic.read.filter.spans import NONE, Spans, common, united
 from pyspark_commitlog.topic.state.topic_state import TopicState
 from pyspark_commitlog.topic.topic_log import TopicLog
 

@@ -28,11 +28,11 @@ from pyspark.sql.datasource import (
 )
 
 from pyspark_commitlog.format.columns.order import INTEGERS
-from pyspark_commitlog.topic.filter.spans import (
+from pyspark_commitlog.topic.read.filter.spans import (
     NONE,
-    Bounds,
-    Outcome,
+    LiteralBounds,
     Spans,
+    TruthSets,
     common,
     compared,
     complement as outside,
@@ -130,11 +130,11 @@ def _listed(test: In, read: Callable[[Any], int]) -> tuple[Spans, Spans]:
     return _spans(listed(literals, INTEGERS, has_null=None in test.value))
 
 
-def _at(place: int) -> Bounds:
-    return Bounds(place, place + 1)
+def _at(place: int) -> LiteralBounds:
+    return LiteralBounds(place, place + 1)
 
 
-def _spans(found: Outcome) -> tuple[Spans, Spans]:
+def _spans(found: TruthSets) -> tuple[Spans, Spans]:
     return found.true.spans, found.false.spans
 
 

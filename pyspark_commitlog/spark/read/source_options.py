@@ -29,7 +29,7 @@ from pyspark_commitlog.storage.pace import DEFAULT_IDLE_POLL_INTERVAL_MS, MAX_ID
 
 if TYPE_CHECKING:
     from pyspark_commitlog.spark.progress.source_offset import SourceOffset
-    from pyspark_commitlog.topic.filter.condition import Test
+    from pyspark_commitlog.topic.read.filter.condition import Test
 
 log = logging.getLogger("pyspark_commitlog.spark")
 
@@ -164,7 +164,7 @@ def _tests(given: GivenOptions) -> tuple[Test, ...]:
     condition = given.text("filter")
     if condition is None:
         return ()
-    from pyspark_commitlog.topic.filter.condition import parse_condition
+    from pyspark_commitlog.topic.read.filter.condition import parse_condition
 
     try:
         return parse_condition(condition)

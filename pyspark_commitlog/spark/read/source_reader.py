@@ -29,7 +29,7 @@ from pyspark_commitlog.spark.progress.paced import Newest
 from pyspark_commitlog.spark.progress.progress import Loss, ReportLoss, error_of, outside
 from pyspark_commitlog.spark.progress.splits import Split, longest_first, split
 from pyspark_commitlog.spark.read.declared_columns import are_untyped, merged, schemas_of
-from pyspark_commitlog.spark.read.row_filters import given_filter, tests_of
+from pyspark_commitlog.spark.read.filter_option import given_filter, tests_of
 from pyspark_commitlog.spark.read.schema import (
     Schema,
     as_spark,

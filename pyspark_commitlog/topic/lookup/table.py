@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
 from pyspark_commitlog.model import OffsetRange
-from pyspark_commitlog.topic.filter.row_filter import FieldTests, filter_of
 from pyspark_commitlog.topic.lookup.latest import latest
 from pyspark_commitlog.topic.lookup.timestamps import find_time
+from pyspark_commitlog.topic.read.filter.row_filter import FieldTests, filter_of
 from pyspark_commitlog.topic.read.named_columns import check_untyped, name_columns
 from pyspark_commitlog.topic.read.reader import Rows, read_range
 from pyspark_commitlog.topic.state.topic_state import TopicState

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from pyspark_commitlog.errors import LogTruncationError, OffsetOutOfRangeError, TopicChangedError
 from pyspark_commitlog.model import OffsetRange
-from pyspark_commitlog.topic.filter.row_filter import FieldTests
+from pyspark_commitlog.topic.read.filter.row_filter import FieldTests
 from pyspark_commitlog.topic.read.reader import PartitionReader, Rows
 from pyspark_commitlog.topic.topic_log import TopicLog
 

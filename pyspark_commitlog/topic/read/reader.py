@@ -27,8 +27,8 @@ from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.storage.shared.caches import Reported
 from pyspark_commitlog.storage.shared.read_ahead import FileRange
 from pyspark_commitlog.topic.divergence import find_divergence
-from pyspark_commitlog.topic.filter.frames import select
-from pyspark_commitlog.topic.filter.row_filter import FieldTests
+from pyspark_commitlog.topic.read.filter.row_filter import FieldTests
+from pyspark_commitlog.topic.read.filter.selected_rows import select
 from pyspark_commitlog.topic.read.neighbours import neighbours_of
 from pyspark_commitlog.topic.read.partition_entries import PartitionEntries
 from pyspark_commitlog.topic.read.prefetcher import Prefetcher, RecordLocation
@@ -429,7 +429,7 @@ class PartitionReader:
     def _decode_filtered(
         self, payload: Payload, located: Located, start: int, end: int, tests: FieldTests
     ) -> Iterator[Rows]:
-        selected = select(payload, located, start, end, tests)
+        selected = select(payload, located.frame, located.base_offset, start, end, tests)
         if selected is None:
             return
         batch = None

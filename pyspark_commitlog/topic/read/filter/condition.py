@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.topic.filter.tokens import MAX_LITERALS, Literal, Token, refuse, tokens
+from pyspark_commitlog.topic.read.filter.tokens import MAX_LITERALS, ConditionToken, Literal, refuse, tokens
 
 #: Words that no column has without backticks.
 _WORDS = frozenset(["AND", "BETWEEN", "CASE", "CAST", "ELSE", "EXISTS", "FALSE", "IN", "IS", "LIKE", "NOT", "NULL",
@@ -17,7 +17,7 @@ _CONSTANTS = {"TRUE": ("boolean", True), "FALSE": ("boolean", False), "NULL": ("
 _FLIPPED = {"=": "=", "<=>": "<=>", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _MAX_DEPTH = 32
 _REST = "a filter is comparisons of one column with literals, joined by AND; put the rest in .where()"
-_END = Token("end", "", "")
+_END = ConditionToken("end", "", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,14 @@ def parse_condition(condition: str) -> tuple[Test, ...]:
 class _Parser:
     """Recursive descent, one token ahead."""
 
-    def __init__(self, given: Sequence[Token]) -> None:
+    def __init__(self, given: Sequence[ConditionToken]) -> None:
         self._tokens, self._at = given, 0
 
     @property
-    def _next(self) -> Token:
+    def _next(self) -> ConditionToken:
         return self._tokens[self._at]
 
-    def _advance(self) -> Token:
+    def _advance(self) -> ConditionToken:
         token = self._next
         self._at += token is not _END
         return token
@@ -184,11 +184,11 @@ class _Parser:
         return None
 
 
-def _signed(sign: Token, number: Literal) -> Literal:
+def _signed(sign: ConditionToken, number: Literal) -> Literal:
     return number if sign.value == "+" else replace(number, value=-number.value, text=f"-{number.text}")
 
 
-def _time(word: Token, token: Token) -> Literal:
+def _time(word: ConditionToken, token: ConditionToken) -> Literal:
     text = f"{word.text} {token.text}"
     if token.value.kind != "string":
         refuse(text, "write the date or time in plain quotes")

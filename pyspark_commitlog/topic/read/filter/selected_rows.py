@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,9 +17,8 @@ from pyspark_commitlog.format.columns.statistics import Statistics
 from pyspark_commitlog.format.columns.typed import Coded
 from pyspark_commitlog.format.columns.untyped import OFFSET_DELTA, Ints, deltas_of
 from pyspark_commitlog.format.frame import Frame, Payload
-from pyspark_commitlog.topic.filter.row_filter import EVERY_INTEGER, FieldTests
-from pyspark_commitlog.topic.filter.spans import Passing, Spans, common
-from pyspark_commitlog.topic.segments.frames import Located
+from pyspark_commitlog.topic.read.filter.row_filter import EVERY_INTEGER, FieldTests
+from pyspark_commitlog.topic.read.filter.spans import Passing, Spans, common
 
 Mask = npt.NDArray[np.bool_]
 #: Ranges that are compared one by one; more are searched.
@@ -36,19 +35,20 @@ class Selected(NamedTuple):
     kept: pa.BooleanArray | None
 
 
-def select(payload: Payload, located: Located, start: int, end: int, tests: FieldTests) -> Selected | None:
+def select(
+    payload: Payload, frame: Frame, base_offset: int, start: int, end: int, tests: FieldTests
+) -> Selected | None:
     """Return the rows of a verified frame that pass, with offsets in [start, end); None if there are none.
 
     Raises:
         CorruptionError: the frame contradicts itself.
     """
-    frame = located.frame
-    if not common(tests.offsets, ((located.base_offset, located.base_offset + frame.last_offset_delta + 1),)):
+    if not common(tests.offsets, ((base_offset, base_offset + frame.last_offset_delta + 1),)):
         return None
-    fields = undecided(tests.fields, _statistics(payload, frame) if tests.fields else {}, frame.last_offset_delta + 1)
+    fields = undecided(tests.fields, _statistics(payload, frame, tests.fields), frame.last_offset_delta + 1)
     if fields is None:
         return None
-    offsets = _offsets(payload, located)
+    offsets = _offsets(payload, base_offset, frame.last_offset_delta)
     mask: Mask = (offsets >= start) & (offsets < end)
     if tests.offsets != EVERY_INTEGER:
         mask &= within(tests.offsets, offsets)
@@ -59,9 +59,9 @@ def select(payload: Payload, located: Located, start: int, end: int, tests: Fiel
     return Selected(offsets[mask], pa.array(mask)) if mask.any() else None
 
 
-def _statistics(payload: Payload, frame: Frame) -> dict[str, Statistics]:
+def _statistics(payload: Payload, frame: Frame, names: Collection[str]) -> dict[str, Statistics]:
     """Statistics of a frame's columns; of an untyped one only its header's times."""
-    found = frame_rows.statistics(payload)
+    found = frame_rows.statistics(payload, names) if names else {}
     if TIMESTAMP_FIELD not in found and frame.delete_horizon_ms is None:
         low, high = frame.base_timestamp * US_PER_MS, frame.max_timestamp * US_PER_MS + US_PER_MS - 1
         found[TIMESTAMP_FIELD] = Statistics(low, high, 0)
@@ -100,8 +100,7 @@ def _of_range(spans: Spans, low: Any, high: Any) -> bool | None:
     return True if within_one else None
 
 
-def _offsets(payload: Payload, located: Located) -> Ints:
-    base, delta = located.base_offset, located.frame.last_offset_delta
+def _offsets(payload: Payload, base: int, delta: int) -> Ints:
     if not payload.identity.is_sparse:
         return np.arange(base, base + delta + 1)
     return deltas_of(frame_rows.decode(payload, [OFFSET_DELTA]), base, delta) + base
@@ -116,17 +115,17 @@ def _fields(passing: Mapping[str, Passing], payload: Payload, rows: int) -> Mask
         if column is None:
             mask &= values.null
             continue
-        found = _passed(values, column)
+        found = _coded_mask(values, column)
         if len(found) != rows:
             raise CorruptionError(f"the frame holds {len(found)} rows, expected {rows}")
         mask &= found
     return mask
 
 
-def _passed(passing: Passing, column: Coded) -> Mask:
+def _coded_mask(passing: Passing, column: Coded) -> Mask:
     if column.indices is None:
-        return passed(passing, column.values)
-    among = passed(passing, column.values)
+        return value_mask(passing, column.values)
+    among = value_mask(passing, column.values)
     indices, null = column.indices, null_mask(column.indices)
     numbers = numbers_of(indices)
     if null is not None:
@@ -139,7 +138,7 @@ def _passed(passing: Passing, column: Coded) -> Mask:
     return _with_nulls(mask, null, passing)
 
 
-def passed(passing: Passing, column: pa.Array) -> Mask:
+def value_mask(passing: Passing, column: pa.Array) -> Mask:
     """Return which values of a column pass a test."""
     if pa.types.is_nested(column.type) or not passing.spans:
         mask = np.full(len(column), bool(passing.spans))
@@ -169,11 +168,11 @@ def within(spans: Spans, values: Ints) -> Mask:
         return (at >= 0) & (values <= lasts[at])
     mask = np.zeros(len(values), np.bool_)
     for first, last in inside:
-        mask |= _between(values, first, last, limits)
+        mask |= _range_mask(values, first, last, limits)
     return mask
 
 
-def _between(values: Ints, first: int, last: int, limits: Any) -> Mask:
+def _range_mask(values: Ints, first: int, last: int, limits: Any) -> Mask:
     if first == last:
         return np.equal(values, first)
     if first == limits.min:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark_commitlog.format.schema.topic_schema import Type
     from pyspark_commitlog.model import OffsetRange
     from pyspark_commitlog.spark.read.source_options import SourceOptions
-    from pyspark_commitlog.topic.filter.row_filter import FieldTests, RowFilter
+    from pyspark_commitlog.topic.read.filter.row_filter import FieldTests, RowFilter
 
 
 def given_filter(options: SourceOptions, declared: Mapping[str, Type]) -> RowFilter | None:
@@ -24,7 +24,7 @@ def given_filter(options: SourceOptions, declared: Mapping[str, Type]) -> RowFil
     """
     if not options.tests:
         return None
-    from pyspark_commitlog.topic.filter.row_filter import make_filter
+    from pyspark_commitlog.topic.read.filter.row_filter import make_filter
 
     try:
         return make_filter(options.tests, declared or None)
@@ -42,8 +42,8 @@ def tests_of(
 
 
 def _zone() -> tzinfo | None:
-    from pyspark_commitlog.spark.write.local_times import session_zone
-    from pyspark_commitlog.topic.filter.times import zone_of
+    from pyspark_commitlog.spark.common.session_zone import session_zone
+    from pyspark_commitlog.topic.read.filter.times import zone_of
 
     name = session_zone()
     try:

@@ -48,7 +48,7 @@ class Literal:
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class ConditionToken:
     """Part of a condition.
 
     Attributes:
@@ -67,7 +67,7 @@ def refuse(text: str, why: str) -> NoReturn:
     raise UsageError(f"the filter has {shown!r}: {why}")
 
 
-def tokens(condition: str) -> Iterator[Token]:
+def tokens(condition: str) -> Iterator[ConditionToken]:
     """Yield the tokens of a condition.
 
     Raises:
@@ -86,17 +86,17 @@ def tokens(condition: str) -> Iterator[Token]:
             yield _token(match)
 
 
-def _token(match: re.Match[str]) -> Token:
+def _token(match: re.Match[str]) -> ConditionToken:
     text = match[0]
     if match["number"] is not None:
-        return Token("number", _number(match["number"], (match["suffix"] or "").upper(), text), text)
+        return ConditionToken("number", _number(match["number"], (match["suffix"] or "").upper(), text), text)
     if match["text"] is not None:
-        return Token("string", _string(match["prefix"].upper(), match["text"], text), text)
+        return ConditionToken("string", _string(match["prefix"].upper(), match["text"], text), text)
     if match["quoted"] is not None:
-        return Token("name", match["quoted"].replace("``", "`"), text)
+        return ConditionToken("name", match["quoted"].replace("``", "`"), text)
     if match["word"] is not None:
-        return Token("word", text.upper(), text)
-    return Token("sign", {"==": "=", "<>": "!="}.get(text, text), text)
+        return ConditionToken("word", text.upper(), text)
+    return ConditionToken("sign", {"==": "=", "<>": "!="}.get(text, text), text)
 
 
 def _string(prefix: str, inner: str, text: str) -> Literal:

@@ -12,23 +12,23 @@ from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format.columns.order import INTEGERS
 from pyspark_commitlog.format.schema.topic_schema import TopicSchema, Type
 from pyspark_commitlog.format.schema.types import as_nullable
-from pyspark_commitlog.topic.filter.condition import Test, parse_condition
-from pyspark_commitlog.topic.filter.literals import Column
-from pyspark_commitlog.topic.filter.spans import (
+from pyspark_commitlog.topic.read.filter.condition import Test, parse_condition
+from pyspark_commitlog.topic.read.filter.literals import TestedColumn
+from pyspark_commitlog.topic.read.filter.spans import (
     UNKNOWN,
-    Bounds,
-    Outcome,
+    LiteralBounds,
     Passing,
     Spans,
-    both,
+    TruthSets,
     common,
     compared,
     every,
+    intersection,
     is_null,
     listed,
 )
-from pyspark_commitlog.topic.filter.times import ZoneUnknownError
-from pyspark_commitlog.topic.filter.tokens import Literal, refuse
+from pyspark_commitlog.topic.read.filter.times import ZoneUnknownError
+from pyspark_commitlog.topic.read.filter.tokens import Literal, refuse
 
 #: Types of columns of all topics, and of untyped ones, by name.
 COMMON: Mapping[str, Type] = {
@@ -74,8 +74,8 @@ class RowFilter:
         """
         passing: dict[str, Passing] = {}
         for test in self.tests:
-            values = outcome(test, Column.of(test.column, self.types[test.column], zone)).true
-            passing[test.column] = both(passing[test.column], values) if test.column in passing else values
+            values = outcome(test, TestedColumn.of(test.column, self.types[test.column], zone)).true
+            passing[test.column] = intersection(passing[test.column], values) if test.column in passing else values
         return BoundFilter(passing, self.declared)
 
     def planned(self) -> BoundFilter:
@@ -85,7 +85,7 @@ class RowFilter:
 
     def _needs_zone(self, test: Test) -> bool:
         try:
-            outcome(test, Column.of(test.column, self.types[test.column], None))
+            outcome(test, TestedColumn.of(test.column, self.types[test.column], None))
         except ZoneUnknownError:
             return True
         return False
@@ -112,7 +112,7 @@ class BoundFilter:
     def _common(self, name: str) -> Spans | None:
         """Values of a common column that pass; None if none are tested."""
         found = [values for column, values in self.passing.items() if self._field(column) == name]
-        return reduce(both, found).spans if found else None
+        return reduce(intersection, found).spans if found else None
 
     def _field(self, column: str) -> str:
         return "" if column in self.declared else _FIELDS[column]
@@ -148,11 +148,11 @@ class BoundFilter:
                     offsets = offsets if values.null else ()
                     continue
                 name = str(ids[column])
-            fields[name] = both(fields[name], values) if name in fields else values
+            fields[name] = intersection(fields[name], values) if name in fields else values
         return FieldTests(fields, offsets)
 
 
-def outcome(test: Test, column: Column) -> Outcome:
+def outcome(test: Test, column: TestedColumn) -> TruthSets:
     """Return the values for which a test is true, and those for which it is false.
 
     Raises:
@@ -162,14 +162,14 @@ def outcome(test: Test, column: Column) -> Outcome:
     return found.negated() if test.negated else found
 
 
-def _outcome(test: Test, column: Column) -> Outcome:
+def _outcome(test: Test, column: TestedColumn) -> TruthSets:
     domain = column.domain
     if test.operator == "IS NULL":
         return is_null(domain)
     if test.operator == "IS TRUE":
         if column.kind != "boolean":
             refuse(column.name, f"the column is {column.kind}, and only a BOOLEAN stands alone; compare it")
-        return compared("=", Bounds(1, 2), domain)
+        return compared("=", LiteralBounds(1, 2), domain)
     if test.operator == "BETWEEN":
         low, high = test.literals
         return _compared(">=", low, column).joined(_compared("<=", high, column))
@@ -180,7 +180,7 @@ def _outcome(test: Test, column: Column) -> Outcome:
     return _compared(test.operator, test.literals[0], column)
 
 
-def _compared(operator: str, literal: Literal, column: Column) -> Outcome:
+def _compared(operator: str, literal: Literal, column: TestedColumn) -> TruthSets:
     if literal.kind == "null":
         return is_null(column.domain) if operator == "<=>" else UNKNOWN
     (bounds,) = column.bounds(operator, [literal])
@@ -204,7 +204,7 @@ def make_filter(tests: Sequence[Test], declared: Mapping[str, Type] | None) -> R
         if name is None:
             refuse(test.column, f"there is no such column; a filter takes {', '.join(types)}")
         resolved.append(Test(name, test.operator, test.literals, test.negated))
-        outcome(resolved[-1], Column.of(name, types[name], UTC))
+        outcome(resolved[-1], TestedColumn.of(name, types[name], UTC))
     used = {test.column: types[test.column] for test in resolved}
     return RowFilter(tuple(resolved), used, frozenset(declared or ()) & used.keys())
 

@@ -16,9 +16,9 @@ from struct import error, pack, unpack
 from pyspark_commitlog.format.columns.order import BYTES, DECIMALS, DOUBLES, INTEGERS, Domain, double_key
 from pyspark_commitlog.format.schema.topic_schema import Type
 from pyspark_commitlog.format.schema.types import decimal_parameters
-from pyspark_commitlog.topic.filter import times
-from pyspark_commitlog.topic.filter.spans import Bounds
-from pyspark_commitlog.topic.filter.tokens import Literal, refuse
+from pyspark_commitlog.topic.read.filter import times
+from pyspark_commitlog.topic.read.filter.spans import LiteralBounds
+from pyspark_commitlog.topic.read.filter.tokens import Literal, refuse
 
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 #: Digits that Spark gives a BIGINT and an INT which it compares with a decimal, and the most of a decimal.
@@ -28,7 +28,7 @@ _LISTED = "IN"
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TestedColumn:
     """Column of a test.
 
     Attributes:
@@ -44,7 +44,7 @@ class Column:
     zone: tzinfo | None = None
 
     @classmethod
-    def of(cls, name: str, kind: Type, zone: tzinfo | None) -> Column:
+    def of(cls, name: str, kind: Type, zone: tzinfo | None) -> TestedColumn:
         """Return a column of a type."""
         if not isinstance(kind, str):
             return cls(name, str(kind["type"]), zone=zone)
@@ -60,7 +60,7 @@ class Column:
             return DOUBLES
         return BYTES if self.kind in ("string", "binary") else INTEGERS
 
-    def bounds(self, operator: str, literals: Sequence[Literal]) -> list[Bounds]:
+    def bounds(self, operator: str, literals: Sequence[Literal]) -> list[LiteralBounds]:
         """Return the places of literals that are compared, or are an IN list, none of them null.
 
         Raises:
@@ -71,7 +71,7 @@ class Column:
             self._check_list(literals)
         return [self._bounds(operator, literal) for literal in literals]
 
-    def _bounds(self, operator: str, literal: Literal) -> Bounds:
+    def _bounds(self, operator: str, literal: Literal) -> LiteralBounds:
         place = _PLACES.get((self.kind, literal.kind))
         if place is None:
             refuse(
@@ -124,29 +124,29 @@ def _whole_digits(literal: Literal) -> int:
     return max(0, len(digits) + int(exponent))
 
 
-def _at(value: int) -> Bounds:
-    return Bounds(value, value + 1)
+def _at(value: int) -> LiteralBounds:
+    return LiteralBounds(value, value + 1)
 
 
-def _rational(value: Fraction) -> Bounds:
-    return Bounds(ceil(value), floor(value) + 1)
+def _rational(value: Fraction) -> LiteralBounds:
+    return LiteralBounds(ceil(value), floor(value) + 1)
 
 
-def _plain(column: Column, operator: str, literal: Literal) -> Bounds:
+def _plain(column: TestedColumn, operator: str, literal: Literal) -> LiteralBounds:
     return _at(int(literal.value))
 
 
-def _decimal_of_whole(column: Column, operator: str, literal: Literal) -> Bounds:
+def _decimal_of_whole(column: TestedColumn, operator: str, literal: Literal) -> LiteralBounds:
     if not _LONG_MIN <= literal.value <= _LONG_MAX:
         refuse(literal.text, "no BIGINT is as large; leave this part out")
     column.check_digits(literal, _scale(literal))
     return _rational(Fraction(literal.value))
 
 
-def _double_of_whole(column: Column, operator: str, literal: Literal) -> Bounds:
+def _double_of_whole(column: TestedColumn, operator: str, literal: Literal) -> LiteralBounds:
     """Return the integers that are the literal as doubles: Spark casts the column, which rounds large ones."""
     value = literal.value
-    return Bounds(_first(lambda number: number >= value), _first(lambda number: number > value))
+    return LiteralBounds(_first(lambda number: number >= value), _first(lambda number: number > value))
 
 
 def _first(reaches: Callable[[float], bool]) -> int:
@@ -158,12 +158,12 @@ def _first(reaches: Callable[[float], bool]) -> int:
     return low
 
 
-def _unscaled(column: Column, operator: str, literal: Literal) -> Bounds:
+def _unscaled(column: TestedColumn, operator: str, literal: Literal) -> LiteralBounds:
     column.check_digits(literal, _scale(literal))
     return _rational(Fraction(literal.value) * 10**column.scale)
 
 
-def _double(column: Column, operator: str, literal: Literal) -> Bounds:
+def _double(column: TestedColumn, operator: str, literal: Literal) -> LiteralBounds:
     value = float(literal.value)
     if column.kind == "float" and literal.kind == "integer" and not _is_single(literal.value):
         refuse(literal.text, f"column {column.name} is float, which has no such number; write it as {literal.value}D")
@@ -177,12 +177,12 @@ def _is_single(value: int) -> bool:
         return False
 
 
-def _bytes(column: Column, operator: str, literal: Literal) -> Bounds:
+def _bytes(column: TestedColumn, operator: str, literal: Literal) -> LiteralBounds:
     value = literal.value.encode() if isinstance(literal.value, str) else literal.value
-    return Bounds((0, value), (0, value + b"\0"))
+    return LiteralBounds((0, value), (0, value + b"\0"))
 
 
-def _date(column: Column, operator: str, literal: Literal) -> Bounds:
+def _date(column: TestedColumn, operator: str, literal: Literal) -> LiteralBounds:
     return _at(_day(literal))
 
 
@@ -193,28 +193,28 @@ def _day(literal: Literal) -> int:
     return day
 
 
-def _date_by_instant(column: Column, operator: str, literal: Literal) -> Bounds:
+def _date_by_instant(column: TestedColumn, operator: str, literal: Literal) -> LiteralBounds:
     zone, at = column.need_zone(literal), _instant(column, literal)
     return _days(lambda day: times.midnight(day, zone), at)
 
 
-def _date_by_wall(column: Column, operator: str, literal: Literal) -> Bounds:
+def _date_by_wall(column: TestedColumn, operator: str, literal: Literal) -> LiteralBounds:
     return _days(lambda day: day * times.US_PER_DAY, _wall(literal))
 
 
-def _days(begin: Callable[[int], int], at: int) -> Bounds:
+def _days(begin: Callable[[int], int], at: int) -> LiteralBounds:
     """Return the days that begin at a time: Spark casts the column to it."""
     days = range(times.FIRST_DAY + 1, times.LAST_DAY)
-    return Bounds(days[0] + bisect_left(days, at, key=begin), days[0] + bisect_right(days, at, key=begin))
+    return LiteralBounds(days[0] + bisect_left(days, at, key=begin), days[0] + bisect_right(days, at, key=begin))
 
 
-def _time(column: Column, operator: str, literal: Literal) -> Bounds:
+def _time(column: TestedColumn, operator: str, literal: Literal) -> LiteralBounds:
     if operator == _LISTED and literal.kind == "string":
         refuse(literal.text, "Spark compares it as text in a list; write TIMESTAMP before it")
     return _at(_instant(column, literal))
 
 
-def _instant(column: Column, literal: Literal) -> int:
+def _instant(column: TestedColumn, literal: Literal) -> int:
     parsed = times.wall_time(literal.value)
     if parsed is None:
         refuse(literal.text, "write a time as TIMESTAMP '2026-01-31 12:00:00.5', or with a zone, as '…Z'")
@@ -222,11 +222,11 @@ def _instant(column: Column, literal: Literal) -> int:
     return times.instant(wall, times.zone_of(zone) if zone else column.need_zone(literal))
 
 
-def _time_by_date(column: Column, operator: str, literal: Literal) -> Bounds:
+def _time_by_date(column: TestedColumn, operator: str, literal: Literal) -> LiteralBounds:
     return _at(times.midnight(_day(literal), column.need_zone(literal)))
 
 
-def _wall_time(column: Column, operator: str, literal: Literal) -> Bounds:
+def _wall_time(column: TestedColumn, operator: str, literal: Literal) -> LiteralBounds:
     if operator == _LISTED and literal.kind == "string":
         refuse(literal.text, "Spark compares it as text in a list; write TIMESTAMP_NTZ before it")
     return _at(_wall(literal))
@@ -239,11 +239,11 @@ def _wall(literal: Literal) -> int:
     return times.wall_microseconds(parsed[0])
 
 
-def _wall_by_date(column: Column, operator: str, literal: Literal) -> Bounds:
+def _wall_by_date(column: TestedColumn, operator: str, literal: Literal) -> LiteralBounds:
     return _at(_day(literal) * times.US_PER_DAY)
 
 
-_Place = Callable[[Column, str, Literal], Bounds]
+_Place = Callable[[TestedColumn, str, Literal], LiteralBounds]
 _PLACES: Mapping[tuple[str, str], _Place] = {
     ("boolean", "boolean"): _plain,
     **{(kind, "integer"): _plain for kind in _WHOLE},

@@ -18,7 +18,7 @@ Spans: TypeAlias = tuple[tuple[Point, Point], ...]
 NONE: Spans = ()
 
 
-class Bounds(NamedTuple):
+class LiteralBounds(NamedTuple):
     """Literal as places among a column's values: the first that is not below it, and the first above it."""
 
     at: Point
@@ -32,20 +32,22 @@ class Passing(NamedTuple):
     null: bool = False
 
 
-class Outcome(NamedTuple):
+class TruthSets(NamedTuple):
     """Values for which a test is true, and those for which it is false; for the rest it is null."""
 
     true: Passing
     false: Passing
 
-    def negated(self) -> Outcome:
-        """Outcome of NOT."""
-        return Outcome(self.false, self.true)
+    def negated(self) -> TruthSets:
+        """TruthSets of NOT."""
+        return TruthSets(self.false, self.true)
 
-    def joined(self, other: Outcome) -> Outcome:
-        """Outcome of AND."""
+    def joined(self, other: TruthSets) -> TruthSets:
+        """TruthSets of AND."""
         null = self.false.null or other.false.null
-        return Outcome(both(self.true, other.true), Passing(united((*self.false.spans, *other.false.spans)), null))
+        return TruthSets(
+            intersection(self.true, other.true), Passing(united((*self.false.spans, *other.false.spans)), null)
+        )
 
 
 def every(domain: Domain) -> Spans:
@@ -84,13 +86,13 @@ def complement(spans: Spans, domain: Domain) -> Spans:
     return tuple((start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end)
 
 
-def both(one: Passing, other: Passing) -> Passing:
+def intersection(one: Passing, other: Passing) -> Passing:
     """Values that pass two tests."""
     return Passing(common(one.spans, other.spans), one.null and other.null)
 
 
-def compared(operator: str, literal: Bounds, domain: Domain) -> Outcome:
-    """Outcome of a comparison with a literal: `=`, `<=>`, `<`, `<=`, `>` or `>=`."""
+def compared(operator: str, literal: LiteralBounds, domain: Domain) -> TruthSets:
+    """TruthSets of a comparison with a literal: `=`, `<=>`, `<`, `<=`, `>` or `>=`."""
     floor, ceiling = domain
     ranges = {
         "<": (floor, literal.at),
@@ -99,19 +101,19 @@ def compared(operator: str, literal: Bounds, domain: Domain) -> Outcome:
         ">=": (literal.at, ceiling),
     }
     passing = common(united([ranges.get(operator, (literal.at, literal.above))]), every(domain))
-    return Outcome(Passing(passing), Passing(complement(passing, domain), operator == "<=>"))
+    return TruthSets(Passing(passing), Passing(complement(passing, domain), operator == "<=>"))
 
 
-def listed(literals: Iterable[Bounds], domain: Domain, *, has_null: bool) -> Outcome:
-    """Outcome of IN; with a null in the list, it is never false."""
+def listed(literals: Iterable[LiteralBounds], domain: Domain, *, has_null: bool) -> TruthSets:
+    """TruthSets of IN; with a null in the list, it is never false."""
     passing = common(united((each.at, each.above) for each in literals), every(domain))
-    return Outcome(Passing(passing), Passing(NONE if has_null else complement(passing, domain)))
+    return TruthSets(Passing(passing), Passing(NONE if has_null else complement(passing, domain)))
 
 
-def is_null(domain: Domain) -> Outcome:
-    """Outcome of IS NULL."""
-    return Outcome(Passing(NONE, null=True), Passing(every(domain)))
+def is_null(domain: Domain) -> TruthSets:
+    """TruthSets of IS NULL."""
+    return TruthSets(Passing(NONE, null=True), Passing(every(domain)))
 
 
-#: Outcome of a comparison with null: null.
-UNKNOWN = Outcome(Passing(NONE), Passing(NONE))
+#: TruthSets of a comparison with null: null.
+UNKNOWN = TruthSets(Passing(NONE), Passing(NONE))
