@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -12,8 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from chispa import assert_df_equality
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from pyspark_commitlog import CommitLog
 from pyspark_commitlog.format.columns.untyped import TIMESTAMP
 from pyspark_commitlog.format.schema.arrow_types import from_arrow
 from pyspark_commitlog.topic.read.filter.condition import parse_condition
@@ -198,3 +203,115 @@ def test_kept_rows_are_those_for_which_spark_says_true(
             rows = sorted(set(found) ^ set(expected))
             wrong.append((each, len(found), len(expected), table.take(rows[:1]).to_pylist()))
     assert not wrong
+
+
+TOPIC = "rows"
+DDL = "n INT, s STRING, at TIMESTAMP, wall TIMESTAMP_NTZ, day DATE"
+
+
+@pytest.fixture
+def written(spark: SparkSession, root: str, log: CommitLog) -> DataFrame:
+    """Write rows to a typed topic, half of them settled; return them as Spark has them."""
+    log.create_topic(TOPIC, 2, {"retention.ms": -1}, schema=DDL, key="s", timestamp="at")
+    rows = spark.sql(
+        "SELECT CAST(id AS INT) n, CAST(id % 7 AS STRING) s, timestamp'2024-03-10 00:00:00' + make_dt_interval(0, id) at, "
+        "timestamp_ntz'2024-03-10 00:00:00' + make_dt_interval(0, id) wall, date_add(date'2024-01-01', CAST(id AS INT)) day "
+        "FROM range(0, 300, 1, 2)"
+    )
+    rows.where("n < 150").write.format("commitlog").option("topic", TOPIC).mode("append").save(root)
+    log.topic(TOPIC).maintain()
+    rows.where("n >= 150").write.format("commitlog").option("topic", TOPIC).mode("append").save(root)
+    return rows
+
+
+CONDITIONS_READ = (
+    "s = '3'",
+    "n BETWEEN 100 AND 200 AND s <> '3'",
+    "at >= '2024-03-10 02:30:00' AND at < TIMESTAMP '2024-03-12'",
+    "day > TIMESTAMP '2024-03-10 12:00:00'",
+    "wall IN (TIMESTAMP_NTZ '2024-03-10 05:00:00')",
+    "n < 0",
+    "_partition_id = 1 AND _offset BETWEEN 3 AND 60",
+    "_key IN (X'33', X'34')",
+    "_timestamp < '2024-03-10 10:00:00' AND _topic = 'rows'",
+    "_topic = 'other'",
+)
+
+
+@pytest.mark.parametrize("condition", CONDITIONS_READ)
+def test_the_option_keeps_what_where_keeps(spark: SparkSession, root: str, written: DataFrame, condition: str) -> None:
+    reader = spark.read.format("commitlog").option("subscribe", TOPIC)
+    every = reader.option("columns", "*, _offset, _partition_id, _key, _topic, _timestamp").load(root)
+    expected = sorted(row.n for row in every.where(condition).collect())
+    for columns in ("n", "n, s", "*, _offset, _key"):
+        found = reader.option("columns", columns).option("filter", condition).load(root)
+        assert sorted(row.n for row in found.collect()) == expected
+    rows = reader.option("columns", "n, _partition_id, _offset").option("filter", condition).load(root)
+    by_place = {(row._partition_id, row._offset): row.n for row in every.collect()}
+    assert all(by_place[row._partition_id, row._offset] == row.n for row in rows.collect())
+
+
+def test_a_stream_has_what_passes_and_goes_on_behind_the_rest(
+    spark: SparkSession, root: str, log: CommitLog, written: DataFrame, tmp_path: Path
+) -> None:
+    condition = "s = '3' AND at >= '2024-03-10 02:30:00'"
+    stream = spark.readStream.format("commitlog").option("subscribe", TOPIC).option("startingOffsets", "earliest")
+    stream = stream.option("filter", condition).option("maxOffsetsPerTrigger", 100)
+
+    def copied() -> list[int]:
+        query = stream.load(root).writeStream.format("parquet").option("path", str(tmp_path / "copy"))
+        started = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        assert started.awaitTermination(120)
+        assert sum(progress["numInputRows"] for progress in started.recentProgress) <= 100
+        return sorted(row.n for row in spark.read.parquet(str(tmp_path / "copy")).collect())
+
+    expected = sorted(row.n for row in written.where(condition).collect())
+    assert copied() == expected
+    written.write.format("commitlog").option("topic", TOPIC).mode("append").save(root)
+    assert copied() == sorted(expected * 2)
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("user = 'a'", "option 'filter': the filter has 'user': there is no such column; a filter takes n, s, at"),
+        ("s = 5", "column s is string, and it is integer; write '5'"),
+        ("n = 1 OR s = '2'", "AND or the end is expected there"),
+        ("offset = 3", "there is no such column"),
+    ],
+)
+def test_what_can_be_no_filter_is_refused_before_a_job(
+    spark: SparkSession, root: str, written: DataFrame, condition: str, message: str
+) -> None:
+    def batch() -> None:
+        spark.read.format("commitlog").options(subscribe=TOPIC, filter=condition).load(root).collect()
+
+    def stream() -> None:
+        df = spark.readStream.format("commitlog").options(subscribe=TOPIC, filter=condition).load(root)
+        df.writeStream.format("noop").start().processAllAvailable()
+
+    for job in (batch, stream):
+        with pytest.raises(PySparkException, match=re.escape(message)):
+            job()
+
+
+def test_records_of_untyped_topics_are_filtered_by_their_common_columns(
+    spark: SparkSession, root: str, log: CommitLog
+) -> None:
+    log.create_topic("plain", 1, {"retention.ms": -1})
+    rows = spark.sql(
+        "SELECT CAST(id % 5 AS STRING) key, CAST(id AS STRING) value, timestamp_millis(id) timestamp FROM range(50)"
+    )
+    rows.coalesce(1).write.format("commitlog").option("topic", "plain").mode("append").save(root)
+    reader = spark.read.format("commitlog").option("subscribe", "plain")
+    every = reader.load(root)
+    for condition in (
+        "key = X'33'",
+        "offset >= 40 AND key < '2'",
+        "timestamp > '1970-01-01T00:00:00.020Z'",
+        "_offset = 7",
+    ):
+        found = reader.option("filter", condition).load(root)
+        assert_df_equality(
+            found.orderBy("offset"), every.where(condition.replace("_offset", "offset")).orderBy("offset")
+        )
