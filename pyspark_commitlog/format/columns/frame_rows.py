@@ -54,6 +54,14 @@ def statistics(payload: Payload, names: Collection[str] | None = None) -> dict[s
     return typed.parse_statistics(payload.message, identity.statistics, names)
 
 
+def dictionaries(payload: Payload, names: Sequence[str]) -> dict[str, pa.Array]:
+    """Return the distinct values, nulls left out, of those columns that are stored by dictionaries."""
+    identity = payload.identity
+    if identity.columns is None:
+        return {}
+    return typed.dictionaries(payload.message, identity.columns, names, sparse=identity.is_sparse)
+
+
 def coded(payload: Payload, names: Sequence[str]) -> dict[str, Coded]:
     """Return columns for tests, by name; a typed frame leaves out those that it lacks.
 

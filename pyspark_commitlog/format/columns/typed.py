@@ -324,6 +324,14 @@ def coded(value: pa.Buffer, columns: str, names: Sequence[str], *, sparse: bool)
     return {name: found[stored] for name in names if (stored := alias.get(name, name)) in found}
 
 
+def dictionaries(value: pa.Buffer, columns: str, names: Sequence[str], *, sparse: bool) -> dict[str, pa.Array]:
+    """Return the distinct values, nulls left out, of columns that are stored by dictionaries."""
+    parsed = _parse(value, columns, sparse=sparse)
+    alias = _aliases(parsed.form.logical)
+    found = {name: _dictionary(parsed, parsed.storings.get(alias.get(name, name))) for name in names}
+    return {name: distinct for name, distinct in found.items() if distinct is not None}
+
+
 def described(value: pa.Buffer, columns: str, *, sparse: bool) -> dict[str, str]:
     """Return a frame's columns, by id: the type, and what it is stored by if not plainly."""
     parsed = _parse(value, columns, sparse=sparse)

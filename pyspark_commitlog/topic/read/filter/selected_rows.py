@@ -108,8 +108,11 @@ def _offsets(payload: Payload, base: int, delta: int) -> Ints:
 
 def _fields(passing: Mapping[str, Passing], payload: Payload, rows: int) -> Mask:
     """Return which rows pass the tests of their columns; one that the frame lacks is null."""
-    columns = frame_rows.coded(payload, tuple(passing))
     mask = np.ones(rows, np.bool_)
+    distinct = frame_rows.dictionaries(payload, [name for name, values in passing.items() if not values.null])
+    if not all(value_mask(passing[name], values).any() for name, values in distinct.items()):
+        return np.zeros(rows, np.bool_)
+    columns = frame_rows.coded(payload, tuple(passing))
     for name, values in passing.items():
         column = columns.get(name)
         if column is None:
