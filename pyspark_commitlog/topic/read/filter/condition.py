@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NoReturn
 
 from pyspark_commitlog.errors import UsageError
@@ -16,6 +17,8 @@ _TIMES = {"DATE": "date", "TIMESTAMP": "timestamp", "TIMESTAMP_LTZ": "timestamp"
 _CONSTANTS = {"TRUE": ("boolean", True), "FALSE": ("boolean", False), "NULL": ("null", None)}
 _FLIPPED = {"=": "=", "<=>": "<=>", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _MAX_DEPTH = 32
+#: Conditions kept: each poll has one.
+_KEPT = 16
 _REST = "a filter is comparisons of one column with literals, joined by AND; put the rest in .where()"
 _END = ConditionToken("end", "", "")
 
@@ -37,6 +40,7 @@ class Test:
     negated: bool = False
 
 
+@lru_cache(_KEPT)
 def parse_condition(condition: str) -> tuple[Test, ...]:
     """Return the tests of a condition, all of which must be true.
 

@@ -25,6 +25,7 @@ Mask = npt.NDArray[np.bool_]
 _FEW = 4
 _ALL_DECIMAL_DIGITS = 38
 TIMESTAMP_FIELD = "timestamp"
+COMMON_FIELDS = ("key", TIMESTAMP_FIELD)
 US_PER_MS = 1000
 
 
@@ -122,6 +123,20 @@ def _fields(passing: Mapping[str, Passing], payload: Payload, rows: int) -> Mask
         if len(found) != rows:
             raise CorruptionError(f"the frame holds {len(found)} rows, expected {rows}")
         mask &= found
+    return mask
+
+
+def decoded_mask(tests: FieldTests, batch: pa.RecordBatch | None, offsets: Ints) -> Mask:
+    """Return which rows pass of a frame that is decoded, with the columns of the tests."""
+    mask = within(tests.offsets, offsets)
+    for name, passing in tests.fields.items():
+        assert batch is not None
+        if name in COMMON_FIELDS:
+            mask &= value_mask(passing, frame_rows.common_column(batch, name))
+        elif name in batch.schema.names:
+            mask &= value_mask(passing, batch.column(name))
+        else:
+            mask &= passing.null
     return mask
 
 
