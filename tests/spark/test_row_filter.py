@@ -17,13 +17,16 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import EqualNullSafe, EqualTo, Filter, In, IsNotNull, LessThan, Not, StringStartsWith
 
-from pyspark_commitlog import CommitLog
+from pyspark_commitlog import CommitLog, Producer
 from pyspark_commitlog.format.columns.untyped import TIMESTAMP
 from pyspark_commitlog.format.schema.arrow_types import from_arrow
+from pyspark_commitlog.spark.read.pushed_tests import pushed_filter
 from pyspark_commitlog.topic.read.filter.condition import parse_condition
 from pyspark_commitlog.topic.read.filter.row_filter import make_filter
 from pyspark_commitlog.topic.read.filter.selected_rows import value_mask
+from pyspark_commitlog.topic.read.filter.spans import Passing
 from pyspark_commitlog.topic.read.filter.times import zone_of
 
 ROWS, CONDITIONS = 200, 160
@@ -315,3 +318,50 @@ def test_records_of_untyped_topics_are_filtered_by_their_common_columns(
         assert_df_equality(
             found.orderBy("offset"), every.where(condition.replace("_offset", "offset")).orderBy("offset")
         )
+
+
+def test_pushed_filters_on_columns_drop_rows_in_the_source(spark: SparkSession, table: pa.Table, root: str) -> None:
+    log = CommitLog(root)
+    log.create_topic(TOPIC, 1, {"retention.ms": -1}, schema=SCHEMA)
+    with Producer(root) as producer:
+        producer.send_batch(TOPIC, table.drop_columns(["at", "wall", "day"])).result()
+    before = spark.conf.get("spark.sql.python.filterPushdown.enabled")
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        drawn, reader = conditions(Random("pushed")), spark.read.format("commitlog").option("subscribe", TOPIC)
+        every = reader.option("columns", "*, _offset").load(root).cache()
+        asked = [each for each in (next(drawn) for _ in range(60)) if not re.search(r"\b(at|wall|day|x)\b", each)][:24]
+        for condition in asked:
+            pushing = reader.option("columns", "*, _offset").option("pushDownPredicate", "true").load(root)
+            found = sorted(row._offset for row in pushing.where(condition).select("_offset").collect())
+            assert found == sorted(row._offset for row in every.where(condition).select("_offset").collect()), condition
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", before)
+
+
+EARLY = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("pushed", "expected"),
+    [
+        (EqualTo(("l",), 3), {"l": Passing(((3, 4),))}),
+        (Not(EqualNullSafe(("l",), None)), {"l": Passing(((-(2**63), 2**63),))}),
+        (IsNotNull(("l",)), {"l": Passing(((-(2**63), 2**63),))}),
+        (Not(IsNotNull(("s",))), {"s": Passing((), null=True)}),
+        (In(("i",), (1, None, 5)), {"i": Passing(((1, 2), (5, 6)))}),
+        (LessThan(("at",), EARLY), {"at": Passing(((-(2**63), 0),))}),
+        (EqualTo(("wall",), dt.datetime(1970, 1, 1, 0, 0, 1)), {"wall": Passing(((10**6, 10**6 + 1),))}),  # noqa: DTZ001
+        (EqualTo(("day",), dt.date(1970, 1, 2)), {"day": Passing(((1, 2),))}),
+        (EqualTo(("x",), b"a"), {"x": Passing((((0, b"a"), (0, b"a\0")),))}),
+        (StringStartsWith(("s",), "a"), None),
+        (EqualTo(("_offset",), 3), None),
+        (EqualTo(("l", "m"), 3), None),
+        (EqualTo(("l",), "3"), None),
+        (EqualTo(("l",), object()), None),
+    ],
+    ids=str,
+)
+def test_pushed_filters_that_are_no_test_are_left_to_spark(pushed: Filter, expected: dict[str, Passing] | None) -> None:
+    found = pushed_filter([pushed], {field.name: from_arrow(field.type, field.name) for field in SCHEMA})
+    assert (None if found is None else found.bind(None).passing) == expected

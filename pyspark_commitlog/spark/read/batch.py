@@ -17,6 +17,7 @@ from pyspark_commitlog.spark.progress.progress import Loss
 from pyspark_commitlog.spark.progress.trigger_limits import TriggerLimits
 from pyspark_commitlog.spark.read.election_losses import asked_for, lost_ahead, report_each
 from pyspark_commitlog.spark.read.filters import ANY_TIME, Filters, LimitTaker, Taker, complement, joined, milliseconds
+from pyspark_commitlog.spark.read.pushed_tests import pushed_filter
 from pyspark_commitlog.spark.read.source_options import EARLIEST, LATEST, SourceOptions
 from pyspark_commitlog.spark.read.source_reader import SourceReader, Starting, check_end
 from pyspark_commitlog.topic.lookup.timestamps import spans_outside
@@ -25,6 +26,7 @@ from pyspark_commitlog.topic.state.topic_state import TopicState
 from pyspark_commitlog.topic.topic_log import TopicLog
 
 if TYPE_CHECKING:
+    from pyspark_commitlog.topic.read.filter.row_filter import RowFilter
     from pyspark_commitlog.topic.read.reader import Rows
 
 log = logging.getLogger("pyspark_commitlog.spark")
@@ -46,6 +48,11 @@ class CommitLogReader(SourceReader, DataSourceReader):
         self._limit = LimitTaker()
         if hasattr(DataSourceReader, "pushLimit"):
             self.pushLimit = self._limit
+
+    @property
+    def _row_filter(self) -> RowFilter | None:
+        pushed = None if self._taker is None else pushed_filter(self._taker.taken.tests, self._declared)
+        return self._filter if pushed is None else pushed.joined(self._filter)
 
     def _limit_rows(self, rows: Iterator[Rows]) -> Iterator[Rows]:
         return self._limit.limit_rows(rows)

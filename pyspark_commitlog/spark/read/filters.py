@@ -28,6 +28,7 @@ from pyspark.sql.datasource import (
 )
 
 from pyspark_commitlog.format.columns.order import INTEGERS
+from pyspark_commitlog.spark.read.pushed_tests import OPERATORS
 from pyspark_commitlog.topic.read.filter.spans import (
     NONE,
     LiteralBounds,
@@ -53,16 +54,6 @@ _MICROSECOND = timedelta(microseconds=1)
 _US_PER_MS = 1000
 #: Result of `Filters.times` without a filter on times.
 ANY_TIME = FLOOR // _US_PER_MS, (CEILING - 1) // _US_PER_MS
-
-
-_OPERATORS = {
-    EqualTo: "=",
-    EqualNullSafe: "<=>",
-    LessThan: "<",
-    LessThanOrEqual: "<=",
-    GreaterThan: ">",
-    GreaterThanOrEqual: ">=",
-}
 
 
 class UnknownLiteralError(Exception):
@@ -122,7 +113,7 @@ def _compared(test: Filter, read: Callable[[Any], int]) -> tuple[Spans, Spans]:
         return ALL, ALL
     if test.value is None:
         return NONE, NONE
-    return _spans(compared(_OPERATORS[type(test)], _at(read(test.value)), INTEGERS))
+    return _spans(compared(OPERATORS[type(test)], _at(read(test.value)), INTEGERS))
 
 
 def _listed(test: In, read: Callable[[Any], int]) -> tuple[Spans, Spans]:

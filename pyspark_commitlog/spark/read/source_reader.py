@@ -48,6 +48,7 @@ from pyspark_commitlog.topic.topic_log import HANDLE_BYTES, TopicLog
 
 if TYPE_CHECKING:
     from pyspark_commitlog.spark.read.group_progress import GroupProgress, GroupStart
+    from pyspark_commitlog.topic.read.filter.row_filter import RowFilter
     from pyspark_commitlog.topic.read.reader import Rows
 
 log = logging.getLogger("pyspark_commitlog.spark")
@@ -88,7 +89,7 @@ class SourceReader:
             )
         #: Column ids by topic and name; empty if the topics are untyped, or only common columns are read.
         self._pins = {topic: each.ids for topic, each in schemas.items()}
-        self._declared = frozenset(declared)
+        self._declared = declared
         self._untyped_names = [] if schemas else untyped_names(schema)
         self._filter = given_filter(options, declared)
         self._columns = schema
@@ -287,7 +288,7 @@ class SourceReader:
             rows = latest(self._to_read(wanted), wanted, names)
         else:
             read = read_range if self._options.fail_on_data_loss else read_kept
-            tests = tests_of(self._filter, wanted, self._pins)
+            tests = tests_of(self._row_filter, wanted, self._pins)
             rows = read_on(self._to_read, wanted, lambda topic, part: read(topic, part, names, tests))
         converted = SparkRows(columns, wanted.topic, wanted.partition).convert(self._limit_rows(rows))
         return read_explained(converted)
@@ -309,6 +310,11 @@ class SourceReader:
         topic = TopicLog(root.storage, wanted.topic)
         topic.resume(wanted.topic_id, wanted.anchors)
         return topic
+
+    @property
+    def _row_filter(self) -> RowFilter | None:
+        """Rows that tasks return."""
+        return self._filter
 
     def _limit_rows(self, rows: Iterator[Rows]) -> Iterator[Rows]:
         return rows

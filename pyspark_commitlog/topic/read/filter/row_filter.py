@@ -78,6 +78,13 @@ class RowFilter:
             passing[test.column] = intersection(passing[test.column], values) if test.column in passing else values
         return BoundFilter(passing, self.declared)
 
+    def joined(self, other: RowFilter | None) -> RowFilter:
+        """Return a filter that keeps the rows which both keep."""
+        if other is None:
+            return self
+        types = {**self.types, **other.types}
+        return RowFilter(self.tests + other.tests, types, self.declared | other.declared)
+
     def planned(self) -> BoundFilter:
         """Return the values that pass the tests which need no time zone."""
         kept = [test for test in self.tests if not self._needs_zone(test)]
