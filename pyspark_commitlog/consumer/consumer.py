@@ -290,12 +290,9 @@ class Consumer:
         return await self._poller.apoll(timeout, self._poller.record_request(max_records))
 
     async def apoll_arrow(
-        self,
-        timeout: float = 0.0,
-        max_records: int | None = None,
-        columns: Sequence[str] | None = None,
+        self, timeout: float = 0.0, max_records: int | None = None, columns: Sequence[str] | None = None,
         filter: str | None = None,  # noqa: A002
-    ) -> pa.Table:
+    ) -> pa.Table:  # fmt: skip
         """Poll as `poll_arrow`, without blocking the event loop."""
         return await self._poller.apoll(timeout, self._poller.table_request(columns, max_records, filter))
 

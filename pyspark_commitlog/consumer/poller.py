@@ -13,9 +13,15 @@ import pyarrow as pa
 
 from pyspark_commitlog.consumer.consumer_config import ConsumerConfig, check_number
 from pyspark_commitlog.consumer.coordinator import ConsumerCoordinator
-from pyspark_commitlog.consumer.fetch_buffer import FetchBuffer, PolledRows, record_columns, to_records, to_table
+from pyspark_commitlog.consumer.fetch_buffer import (
+    FetchBuffer,
+    PolledRows,
+    filtered,
+    record_columns,
+    to_records,
+    to_table,
+)
 from pyspark_commitlog.consumer.fetcher import Fetcher, PollResult
-from pyspark_commitlog.consumer.filtered_columns import filtered
 from pyspark_commitlog.consumer.guard import ConsumerGuard
 from pyspark_commitlog.consumer.offset_fetcher import OffsetFetcher
 from pyspark_commitlog.consumer.shared.watcher import SharedRoot

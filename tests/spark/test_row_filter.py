@@ -22,7 +22,7 @@ from pyspark.sql.datasource import EqualNullSafe, EqualTo, Filter, In, IsNotNull
 from pyspark_commitlog import CommitLog, Producer
 from pyspark_commitlog.format.columns.untyped import TIMESTAMP
 from pyspark_commitlog.format.schema.arrow_types import from_arrow
-from pyspark_commitlog.spark.read.pushed_tests import pushed_filter
+from pyspark_commitlog.spark.read.filters import pushed_filter
 from pyspark_commitlog.topic.read.filter.condition import parse_condition
 from pyspark_commitlog.topic.read.filter.row_filter import make_filter
 from pyspark_commitlog.topic.read.filter.selected_rows import value_mask

@@ -113,7 +113,7 @@ def encode(batch: pa.RecordBatch, compression: str) -> TypedMessages:
     """Return rows of a `frame_schema` as messages."""
     batch = _without_null_headers(batch)
     storings: _Storings = {}
-    told: dict[str, statistics.Row] = {}
+    bounds: dict[str, statistics.Row] = {}
     arrays, dictionaries = [], list[pa.Array]()
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         stored = store(column, len(dictionaries))
@@ -124,7 +124,7 @@ def encode(batch: pa.RecordBatch, compression: str) -> TypedMessages:
             dictionaries.append(stored.dictionary)
         row = statistics.row_of(column, stored.dictionary, stored.ends) if name not in _UNTOLD else None
         if row is not None:
-            told[name] = row
+            bounds[name] = row
     form = _form(batch.schema.serialize().to_pybytes(), _kinds(storings))
     parts = [form.head]
     for values in dictionaries:
@@ -133,7 +133,7 @@ def encode(batch: pa.RecordBatch, compression: str) -> TypedMessages:
     rows = pa.RecordBatch.from_arrays(arrays, schema=form.stored.schema)
     parts.append(messages.encode(rows, form.stored, compression))
     value, columns = pa.py_buffer(b"".join(parts)), msgspec.json.encode(storings).decode()
-    return TypedMessages(value, columns, statistics.encode(told) if told else None)
+    return TypedMessages(value, columns, statistics.encode(bounds) if bounds else None)
 
 
 def _without_null_headers(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -16,8 +16,16 @@ from pyspark_commitlog.spark.common.opening import OpenRoot
 from pyspark_commitlog.spark.progress.progress import Loss
 from pyspark_commitlog.spark.progress.trigger_limits import TriggerLimits
 from pyspark_commitlog.spark.read.election_losses import asked_for, lost_ahead, report_each
-from pyspark_commitlog.spark.read.filters import ANY_TIME, Filters, LimitTaker, Taker, complement, joined, milliseconds
-from pyspark_commitlog.spark.read.pushed_tests import pushed_filter
+from pyspark_commitlog.spark.read.filters import (
+    ANY_TIME,
+    Filters,
+    LimitTaker,
+    Taker,
+    complement,
+    joined,
+    milliseconds,
+    pushed_filter,
+)
 from pyspark_commitlog.spark.read.source_options import EARLIEST, LATEST, SourceOptions
 from pyspark_commitlog.spark.read.source_reader import SourceReader, Starting, check_end
 from pyspark_commitlog.topic.lookup.timestamps import spans_outside

@@ -6,9 +6,10 @@ literal fails a test and its negation, so both are derived together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,12 @@ from pyspark.sql.datasource import (
     Not,
 )
 
+from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.format.columns.order import INTEGERS
-from pyspark_commitlog.spark.read.pushed_tests import OPERATORS
+from pyspark_commitlog.format.schema.topic_schema import Type
+from pyspark_commitlog.topic.read.filter.condition import Test
+from pyspark_commitlog.topic.read.filter.literals import TestedColumn
+from pyspark_commitlog.topic.read.filter.row_filter import RowFilter, outcome
 from pyspark_commitlog.topic.read.filter.spans import (
     NONE,
     LiteralBounds,
@@ -40,6 +45,7 @@ from pyspark_commitlog.topic.read.filter.spans import (
     every,
     listed,
 )
+from pyspark_commitlog.topic.read.filter.tokens import Literal
 
 if TYPE_CHECKING:
     from pyspark_commitlog.topic.read.reader import Rows
@@ -54,6 +60,17 @@ _MICROSECOND = timedelta(microseconds=1)
 _US_PER_MS = 1000
 #: Result of `Filters.times` without a filter on times.
 ANY_TIME = FLOOR // _US_PER_MS, (CEILING - 1) // _US_PER_MS
+
+
+OPERATORS: Mapping[type[Filter], str] = {
+    EqualTo: "=",
+    EqualNullSafe: "<=>",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+}
+Comparison = EqualTo | EqualNullSafe | LessThan | LessThanOrEqual | GreaterThan | GreaterThanOrEqual
 
 
 class UnknownLiteralError(Exception):
@@ -109,7 +126,7 @@ def _compared(test: Filter, read: Callable[[Any], int]) -> tuple[Spans, Spans]:
         return _listed(test, read)
     if isinstance(test, EqualNullSafe) and test.value is None:
         return NONE, ALL
-    if not isinstance(test, EqualTo | EqualNullSafe | LessThan | LessThanOrEqual | GreaterThan | GreaterThanOrEqual):
+    if not isinstance(test, Comparison):
         return ALL, ALL
     if test.value is None:
         return NONE, NONE
@@ -191,6 +208,54 @@ class Filters:
     def times(self) -> tuple[int, int] | None:
         """First and last ms that may pass, or None."""
         return milliseconds(self._matching("timestamp", microseconds))
+
+
+# --- tests of declared columns --------------------------------------------------------------------------
+
+
+def pushed_filter(filters: Sequence[Filter], declared: Mapping[str, Type]) -> RowFilter | None:
+    """Return the tests of pushed filters on declared columns; None if there are none."""
+    tests = [test for each in filters for test in _tests(each, declared) if _is_bound(test, declared)]
+    used = {test.column: declared[test.column] for test in tests}
+    return RowFilter(tuple(tests), used, frozenset(used)) if tests else None
+
+
+def _is_bound(test: Test, declared: Mapping[str, Type]) -> bool:
+    try:
+        outcome(test, TestedColumn.of(test.column, declared[test.column], None))
+    except UsageError:
+        return False
+    return True
+
+
+def _tests(pushed: Filter, declared: Mapping[str, Type], *, negated: bool = False) -> Iterator[Test]:
+    """Yield the test of a filter, if there is one."""
+    if isinstance(pushed, Not):
+        yield from _tests(pushed.child, declared, negated=not negated)
+        return
+    path: Sequence[str] = getattr(pushed, "attribute", ())
+    if len(path) != 1 or path[0] not in declared:
+        return
+    if isinstance(pushed, IsNull | IsNotNull):
+        yield Test(path[0], "IS NULL", negated=negated != isinstance(pushed, IsNotNull))
+    elif isinstance(pushed, In):
+        yield Test(path[0], "IN", tuple(map(_literal, pushed.value)), negated)
+    elif isinstance(pushed, Comparison):
+        yield Test(path[0], OPERATORS[type(pushed)], (_literal(pushed.value),), negated)
+
+
+def _literal(value: Any) -> Literal:
+    kinds = {type(None): "null", bool: "boolean", int: "integer", float: "double", Decimal: "decimal", str: "string",
+             bytes: "binary", date: "date"}  # fmt: skip
+    if isinstance(value, datetime):
+        kind, zone = ("timestamp_ntz", "") if value.tzinfo is None else ("timestamp", "Z")
+        wall = value.replace(tzinfo=None) if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+        return Literal(kind, f"{wall.isoformat(' ', 'microseconds')}{zone}", repr(value))
+    kind = kinds.get(type(value), "unknown")
+    return Literal(kind, value.isoformat() if kind == "date" else value, repr(value))
+
+
+# --- what Spark hands over ------------------------------------------------------------------------------
 
 
 class Taker:
