@@ -45,6 +45,7 @@ MEANT: list[tuple[str, dict[str, Any]]] = [
     ("5 < n", {"n": ((6, HIGH),)}),
     ("n <> - 5", {"n": ((LOW, -5), (-4, HIGH))}),
     ("n > 1 and (n <= +3 AND NOT n = 2)", {"n": ((3, 4),)}),
+    ("n BETWEEN 1 AND 3", {"n": ((1, 4),)}),
     ("n NOT BETWEEN 1 AND 3", {"n": ((LOW, 1), (4, HIGH))}),
     ("n NOT BETWEEN NULL AND 3", {"n": ((4, HIGH),)}),
     ("n BETWEEN NULL AND 3", {"n": ()}),
