@@ -17,7 +17,7 @@ from rows.scan import scan
 from rows.small import small
 from rows.startup import startup
 from rows.streams import stream_read, stream_write
-from rows.typed import typed, typed_job
+from rows.typed import typed, typed_filter, typed_job
 
 ROWS: dict[str, Callable[[Bench], None]] = {
     "write": write,
@@ -27,6 +27,7 @@ ROWS: dict[str, Callable[[Bench], None]] = {
     "stream-read": stream_read,
     "stream-write": stream_write,
     "typed": typed,
+    "typed-filter": typed_filter,
     "typed-job": typed_job,
     "small": small,
     "cold": cold,

@@ -65,9 +65,9 @@ class _Typed:
         CommitLog(root).topic(TOPIC).maintain()
         return root
 
-    def read(self, columns: str) -> DataFrame:
+    def read(self, columns: str, **options: str) -> DataFrame:
         reader = self._bench.spark.read.format("commitlog").option("subscribe", TOPIC)
-        return reader.option("columns", columns).load(self.settled)
+        return reader.options(columns=columns, **options).load(self.settled)
 
 
 def parsed(records: DataFrame, event: str) -> DataFrame:
@@ -125,6 +125,26 @@ def _writes(bench: Bench, own: _Typed) -> None:
     sink = {"Parquet streaming sink": Contender(lambda path: into("parquet", path), bench.directory)}
     ours = Contender(lambda root: into("commitlog", root), own.root)
     bench.table.rates(f"typed streaming write, {bench.per_trigger:,} per trigger", bench.records, ours, sink)
+
+
+def typed_filter(bench: Bench) -> None:
+    """Reads of a sixth of the rows and of one user, next to reads of all, by Spark and as an Arrow table."""
+    own = _Typed(bench)
+    user = own.input().groupBy("user").count().orderBy("count", "user").first()
+    assert user is not None
+    topic = CommitLog(own.settled).topic(TOPIC)
+    for label, condition in (("1/6 of the rows", "amount < 16667"), ("one user", f"user = '{user.user}'")):
+        peers = {
+            "all rows": just(lambda: noop(own.read("*"))),
+            PARQUET: just(lambda condition=condition: noop(own.input().where(condition))),
+        }
+        ours = just(lambda condition=condition: noop(own.read("*", filter=condition)))
+        bench.table.rates(f"typed filter, {label}", bench.records, ours, peers)
+        table = just(lambda condition=condition: topic.to_arrow(filter=condition))
+        bench.table.rates(
+            f"typed filter, to_arrow, {label}", bench.records, table, {"all rows": just(lambda: topic.to_arrow())}
+        )
+    bench.clean()
 
 
 def typed_job(bench: Bench) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -15,8 +14,8 @@ from pyspark_commitlog.api.replica_progress import describe_replication, log_end
 from pyspark_commitlog.api.replica_sync import set_replication_factor
 from pyspark_commitlog.config import check_config, check_names, partition_count
 from pyspark_commitlog.errors import UnknownTopicError, UsageError
-from pyspark_commitlog.format.schema.simple_string import simple_string
-from pyspark_commitlog.format.schema.topic_schema import TopicSchema, check_partitions
+from pyspark_commitlog.format.schema.description import describe_schema
+from pyspark_commitlog.format.schema.topic_schema import check_partitions
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.model import Progress, Record, Repaired, Replicated, silent, watched
 from pyspark_commitlog.root.root import Root
@@ -35,18 +34,15 @@ from pyspark_commitlog.topic.settle.sources import settled_with_tail
 from pyspark_commitlog.topic.state.topic_state import TopicState
 from pyspark_commitlog.topic.topic_log import TopicLog, check_partition, nothing_to_delete
 from pyspark_commitlog.topic.write.writers import former_queries
-from pyspark_commitlog.topic_description import (
-    ColumnDescription,
-    PartitionDescription,
-    SchemaDescription,
-    TopicDescription,
-)
+from pyspark_commitlog.topic_description import PartitionDescription, TopicDescription
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
     import pyarrow as pa
     import pyarrow.dataset as ds
+
+    from pyspark_commitlog.topic.lookup.table import Bound, TopicScan
 
 
 class Topic:
@@ -110,7 +106,7 @@ class Topic:
             since_maintained_ms(topic, state.topic_id),
             self._root.is_unsafe,
             describe_replication(topic, newest),
-            _describe_schema(state.schema),
+            describe_schema(state.schema),
         )
 
     def read(self, partition: int, offset: int, max_records: int = 1) -> tuple[Record, ...]:
@@ -135,9 +131,10 @@ class Topic:
     def to_arrow(
         self,
         columns: Sequence[str] | None = None,
-        start: Mapping[int, int] | datetime | None = None,
-        end: Mapping[int, int] | datetime | None = None,
+        start: Bound = None,
+        end: Bound = None,
         view: str | None = None,
+        filter: str | None = None,  # noqa: A002 Spark's, Arrow's and Delta's word
     ) -> pa.Table:
         """Return the records as one table; memory must hold them.
 
@@ -147,6 +144,7 @@ class Topic:
                 partitions left out: the log start offset.
             end: where to end, before that offset or time. None, and partitions left out: the high watermark.
             view: `latest` for the newest record of each key, without null values; not with `start`.
+            filter: condition in SQL that the records meet, as in `user = 'ada' AND price > 1.5`; times are in UTC.
 
         Returns:
             The declared columns; of an untyped topic key binary, value binary, topic string, partition int32, offset
@@ -156,19 +154,25 @@ class Topic:
 
         Raises:
             UnknownTopicError: there is no such topic.
-            UsageError: no such columns, partitions or view; a record without key, or a typed topic, in a view.
+            UsageError: no such columns, partitions, view or filter; a record without key, or a typed topic, in a view.
             OffsetOutOfRangeError: below the log start offset or above the high watermark.
             CorruptionError: stored bytes are damaged.
         """
-        from pyspark_commitlog.topic.lookup.table import read_table
+        return self._plan(columns, start, end, filter, view).table()
 
-        return read_table(self._log(), columns, start, end, view)
+    def _plan(
+        self, columns: Sequence[str] | None, start: Bound, end: Bound, condition: str | None, view: str | None = None
+    ) -> TopicScan:
+        from pyspark_commitlog.topic.lookup.table import plan_scan
+
+        return plan_scan(self._log(), columns, start, end, view, condition)
 
     def dataset(
         self,
         columns: Sequence[str] | None = None,
-        start: Mapping[int, int] | datetime | None = None,
-        end: Mapping[int, int] | datetime | None = None,
+        start: Bound = None,
+        end: Bound = None,
+        filter: str | None = None,  # noqa: A002
     ) -> ds.Dataset:
         """Return the records as a `pyarrow.dataset.Dataset`, for DuckDB and other engines.
 
@@ -176,15 +180,15 @@ class Topic:
         and errors as of `to_arrow`. Whole-table operations such as `sort_by` raise `UnsupportedError`.
         """
         from pyspark_commitlog.topic.lookup.dataset import TopicDataset
-        from pyspark_commitlog.topic.lookup.table import plan_scan
 
-        return TopicDataset(plan_scan(self._log(), columns, start, end))
+        return TopicDataset(self._plan(columns, start, end, filter))
 
     def scan(
         self,
         columns: Sequence[str] | None = None,
-        start: Mapping[int, int] | datetime | None = None,
-        end: Mapping[int, int] | datetime | None = None,
+        start: Bound = None,
+        end: Bound = None,
+        filter: str | None = None,  # noqa: A002
     ) -> pl.LazyFrame:
         """Return the records as a Polars LazyFrame, read as `dataset`.
 
@@ -192,16 +196,16 @@ class Topic:
             UnsupportedError: Polars is not installed.
         """
         from pyspark_commitlog.topic.lookup.data_frames import lazy_frame, requires
-        from pyspark_commitlog.topic.lookup.table import plan_scan
 
         with requires("polars"):
-            return lazy_frame(plan_scan(self._log(), columns, start, end))
+            return lazy_frame(self._plan(columns, start, end, filter))
 
     def to_pandas(
         self,
         columns: Sequence[str] | None = None,
-        start: Mapping[int, int] | datetime | None = None,
-        end: Mapping[int, int] | datetime | None = None,
+        start: Bound = None,
+        end: Bound = None,
+        filter: str | None = None,  # noqa: A002
     ) -> pd.DataFrame:
         """Return the records as a pandas DataFrame; memory must hold them twice.
 
@@ -215,7 +219,7 @@ class Topic:
 
         with requires("pandas"):
             import_module("pandas")  # Arrow would fail some other way
-        return self.to_arrow(columns, start, end).to_pandas()
+        return self.to_arrow(columns, start, end, filter=filter).to_pandas()
 
     def offsets_for_times(self, times: Mapping[int, int]) -> dict[int, OffsetAndTimestamp | None]:
         """Return, per partition, the first record not before a timestamp (Kafka: `offsetsForTimes`).
@@ -462,16 +466,3 @@ class Topic:
             repair_before_void(self._root, self._name)
         topic = self._log(Operation.ADMIN)
         return give_up(topic, topic.newest()[1].topic_id, ranges, force=force, dry_run=dry_run)
-
-
-def _describe_schema(schema: TopicSchema | None) -> SchemaDescription | None:
-    if schema is None:
-        return None
-    columns = tuple(
-        ColumnDescription(each.name, simple_string(each.field.type), each.field.nullable, each.field.comment)
-        for each in schema.columns
-    )
-    names = {each.id: each.name for each in schema.columns}
-    return SchemaDescription(
-        schema.version, columns, *(names.get(each or 0) for each in (schema.key, schema.timestamp))
-    )

@@ -226,8 +226,6 @@ class Consumer:
         """Return the names of all topics of the root."""
         return set(self._own_root.topics())
 
-    # --- records -----------------------------------------------------------------------------------------
-
     def poll(self, timeout: float = 0.0, max_records: int | None = None) -> list[Record]:
         """Return the next records, in order within each partition.
 
@@ -250,14 +248,18 @@ class Consumer:
         return self._poller.poll(timeout, self._poller.record_request(max_records))
 
     def poll_arrow(
-        self, timeout: float = 0.0, max_records: int | None = None, columns: Sequence[str] | None = None
+        self,
+        timeout: float = 0.0,
+        max_records: int | None = None,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 as of `Topic.to_arrow`
     ) -> pa.Table:
         """Return the next records as a table, about `fetch_max_bytes` at most.
 
         Args:
             timeout: how long to wait for a record, in seconds.
             max_records: maximum rows; None: as the bytes allow.
-            columns: as of `Topic.to_arrow`.
+            columns, filter: as of `Topic.to_arrow`. The position passes over records that do not meet the filter.
 
         Returns:
             Columns as `Topic.to_arrow`. Of several typed topics those of all, null if a record's topic lacks one. Each
@@ -266,7 +268,7 @@ class Consumer:
         Raises:
             CommitLogError: as `poll`.
         """
-        return self._poller.poll(timeout, self._poller.table_request(columns, max_records))
+        return self._poller.poll(timeout, self._poller.table_request(columns, max_records, filter))
 
     def to_arrow(
         self, max_records: int | None = None, timeout: float = 0.0, columns: Sequence[str] | None = None
@@ -288,12 +290,11 @@ class Consumer:
         return await self._poller.apoll(timeout, self._poller.record_request(max_records))
 
     async def apoll_arrow(
-        self, timeout: float = 0.0, max_records: int | None = None, columns: Sequence[str] | None = None
-    ) -> pa.Table:
+        self, timeout: float = 0.0, max_records: int | None = None, columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002
+    ) -> pa.Table:  # fmt: skip
         """Poll as `poll_arrow`, without blocking the event loop."""
-        return await self._poller.apoll(timeout, self._poller.table_request(columns, max_records))
-
-    # --- iteration ---------------------------------------------------------------------------------------
+        return await self._poller.apoll(timeout, self._poller.table_request(columns, max_records, filter))
 
     def __iter__(self) -> Self:
         return self
@@ -381,8 +382,6 @@ class Consumer:
         """Return each assigned partition's distance to the high watermark, in offsets."""
         return self._poller.lag()
 
-    # --- bounds of topics --------------------------------------------------------------------------------
-
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the log start offset of each partition, assigned or not.
 
@@ -405,8 +404,6 @@ class Consumer:
         """Return each partition's first record not before a timestamp (ms), or None."""
         self._guard.check_open()
         return {key: self._metadata.offset_for_time(key, at) for key, at in times.items()}
-
-    # --- commits -----------------------------------------------------------------------------------------
 
     def commit(self, offsets: Mapping[TopicPartition, int] | None = None, metadata: str = "") -> None:
         """Commit to the group durably, never backwards: to go back, reset the group.
@@ -444,8 +441,6 @@ class Consumer:
         with self._guard.lock:
             self._guard.check_open()
             return self._coordinator.committed(partition)
-
-    # --- closing -----------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         return self

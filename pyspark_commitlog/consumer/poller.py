@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pyspark_commitlog.consumer.consumer_config import ConsumerConfig, check_number
 from pyspark_commitlog.consumer.coordinator import ConsumerCoordinator
-from pyspark_commitlog.consumer.fetch_buffer import FetchBuffer, PolledRows, to_records, to_table
+from pyspark_commitlog.consumer.fetch_buffer import FetchBuffer, PolledRows, filtered, to_records, to_table
 from pyspark_commitlog.consumer.fetcher import Fetcher, PolledColumns, PollResult
 from pyspark_commitlog.consumer.guard import ConsumerGuard
 from pyspark_commitlog.consumer.offset_fetcher import OffsetFetcher
@@ -33,7 +33,7 @@ _PATIENCE_SECONDS = 3600.0
 #: Time that polls return nothing while the root is unavailable, before they raise (Kafka: `default.api.timeout.ms`).
 _AWAY_SECONDS = 60.0
 _ALL = 2**62
-_Rows = TypeVar("_Rows")
+_Rows = TypeVar("_Rows", bound=Sized)
 
 log = logging.getLogger("pyspark_commitlog.consumer")
 
@@ -79,9 +79,12 @@ class Poller:
             self._metadata.record_columns, self._limit(max_records, self._config.max_poll_records), to_records
         )
 
-    def table_request(self, columns: Sequence[str] | None, max_records: int | None) -> PollRequest[pa.Table]:
-        """Return a request for a table."""
-        return PollRequest(self._selection(columns), self._limit(max_records, _ALL), to_table)
+    def table_request(
+        self, columns: Sequence[str] | None, max_records: int | None, condition: str | None = None
+    ) -> PollRequest[pa.Table]:
+        """Return a request for a table, of the rows that meet a condition."""
+        select = filtered(self._selection(columns), condition)
+        return PollRequest(select, self._limit(max_records, _ALL), to_table)
 
     def _selection(self, columns: Sequence[str] | None) -> Callable[[Schemas], NamedColumns]:
         return partial(self._metadata.name_columns, as_names(columns))
@@ -102,8 +105,10 @@ class Poller:
                     result = self._take(request)
                     rows = self._hand_out(result, request)
                 left = deadline.remaining()
-                if result.pieces or not left:
+                if len(rows) or not left:
                     return rows
+                if result.pieces:  # none of them passes the filter
+                    continue
                 if self._away_since is not None:
                     self._clock.sleep(min(left, _WAIT_SECONDS))
                 else:
@@ -121,11 +126,13 @@ class Poller:
             try:
                 rows = self._hand_out(result, request)
                 left = deadline.remaining()
-                if result.pieces or not left:
+                if len(rows) or not left:
                     return rows
             except BaseException:  # Ctrl-C, or a cancelled task: as in `poll`
                 self._undo(result)
                 raise
+            if result.pieces:
+                continue
             if self._away_since is not None:
                 await asyncio.sleep(min(left, _WAIT_SECONDS))
             else:

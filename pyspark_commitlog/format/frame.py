@@ -96,6 +96,7 @@ class Identity:
         base_offset: Of sparse frames only.
         chunk: Unique part of its chunk's name.
         columns: How a typed frame stores its columns, in JSON; None if untyped.
+        statistics: Bounds of a typed frame's columns, in JSON; None if it has none.
     """
 
     topic_id: str
@@ -105,6 +106,7 @@ class Identity:
     base_offset: int | None = None
     chunk: str | None = None
     columns: str | None = None
+    statistics: str | None = None
 
     @property
     def is_sparse(self) -> bool:
@@ -131,6 +133,8 @@ def _headers(identity: Identity) -> bytes:
         ("partition", str(identity.partition)),
         ("codec", identity.codec),
     ]
+    if identity.statistics is not None:
+        pairs.append(("statistics", identity.statistics))
     if identity.base_offset is not None:
         pairs.append(("base", str(identity.base_offset)))
     if identity.chunk is not None:
@@ -358,10 +362,7 @@ def _identity(headers: bytes) -> Identity:
         with suppress(ValueError, KeyError):  # the match is inside another header
             chunk, end = _text(headers, at + len(_CHUNK))
             if end == len(headers):
-                rest = _parsed(headers[:at], 1)
-                return Identity(
-                    rest.topic_id, rest.partition, rest.codec, rest.kind, rest.base_offset, chunk, rest.columns
-                )
+                return replace(_parsed(headers[:at], 1), chunk=chunk)
     return _parsed(headers, 0)
 
 
@@ -384,4 +385,5 @@ def _parsed(data: bytes, fewer: int) -> Identity:
     base = int(headers["base"]) if kind in _SPARSE_KINDS else None
     partition, codec = int(headers["partition"]), headers["codec"]
     columns = headers["columns"] if kind in _TYPED_KINDS else None
-    return Identity(headers["topic"], partition, codec, kind, base, headers.get("chunk-uuid"), columns)
+    statistics = None if columns is None else headers.get("statistics")
+    return Identity(headers["topic"], partition, codec, kind, base, headers.get("chunk-uuid"), columns, statistics)

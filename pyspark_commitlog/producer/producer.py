@@ -178,12 +178,12 @@ class Producer(Gathering):
         self._opened(topic)
         record = self._record(topic, value, key, headers, timestamp, partition)
         try:
-            return self._sent(topic, record, sequence)
+            return self._give_until_taken(topic, record, sequence)
         except InvalidRecordError:
             self._follow_columns(topic)
-            return self._sent(topic, record, sequence)
+            return self._give_until_taken(topic, record, sequence)
 
-    def _sent(self, topic: str, record: SentRecord, sequence: int | None) -> Future[RecordMetadata]:
+    def _give_until_taken(self, topic: str, record: SentRecord, sequence: int | None) -> Future[RecordMetadata]:
         while (sent := self._give(self._opened(topic), record, sequence)) is None:  # retired just now
             pass
         return sent

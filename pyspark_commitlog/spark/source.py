@@ -18,7 +18,6 @@ from pyspark_commitlog.spark.read.source_options import SourceOptions, source_op
 
 if TYPE_CHECKING:
     from pyspark_commitlog.root.root import Root
-    from pyspark_commitlog.spark.common.opening import OpenRoot
     from pyspark_commitlog.spark.read.batch import CommitLogReader
     from pyspark_commitlog.spark.read.stream import CommitLogStreamReader
 
@@ -50,7 +49,7 @@ class DefaultSource(DataSource):
         return of_engine(chosen(options, merged(self._schemas)))
 
     @property
-    def _opener(self) -> OpenRoot:
+    def _opener(self) -> Any:
         return type(self)(self.options).open_log  # which goes to each task: without the schemas
 
     def _reading(self) -> SourceOptions:

@@ -13,6 +13,7 @@ from unittest import mock
 import pyarrow as pa
 
 from pyspark_commitlog.api.commit_log import CommitLog
+from pyspark_commitlog.format.columns import statistics
 from pyspark_commitlog.format.columns.untyped import HEADERS, TIMESTAMP
 from pyspark_commitlog.testing.manual_clock import ManualClock
 from pyspark_commitlog.topic.maintain.settle import settle
@@ -141,7 +142,8 @@ def make(root: Path) -> dict[str, dict[str, list[list[Any]]]]:
     """Make the root; return what its topics must hold."""
     clock = ManualClock(FIRST_US // 1000 + HOUR_MS)
     log = CommitLog.on(FixedStorage(root, clock))
-    return {"clicks": make_clicks(log, clock), "notes": make_notes(log, clock)}
+    with mock.patch.object(statistics, "MIN_ROWS", 64):
+        return {"clicks": make_clicks(log, clock), "notes": make_notes(log, clock)}
 
 
 def make_clicks(log: CommitLog, clock: ManualClock) -> dict[str, list[list[Any]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,36 @@ def test_it_has_every_codec_and_storing() -> None:
     assert {(how, width) for how, width, *_ in storings} >= {
         ("dictionary", 1), ("reference", 1), ("reference", 2), ("reference", 4), ("delta", 1), ("delta", 4),
     }  # fmt: skip
+
+
+def bounded(kind: pa.DataType, value: Any) -> Any:
+    """Return a value as FORMAT.md says that statistics compare it."""
+    if pa.types.is_floating(kind):
+        bits = struct.unpack("<q", struct.pack("<d", value + 0.0))[0]
+        return bits if bits >= 0 else bits ^ (2**63 - 1)
+    if pa.types.is_decimal(kind):
+        return int(value.scaleb(kind.scale))
+    if pa.types.is_temporal(kind):
+        return pa.scalar(value, kind).cast(pa.int32() if pa.types.is_date(kind) else pa.int64()).as_py()
+    return value.encode() if isinstance(value, str) else value
+
+
+def test_the_statistics_bound_the_columns() -> None:
+    checked = 0
+    for log in make_typed.ROOT.glob("topics/*/*/[01]/*.log"):
+        for payload in payloads_of(log):
+            told_of = json.loads(payload.identity.statistics or "{}")
+            rows = frame_rows.decode(payload)
+            for name, (low, high, nulls) in told_of.items():
+                column = rows.column(name)
+                assert nulls == column.null_count
+                kind = column.type
+                read: Any = bytes.fromhex if isinstance(bounded(kind, column.drop_null()[0].as_py()), bytes) else int
+                values = [bounded(kind, value) for value in column.drop_null().to_pylist()]
+                assert read(low) <= min(values)
+                assert max(values) <= read(high)
+                checked += 1
+    assert checked >= 3 * 14
 
 
 def test_it_is_small() -> None:

@@ -168,10 +168,17 @@ def keep(asked: Play, chance: random.Random) -> None:
     while not asked.ended():
         time.sleep(chance.uniform(0.3, 1.5))
         for topic in chance.sample((TOPIC, chance.choice((COMPACTED, RETAINED))), 2):
-            what = chance.choice(("maintain", "maintain", "replicate", "replicate", "replicate", "elect"))
+            what = chance.choice(("maintain", "maintain", "sync", "sync", "sync", "elect"))
             try:
-                log, all_of_it = asked.stage.log(asked.root), what != "elect" and chance.random() < 0.3
-                getattr(log, what)(*(() if all_of_it else (topic,)))  # all of it: the group, too
+                log, all_of_it = asked.stage.log(asked.root), chance.random() < 0.3  # the group, too
+                if what == "elect":
+                    log.replicas.elect(topic)
+                elif what == "sync":
+                    log.replicas.sync(None if all_of_it else topic)
+                elif all_of_it:
+                    log.maintain()
+                else:
+                    log.topic(topic).maintain()
                 if topic == RETAINED and chance.random() < _OFTEN_DELETED:
                     asked.recorders[topic].add(*delete_some(asked.stage, log, asked.root, chance))
             except (CommitLogError, OSError, ExceptionGroup) as error:  # a group where several fail

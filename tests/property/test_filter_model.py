@@ -24,7 +24,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from pyspark_commitlog.spark.read.filters import CEILING, FLOOR, Filters, Spans, common, complement, joined, united
+from pyspark_commitlog.spark.read.filters import CEILING, FLOOR, Filters, complement, joined
+from pyspark_commitlog.topic.read.filter.spans import Spans, common, united
 from tests.property.strategies import quick
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pyarrow as pa
@@ -158,3 +159,37 @@ def test_an_engine_may_prune_to_no_column(root: str, typed: CommitLog) -> None:
     of = DefaultSource({"path": root, "subscribe": TOPIC})
     reader = of.reader(of.schema())
     assert reader.pruneColumns(StructType()).fieldNames() == ["user"]
+
+
+def test_pushed_filters_on_columns_drop_rows_in_tasks(root: str, typed: CommitLog) -> None:
+    of = source(root, subscribe=TOPIC, pushDownPredicate="true", filter="_offset >= 0")
+    reader: Any = of.reader(of.schema())
+    assert list(reader.pushFilters([EqualTo(("user",), "b")])) == [EqualTo(("user",), "b")]
+    parts = reader.partitions()
+    reader = pickle.loads(pickle.dumps(reader))
+    found = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+    assert found == [{"user": "b", "n": None}]
+
+
+def test_the_filter_s_columns_need_not_be_read(root: str, typed: CommitLog) -> None:
+    assert read(root, filter="USER = 'b'", columns="_offset") == [{"_offset": 1}]
+    typed.create_topic("more", schema="price DOUBLE, user STRING")
+    driven.write(root, "more", pa.RecordBatch.from_pydict({"price": [0.5], "user": ["c"]}))
+    assert read(root, f"{TOPIC},more", columns="user", filter="price IS NULL AND n IS NOT NULL") == [{"user": "a"}]
+    typed.create_topic("plain")
+    both = f"{TOPIC},plain"
+    assert read(root, both, columns="_offset", filter="_topic = 'events' AND _offset > 0") == [{"_offset": 1}]
+    with pytest.raises(OptionError, match=r"option 'filter': the filter has 'user': there is no such column"):
+        read(root, "plain", filter="user = 'a'")
+
+
+def test_a_filter_goes_without_a_view(root: str, typed: CommitLog) -> None:
+    with pytest.raises(OptionError, match="options 'view' and 'filter' exclude each other"):
+        read(root, view="latest", filter="_offset > 3")
+
+
+def test_a_filter_narrows_the_plan_of_a_batch_read(root: str, typed: CommitLog) -> None:
+    of = source(root, subscribe=TOPIC, filter="_offset = 1")
+    assert [part.value.start for part in of.reader(of.schema()).partitions()] == [1]
+    of = source(root, subscribe=TOPIC, filter="_topic = 'other'")
+    assert not list(of.reader(of.schema()).partitions())

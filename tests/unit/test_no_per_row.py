@@ -196,6 +196,8 @@ ALLOWED = {
     ("topic/write/records.py", "partitions_of"): "the two bounds of a batch",
     ("topic/write/typed_records.py", "_column"): "the place of a refused null",
     ("topic/read/named_columns.py", "_first_wider"): "the place of a value that a column can't hold",
+    ("format/columns/statistics.py", "_ends"): "two values per column of a frame",
+    ("format/columns/statistics.py", "_extremes"): "two values per column of a frame",
     ("format/columns/storing.py", "_by_dictionary"): "one number per column of a frame",
     ("format/columns/storing.py", "_bytes"): "one number per column of a frame",
     ("format/columns/storing.py", "_expanded"): "two numbers per column of a frame",

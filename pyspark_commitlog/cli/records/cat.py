@@ -83,6 +83,7 @@ class _Request:
     columns: tuple[str, ...]
     render: _Render
     typed: bool = False
+    where: str | None = None
 
     @property
     def is_bounded(self) -> bool:
@@ -127,6 +128,10 @@ def cat(
     null: Annotated[bool, typer.Option("-Z", "--null-value", help="Write NULL for a null; else nothing.")] = False,
     as_json: Annotated[bool, typer.Option("-J", "--json", help="A JSON object per record, as kcat's.")] = False,
     group: Group = None,
+    where: Annotated[
+        str | None,
+        typer.Option("--where", help="Only records that meet this SQL condition: user = 'ada' AND price > 1.5."),
+    ] = None,
 ) -> None:
     """Write the records of topics to the standard output, as kcat does; and go on as they come, without -e.
 
@@ -146,6 +151,7 @@ def cat(
             columns=tuple(sorted(columns)),
             render=render,
             typed=typed,
+            where=where,
         )
         _check_group(request)
         try:
@@ -209,7 +215,7 @@ def _run(root: str, request: _Request) -> None:
         ends = _begin(consumer, request)
         left, owed = request.count, False
         while left != 0 and (owed or not _is_done(consumer, request, ends)):
-            table = consumer.poll_arrow(_WAIT, left, request.read_columns)
+            table = consumer.poll_arrow(_WAIT, left, request.read_columns, request.where)
             for batch in table.to_batches():
                 batch = _up_to(request.rows(batch), ends)
                 left = None if left is None else left - batch.num_rows

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from pyspark_commitlog.format.columns import typed, untyped
+from pyspark_commitlog.format.columns.statistics import Statistics
+from pyspark_commitlog.format.columns.typed import Coded
 from pyspark_commitlog.format.frame import COLUMNS, DENSE, SPARSE, SPARSE_COLUMNS, Payload
 
 
 class Encoded(NamedTuple):
-    """Value of a frame's record, and its identity's `kind` and `columns`."""
+    """Value of a frame's record, and its identity's `kind`, `columns` and `statistics`."""
 
     value: pa.Buffer
     kind: str
     columns: str | None
+    statistics: str | None = None
 
 
 def encode(batch: pa.RecordBatch, compression: str) -> Encoded:
@@ -25,18 +28,54 @@ def encode(batch: pa.RecordBatch, compression: str) -> Encoded:
     if not typed.is_typed(batch.schema):
         return Encoded(untyped.encode(batch, compression), SPARSE if sparse else DENSE, None)
     encoded = typed.encode(batch, compression)
-    return Encoded(encoded.value, SPARSE_COLUMNS if sparse else COLUMNS, encoded.columns)
+    return Encoded(encoded.value, SPARSE_COLUMNS if sparse else COLUMNS, encoded.columns, encoded.statistics)
 
 
-def decode(payload: Payload, names: Sequence[str] | None = None) -> pa.RecordBatch:
-    """Return a frame's rows, in the schema's column order.
+def decode(payload: Payload, names: Sequence[str] | None = None, kept: pa.BooleanArray | None = None) -> pa.RecordBatch:
+    """Return a frame's rows, or those that are `kept`, in the schema's column order.
 
     Only the columns in `names` (None: all) are decompressed. A typed frame leaves out those that it lacks.
     """
     identity = payload.identity
     if identity.columns is not None:
-        return typed.decode(payload.message, identity.columns, names, sparse=identity.is_sparse)
-    return untyped.decode(payload.message, sparse=identity.is_sparse, names=names)
+        return typed.decode(payload.message, identity.columns, names, sparse=identity.is_sparse, kept=kept)
+    batch = untyped.decode(payload.message, sparse=identity.is_sparse, names=names)
+    return batch if kept is None else batch.filter(kept)
+
+
+def statistics(payload: Payload, names: Collection[str] | None = None) -> dict[str, Statistics]:
+    """Return a typed frame's statistics by field, of those in `names`, None: all; empty if it has none.
+
+    `key` and `timestamp` are the records', declared or not.
+    """
+    identity = payload.identity
+    if identity.columns is None or identity.statistics is None:
+        return {}
+    return typed.parse_statistics(payload.message, identity.statistics, names)
+
+
+def dictionaries(payload: Payload, names: Sequence[str]) -> dict[str, pa.Array]:
+    """Return the distinct values, nulls left out, of those columns that are stored by dictionaries."""
+    identity = payload.identity
+    if identity.columns is None:
+        return {}
+    return typed.dictionaries(payload.message, identity.columns, names, sparse=identity.is_sparse)
+
+
+def coded(payload: Payload, names: Sequence[str]) -> dict[str, Coded]:
+    """Return columns for tests, by name; a typed frame leaves out those that it lacks.
+
+    `key` and `timestamp` are those of the records; a key that is a number is as its bytes.
+    """
+    identity = payload.identity
+    if identity.columns is None:
+        batch = untyped.decode(payload.message, sparse=identity.is_sparse, names=names)
+        return {name: Coded(batch.column(name)) for name in names if name in batch.schema.names}
+    found = typed.coded(payload.message, identity.columns, names, sparse=identity.is_sparse)
+    key = found.get("key")
+    if key is not None and key.indices is None:
+        found["key"] = Coded(typed.key_bytes(key.values))
+    return found
 
 
 def decoded_bytes(payload: Payload) -> int:

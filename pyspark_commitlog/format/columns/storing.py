@@ -6,7 +6,7 @@ differences of neighbours minus the smallest of those.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -55,11 +55,12 @@ class Storing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredColumn:
-    """A column as it is stored; `dictionary` has its distinct values."""
+    """A column as it is stored; `dictionary` has its distinct values, `ends` the lowest and highest integer."""
 
     column: pa.Array
     storing: Storing | None = None
     dictionary: pa.Array | None = None
+    ends: tuple[int, int] | None = None
 
 
 def stored_type(kind: pa.DataType, how: str, width: int) -> pa.DataType:
@@ -130,13 +131,13 @@ def _narrowed(column: pa.Array, integers: pa.Array) -> StoredColumn:
     numbers = integers.to_numpy()
     size = numbers.dtype.itemsize
     width = _width(most - least) or size
-    by_difference = None if column.null_count or width == 1 else _differences(numbers, most - least, width)
-    if by_difference is not None:
-        return by_difference
-    if width >= size:
-        return StoredColumn(column)
-    small = (numbers - numbers.dtype.type(least)).astype(f"u{width}")
-    return StoredColumn(_with_nulls(small, column), Storing(REFERENCE, width, least))
+    stored = None if column.null_count or width == 1 else _differences(numbers, most - least, width)
+    if stored is None and width >= size:
+        stored = StoredColumn(column)
+    if stored is None:
+        small = (numbers - numbers.dtype.type(least)).astype(f"u{width}")
+        stored = StoredColumn(_with_nulls(small, column), Storing(REFERENCE, width, least))
+    return replace(stored, ends=(least, most))
 
 
 def _differences(numbers: Numbers, spread: int, width: int) -> StoredColumn | None:
@@ -159,37 +160,47 @@ def _with_nulls(small: Numbers, column: pa.Array) -> pa.Array:
     return pa.array(small, mask=mask)
 
 
-def restore(stored: pa.Array, kind: pa.DataType, storing: Storing | None, dictionary: pa.Array | None) -> pa.Array:
-    """Return a column in its own type.
+def restore(
+    stored: pa.Array,
+    kind: pa.DataType,
+    storing: Storing | None,
+    dictionary: pa.Array | None,
+    kept: pa.BooleanArray | None = None,
+) -> pa.Array:
+    """Return a column in its own type; `kept` leaves rows out.
 
     Raises:
         CorruptionError: the stored form contradicts itself.
     """
+    if kept is not None and storing is not None and storing.how == DELTA:  # a row is the sum of those before
+        return _widened(stored, kind, storing).filter(kept)
+    if kept is not None:
+        stored = stored.filter(kept)
     if storing is None:
         return stored.view(kind) if pa.types.is_string(kind) else stored
     if storing.how == DICTIONARY:
         assert dictionary is not None
-        return _expanded(stored, dictionary, storing).view(kind)
+        return _expanded(stored, dictionary, storing, exact=kept is None).view(kind)
     return _widened(stored, kind, storing)
 
 
-def _expanded(indices: pa.Array, values: pa.Array, storing: Storing) -> pa.Array:
+def _expanded(indices: pa.Array, values: pa.Array, storing: Storing, *, exact: bool) -> pa.Array:
     try:
         lengths = pc.binary_length(values)
         longest = pc.max(lengths).as_py() or 0
         if longest * len(indices) > _SMALL_BYTES:
-            _check_size(int(pc.sum(lengths.take(indices)).as_py() or 0), len(indices), storing)
+            _check_size(int(pc.sum(lengths.take(indices)).as_py() or 0), len(indices), storing, exact=exact)
         column = values.take(indices)
     except pa.ArrowIndexError as error:
         raise CorruptionError(f"an index leads beyond the {len(values)} values of its dictionary") from error
-    _check_size(column.total_values_length, len(indices), storing)
+    _check_size(column.total_values_length, len(indices), storing, exact=exact)
     return column
 
 
-def _check_size(data: int, rows: int, storing: Storing) -> None:
-    """Compare what a dictionary expands to with its claim, which bounds a frame's memory."""
+def _check_size(data: int, rows: int, storing: Storing, *, exact: bool) -> None:
+    """Compare what a dictionary expands to, or some rows of it, with its claim, which bounds a frame's memory."""
     size = data + _OFFSET_BYTES * (rows + 1)
-    if size != storing.second:
+    if size > storing.second or (exact and size < storing.second):
         raise CorruptionError(f"a dictionary expands to {size} bytes, the frame says {storing.second}")
 
 

@@ -7,7 +7,7 @@ record's timestamp, and `offsetDelta` of sparse frames.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -18,8 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_commitlog.errors import CorruptionError
-from pyspark_commitlog.format.columns import arrow_metadata, messages
+from pyspark_commitlog.format.columns import arrow_metadata, messages, statistics
 from pyspark_commitlog.format.columns.messages import MessageSchema
+from pyspark_commitlog.format.columns.order import is_text
+from pyspark_commitlog.format.columns.statistics import Statistics
 from pyspark_commitlog.format.columns.storing import DICTIONARY, Storing, restore, store, stored_type
 from pyspark_commitlog.format.columns.untyped import HEADERS, OFFSET_DELTA, SPARSE_SCHEMA, TIMESTAMP
 from pyspark_commitlog.format.schema.arrow_types import from_arrow, to_arrow
@@ -30,6 +32,8 @@ TIME_NAME, HEADERS_NAME = "timestamp", "headers"
 _KEY, _TIME = b"key", b"timestamp"
 #: Types of the fields that have no column id.
 _COMMON = {HEADERS_NAME: HEADERS, TIME_NAME: TIMESTAMP, OFFSET_DELTA: SPARSE_SCHEMA.field(OFFSET_DELTA).type}
+#: Fields without statistics.
+_UNTOLD = (OFFSET_DELTA, HEADERS_NAME)
 #: Maximum of fields in a frame.
 MAX_FIELDS = MAX_COLUMNS + len(_COMMON)
 #: Schemas, and their stored forms, kept.
@@ -88,10 +92,11 @@ def key_bytes(column: pa.Array) -> pa.BinaryArray:
 
 
 class TypedMessages(NamedTuple):
-    """A frame's messages, and the text of its header `columns`."""
+    """A frame's messages, and the texts of its headers `columns` and `statistics`, None of few rows."""
 
     value: pa.Buffer
     columns: str
+    statistics: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,7 @@ def encode(batch: pa.RecordBatch, compression: str) -> TypedMessages:
     """Return rows of a `frame_schema` as messages."""
     batch = _without_null_headers(batch)
     storings: _Storings = {}
+    bounds: dict[str, statistics.Row] = {}
     arrays, dictionaries = [], list[pa.Array]()
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         stored = store(column, len(dictionaries))
@@ -116,6 +122,9 @@ def encode(batch: pa.RecordBatch, compression: str) -> TypedMessages:
             storings[name] = stored.storing
         if stored.dictionary is not None:
             dictionaries.append(stored.dictionary)
+        row = statistics.row_of(column, stored.dictionary, stored.ends) if name not in _UNTOLD else None
+        if row is not None:
+            bounds[name] = row
     form = _form(batch.schema.serialize().to_pybytes(), _kinds(storings))
     parts = [form.head]
     for values in dictionaries:
@@ -123,7 +132,8 @@ def encode(batch: pa.RecordBatch, compression: str) -> TypedMessages:
         parts.append(messages.encode(rows, _DICTIONARIES, compression))
     rows = pa.RecordBatch.from_arrays(arrays, schema=form.stored.schema)
     parts.append(messages.encode(rows, form.stored, compression))
-    return TypedMessages(pa.py_buffer(b"".join(parts)), msgspec.json.encode(storings).decode())
+    value, columns = pa.py_buffer(b"".join(parts)), msgspec.json.encode(storings).decode()
+    return TypedMessages(value, columns, statistics.encode(bounds) if bounds else None)
 
 
 def _without_null_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -229,28 +239,97 @@ def _checked_size(parsed: _Parsed, names: Iterable[str]) -> int:
 
 
 def decode(
-    value: pa.Buffer, columns: str, names: Sequence[str] | None = None, *, sparse: bool = False
+    value: pa.Buffer,
+    columns: str,
+    names: Sequence[str] | None = None,
+    *,
+    sparse: bool = False,
+    kept: pa.BooleanArray | None = None,
 ) -> pa.RecordBatch:
-    """Return the rows of a frame.
+    """Return the rows of a frame, or those that are `kept`.
 
     Only the columns in `names` (None: all) are decompressed; `timestamp` is the record's, declared or not. Those that
     the frame lacks are left out; without any, the timestamp stands for them.
     """
-    parsed = _parse(value, columns, sparse=sparse)
+    parsed, stored = _stored(value, columns, names, sparse=sparse)
+    if kept is not None and len(kept) != stored.num_rows:
+        raise CorruptionError(f"the frame holds {stored.num_rows} rows, expected {len(kept)}")
     logical = parsed.form.logical
-    present = _present(logical, names)
-    _checked_size(parsed, present)
-    stored = messages.decode(parsed.rows, parsed.form.stored, parsed.key, None if names is None else present)
     arrays = []
-    for name in present:
-        storing = parsed.storings.get(name)
-        dictionary = None
-        if storing is not None and storing.how == DICTIONARY:
-            batch = messages.decode(parsed.dictionaries[storing.first], _DICTIONARIES, DICTIONARY)
-            dictionary = batch.column(0)
-        arrays.append(restore(stored.column(name), logical.field(name).type, storing, dictionary))
-    fields = [logical.field(name) for name in present]
+    for name in stored.schema.names:
+        storing, column = parsed.storings.get(name), stored.column(name)
+        arrays.append(restore(column, logical.field(name).type, storing, _dictionary(parsed, storing), kept))
+    fields = [logical.field(name) for name in stored.schema.names]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields, logical.metadata))
+
+
+def _stored(
+    value: pa.Buffer, columns: str, names: Sequence[str] | None, *, sparse: bool
+) -> tuple[_Parsed, pa.RecordBatch]:
+    """Return columns in the form in which they are stored."""
+    parsed = _parse(value, columns, sparse=sparse)
+    present = _present(parsed.form.logical, names)
+    _checked_size(parsed, present)
+    return parsed, messages.decode(parsed.rows, parsed.form.stored, parsed.key, None if names is None else present)
+
+
+def _dictionary(parsed: _Parsed, storing: Storing | None) -> pa.Array | None:
+    if storing is None or storing.how != DICTIONARY:
+        return None
+    return messages.decode(parsed.dictionaries[storing.first], _DICTIONARIES, DICTIONARY).column(0)
+
+
+def parse_statistics(value: pa.Buffer, text: str, names: Collection[str] | None = None) -> dict[str, Statistics]:
+    """Return a frame's statistics by field, of those in `names`, None: all.
+
+    `key` and `timestamp` are the records', declared or not.
+
+    Raises:
+        CorruptionError: they are not of this frame's columns.
+    """
+    logical = _form(schema_bytes(value), ()).logical
+    if names is None:
+        return statistics.parse(text, logical)
+    alias = {name: stored for name, stored in _aliases(logical).items() if name in names}
+    if (key := alias.get(_KEY.decode())) and not is_text(logical.field(key).type):  # ordered by its bytes
+        del alias[_KEY.decode()]
+    found = statistics.parse(text, logical, {*names, *alias.values()})
+    return {**found, **{name: found[stored] for name, stored in alias.items() if stored in found}}
+
+
+def _aliases(logical: pa.Schema) -> dict[str, str]:
+    return {_KEY.decode(): key_name(logical), TIME_NAME: time_name(logical)}
+
+
+class Coded(NamedTuple):
+    """A column's values; of a dictionary its distinct ones, and each row's index among them."""
+
+    values: pa.Array
+    indices: pa.Array | None = None
+
+
+def coded(value: pa.Buffer, columns: str, names: Sequence[str], *, sparse: bool) -> dict[str, Coded]:
+    """Return columns without expanding dictionaries; without those that the frame lacks."""
+    parsed, stored = _stored(value, columns, names, sparse=sparse)
+    logical = parsed.form.logical
+    found = {}
+    for name in stored.schema.names:
+        storing, column = parsed.storings.get(name), stored.column(name)
+        dictionary = _dictionary(parsed, storing)
+        if dictionary is None:
+            found[name] = Coded(restore(column, logical.field(name).type, storing, None))
+        else:
+            found[name] = Coded(dictionary, column)
+    alias = _aliases(logical)
+    return {name: found[stored] for name in names if (stored := alias.get(name, name)) in found}
+
+
+def dictionaries(value: pa.Buffer, columns: str, names: Sequence[str], *, sparse: bool) -> dict[str, pa.Array]:
+    """Return the distinct values, nulls left out, of columns that are stored by dictionaries."""
+    parsed = _parse(value, columns, sparse=sparse)
+    alias = _aliases(parsed.form.logical)
+    found = {name: _dictionary(parsed, parsed.storings.get(alias.get(name, name))) for name in names}
+    return {name: distinct for name, distinct in found.items() if distinct is not None}
 
 
 def described(value: pa.Buffer, columns: str, *, sparse: bool) -> dict[str, str]:
@@ -272,7 +351,6 @@ def schema_bytes(value: pa.Buffer) -> bytes:
 def _present(logical: pa.Schema, names: Sequence[str] | None) -> tuple[str, ...]:
     if names is None:
         return tuple(logical.names)
-    time = time_name(logical)
-    alias = {TIME_NAME: time, _KEY.decode(): key_name(logical)}
+    alias = _aliases(logical)
     asked = {alias.get(name, name) for name in names}
-    return tuple(name for name in logical.names if name in asked) or (time,)
+    return tuple(name for name in logical.names if name in asked) or (alias[TIME_NAME],)

@@ -54,24 +54,27 @@ def declared_change(
     """
     asked = {"add": add is not None, "drop": drop, "rename": rename, "widen": widen}
     others = [name for name, value in asked.items() if value]
+    if schema is None and not others:
+        return None
     if schema is not None and others:
         raise UsageError(f"schema= says all columns, {others[0]}= changes some: give one of them")
-    if schema is not None:
-        return SchemaChange(declared=declared_fields(schema))
-    if not others:
-        return None
     return SchemaChange(
+        declared=None if schema is None else declared_fields(schema),
         add=() if add is None else declared_fields(add),
         drop=(drop,) if isinstance(drop, str) else tuple(drop),
-        rename=_names(rename or {}),
-        widen={name: declared_type(name, kind) for name, kind in (widen or {}).items()},
+        rename=_names(rename),
+        widen=_types(_names(widen)),
     )
 
 
-def _names(rename: Mapping[str, str]) -> dict[str, str]:
-    if not isinstance(rename, Mapping):
-        raise UsageError(f"rename={rename!r:.80} is no mapping: give name -> new name")
-    return dict(rename)
+def _types(widen: Mapping[str, object]) -> dict[str, Type]:
+    return {name: declared_type(name, kind) for name, kind in widen.items()}
+
+
+def _names(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    if not isinstance(given, Mapping | None):
+        raise UsageError(f"{given!r:.80} is no mapping: give names, and what each becomes")
+    return dict(given or {})
 
 
 def declared_type(column: str, kind: object) -> Type:

@@ -6,7 +6,7 @@ before stay as they are, and running readers and writers go on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark_commitlog.errors import ConfigError
@@ -49,22 +49,12 @@ def changed_schema(schema: TopicSchema, change: SchemaChange, seed: str) -> Topi
     Raises:
         ConfigError: the change is not allowed, or makes no schema.
     """
-    if change.declared is None:
-        kept, added = _edited(schema, change), change.add
-    else:
-        kept = [Column(known.id, each) for each in change.declared if (known := schema.column(each.name))]
-        added = tuple(each for each in change.declared if schema.column(each.name) is None)
-    check_names([column.name for column in kept] + [each.name for each in added])
-    taken = [column.id for column in schema.columns] + [each.id for each in schema.former]
-    ids = draw_ids([each.name for each in added], seed, taken)
-    new = {each.name: Column(column_id, each) for column_id, each in zip(ids, added, strict=True)}
-    for column in new.values():
-        if not column.field.nullable:
-            raise ConfigError(f"column {column.name!r} is NOT NULL: rows of before have none, so declare it nullable")
-    old = {column.name: column for column in kept}
-    order = [*old, *new] if change.declared is None else [each.name for each in change.declared]
-    after = tuple(_since(schema, old.get(name) or new[name]) for name in order)
-    _check_dropped(schema, after, new)
+    planned = _planned(schema, change)
+    check_names([each.name for _, each in planned])
+    added = [each.name for column_id, each in planned if column_id is None]
+    drawn = dict(zip(added, draw_ids(added, seed, _used_ids(schema)), strict=True))
+    after = tuple(_since(schema, Column(column_id or drawn[each.name], each)) for column_id, each in planned)
+    _check_dropped(schema, after, added)
     if after == tuple(schema.columns):
         return schema
     return replace(schema, version=schema.version + 1, columns=after, former=_former_names(schema, after))
@@ -101,46 +91,60 @@ def is_widening(before: Type, after: Type) -> bool:
 def describe_change(schema: TopicSchema, version: int) -> str:
     """Describe what changed in a schema since an earlier version."""
     names = {column.id: column.name for column in schema.columns}
-    since = [each for each in schema.former if each.version > version]
-    before = {each.id: f"{each.name} is " for each in reversed(since)}  # the oldest name
-    gone = {each.id: each.name for each in reversed(since) if each.id not in names}
-    parts = [f"{name} was dropped" for name in gone.values()]
-    parts += [
-        f"{before.get(column.id, '')}{column.name} {simple_string(column.field.type)} since version {column.since}"
-        for column in schema.columns
-        if column.since > version
-    ]
+    before = {each.id: each.name for each in reversed(schema.former) if each.version > version}  # the oldest
+    parts = [f"{name} was dropped" for column_id, name in before.items() if column_id not in names]
+    parts += [_describe_column(column, before.get(column.id)) for column in schema.columns if column.since > version]
     return "; ".join(parts) or "the columns were moved"
 
 
-def _edited(schema: TopicSchema, change: SchemaChange) -> list[Column]:
-    for each in change.add:
-        if schema.column(each.name) is not None and each.name not in (*change.drop, *change.rename):
-            raise ConfigError(f"there is a column {each.name!r} already")
-    for name in (*change.drop, *change.rename, *change.widen):
-        if schema.column(name) is None:
-            raise ConfigError(f"there is no column {name!r}; it has {', '.join(schema.names)}")
-    for name in change.drop:
-        if name in change.rename or name in change.widen:
-            raise ConfigError(f"column {name!r} can't be dropped and changed at once")
+def _describe_column(column: Column, before: str | None) -> str:
+    renamed = "" if before is None else f"{before} is "
+    return f"{renamed}{column.name} {simple_string(column.field.type)} since version {column.since}"
+
+
+#: A column as planned: its id, None of a new one.
+_Planned = tuple[int | None, Field]
+
+
+def _used_ids(schema: TopicSchema) -> list[int]:
+    return [column.id for column in schema.columns] + [each.id for each in schema.former]
+
+
+def _planned(schema: TopicSchema, change: SchemaChange) -> list[_Planned]:
+    if change.declared is not None:
+        ids = schema.ids
+        return [(ids.get(each.name), each) for each in change.declared]
+    _check_edits(schema, change)
+    kept = [column for column in schema.columns if column.name not in change.drop]
     return [
-        replace(
-            column,
-            field=replace(
-                column.field,
-                name=change.rename.get(column.name, column.name),
-                type=change.widen.get(column.name, column.field.type),
-            ),
-        )
-        for column in schema.columns
-        if column.name not in change.drop
+        *((column.id, _edited_field(column.field, change)) for column in kept),
+        *((None, new) for new in change.add),
     ]
+
+
+def _edited_field(before: Field, change: SchemaChange) -> Field:
+    name, kind = change.rename.get(before.name, before.name), change.widen.get(before.name, before.type)
+    return replace(before, name=name, type=kind)
+
+
+def _check_edits(schema: TopicSchema, change: SchemaChange) -> None:
+    names, changed = schema.ids, {*change.rename, *change.widen}
+    for name in (*change.drop, *changed):
+        if name not in names:
+            raise ConfigError(f"there is no column {name!r}; it has {', '.join(names)}")
+    if both := changed.intersection(change.drop):
+        raise ConfigError(f"column {min(both)!r} can't be dropped and changed at once")
+    for name in [each.name for each in change.add]:
+        if name in names and name not in {*change.drop, *change.rename}:
+            raise ConfigError(f"there is a column {name!r} already")
 
 
 def _since(schema: TopicSchema, column: Column) -> Column:
     """Return a column with the version of its present form, if that may follow the one before."""
     before = schema.by_id(column.id)
     if before is None:
+        if not column.field.nullable:
+            raise ConfigError(f"column {column.name!r} is NOT NULL: rows of before have none, so declare it nullable")
         return replace(column, since=schema.version + 1)
     _check_kept(schema, before, column.field)
     return before if before.field == column.field else replace(column, since=schema.version + 1)
@@ -163,22 +167,22 @@ def _check_kept(schema: TopicSchema, before: Column, after: Field) -> None:
 
 def _admits(after: Type, before: Type) -> bool:
     """Whether a type is another one, or that with less NOT NULL inside."""
-    if isinstance(after, str) or isinstance(before, str):
-        return after == before
-    return as_nullable(after) == as_nullable(before) and all(_flags(after, before))
+    if as_nullable(after) != as_nullable(before):
+        return False
+    return all(may_be_null or not could for may_be_null, could in zip(_nulls(after), _nulls(before), strict=True))
 
 
-def _flags(after: Type, before: Type) -> list[bool]:
-    """Return for each place inside a nested type whether it may be null afterwards, or may not be before."""
-    if isinstance(after, str) or isinstance(before, str):
-        return []
-    places = [(after, before, key) for key in ("containsNull", "valueContainsNull") if key in after]
-    inner = [(after[key], before[key]) for key in ("elementType", "keyType", "valueType") if key in after]
-    for one, other in zip(after.get("fields", ()), before.get("fields", ()), strict=True):
-        places.append((one, other, "nullable"))
-        inner.append((one["type"], other["type"]))
-    found = [bool(one[key] or not other[key]) for one, other, key in places]
-    return found + [flag for one, other in inner for flag in _flags(one, other)]
+def _nulls(kind: Type) -> Iterator[bool]:
+    """Yield whether each place inside a type may be null."""
+    if isinstance(kind, str):
+        return
+    yield from (bool(kind[key]) for key in ("containsNull", "valueContainsNull") if key in kind)
+    inner = [kind[key] for key in ("elementType", "keyType", "valueType") if key in kind]
+    for each in kind.get("fields", ()):
+        yield bool(each["nullable"])
+        inner.append(each["type"])
+    for part in inner:
+        yield from _nulls(part)
 
 
 def _check_dropped(schema: TopicSchema, after: Sequence[Column], added: Iterable[str]) -> None:
@@ -198,15 +202,10 @@ def _role(schema: TopicSchema, column: Column) -> str:
 
 
 def _former_names(schema: TopicSchema, after: Sequence[Column]) -> tuple[FormerName, ...]:
-    names, present = {column.id: column.name for column in after}, {column.name for column in after}
-    ended = [
-        FormerName(column.name, column.id, schema.version + 1)
-        for column in schema.columns
-        if names.get(column.id) != column.name
-    ]
-    again = present | {each.name for each in ended}
-    former = [each for each in schema.former if each.name not in again]
-    former += [each for each in ended if each.name not in present]
+    ids = {column.name: column.id for column in after}
+    ended = {name: column_id for name, column_id in schema.ids.items() if ids.get(name) != column_id}
+    former = [each for each in schema.former if each.name not in {*ids, *ended}]
+    former += [FormerName(name, ended[name], schema.version + 1) for name in ended if name not in ids]
     while sum(len(each.name.encode()) for each in former) > FORMER_BYTES:
         del former[0]
     return tuple(former)

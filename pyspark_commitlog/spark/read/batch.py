@@ -16,14 +16,25 @@ from pyspark_commitlog.spark.common.opening import OpenRoot
 from pyspark_commitlog.spark.progress.progress import Loss
 from pyspark_commitlog.spark.progress.trigger_limits import TriggerLimits
 from pyspark_commitlog.spark.read.election_losses import asked_for, lost_ahead, report_each
-from pyspark_commitlog.spark.read.filters import ANY_TIME, LimitTaker, Spans, Taker, common, complement, joined, united
+from pyspark_commitlog.spark.read.filters import (
+    ANY_TIME,
+    Filters,
+    LimitTaker,
+    Taker,
+    complement,
+    joined,
+    milliseconds,
+    pushed_filter,
+)
 from pyspark_commitlog.spark.read.source_options import EARLIEST, LATEST, SourceOptions
 from pyspark_commitlog.spark.read.source_reader import SourceReader, Starting, check_end
 from pyspark_commitlog.topic.lookup.timestamps import spans_outside
+from pyspark_commitlog.topic.read.filter.spans import NONE, Spans, common, united
 from pyspark_commitlog.topic.state.topic_state import TopicState
 from pyspark_commitlog.topic.topic_log import TopicLog
 
 if TYPE_CHECKING:
+    from pyspark_commitlog.topic.read.filter.row_filter import RowFilter
     from pyspark_commitlog.topic.read.reader import Rows
 
 log = logging.getLogger("pyspark_commitlog.spark")
@@ -45,6 +56,11 @@ class CommitLogReader(SourceReader, DataSourceReader):
         self._limit = LimitTaker()
         if hasattr(DataSourceReader, "pushLimit"):
             self.pushLimit = self._limit
+
+    @property
+    def _row_filter(self) -> RowFilter | None:
+        pushed = None if self._taker is None else pushed_filter(self._taker.taken.tests, self._declared)
+        return self._filter if pushed is None else pushed.joined(self._filter)
 
     def _limit_rows(self, rows: Iterator[Rows]) -> Iterator[Rows]:
         return self._limit.limit_rows(rows)
@@ -82,14 +98,21 @@ class CommitLogReader(SourceReader, DataSourceReader):
                 report_each(losses, report if named else _pass_over)
 
     def _filter_offsets(self, topic: TopicLog, wanted: OffsetRange) -> Spans:
-        if self._taker is None or not self._taker.taken.tests:
-            return united([(wanted.start, wanted.end)])
-        filters = self._taker.taken
-        spans, times = filters.offsets(wanted.topic, wanted.partition, wanted.start, wanted.end), filters.times()
-        if spans and times is not None and times != ANY_TIME:
-            outside = spans_outside(topic, wanted.topic_id, wanted.partition, *times)
-            spans = common(spans, complement(united(outside)))
+        taken = Filters() if self._taker is None else self._taker.taken
+        spans = taken.offsets(wanted.topic, wanted.partition, wanted.start, wanted.end)
+        spans = _at_times(spans, taken.times(), topic, wanted)
+        if self._filter is not None:
+            own = self._filter.planned()
+            spans = common(spans, own.offsets(wanted.topic, wanted.partition))
+            spans = _at_times(spans, milliseconds(own.times()), topic, wanted)
         return joined(spans)
+
+
+def _at_times(spans: Spans, times: tuple[int, int] | None, topic: TopicLog, wanted: OffsetRange) -> Spans:
+    """Leave out offsets whose records are of other times, in ms."""
+    if not spans or times is None or times == ANY_TIME:
+        return spans if times is not None else NONE
+    return common(spans, complement(united(spans_outside(topic, wanted.topic_id, wanted.partition, *times))))
 
 
 def _pass_over(loss: Loss) -> None:

@@ -6,9 +6,10 @@ literal fails a test and its negation, so both are derived together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -27,15 +28,30 @@ from pyspark.sql.datasource import (
     Not,
 )
 
+from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.format.columns.order import INTEGERS
+from pyspark_commitlog.format.schema.topic_schema import Type
+from pyspark_commitlog.topic.read.filter.condition import Test
+from pyspark_commitlog.topic.read.filter.literals import TestedColumn
+from pyspark_commitlog.topic.read.filter.row_filter import RowFilter, outcome
+from pyspark_commitlog.topic.read.filter.spans import (
+    NONE,
+    LiteralBounds,
+    Spans,
+    TruthSets,
+    common,
+    compared,
+    complement as outside,
+    every,
+    listed,
+)
+from pyspark_commitlog.topic.read.filter.tokens import Literal
+
 if TYPE_CHECKING:
     from pyspark_commitlog.topic.read.reader import Rows
 
-#: Ranges [start, end) of integers, ascending, not adjacent.
-Spans = tuple[tuple[int, int], ...]
-
-FLOOR, CEILING = -(2**63), 2**63
-ALL: Spans = ((FLOOR, CEILING),)
-NONE: Spans = ()
+FLOOR, CEILING = INTEGERS
+ALL: Spans = every(INTEGERS)
 #: Ranges closer than this are joined: a range costs a task, and neighbours often share a frame.
 NEAR = 1024
 MOST_RANGES = 32
@@ -46,42 +62,29 @@ _US_PER_MS = 1000
 ANY_TIME = FLOOR // _US_PER_MS, (CEILING - 1) // _US_PER_MS
 
 
+OPERATORS: Mapping[type[Filter], str] = {
+    EqualTo: "=",
+    EqualNullSafe: "<=>",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+}
+Comparison = EqualTo | EqualNullSafe | LessThan | LessThanOrEqual | GreaterThan | GreaterThanOrEqual
+
+
 class UnknownLiteralError(Exception):
     """A literal of another type than its column's: nothing follows."""
 
 
-# --- ranges of numbers ------------------------------------------------------------------------------------
-
-
-def united(spans: Iterable[tuple[int, int]]) -> Spans:
-    """Union of ranges."""
-    merged: list[tuple[int, int]] = []
-    for start, end in sorted(span for span in spans if span[0] < span[1]):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-        else:
-            merged.append((start, end))
-    return tuple(merged)
-
-
-def common(one: Spans, other: Spans) -> Spans:
-    """Intersection."""
-    both, i, j = [], 0, 0
-    while i < len(one) and j < len(other):
-        start, end = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
-        if start < end:
-            both.append((start, end))
-        if one[i][1] < other[j][1]:
-            i += 1
-        else:
-            j += 1
-    return tuple(both)
-
-
 def complement(spans: Spans) -> Spans:
     """Complement."""
-    edges = [FLOOR, *(edge for span in spans for edge in span), CEILING]
-    return tuple((start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end)
+    return outside(spans, INTEGERS)
+
+
+def milliseconds(spans: Spans) -> tuple[int, int] | None:
+    """First and last ms of ranges of µs, or None."""
+    return (spans[0][0] // _US_PER_MS, (spans[-1][1] - 1) // _US_PER_MS) if spans else None
 
 
 def joined(spans: Spans, near: int = NEAR, most: int = MOST_RANGES) -> Spans:
@@ -123,23 +126,24 @@ def _compared(test: Filter, read: Callable[[Any], int]) -> tuple[Spans, Spans]:
         return _listed(test, read)
     if isinstance(test, EqualNullSafe) and test.value is None:
         return NONE, ALL
-    if not isinstance(test, EqualTo | EqualNullSafe | LessThan | LessThanOrEqual | GreaterThan | GreaterThanOrEqual):
+    if not isinstance(test, Comparison):
         return ALL, ALL
     if test.value is None:
         return NONE, NONE
-    at = read(test.value)
-    if isinstance(test, EqualTo | EqualNullSafe):
-        passing = united([(at, at + 1)])
-    elif isinstance(test, LessThan | LessThanOrEqual):
-        passing = united([(FLOOR, at + isinstance(test, LessThanOrEqual))])
-    else:
-        passing = united([(at + isinstance(test, GreaterThan), CEILING)])
-    return passing, complement(passing)
+    return _spans(compared(OPERATORS[type(test)], _at(read(test.value)), INTEGERS))
 
 
 def _listed(test: In, read: Callable[[Any], int]) -> tuple[Spans, Spans]:
-    passing = united((at, at + 1) for at in (read(value) for value in test.value if value is not None))
-    return passing, NONE if None in test.value else complement(passing)
+    literals = [_at(read(value)) for value in test.value if value is not None]
+    return _spans(listed(literals, INTEGERS, has_null=None in test.value))
+
+
+def _at(place: int) -> LiteralBounds:
+    return LiteralBounds(place, place + 1)
+
+
+def _spans(found: TruthSets) -> tuple[Spans, Spans]:
+    return found.true.spans, found.false.spans
 
 
 def number(value: Any) -> int:
@@ -203,8 +207,55 @@ class Filters:
 
     def times(self) -> tuple[int, int] | None:
         """First and last ms that may pass, or None."""
-        spans = self._matching("timestamp", microseconds)
-        return (spans[0][0] // _US_PER_MS, (spans[-1][1] - 1) // _US_PER_MS) if spans else None
+        return milliseconds(self._matching("timestamp", microseconds))
+
+
+# --- tests of declared columns --------------------------------------------------------------------------
+
+
+def pushed_filter(filters: Sequence[Filter], declared: Mapping[str, Type]) -> RowFilter | None:
+    """Return the tests of pushed filters on declared columns; None if there are none."""
+    tests = [test for each in filters for test in _tests(each, declared) if _is_bound(test, declared)]
+    used = {test.column: declared[test.column] for test in tests}
+    return RowFilter(tuple(tests), used, frozenset(used)) if tests else None
+
+
+def _is_bound(test: Test, declared: Mapping[str, Type]) -> bool:
+    try:
+        outcome(test, TestedColumn.of(test.column, declared[test.column], None))
+    except UsageError:
+        return False
+    return True
+
+
+def _tests(pushed: Filter, declared: Mapping[str, Type], *, negated: bool = False) -> Iterator[Test]:
+    """Yield the test of a filter, if there is one."""
+    if isinstance(pushed, Not):
+        yield from _tests(pushed.child, declared, negated=not negated)
+        return
+    path: Sequence[str] = getattr(pushed, "attribute", ())
+    if len(path) != 1 or path[0] not in declared:
+        return
+    if isinstance(pushed, IsNull | IsNotNull):
+        yield Test(path[0], "IS NULL", negated=negated != isinstance(pushed, IsNotNull))
+    elif isinstance(pushed, In):
+        yield Test(path[0], "IN", tuple(map(_literal, pushed.value)), negated)
+    elif isinstance(pushed, Comparison):
+        yield Test(path[0], OPERATORS[type(pushed)], (_literal(pushed.value),), negated)
+
+
+def _literal(value: Any) -> Literal:
+    kinds = {type(None): "null", bool: "boolean", int: "integer", float: "double", Decimal: "decimal", str: "string",
+             bytes: "binary", date: "date"}  # fmt: skip
+    if isinstance(value, datetime):
+        kind, zone = ("timestamp_ntz", "") if value.tzinfo is None else ("timestamp", "Z")
+        wall = value.replace(tzinfo=None) if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+        return Literal(kind, f"{wall.isoformat(' ', 'microseconds')}{zone}", repr(value))
+    kind = kinds.get(type(value), "unknown")
+    return Literal(kind, value.isoformat() if kind == "date" else value, repr(value))
+
+
+# --- what Spark hands over ------------------------------------------------------------------------------
 
 
 class Taker:

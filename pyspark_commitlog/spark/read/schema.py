@@ -54,7 +54,9 @@ STAR = "*"
 
 
 def needs_topics(options: SourceOptions) -> bool:
-    """Whether a reader's columns depend on its topics' schemas."""
+    """Whether a reader's columns, or those of its filter, depend on its topics' schemas."""
+    if not {test.column.lower() for test in options.tests} <= {name.lower() for name in _COMMON.fieldNames()}:
+        return True
     if options.columns is None:
         return not options.include_headers
     known = {name.lower() for name in (*_COLUMNS.fieldNames(), *_COMMON.fieldNames())}

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark_commitlog.config import PRINCIPAL_VARIABLE
-from pyspark_commitlog.errors import CorruptionError, OptionError
+from pyspark_commitlog.errors import CorruptionError, OptionError, UsageError
 from pyspark_commitlog.format.given_json import RepeatedKeyError, parse_json
 from pyspark_commitlog.format.paths import check_group_name
 from pyspark_commitlog.spark.common.given_options import PATH_ADVICE, GivenOptions, instant_ms
@@ -30,6 +30,7 @@ from pyspark_commitlog.storage.pace import DEFAULT_IDLE_POLL_INTERVAL_MS, MAX_ID
 if TYPE_CHECKING:
     from pyspark_commitlog.spark.progress.source_offset import SourceOffset
     from pyspark_commitlog.spark.read.declared_columns import PinnedSchema
+    from pyspark_commitlog.topic.read.filter.condition import Test
 
 log = logging.getLogger("pyspark_commitlog.spark")
 
@@ -43,7 +44,7 @@ _SOURCE = ("path", "subscribe", "subscribePattern", "assign", "startingOffsets",
            "endingOffsetsByTimestamp", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
            "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "columns",
            "failOnDataLoss", "groupId", "kafka.group.id", "groupShare", "pushDownPredicate", "principal",
-           "view", "idlePollIntervalMs")  # fmt: skip
+           "view", "filter", "idlePollIntervalMs")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class SourceOptions:
     include_headers: bool
     fail_on_data_loss: bool
     push_down: bool
+    tests: tuple[Test, ...] = ()
     newest_per_key: bool = False
     group: QueryGroup | None = None
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -132,6 +134,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         fail_on_data_loss=given.flag("failOnDataLoss", True),
         group=group,
         push_down=given.flag("pushDownPredicate", False),
+        tests=_tests(given),
         newest_per_key=_view(given),
         storage=given.storage,
         principal=given.text("principal") or environment(PRINCIPAL_VARIABLE),
@@ -142,7 +145,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
 
 #: Excluded by `view=latest`, which reads all of a partition, in one task, before any filter.
 _NOT_OF_A_VIEW = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "minPartitions",
-                  "maxRecordsPerPartition", "groupShare")  # fmt: skip
+                  "maxRecordsPerPartition", "groupShare", "filter")  # fmt: skip
 
 
 def _view(given: GivenOptions) -> bool:
@@ -160,6 +163,18 @@ def _view(given: GivenOptions) -> bool:
             "all records from the start on; filter the DataFrame instead"
         )
     return True
+
+
+def _tests(given: GivenOptions) -> tuple[Test, ...]:
+    condition = given.text("filter")
+    if condition is None:
+        return ()
+    from pyspark_commitlog.topic.read.filter.condition import parse_condition
+
+    try:
+        return parse_condition(condition)
+    except UsageError as error:
+        raise OptionError(f"option 'filter': {error}") from None
 
 
 def _limits(given: GivenOptions) -> TriggerLimits:

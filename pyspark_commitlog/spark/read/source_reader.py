@@ -29,6 +29,7 @@ from pyspark_commitlog.spark.progress.paced import Newest
 from pyspark_commitlog.spark.progress.progress import Loss, ReportLoss, error_of, outside
 from pyspark_commitlog.spark.progress.splits import Split, longest_first, split
 from pyspark_commitlog.spark.read.declared_columns import are_untyped, merged, pin_schemas
+from pyspark_commitlog.spark.read.filter_option import given_filter, tests_of
 from pyspark_commitlog.spark.read.schema import (
     Schema,
     as_spark,
@@ -47,6 +48,7 @@ from pyspark_commitlog.topic.topic_log import HANDLE_BYTES, TopicLog
 
 if TYPE_CHECKING:
     from pyspark_commitlog.spark.read.group_progress import GroupProgress, GroupStart
+    from pyspark_commitlog.topic.read.filter.row_filter import RowFilter
     from pyspark_commitlog.topic.read.reader import Rows
 
 log = logging.getLogger("pyspark_commitlog.spark")
@@ -90,8 +92,9 @@ class SourceReader:
             )
         #: Column ids by topic and name; empty if the topics are untyped, or only common columns are read.
         self._pins = {topic: pinned.schema.ids for topic, pinned in schemas.items()}
-        self._declared = frozenset(declared)
+        self._declared = declared
         self._untyped_names = [] if schemas else untyped_names(schema)
+        self._filter = given_filter(options, declared)
         self._columns = schema
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self._reported = Reported()
@@ -298,7 +301,8 @@ class SourceReader:
             rows = latest(self._to_read(wanted), wanted, names)
         else:
             read = read_range if self._options.fail_on_data_loss else read_kept
-            rows = read_on(self._to_read, wanted, lambda topic, part: read(topic, part, names))
+            tests = tests_of(self._row_filter, wanted, self._pins)
+            rows = read_on(self._to_read, wanted, lambda topic, part: read(topic, part, names, tests))
         converted = SparkRows(columns, wanted.topic, wanted.partition).convert(self._limit_rows(rows))
         return read_explained(converted)
 
@@ -319,6 +323,11 @@ class SourceReader:
         topic = TopicLog(root.storage, wanted.topic)
         topic.resume(wanted.topic_id, wanted.anchors)
         return topic
+
+    @property
+    def _row_filter(self) -> RowFilter | None:
+        """Rows that tasks return."""
+        return self._filter
 
     def _limit_rows(self, rows: Iterator[Rows]) -> Iterator[Rows]:
         return rows

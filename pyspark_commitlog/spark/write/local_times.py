@@ -7,20 +7,13 @@ from datetime import timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
 
 from pyspark_commitlog.errors import InvalidRecordError
+from pyspark_commitlog.spark.common.session_zone import ZONE
 
-_ZONE = "spark.sql.session.timeZone"
 #: Java's offset spellings whose prefix Arrow does not know.
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-]\d{2}:\d{2})")
 _DAY = timedelta(days=1)
-
-
-def session_zone() -> str | None:
-    """Return the session's time zone; None if tasks do not know it."""
-    context = TaskContext.get()
-    return context.getLocalProperty(_ZONE) if context else None
 
 
 def as_instants(batch: pa.RecordBatch, zone: str | None) -> pa.RecordBatch:
@@ -29,11 +22,11 @@ def as_instants(batch: pa.RecordBatch, zone: str | None) -> pa.RecordBatch:
     if place < 0 or not pa.types.is_timestamp(batch.schema.types[place]) or batch.schema.types[place].tz is not None:
         return batch
     if zone is None:
-        raise _refused(f"{_ZONE} is not set, so tasks do not know the session's time zone")
+        raise _refused(f"{ZONE} is not set, so tasks do not know the session's time zone")
     try:
         return batch.set_column(place, "timestamp", _instants(batch.column(place), _arrow_zone(zone)))
     except pa.ArrowInvalid as error:
-        raise _refused(f"{_ZONE} is {zone!r} ({error})") from error
+        raise _refused(f"{ZONE} is {zone!r} ({error})") from error
 
 
 def _arrow_zone(zone: str) -> str:
@@ -59,5 +52,5 @@ def _instants(local: pa.Array, zone: str) -> pa.Array:
 def _refused(why: str) -> InvalidRecordError:
     return InvalidRecordError(
         f"column 'timestamp' is timestamp_ntz, and {why}: write CAST(timestamp AS TIMESTAMP) AS timestamp, or set "
-        f"{_ZONE} to a name such as Europe/Berlin. Nothing staged"
+        f"{ZONE} to a name such as Europe/Berlin. Nothing staged"
     )

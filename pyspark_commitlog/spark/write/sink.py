@@ -33,8 +33,9 @@ from pyspark_commitlog.format.schema.topic_schema import RESERVED, Declaration
 from pyspark_commitlog.format.schema.types import as_nullable
 from pyspark_commitlog.spark.common.opening import OpenRoot, opened
 from pyspark_commitlog.spark.common.root_failover import tried_elsewhere
+from pyspark_commitlog.spark.common.session_zone import session_zone
 from pyspark_commitlog.spark.common.worker import enter_task, memory_explained
-from pyspark_commitlog.spark.write.local_times import as_instants, session_zone
+from pyspark_commitlog.spark.write.local_times import as_instants
 from pyspark_commitlog.spark.write.messages import StagedMessage, check_messages
 from pyspark_commitlog.spark.write.sink_options import SinkOptions, sink_options
 from pyspark_commitlog.text import UPDATE_ADVICE

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from pyspark_commitlog.errors import CorruptionError
+from pyspark_commitlog.format.columns import frame_rows
 from pyspark_commitlog.format.columns.nested import null_parts
+from pyspark_commitlog.format.columns.statistics import holds
 from pyspark_commitlog.format.frame import Frame, Payload
 from pyspark_commitlog.format.schema.arrow_types import to_arrow
 from pyspark_commitlog.format.schema.topic_schema import Column, TopicSchema
@@ -37,9 +39,21 @@ def typed_faults(frame: Frame, payload: Payload, schema: TopicSchema | None) -> 
             values.validate(full=True)
         except pa.ArrowInvalid as error:
             yield f"column {name} is no valid {values.type} ({error})"
+    yield from _statistics_faults(payload, batch)
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     for column in schema.columns:
         yield from _null_faults(column, columns.get(column.stored_name), batch.num_rows)
+
+
+def _statistics_faults(payload: Payload, batch: pa.RecordBatch) -> Iterator[str]:
+    try:
+        found = frame_rows.statistics(payload)
+    except CorruptionError as error:
+        yield str(error)
+        return
+    for name in sorted(found.keys() & set(batch.schema.names)):
+        if not holds(found[name], batch.column(name)):
+            yield f"the statistics of column {name} say {found[name]}, which its values do not fit"
 
 
 def _null_faults(column: Column, values: pa.Array | None, rows: int) -> Iterator[str]:

@@ -13,6 +13,7 @@ from pyspark_commitlog.format.frame import MAX_ROWS
 from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.topic.lookup.latest import latest
 from pyspark_commitlog.topic.lookup.timestamps import find_time
+from pyspark_commitlog.topic.read.filter.row_filter import BoundFilter, FieldTests, filter_of
 from pyspark_commitlog.topic.read.named_columns import NamedColumns, check_untyped, name_columns
 from pyspark_commitlog.topic.read.reader import Rows, read_range
 from pyspark_commitlog.topic.state.topic_state import TopicState
@@ -28,13 +29,16 @@ _GROUP_BYTES = 2**20
 class TopicScan:
     """Columns and offsets of a read, fixed by the entry that it was planned at; repeatable.
 
-    `ranges` has one range per partition. `view`: as of `Topic.to_arrow`.
+    `ranges` has one range per partition. `view`: as of `Topic.to_arrow`. `passing`: the rows to read, if not all, by
+    the declared columns' `ids`.
     """
 
     topic: TopicLog
     columns: NamedColumns
     ranges: tuple[OffsetRange, ...]
     view: str | None = None
+    passing: BoundFilter | None = None
+    ids: Mapping[str, int] | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -45,23 +49,36 @@ class TopicScan:
         """Return the scan of some of the columns; without any, its batches only count."""
         return replace(self, columns=self.columns.select(names))
 
+    def table(self) -> pa.Table:
+        """Return the records as one table."""
+        return pa.Table.from_batches(list(self.batches()), self.schema)
+
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the records by partition, a batch per frame."""
         name = self.topic.name
         for wanted in self.ranges:
-            for rows in _rows(self.topic, wanted, self.columns.stored(name), self.view):
+            tests = None if self.passing is None else self.passing.of(name, wanted.partition, self.ids)
+            for rows in _rows(self.topic, wanted, self.columns.stored(name), self.view, tests):
                 yield self.columns.batch(name, wanted.partition, rows)
 
 
 def plan_scan(
-    topic: TopicLog, columns: Sequence[str] | None, start: Bound, end: Bound, view: str | None = None
+    topic: TopicLog,
+    columns: Sequence[str] | None,
+    start: Bound,
+    end: Bound,
+    view: str | None = None,
+    condition: str | None = None,
 ) -> TopicScan:
     """Plan the read of the records between bounds; see `Topic.to_arrow`."""
     if view not in (None, _VIEW):
         raise UsageError(f"view={view!r} is not allowed: use 'latest', the newest record of each key")
     if view and start is not None:
         raise UsageError("view='latest' takes no start: the newest record of each key is of all records before the end")
+    if view and condition is not None:
+        raise UsageError("view='latest' takes no filter: it would hide the newest record of a key, filter the table")
     _, state = topic.newest_durable()
+    passing = filter_of(condition, {topic.name: state.schema})
     named = name_columns(columns, {topic.name: state.schema})
     if view:
         check_untyped({topic.name: state.schema}, "view='latest'", "leave it out, and take the newest row of each key")
@@ -72,13 +89,8 @@ def plan_scan(
         OffsetRange(topic.name, state.topic_id, partition, starts[partition], ends[partition], planned)
         for partition in range(state.partitions)
     ]
-    return TopicScan(topic, named, tuple(ranges), view)
-
-
-def read_table(topic: TopicLog, columns: Sequence[str] | None, start: Bound, end: Bound, view: str | None) -> pa.Table:
-    """Return the records between bounds; see `Topic.to_arrow`."""
-    scan = plan_scan(topic, columns, start, end, view)
-    return pa.Table.from_batches(list(scan.batches()), scan.schema)
+    ids = None if state.schema is None else state.schema.ids
+    return TopicScan(topic, named, tuple(ranges), view, passing, ids)
 
 
 def group_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
@@ -94,10 +106,12 @@ def group_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordB
         yield group
 
 
-def _rows(topic: TopicLog, wanted: OffsetRange, names: tuple[str, ...], view: str | None) -> Iterator[Rows]:
+def _rows(
+    topic: TopicLog, wanted: OffsetRange, names: tuple[str, ...], view: str | None, tests: FieldTests | None
+) -> Iterator[Rows]:
     if wanted.start >= wanted.end:
         return iter(())
-    return latest(topic, wanted, names) if view else read_range(topic, wanted, names)
+    return latest(topic, wanted, names) if view else read_range(topic, wanted, names, tests)
 
 
 def _offsets(topic: TopicLog, state: TopicState, bound: Bound, default: Sequence[int], which: str) -> tuple[int, ...]:

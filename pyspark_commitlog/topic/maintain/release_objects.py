@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.segment_object import Footer
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.topic.settle.pieces import Manifests, objects_of
+from pyspark_commitlog.topic.settle.pieces import Manifests
 from pyspark_commitlog.topic.state.settle_change import MAX_DROPS, Change
-from pyspark_commitlog.topic.state.settle_state import Sealed, SettleState, Shared
+from pyspark_commitlog.topic.state.settle_state import Sealed, SettleState, Shared, objects_of
 from pyspark_commitlog.topic.topic_log import TopicLog
 
 

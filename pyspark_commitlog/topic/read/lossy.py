@@ -10,13 +10,16 @@ from collections.abc import Iterator, Sequence
 
 from pyspark_commitlog.errors import LogTruncationError, OffsetOutOfRangeError, TopicChangedError
 from pyspark_commitlog.model import OffsetRange
+from pyspark_commitlog.topic.read.filter.row_filter import FieldTests
 from pyspark_commitlog.topic.read.reader import PartitionReader, Rows
 from pyspark_commitlog.topic.topic_log import TopicLog
 
 logger = logging.getLogger("pyspark_commitlog.topic")
 
 
-def read_kept(topic: TopicLog, wanted: OffsetRange, names: Sequence[str] | None = None) -> Iterator[Rows]:
+def read_kept(
+    topic: TopicLog, wanted: OffsetRange, names: Sequence[str] | None = None, tests: FieldTests | None = None
+) -> Iterator[Rows]:
     """Yield the remaining records of a range; see `PartitionReader.read`."""
     where, position = f"topic {topic.name!r} partition {wanted.partition}", wanted.start
     planned = wanted.planned
@@ -33,7 +36,7 @@ def read_kept(topic: TopicLog, wanted: OffsetRange, names: Sequence[str] | None 
             position, end = max(position, low), min(wanted.end, high)
             if position >= end:
                 return
-            reader = PartitionReader(topic, wanted.topic_id, wanted.partition, names, planned=planned)
+            reader = PartitionReader(topic, wanted.topic_id, wanted.partition, names, planned=planned, tests=tests)
             for rows in reader.read(position, end):
                 position = (rows.first_offset + rows.count) if rows.offsets is None else int(rows.offsets[-1]) + 1
                 yield rows

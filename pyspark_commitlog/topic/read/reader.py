@@ -27,6 +27,8 @@ from pyspark_commitlog.model import OffsetRange
 from pyspark_commitlog.storage.shared.caches import Reported
 from pyspark_commitlog.storage.shared.read_ahead import FileRange
 from pyspark_commitlog.topic.divergence import find_divergence
+from pyspark_commitlog.topic.read.filter.row_filter import FieldTests
+from pyspark_commitlog.topic.read.filter.selected_rows import select
 from pyspark_commitlog.topic.read.neighbours import neighbours_of
 from pyspark_commitlog.topic.read.partition_entries import PartitionEntries
 from pyspark_commitlog.topic.read.prefetcher import Prefetcher, RecordLocation
@@ -99,6 +101,7 @@ class PartitionReader:
         view: one that was read already.
         entries: unsettled entries shared by readers.
         planned: lineage position of the plan (`Lineage.position`), or empty.
+        tests: rows to return; None: all.
     """
 
     def __init__(
@@ -110,7 +113,9 @@ class PartitionReader:
         view: View | None = None,
         entries: Entries | None = None,
         planned: str = "",
+        tests: FieldTests | None = None,
     ) -> None:
+        self._tests = tests
         self._topic, self._id, self._partition = topic, topic_id, partition
         self._names = None if names is None else tuple(names)
         self._paths = topic.paths(topic_id)
@@ -384,6 +389,9 @@ class PartitionReader:
 
     def _decode(self, located: Located, span: Span, start: int, end: int) -> Iterator[Rows]:
         payload = check(located, span)
+        if self._tests is not None:
+            yield from self._decode_filtered(payload, located, start, end, self._tests)
+            return
         append_time = located.frame.log_append_time
         base = located.base_offset
         if payload.identity.is_sparse:
@@ -418,14 +426,31 @@ class PartitionReader:
             kept = offsets[first:last]
             yield Rows(last - first, int(kept[0]), kept, rows, located.frame.log_append_time)
 
+    def _decode_filtered(
+        self, payload: Payload, located: Located, start: int, end: int, tests: FieldTests
+    ) -> Iterator[Rows]:
+        selected = select(payload, located.frame, located.base_offset, start, end, tests)
+        if selected is None:
+            return
+        batch = None
+        if self._names is None or self._names:
+            batch = frame_rows.decode(payload, self._names, selected.kept)
+            if untyped.OFFSET_DELTA in batch.schema.names:
+                batch = batch.drop_columns([untyped.OFFSET_DELTA])
+        offsets, count = selected.offsets, len(selected.offsets)
+        first, is_dense = int(offsets[0]), int(offsets[-1] - offsets[0]) == count - 1
+        yield Rows(count, first, None if is_dense else offsets, batch, located.frame.log_append_time)
+
 
 def own_memory(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Copy a batch, to keep nothing of its source."""
     return pa.ipc.read_record_batch(batch.serialize(), batch.schema)
 
 
-def read_range(topic: TopicLog, wanted: OffsetRange, names: Sequence[str] | None = None) -> Iterator[Rows]:
+def read_range(
+    topic: TopicLog, wanted: OffsetRange, names: Sequence[str] | None = None, tests: FieldTests | None = None
+) -> Iterator[Rows]:
     """Yield the records of a range; see `PartitionReader.read`."""
     if wanted.start < wanted.end:
-        reader = PartitionReader(topic, wanted.topic_id, wanted.partition, names, planned=wanted.planned)
+        reader = PartitionReader(topic, wanted.topic_id, wanted.partition, names, planned=wanted.planned, tests=tests)
         yield from reader.read(wanted.start, wanted.end)

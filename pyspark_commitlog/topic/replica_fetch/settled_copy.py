@@ -14,7 +14,6 @@ from pyspark_commitlog.topic.segments.directory import SegmentDir
 from pyspark_commitlog.topic.segments.frames import check_whole, segment_span, walk
 from pyspark_commitlog.topic.segments.rewrite import Rules, rewrite_frames
 from pyspark_commitlog.topic.segments.writer import write_manifest
-from pyspark_commitlog.topic.settle.pieces import objects_of
 from pyspark_commitlog.topic.state.late_voids import MISLED, is_misled, late_voids
 from pyspark_commitlog.topic.state.settle_change import MAX_DROPS, Change
 from pyspark_commitlog.topic.state.settle_state import (
@@ -25,6 +24,7 @@ from pyspark_commitlog.topic.state.settle_state import (
     SettleState,
     Shared,
     latest_of,
+    objects_of,
 )
 from pyspark_commitlog.topic.state.topic_state import TopicState, Void
 from pyspark_commitlog.topic.topic_log import TopicLog

@@ -42,7 +42,9 @@ def encode_frame(
         encoded.value,
         rows=batch.num_rows,
         times=frame_times(frame_rows.timestamps(batch), log_append_time=log_append_time),
-        identity=frame.Identity(topic_id, partition, codec, encoded.kind, chunk=chunk, columns=encoded.columns),
+        identity=frame.Identity(
+            topic_id, partition, codec, encoded.kind, None, chunk, encoded.columns, encoded.statistics
+        ),
         base_offset=base_offset,
     )
 

@@ -355,7 +355,9 @@ def encode_rows(
         batch = frame_rows.with_deltas(batch, pa.array((offsets - base_offset).astype(np.int32)))
         stored_base = base_offset
     encoded = frame_rows.encode(batch, compression)
-    identity = Identity(topic_id, partition, compression, encoded.kind, stored_base, chunk, encoded.columns)
+    identity = Identity(
+        topic_id, partition, compression, encoded.kind, stored_base, chunk, encoded.columns, encoded.statistics
+    )
     epoch = held[0].leader_epoch
     return codec.encode(
         encoded.value, rows=covered, times=times, identity=identity, base_offset=base_offset, leader_epoch=epoch

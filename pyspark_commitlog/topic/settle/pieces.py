@@ -5,14 +5,21 @@ A *piece* is a sealed segment in a segment object. Own pieces are a manifest's r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.journal import Stored
 from pyspark_commitlog.topic.segments.writer import write_manifest
 from pyspark_commitlog.topic.state.settle_change import Change
-from pyspark_commitlog.topic.state.settle_state import Manifest, Sealed, SettledPartition, SettleState, Shared
+from pyspark_commitlog.topic.state.settle_state import (
+    Manifest,
+    Sealed,
+    SettledPartition,
+    SettleState,
+    Shared,
+    objects_of,
+)
 from pyspark_commitlog.topic.topic_log import TopicLog
 
 
@@ -194,10 +201,3 @@ def _write_manifest(
 ) -> tuple[SettledPartition, tuple[str, ...]]:
     manifest = manifests.after(base, now, partition, pieces)
     return replace(row, manifest=manifest), () if manifest is None else (f"manifests/{manifest.name}",)
-
-
-def objects_of(pieces: Iterable[Sealed], others: Iterable[Sealed]) -> tuple[str, ...]:
-    """Paths of pieces' objects that `others` do not use (pure)."""
-    kept = {piece.place.object for piece in others if piece.place is not None}
-    names = dict.fromkeys(piece.place.object for piece in pieces if piece.place is not None)
-    return tuple(f"objects/{name}" for name in names if name not in kept)

@@ -356,3 +356,10 @@ class SettleState:
     def partition(self, number: int) -> SettledPartition:
         """Return a partition's row; a fresh one if added since."""
         return self.partitions[number] if number < len(self.partitions) else SettledPartition(0, Active(IndexState(0)))
+
+
+def objects_of(pieces: Iterable[Sealed], others: Iterable[Sealed]) -> tuple[str, ...]:
+    """Paths of pieces' objects that `others` do not use (pure)."""
+    kept = {piece.place.object for piece in others if piece.place is not None}
+    names = dict.fromkeys(piece.place.object for piece in pieces if piece.place is not None)
+    return tuple(f"objects/{name}" for name in names if name not in kept)

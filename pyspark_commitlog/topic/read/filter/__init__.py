@@ -1,0 +1,1 @@
+"""Conditions on rows: parsed, bound to columns, and tested on frames and their rows."""
