@@ -33,6 +33,7 @@ PARTS = {
     "docs/explanation/groups.md",
     "docs/how-to/access.md",
     "docs/how-to/from-kafka.md",
+    "docs/how-to/json-to-typed.md",
     "docs/how-to/maintenance.md",
     "docs/how-to/move-to-a-bucket.md",
     "docs/how-to/object-stores.md",

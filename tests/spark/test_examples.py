@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 import pyarrow.parquet as pq
 import pytest
 
-from pyspark_commitlog import CommitLog
+from pyspark_commitlog import CommitLog, Producer
 from tests.spark.conftest import REPOSITORY
 from tests.spark.submitted import EXAMPLES, submit, without_the_venv
 from tests.support.records import read_topic
@@ -179,3 +179,23 @@ def test_a_writer_that_was_seen_running_and_finished_is_not_told_as_killed(
     monkeypatch.setattr(writer, "poll", lambda: None)
     assert not demo.killed(writer)
     assert writer.returncode == 0
+
+
+@pytest.mark.nightly
+def test_a_topic_of_json_becomes_a_typed_one_with_bad_records_apart(ingested: Path) -> None:
+    log = CommitLog(str(ingested / "log"))
+    bad = [b"{no json", b'{"carrier": "AA", "flight": "twelve"}', b'{"flight": 12}', None]
+    with Producer(str(ingested / "log")) as producer:
+        for value in bad:
+            producer.send(TOPIC, value)
+    places = ("--root", ingested / "log", "--checkpoint", ingested / "typed-checkpoint")
+    for _ in range(2):  # the second time there is nothing new
+        printed = submit("json_to_typed.py", *places)
+    rejected = log.topic("flights-typed-rejected").to_arrow(["value"]).column("value").to_pylist()
+    assert sorted(map(str, rejected)) == sorted(map(str, bad))
+    typed = log.topic("flights-typed").to_arrow(["carrier", "flight", "scheduled_departure"]).to_pylist()
+    flights = ingested_flights(ingested)
+    assert sorted((f["carrier"], f["flight"], f["scheduled_departure"]) for f in typed) == sorted(
+        (f["carrier"], f["flight"], f["scheduled_departure"]) for f in flights
+    )
+    assert re.search(r"columns: [\d.]+ s, \d+ carriers", printed)

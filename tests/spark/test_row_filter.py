@@ -358,7 +358,7 @@ EARLY = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
         (EqualTo(("_offset",), 3), None),
         (EqualTo(("l", "m"), 3), None),
         (EqualTo(("l",), "3"), None),
-        (EqualTo(("l",), object()), None),
+        (EqualTo(("l",), ["no", "literal"]), None),
     ],
     ids=str,
 )
