@@ -7,6 +7,7 @@ Arrow.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +51,9 @@ class DefaultSource(DataSource):
 
     @property
     def _opener(self) -> Any:
-        return type(self)(self.options).open_log  # which goes to each task: without the schemas
+        source = copy(self)  # which goes to each task
+        source._schemas = None
+        return source.open_log
 
     def _reading(self) -> SourceOptions:
         return replace(source_options(self.options), schemas=self._schemas)
