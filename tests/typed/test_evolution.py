@@ -24,6 +24,7 @@ from pyspark_commitlog.topic.read import named_columns
 from pyspark_commitlog.topic.topic_log import TopicLog
 from pyspark_commitlog.topic.write import typed_records
 from pyspark_commitlog.topic.write.commit import commit
+from tests.property.strategies import examples
 from tests.support.objects import ObjectWorld
 from tests.support.records import stage
 from tests.support.replicas import LAG_MS, Replicated, elect, faults
@@ -211,7 +212,7 @@ steps = st.one_of(
 
 @pytest.mark.parametrize("kind", [World, ObjectWorld])
 @given(plan=st.lists(steps, min_size=4, max_size=14))
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(24), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_random_changes_show_each_row_by_its_columns(
     kind: type[World], plan: list[tuple[Any, ...]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -219,7 +220,7 @@ def test_random_changes_show_each_row_by_its_columns(
 
 
 @given(plan=st.lists(steps, min_size=4, max_size=10))
-@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(6), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_random_changes_are_learned_by_a_root_that_was_away(
     plan: list[tuple[Any, ...]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
