@@ -65,6 +65,9 @@ class Gathering:
     """Accumulators of a producer; base of `Producer`."""
 
     def _start(self, storage: Storage, options: ProducerConfig, principal: str | None) -> None:
+        pa.array(
+            ()
+        )  # Arrow imports pandas if it is there, which would fail when the interpreter ends and the rest is sent
         self._storage, self._options, self._principal = storage, options, principal
         self._root = Root.on(storage, principal)
         self._roots = {storage.url: self._root}
