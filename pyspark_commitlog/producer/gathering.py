@@ -65,9 +65,7 @@ class Gathering:
     """Accumulators of a producer; base of `Producer`."""
 
     def _start(self, storage: Storage, options: ProducerConfig, principal: str | None) -> None:
-        pa.array(
-            ()
-        )  # Arrow imports pandas if it is there, which would fail when the interpreter ends and the rest is sent
+        pa.array(())  # here Arrow imports pandas: it can't while the interpreter ends, and the rest is sent
         self._storage, self._options, self._principal = storage, options, principal
         self._root = Root.on(storage, principal)
         self._roots = {storage.url: self._root}
