@@ -18,7 +18,7 @@ from pyspark_commitlog.topic.write.commit import Committed, commit
 from pyspark_commitlog.topic.write.writers import ProducerBatch, Transaction
 from tests.support.records import stage
 from tests.support.replicas import Replicated
-from tests.support.world import DELAY_MS
+from tests.support.world import DELAY_MS, World
 
 Row = dict[str, Any]
 #: The key is `user`, the timestamp `at`; the rest are one of each kind, nested ones too.
@@ -40,6 +40,16 @@ SCHEMA = pa.schema(
 DECLARED: Mapping[str, Any] = {"schema": SCHEMA, "key": "user", "timestamp": "at"}
 START = datetime(2023, 6, 1, tzinfo=UTC)
 START_MS = int(START.timestamp() * 1000)
+
+
+#: Keeps records whatever their age: a topic with a timestamp column has to say so.
+KEPT: Mapping[str, object] = {"retention.ms": -1}
+
+
+def typed_topic(world: World, partitions: int = 2) -> TopicLog:
+    """Make a topic of these columns, when the first of the rows has its time."""
+    world.clock.advance(START_MS - world.clock.now_ms())
+    return world.create(partitions, KEPT, **DECLARED)
 
 
 def row(number: int, size: int = 0, **changed: Any) -> Row:

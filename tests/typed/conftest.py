@@ -9,6 +9,7 @@ import pytest
 from pyspark_commitlog.storage import deadline_storage
 from tests.support.objects import ObjectWorld
 from tests.support.replicas import Replicated
+from tests.support.typed import typed_topic
 from tests.support.world import World
 
 
@@ -22,6 +23,13 @@ def unlocked(tmp_path: Path) -> ObjectWorld:
 def either(request: pytest.FixtureRequest, tmp_path: Path) -> World:
     """An empty root, on a local disk or on storage without append."""
     return World(tmp_path / "root") if request.param == "local" else ObjectWorld(tmp_path / "root")
+
+
+@pytest.fixture
+def typed(world: World) -> World:
+    """A root with the topic of `tests.support.typed`, of two partitions."""
+    typed_topic(world)
+    return world
 
 
 @pytest.fixture

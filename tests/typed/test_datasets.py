@@ -19,17 +19,14 @@ from pyspark_commitlog.format.columns import frame_rows
 from pyspark_commitlog.topic.lookup import table
 from pyspark_commitlog.topic.lookup.dataset import needed_columns
 from tests.support.records import append, batch_of
-from tests.support.typed import DECLARED, SCHEMA, START_MS, rows, write
+from tests.support.typed import DECLARED, KEPT, SCHEMA, rows, typed_topic, write
 from tests.support.world import World
-
-CONFIG = {"retention.ms": -1}
 
 
 @pytest.fixture
 def topic(world: World) -> Topic:
     """Six rows in partition 0, nine in partition 1; the first nine settled, in two frames; two of three."""
-    world.clock.advance(START_MS - world.clock.now_ms())
-    handle = world.create(2, CONFIG, **DECLARED)
+    handle = typed_topic(world)
     for start in range(0, 15, 3):
         write(handle, *rows(start, start + 3), partition=0 if start < 6 else 1)
         if start == 6:
@@ -163,7 +160,7 @@ def test_its_offsets_are_those_of_the_call(topic: Topic, world: World) -> None:
     with pytest.raises(duckdb.Error, match="log start offset is 4"):
         duckdb.sql("SELECT sum(n) FROM part").fetchall()
     topic.delete()
-    world.create(2, CONFIG, **DECLARED)
+    world.create(2, KEPT, **DECLARED)
     with pytest.raises(TopicChangedError):
         clicks.to_table()
 

@@ -15,17 +15,14 @@ from pyspark_commitlog.api.topic import Topic
 from pyspark_commitlog.format.columns import frame_rows
 from pyspark_commitlog.topic.lookup import table
 from tests.support.records import append, batch_of
-from tests.support.typed import DECLARED, START, START_MS, rows, write
+from tests.support.typed import START, rows, typed_topic, write
 from tests.support.world import World
-
-CONFIG = {"retention.ms": -1}
 
 
 @pytest.fixture
 def topic(world: World) -> Topic:
     """Fifteen rows in frames of three."""
-    world.clock.advance(START_MS - world.clock.now_ms())
-    handle = world.create(1, CONFIG, **DECLARED)
+    handle = typed_topic(world, 1)
     for start in range(0, 15, 3):
         write(handle, *rows(start, start + 3))
     return world.log().topic("t")

@@ -28,17 +28,8 @@ from tests.property.strategies import quick
 from tests.support.consumers import consumer, drain
 from tests.support.producers import lost_reply, producer_on
 from tests.support.records import append, batch_of
-from tests.support.typed import DECLARED, START, START_MS, read_rows, row, rows, write
+from tests.support.typed import DECLARED, KEPT, START, START_MS, read_rows, row, rows, write
 from tests.support.world import World
-
-CONFIG = {"retention.ms": -1}
-
-
-@pytest.fixture
-def typed(world: World) -> World:
-    world.clock.advance(START_MS - world.clock.now_ms())
-    world.create(2, CONFIG, **DECLARED)
-    return world
 
 
 def values(ddl: str, **roles: str) -> RowValues:
@@ -97,7 +88,7 @@ def test_dicts_go_by_their_key_column_or_where_a_function_says(typed: World) -> 
 
 
 def test_a_topic_without_time_column_takes_the_timestamp_beside_the_dict(world: World) -> None:
-    world.create(1, CONFIG, schema="n INT, timestamp STRING")
+    world.create(1, KEPT, schema="n INT, timestamp STRING")
     world.clock.advance(START_MS - world.clock.now_ms())
     with producer_on(world) as producer:
         assert (
@@ -145,7 +136,7 @@ def test_a_value_that_does_not_fit_is_refused_at_the_call(
 
 
 def test_a_limit_of_the_topic_fails_one_record_s_future(world: World) -> None:
-    world.create(1, {**CONFIG, "max.message.bytes": 2000}, **DECLARED)
+    world.create(1, {**KEPT, "max.message.bytes": 2000}, **DECLARED)
     with producer_on(world, linger_ms=10_000) as producer:
         sent = [producer.send("t", row(number, size)) for number, size in ((0, 0), (1, 5000), (2, 0))]
         producer.flush()
@@ -160,12 +151,12 @@ def test_a_producer_follows_topics_that_were_made_again(world: World, is_async: 
     def send(value: Any) -> Any:
         return asyncio.run(producer.asend("t", value)) if is_async else producer.send("t", value).result()
 
-    world.create(1, CONFIG, schema="a STRING")
+    world.create(1, KEPT, schema="a STRING")
     with producer_on(world) as producer:
         send({"a": "x"})
         for schema, good, bad in (("b INT", {"b": 1}, {"a": "x"}), (None, b"v", {"b": 1}), ("c INT", {"c": 1}, b"v")):
             world.log().topic("t").delete()
-            world.create(1, CONFIG, schema=schema)
+            world.create(1, KEPT, schema=schema)
             assert send(good).offset == 0
             with pytest.raises(InvalidRecordError):
                 send(bad)
@@ -295,7 +286,7 @@ def test_records_have_the_columns_and_the_key_s_bytes(typed: World) -> None:
 
 
 def test_one_poll_has_records_of_typed_topics_and_others(typed: World) -> None:
-    typed.create(1, CONFIG, name="other", schema="n STRING", key="n")
+    typed.create(1, KEPT, name="other", schema="n STRING", key="n")
     typed.create(name="untyped")
     write(typed.handle(), row(1), partition=0)
     append(typed.handle(name="untyped"), batch_of([b"v"]))
@@ -305,7 +296,7 @@ def test_one_poll_has_records_of_typed_topics_and_others(typed: World) -> None:
         found = {record.topic: (record.key, record.value) for record in drain(each)}
         assert found == {"t": (b"user 1", row(1)), "other": (b"x", {"n": "x"}), "untyped": (None, b"v")}
         typed.log().topic("other").delete()
-        typed.create(1, CONFIG, name="other", schema="m INT")
+        typed.create(1, KEPT, name="other", schema="m INT")
         with producer_on(typed) as producer:
             producer.send("other", {"m": 1}).result()
         assert [record.value for record in drain(each)] == [{"m": 1}]
@@ -313,7 +304,7 @@ def test_one_poll_has_records_of_typed_topics_and_others(typed: World) -> None:
 
 def test_only_a_record_s_columns_are_in_its_value(world: World) -> None:
     """Those of a topic without key, and with columns named as those of the log."""
-    world.create(1, CONFIG, schema="value STRING, key INT, headers INT")
+    world.create(1, KEPT, schema="value STRING, key INT, headers INT")
     with producer_on(world) as producer:
         producer.send("t", {"value": "v", "key": 1}, headers=[("h", None)]).result()
     (record,) = world.log().topic("t").read(0, 0, 5)

@@ -14,17 +14,8 @@ from pyspark_commitlog.format.columns.untyped import HEADERS
 from pyspark_commitlog.producer.records.batches import ArrowBatch, SentFuture
 from pyspark_commitlog.producer.records.topic_columns import TopicColumns
 from tests.support.producers import lost_reply, producer_on
-from tests.support.typed import DECLARED, START, START_MS, placed_rows, read_rows, row, rows, typed_batch
+from tests.support.typed import KEPT, START, START_MS, placed_rows, read_rows, row, rows, typed_batch
 from tests.support.world import World
-
-CONFIG = {"retention.ms": -1}
-
-
-@pytest.fixture
-def typed(world: World) -> World:
-    world.clock.advance(START_MS - world.clock.now_ms())
-    world.create(2, CONFIG, **DECLARED)
-    return world
 
 
 @pytest.mark.parametrize("producer_id", [None, "loader"])
@@ -55,7 +46,7 @@ def test_rows_go_by_their_key_column_or_where_a_function_says(typed: World) -> N
 
 def test_the_columns_of_the_log_that_a_batch_may_have(world: World) -> None:
     schema = pa.schema([("partition", pa.string()), ("timestamp", pa.int64())])
-    world.create(2, CONFIG, schema=schema)
+    world.create(2, KEPT, schema=schema)
     batch = pa.table(
         {
             "partition": ["x"], "_partition_id": [1], "_timestamp": pa.array([START], pa.timestamp("ms", "UTC")),
@@ -133,7 +124,7 @@ def test_a_producer_follows_a_topic_that_was_made_again(typed: World) -> None:
     with producer_on(typed) as producer:
         producer.send_batch("t", typed_batch(rows(0, 1))).result()
         typed.log().topic("t").delete()
-        typed.create(1, CONFIG, schema=pa.schema([("b", pa.string())]))
+        typed.create(1, KEPT, schema=pa.schema([("b", pa.string())]))
         assert producer.send_batch("t", pa.table({"b": ["x"]})).result().records == 1
         with pytest.raises(InvalidRecordError, match="there is no column 'user'"):
             producer.send_batch("t", typed_batch(rows(0, 1)))
