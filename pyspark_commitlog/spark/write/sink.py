@@ -109,8 +109,8 @@ class _Writing:
         if self._options.merge_schema:
             state = self._merge(topic, state)
         self._version = state.schema.version if state.schema is not None else 0
-        began = 0 if self._may_have_begun_before else self._version
-        row_checks(state.schema, TopicLimits.of(topic, state.partitions, TopicConfig({})), began).check_columns(schema)
+        limits = TopicLimits.of(topic, state.partitions, TopicConfig({}))
+        row_checks(state.schema, limits, self._began()).check_columns(schema)
 
     def _merge(self, topic: str, state: TopicState) -> TopicState:
         """Have a typed topic take all columns that are written, by one entry if it does not yet."""
@@ -213,7 +213,7 @@ class _Writing:
                       began=self._began())  # fmt: skip
 
     def _began(self) -> int:
-        """Version of the schema since which names count that columns had; runs in the task."""
+        """Version of the schema since which names count that columns had."""
         return self._version
 
     def _is_numbered(self) -> bool:
@@ -315,7 +315,7 @@ class CommitLogStreamWriter(_Writing, DataSourceStreamArrowWriter):
         return _local_property("sql.streaming.queryId")
 
     def _began(self) -> int:
-        """Return 0 for a query that has written before: its columns may have any of their names."""
+        """Return 0 for a query that may have written before, as the driver can't tell: any former name counts."""
         return self._version if _local_property("streaming.sql.batchId") == "0" else 0
 
     def commit(self, messages: list[StagedMessage | None], batchId: int) -> None:  # type: ignore[override]
