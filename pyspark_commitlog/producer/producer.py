@@ -14,6 +14,7 @@ from typing import Any, NoReturn, Self, TypeVar
 import pyarrow as pa
 
 from pyspark_commitlog.errors import InvalidRecordError, UsageError
+from pyspark_commitlog.producer.accumulator import RecordAccumulator
 from pyspark_commitlog.producer.gathering import Gathering
 from pyspark_commitlog.producer.producer_config import ChoosePartition, ProducerConfig
 from pyspark_commitlog.producer.records.batch_parts import PartFutures
@@ -175,17 +176,19 @@ class Producer(Gathering):
                 there.
             WriterFencedError, NotSentError: a producer with `producer_id` has ended, see `last_sequence`.
         """
-        self._opened(topic)
+        accumulator = self._opened(topic)
         record = self._record(topic, value, key, headers, timestamp, partition)
         try:
-            return self._give_until_taken(topic, record, sequence)
+            return self._give_until_taken(accumulator, record, sequence)
         except InvalidRecordError:
             self._follow_columns(topic)
-            return self._give_until_taken(topic, record, sequence)
+            return self._give_until_taken(accumulator, record, sequence)
 
-    def _give_until_taken(self, topic: str, record: SentRecord, sequence: int | None) -> Future[RecordMetadata]:
-        while (sent := self._give(self._opened(topic), record, sequence)) is None:  # retired just now
-            pass
+    def _give_until_taken(
+        self, accumulator: RecordAccumulator, record: SentRecord, sequence: int | None
+    ) -> Future[RecordMetadata]:
+        while (sent := self._give(accumulator, record, sequence)) is None:
+            accumulator = self._opened(accumulator.topic)  # retired just now
         return sent
 
     async def asend(
