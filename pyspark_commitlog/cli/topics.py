@@ -222,7 +222,7 @@ def _changed(schema: TopicSchema | None, columns: dict[str, Any]) -> TopicSchema
     from pyspark_commitlog.format.schema.declared import declared_change
     from pyspark_commitlog.format.schema.schema_change import changed_schema
 
-    change = declared_change(**{"schema": None, "add": None, "drop": (), "rename": None, "widen": None, **columns})
+    change = declared_change(**columns)
     return schema if schema is None or change is None else changed_schema(schema, change, "")
 
 

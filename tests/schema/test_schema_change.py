@@ -34,8 +34,7 @@ BEFORE = declare(Declaration(declared_fields(DDL), "user", "at"), "seed")
 
 
 def change(before: TopicSchema = BEFORE, **asked: Any) -> TopicSchema:
-    given = {"schema": None, "add": None, "drop": (), "rename": None, "widen": None, **asked}
-    wanted = declared_change(**given)
+    wanted = declared_change(**asked)
     assert wanted is not None
     return changed_schema(before, wanted, f"seed {before.version}")
 

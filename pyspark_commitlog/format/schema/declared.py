@@ -41,11 +41,11 @@ def declared_fields(schema: object) -> tuple[Field, ...]:
 
 
 def declared_change(
-    schema: object,
-    add: object,
-    drop: Sequence[str] | str,
-    rename: Mapping[str, str] | None,
-    widen: Mapping[str, object] | None,
+    schema: object = None,
+    add: object = None,
+    drop: Sequence[str] | str = (),
+    rename: Mapping[str, str] | None = None,
+    widen: Mapping[str, object] | None = None,
 ) -> SchemaChange | None:
     """Return a declared change of columns, None if there is none; see `Topic.alter`.
 
