@@ -38,8 +38,8 @@ GATHER_BYTES = 8 * 2**20
 #: Bytes of finished frames per write; longer if each extent is a request, as a partition's frames are then contiguous.
 PIECE_BYTES = 8 * 2**20
 LONG_PIECE_BYTES = 4 * PIECE_BYTES
-#: Total over the topics of a task.
-HELD_BYTES = BUFFER_BYTES
+#: Total over the topics of a task: less than for one, as each holds a frame under way besides.
+HELD_BYTES = 32 * 2**20
 #: Bytes of a batch besides its rows; most of it if many topics share Spark's batches.
 BATCH_BYTES = 4096
 #: Frames that another thread may lag by, and least bytes of rows worth handing over.
