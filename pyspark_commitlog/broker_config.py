@@ -38,6 +38,19 @@ BROKER_NAMES: dict[str, dict[str, int]] = {
 CHECK_INTERVAL = Key("log.retention.check.interval.ms", "300000", 1)
 
 
+#: How long a group without members keeps its offsets, in minutes; -1 for ever (Kafka: of the broker, KIP-211).
+OFFSETS_RETENTION = Key("offsets.retention.minutes", "10080", -1)
+
+
+def offsets_retention_ms(defaults: Mapping[str, str], *, expire: bool) -> int | None:
+    """Retention of groups' offsets under these root defaults, in ms; None: for ever (pure).
+
+    `expire`: whether it has a default (`Marker.offsets_expire`).
+    """
+    minutes = int(defaults.get(OFFSETS_RETENTION.name, OFFSETS_RETENTION.default if expire else -1))
+    return None if minutes < 0 else minutes * 60_000
+
+
 def check_interval_ms(defaults: Mapping[str, str]) -> int:
     """Interval of `maintain` under these root defaults, in ms (pure)."""
     return int(defaults.get(CHECK_INTERVAL.name, CHECK_INTERVAL.default))
@@ -48,7 +61,7 @@ def check_defaults(config: Mapping[str, object]) -> tuple[set[str], dict[str, st
 
     Return the names whose value is None, and the other configs as stored text.
     """
-    keys = {**KEYS, CHECK_INTERVAL.name: CHECK_INTERVAL}
+    keys = {**KEYS, CHECK_INTERVAL.name: CHECK_INTERVAL, OFFSETS_RETENTION.name: OFFSETS_RETENTION}
     for topic_name, names in BROKER_NAMES.items():
         keys |= {name: _in_units(KEYS[topic_name], name, unit) for name, unit in names.items()}
     check_names(config, keys, "default")

@@ -19,7 +19,8 @@ MARKER_BYTES = 2**16
 class Marker(Shape):
     """Content of a root marker.
 
-    `replicas`: the root is one of several, which `replicas/journal` lists.
+    `replicas`: the root is one of several, which `replicas/journal` lists. `offsets_expire`: groups' offsets have a
+    default retention; roots made before that keep them.
     """
 
     format: Literal["commitlog"]
@@ -27,6 +28,7 @@ class Marker(Shape):
     read_features: tuple[Text, ...]
     write_features: tuple[Text, ...]
     replicas: bool = False
+    offsets_expire: bool = False
     unsafe_single_writer: bool = msgspec.field(default=False, name=UNSAFE_SINGLE_WRITER)
 
 

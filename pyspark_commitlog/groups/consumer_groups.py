@@ -9,6 +9,7 @@ from datetime import datetime
 from itertools import chain, compress
 from typing import TypeVar
 
+from pyspark_commitlog.broker_config import offsets_retention_ms
 from pyspark_commitlog.config import ALL
 from pyspark_commitlog.errors import (
     CorruptionError,
@@ -42,6 +43,7 @@ from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.process import results_of
 from pyspark_commitlog.text import did_you_mean, similar_names
 from pyspark_commitlog.topic.access import Access, Operation
+from pyspark_commitlog.topic.defaults import RootDefaults
 from pyspark_commitlog.topic.lookup.timestamps import find_time
 from pyspark_commitlog.topic.state.topic_state import TopicState
 from pyspark_commitlog.topic.topic_log import TopicLog, check_partition
@@ -69,9 +71,10 @@ class Groups:
         replicated: bool = False,
         deciders: Deciders | None = None,
         learner: Storage | None = None,
+        offsets_expire: bool = False,
     ) -> None:
         self._storage, self._access, self._replicated, self._deciders = storage, access, replicated, deciders
-        self._learner = learner
+        self._learner, self._offsets_expire = learner, offsets_expire
 
     def _check(self, topics: Iterable[str]) -> None:
         self._access.check(Operation.READ, *topics)
@@ -316,9 +319,10 @@ class Groups:
         handle.change("delete-offsets", change)
 
     def maintain(self, group: str) -> MaintainedGroup:
-        """Forget offsets of deleted topics, and remove old entries.
+        """Forget offsets of deleted topics and those that have expired, and remove old entries.
 
-        All replicas first learn the commits; failures are logged.
+        Offsets expire by the root's `offsets.retention.minutes`. All replicas first learn the commits; failures are
+        logged.
 
         Raises:
             CorruptionError: the newest entry is damaged.
@@ -326,7 +330,9 @@ class Groups:
         handle = self.open(group)
         if self._replicated:
             replicate_first(handle.journal.decided_log())
-        done = MaintainedGroup(group, handle.forget(), handle.collect_old())
+        retention_ms = offsets_retention_ms(RootDefaults(self._storage).as_given(), expire=self._offsets_expire)
+        expired = 0 if retention_ms is None else handle.expire(retention_ms)
+        done = MaintainedGroup(group, handle.forget(), handle.collect_old(), expired)
         if self._learner is not None:
             GroupLog(self._learner, group).collect_old()
         return done

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pyspark_commitlog.groups.state.members import Members, Phase
 from pyspark_commitlog.model import TopicPartition
+from pyspark_commitlog.text import html_lines, html_table
 
 #: State of a group with a damaged newest entry.
 DAMAGED = "Damaged"
@@ -65,6 +66,13 @@ class GroupDescription:
     members: tuple[MemberDescription, ...] = ()
     faults: tuple[str, ...] = ()
 
+    def _repr_html_(self) -> str:
+        rows = [(row.topic, row.partition, row.offset, row.log_end_offset, row.lag) for row in self.partitions]
+        lag = sum(row.lag for row in self.partitions)
+        head = f"Group: {self.group}  State: {self.state}  Members: {len(self.members)}  Lag: {lag:,}"
+        columns = ["TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
+        return html_lines([head]) + html_table(columns, rows) + html_lines(f"FAULT {fault}" for fault in self.faults)
+
 
 @dataclass(frozen=True, slots=True)
 class OffsetReset:
@@ -78,11 +86,12 @@ class OffsetReset:
 
 @dataclass(frozen=True, slots=True)
 class MaintainedGroup:
-    """Result of `Groups.maintain`."""
+    """Result of `Groups.maintain`: topics whose offsets were forgotten, as deleted or expired, and entries removed."""
 
     group: str
     forgotten_topics: int
     collected_entries: int
+    expired_topics: int = 0
 
 
 def described_members(members: Members) -> tuple[MemberDescription, ...]:

@@ -94,7 +94,7 @@ class Root:
                 self._storage.url, UNSAFE_SINGLE_WRITER,
             )  # fmt: skip
         self._unsafe = self._storage.single_writer = marker.unsafe_single_writer
-        self.is_replicated = marker.replicas
+        self.is_replicated, self.offsets_expire = marker.replicas, marker.offsets_expire
         if self.is_replicated:
             Roots.of(self._storage)  # what is put at this root is decided with others, which notice that it is away
         else:
@@ -286,5 +286,5 @@ class Root:
         learns = self.is_replicated and (deciders is not None or storage is not self._storage)
         return Groups(
             storage, self.local_access, replicated=self.is_replicated, deciders=deciders,
-            learner=self._storage if learns else None,
+            learner=self._storage if learns else None, offsets_expire=self.offsets_expire,
         )  # fmt: skip

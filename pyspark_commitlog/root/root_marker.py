@@ -42,6 +42,7 @@ def _marker(root_id: str, *, unsafe: bool, replicated: bool) -> Json:
         "rootId": root_id,
         "readFeatures": features,
         "writeFeatures": features,
+        "offsetsExpire": True,
         **({UNSAFE_SINGLE_WRITER: True} if unsafe else {}),
         **({REPLICAS: True} if replicated else {}),
     }

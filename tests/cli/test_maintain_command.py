@@ -71,7 +71,7 @@ def test_a_round_of_all_topics_is_one_of_the_groups_too(root: str, log: Log) -> 
     assert run("maintain", root, "flights", "--once")[0] == []
     assert run("maintain", root, "--once")[0] == ["group g: forgot the offsets of 1 topics that were deleted"]
     (line,) = [line for line in run("maintain", root, "--once", "--json")[0] if "group" in json.loads(line)]
-    assert json.loads(line) == {"group": "g", "forgotten_topics": 0, "collected_entries": 0}
+    assert json.loads(line) == {"group": "g", "forgotten_topics": 0, "collected_entries": 0, "expired_topics": 0}
 
 
 def test_a_group_that_cannot_be_maintained_fails_the_round_and_not_the_others(root: str, log: Log) -> None:

@@ -133,6 +133,8 @@ def group_maintained_lines(done: MaintainedGroup) -> Iterator[str]:
     """Yield a line per thing done to a group, if any."""
     if done.forgotten_topics:
         yield f"group {done.group}: forgot the offsets of {done.forgotten_topics} topics that were deleted"
+    if done.expired_topics:
+        yield f"group {done.group}: forgot the offsets of {counted(done.expired_topics, 'topic')} that had expired"
     if done.collected_entries:
         yield f"group {done.group}: removed {done.collected_entries} entries that nothing needs any more"
 

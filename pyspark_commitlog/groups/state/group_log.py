@@ -32,6 +32,8 @@ from pyspark_commitlog.groups.state.group_state import (
     ended,
     fenced,
     forgotten,
+    noting_emptied,
+    without_expired,
     without_lost,
 )
 from pyspark_commitlog.groups.state.members import Members
@@ -77,6 +79,10 @@ class Changed(NamedTuple, Generic[Result]):
 
 def _side_file(directory: str, topic_id: str, file: str) -> str:
     return f"{directory}/{file}"
+
+
+def _count_topics(state: GroupState) -> int:
+    return sum(bool(state.offsets(topic_id)) for topic_id in state.topics)
 
 
 class GroupLog:
@@ -274,6 +280,21 @@ class GroupLog:
         after, known = self.apply("forget", lambda state, slot: Changed(without_gone(state), len(state.topics)))
         return known - len(after.topics)
 
+    def expire(self, retention_ms: int) -> int:
+        """Forget the offsets that nobody has used for so long; return the number of topic ids.
+
+        A commit or a member that comes first keeps them: each attempt looks at the entry that it builds on (R9). The
+        storage's time is a lower bound, so that a clock that is fast alone forgets nothing.
+        """
+        before_ms = min(self.storage.clock.now_ms(), self.storage.now_ms()) - retention_ms
+        state = self.newest()
+        if without_expired(state, before_ms) is state:
+            return 0
+        after, known = self.apply(
+            "expire", lambda state, slot: Changed(without_expired(state, before_ms), _count_topics(state))
+        )
+        return known - _count_topics(after)
+
     def _fitting(self, state: GroupState) -> GroupState:
         """State; one that is too large without deleted topics."""
         size = len(to_json_bytes(state.to_json()))
@@ -313,7 +334,7 @@ class GroupLog:
             after, result = change(before, slot)
             if after is before:
                 return Unchanged(Changed(before, result))
-            after = self._fitting(after)
+            after = self._fitting(noting_emptied(before, after, self.storage.clock.now_ms()))
             if base is None and self.deciders is None:
                 self.storage.make_directory(self.directory)
             return self._draft(kind, Changed(after, result), slot)

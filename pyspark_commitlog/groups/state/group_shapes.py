@@ -38,6 +38,7 @@ class State(Shape):
     floor: Generation
     last_reset: Id
     topics: dict[Id, Offsets]
+    emptied: Whole = 0
     members: dict[str, object] | None = None
     leader_epoch: Whole | None = None
     replicas: dict[str, object] | None = None

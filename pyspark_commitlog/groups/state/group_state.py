@@ -72,6 +72,7 @@ class GroupState:
         generation: number of resets.
         floor: generation of the last deletion, which fences every partition.
         last_reset: write id of the last entry that raised the generation.
+        emptied_ms: when the last member left, by the clock of the one that noticed; 0 if there never was one.
     """
 
     generation: int = 0
@@ -79,6 +80,7 @@ class GroupState:
     last_reset: str = ""
     topics: Mapping[str, TopicOffsets] = field(default_factory=dict)
     members: Members = field(default_factory=Members)
+    emptied_ms: int = 0
 
     @property
     def exists(self) -> bool:
@@ -92,13 +94,15 @@ class GroupState:
             "floor": self.floor,
             "lastReset": self.last_reset,
             "topics": {topic_id: row.to_json() for topic_id, row in self.topics.items()},
+            **({"emptied": self.emptied_ms} if self.emptied_ms else {}),
         }
 
     @classmethod
     def from_json(cls, data: Json, members: Members | None = None) -> GroupState:
         """Value of that form."""
         topics = {topic_id: TopicOffsets.from_json(row) for topic_id, row in data["topics"].items()}
-        return cls(data["generation"], data["floor"], data["lastReset"], topics, members or Members())
+        emptied = data.get("emptied", 0)
+        return cls(data["generation"], data["floor"], data["lastReset"], topics, members or Members(), emptied)
 
     def offsets(self, topic_id: str) -> dict[int, int]:
         """Return partition -> committed offset of a topic id."""
@@ -201,6 +205,29 @@ def forgotten(state: GroupState, topic_ids: Collection[str]) -> GroupState:
     """
     topics = {topic_id: row for topic_id, row in state.topics.items() if topic_id not in topic_ids}
     return state if len(topics) == len(state.topics) else replace(state, topics=topics)
+
+
+def without_expired(state: GroupState, before_ms: int) -> GroupState:
+    """State without the offsets that nobody has used since `before_ms` (Kafka: `OffsetExpirationConditionImpl`).
+
+    Without members: those committed before, if the last member left before, too. With members: those of topics that
+    none wants. What fences followers of earlier generations stays.
+    """
+    members = state.members
+    if not members.rows and state.emptied_ms >= before_ms:
+        return state
+    topics = {}
+    for topic_id, row in state.topics.items():
+        if row.time_ms >= before_ms or (members.rows and row.name in members.topics):
+            topics[topic_id] = row
+        elif any(row.since):
+            topics[topic_id] = replace(row, offsets=(), metadata="", mark="")
+    return state if topics == state.topics else replace(state, topics=topics)
+
+
+def noting_emptied(before: GroupState, after: GroupState, now_ms: int) -> GroupState:
+    """State that says when the last member left, if a change took it."""
+    return replace(after, emptied_ms=now_ms) if before.members.rows and not after.members.rows else after
 
 
 def _by_topic(positions: Iterable[Position]) -> dict[str, list[Position]]:
