@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from html import escape
+
+from pyspark_commitlog.errors import CommitLogError
+
+#: Rows of a table in a notebook's cell.
+MAX_ROWS = 100
 
 #: Advice for the output modes that Spark's Python sinks lack.
 UPDATE_ADVICE = (
@@ -27,6 +33,31 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     for text in texts:
         yield "  ".join(cell.ljust(width) for cell, width in zip(text, widths, strict=True)).rstrip()
+
+
+def html_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return a table for a notebook's cell, at most `MAX_ROWS` rows and how many there are; `-` for None."""
+    lines = [_html_row("th", head), *(_html_row("td", row) for row in rows[:MAX_ROWS])]
+    left_out = len(rows) - MAX_ROWS
+    return f"<table>{''.join(lines)}</table>" + (html_lines([f"and {left_out:,} more"]) if left_out > 0 else "")
+
+
+def _html_row(tag: str, cells: Sequence[object]) -> str:
+    texts = ("-" if cell is None else escape(str(cell)) for cell in cells)
+    return f"<tr>{''.join(f'<{tag}>{text}</{tag}>' for text in texts)}</tr>"
+
+
+def html_lines(lines: Iterable[str]) -> str:
+    """Return lines for a notebook's cell."""
+    return "".join(f"<div>{escape(line)}</div>" for line in lines)
+
+
+def html_or_error(what: object, show: Callable[[], str]) -> str:
+    """Return what a notebook's cell shows of a log or topic, or why it can't be shown."""
+    try:
+        return show()
+    except CommitLogError as error:
+        return html_lines([f"{what!r}: {error}"])
 
 
 def similar_names(name: str, known: Iterable[str]) -> list[str]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from pyspark_commitlog.text import counted, table
+from pyspark_commitlog.text import counted, html_lines, html_table, table
 
 _HOUR_MS = 3_600_000
 #: Partitions whose offsets a replica's row shows; JSON has all.
 _SHOWN = 8
 _REPLICA_HEAD = "REPLICA ROOT-ID ROLE HIGH-WATERMARKS LOG-END-OFFSETS ENTRIES-BEHIND BYTES-BEHIND SECONDS-BEHIND"
+_COLUMN_HEAD = ["COLUMN", "TYPE", "NULLABLE", "COMMENT"]
 _HEAD = "PARTITION LOG-START-OFFSET HIGH-WATERMARK LOG-END-OFFSET SEGMENTS BYTES UNSETTLED"
 
 
@@ -162,6 +163,14 @@ class TopicDescription:
     def __str__(self) -> str:
         return "\n".join(topic_lines(self))
 
+    def _repr_html_(self) -> str:
+        sections = [html_lines([_headline(self, self.overrides)]), html_table(_HEAD.split(), _partition_rows(self))]
+        if self.schema is not None:
+            sections.append(html_table(_COLUMN_HEAD, _column_rows(self.schema)))
+        if self.replication is not None:
+            sections.append(html_table(_REPLICA_HEAD.split(), _replica_rows(self.replication)))
+        return "".join([*sections, html_lines(_notes(self))])
+
 
 def backlog_line(waiting: Backlog) -> str:
     """How much of a topic waits to be settled."""
@@ -185,14 +194,26 @@ def topic_lines(topic: TopicDescription, *, all_configs: bool = False) -> Iterat
 
     `all_configs`: also configs at their default (`kafka-configs --describe --all`).
     """
-    shown = topic.config if all_configs else {name: topic.config[name] for name in topic.overrides}
-    config = ",".join(f"{name}={value}" for name, value in sorted(shown.items()))
+    yield _headline(topic, topic.config if all_configs else topic.overrides)
+    yield from table(_HEAD.split(), _partition_rows(topic))
+    if topic.schema is not None:
+        yield from _schema_lines(topic.name, topic.schema)
+    if topic.replication is not None:
+        yield from replication_lines(topic.name, topic.replication)
+    yield from _notes(topic)
+
+
+def _headline(topic: TopicDescription, shown: Iterable[str]) -> str:
+    config = ",".join(f"{name}={topic.config[name]}" for name in sorted(shown))
     copies = f"ReplicationFactor: {len(topic.replication.replicas)}  " if topic.replication else ""
-    yield (
+    return (
         f"Topic: {topic.name}  TopicId: {topic.topic_id}  PartitionCount: {len(topic.partitions)}  {copies}"
         f"Configs: {config}"
     )
-    rows = [
+
+
+def _partition_rows(topic: TopicDescription) -> list[tuple[int, ...]]:
+    return [
         (
             p.partition,
             p.log_start_offset,
@@ -204,11 +225,9 @@ def topic_lines(topic: TopicDescription, *, all_configs: bool = False) -> Iterat
         )
         for p in topic.partitions
     ]
-    yield from table(_HEAD.split(), rows)
-    if topic.schema is not None:
-        yield from _schema_lines(topic.name, topic.schema)
-    if topic.replication is not None:
-        yield from replication_lines(topic.name, topic.replication)
+
+
+def _notes(topic: TopicDescription) -> Iterator[str]:
     yield f"{topic.name}: {backlog_line(topic.unsettled)}"
     if topic.since_maintained_ms is not None:
         yield f"{topic.name}: {maintained_line(topic.since_maintained_ms)}"
@@ -223,17 +242,15 @@ def _schema_lines(name: str, schema: SchemaDescription) -> Iterator[str]:
     yield "  ".join(
         [f"{name}: SchemaVersion: {schema.version}", *(f"{role}: {column}" for role, column in roles.items() if column)]
     )
-    rows = [(each.name, each.type, "yes" if each.nullable else "no", each.comment) for each in schema.columns]
-    yield from table(["COLUMN", "TYPE", "NULLABLE", "COMMENT"], rows)
+    yield from table(_COLUMN_HEAD, _column_rows(schema))
 
 
-def replication_lines(name: str, of: ReplicationDescription) -> Iterator[str]:
-    """Yield the leader, a row per replica, and silent roots."""
-    yield (
-        f"{name}: Leader: {of.leader_url} ({of.leader})  LeaderEpoch: {of.leader_epoch}  "
-        f"Replicas: {_urls(of, [replica.root_id for replica in of.replicas])}  Isr: {_urls(of, of.isr)}"
-    )
-    rows = [
+def _column_rows(schema: SchemaDescription) -> list[tuple[object, ...]]:
+    return [(each.name, each.type, "yes" if each.nullable else "no", each.comment) for each in schema.columns]
+
+
+def _replica_rows(of: ReplicationDescription) -> list[tuple[object, ...]]:
+    return [
         (
             replica.url,
             replica.root_id,
@@ -246,7 +263,15 @@ def replication_lines(name: str, of: ReplicationDescription) -> Iterator[str]:
         )
         for replica in of.replicas
     ]
-    yield from table(_REPLICA_HEAD.split(), rows)
+
+
+def replication_lines(name: str, of: ReplicationDescription) -> Iterator[str]:
+    """Yield the leader, a row per replica, and silent roots."""
+    yield (
+        f"{name}: Leader: {of.leader_url} ({of.leader})  LeaderEpoch: {of.leader_epoch}  "
+        f"Replicas: {_urls(of, [replica.root_id for replica in of.replicas])}  Isr: {_urls(of, of.isr)}"
+    )
+    yield from table(_REPLICA_HEAD.split(), _replica_rows(of))
     if of.elected_ms >= 0:
         at = datetime.fromtimestamp(of.elected_ms // 1000, UTC).isoformat()
         yield f"{name}: last election at {at}: {of.elected_why}"

@@ -25,7 +25,7 @@ from pyspark_commitlog.replication.admin.root_creation import make_roots
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.root.root_marker import make_replicated_root
 from pyspark_commitlog.storage import Storage, open_peer
-from pyspark_commitlog.text import counted
+from pyspark_commitlog.text import counted, html_lines, html_or_error, html_table
 from pyspark_commitlog.topic.access import Access
 from pyspark_commitlog.topic.damage.verify import RootReport, TopicReport
 from pyspark_commitlog.topic.maintain.maintain import Maintained
@@ -102,6 +102,13 @@ class CommitLog:
 
     def __repr__(self) -> str:
         return f"CommitLog({self.url!r})"
+
+    def _repr_html_(self) -> str:
+        return html_or_error(self, self._html)
+
+    def _html(self) -> str:
+        rows = [("topic", name) for name in self.topics()] + [("group", name) for name in self.groups.list()]
+        return html_lines([f"{self!r}"]) + html_table(["KIND", "NAME"], rows)
 
     def acting_as(self, principal: str | None) -> CommitLog:
         """Return the same log for another principal."""

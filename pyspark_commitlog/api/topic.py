@@ -19,6 +19,7 @@ from pyspark_commitlog.format.schema.topic_schema import check_partitions
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.model import Progress, Record, Repaired, Replicated, silent, watched
 from pyspark_commitlog.root.root import Root
+from pyspark_commitlog.text import html_or_error
 from pyspark_commitlog.topic.access import Operation
 from pyspark_commitlog.topic.alter import alter, with_columns_changed
 from pyspark_commitlog.topic.damage.verify import TopicReport, verify
@@ -61,6 +62,9 @@ class Topic:
 
     def __repr__(self) -> str:
         return f"Topic({self._root.url!r}, {self._name!r})"
+
+    def _repr_html_(self) -> str:
+        return html_or_error(self, lambda: self.describe()._repr_html_())
 
     def _log(self, operation: Operation = Operation.READ) -> TopicLog:
         return self._root.topic(self._name, operation)
