@@ -32,6 +32,7 @@ from pyspark_commitlog.producer.records.bundle import Bundle, ProducerIdentity
 from pyspark_commitlog.producer.records.delivery_errors import (
     NOT_COMMITTED,
     RETRY_BACKOFF,
+    TRIED_AGAIN,
     after_failure,
     final_error,
     is_retriable,
@@ -114,7 +115,7 @@ class Delivery:
                     self._fail(bundle, error, abandoned())
                     bundle = self._following(bundle, abandoned())
                     continue
-                log.info("topic %r: trying again: %s", self._topic.name, error)
+                log.info(TRIED_AGAIN, self._topic.name, error)
                 self._find_leader(bundle)
                 pause = RETRY_BACKOFF.after(bundle.tries, self._topic.storage.jitter())
                 pause = min(pause, max(0.0, bundle.deadline - clock.monotonic()))

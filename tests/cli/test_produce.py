@@ -257,3 +257,27 @@ def test_a_signal_ends_it_behind_what_was_read(root: str, log: Log, number: sign
         assert child.wait(60) == code
     assert b"t: sent 2 records" in told
     assert sorted(each.value or b"" for each in records(log)) == [b"a", b"b"]
+
+
+def test_a_wait_for_the_root_is_said_once_with_its_reason(root: str, log: Log) -> None:
+    with subprocess.Popen([*COMMAND, "produce", root, "t"], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stderr is not None
+        child.stdin.write(b"a\n")
+        child.stdin.flush()
+        deadline = time.monotonic() + 60
+        while not records(log) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        away = Path(root).rename(f"{root}-away")
+        child.stdin.write(b"b\n")
+        child.stdin.flush()
+        first = child.stderr.readline().decode()
+        time.sleep(1)  # several tries
+        away.rename(root)
+        child.stdin.close()
+        rest = child.stderr.read().decode()
+        assert child.wait(60) == 0
+    assert first.startswith("topic 't': trying again: ")
+    assert root in first
+    assert "trying again" not in rest
+    assert "t: sent 2 records to" in rest.splitlines()[-1]

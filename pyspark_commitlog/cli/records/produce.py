@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 import typer
 
 from pyspark_commitlog.cli.common.arguments import Root, Topic, opened, principal, unescape
-from pyspark_commitlog.cli.common.endings import SignalledError, complain, error_text, print_lines
+from pyspark_commitlog.cli.common.endings import LogFormatter, SignalledError, complain, error_text, print_lines
 from pyspark_commitlog.cli.common.progress import progress_bars
 from pyspark_commitlog.cli.common.storage_options import storage_options
 from pyspark_commitlog.config import MAX_PARTITION
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 #: Bytes that are read of the standard input at a time, and about as many that a batch of a file has at most.
 _READ_BYTES = 2**20
 _BATCH_BYTES = 8 * 2**20
+#: Seconds between two lines that records are tried again.
+_QUIET_SECONDS = 10.0
 #: Records, and what names them in an error.
 _Batches: TypeAlias = "Iterator[tuple[pa.RecordBatch, str]]"
 
@@ -95,7 +97,7 @@ def produce(
         end = unescape(delimiter, "-D")
         _check_input(form, end, file)
         stop = _Signals()
-        logging.getLogger("pyspark_commitlog.producer").addFilter(_is_news)
+        _show_retries(logging.getLogger("pyspark_commitlog.producer"))
         with Producer(
             root,
             acks=acks,
@@ -140,11 +142,33 @@ def _schema(producer: Producer, topic: str, *, is_read: bool) -> TopicSchema | N
     return schema
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """Whether a log line says what this command does not."""
-    from pyspark_commitlog.producer.records.delivery_errors import NOT_COMMITTED
+class _News(logging.Filter):
+    """Passes log lines that say what this command does not: warnings, and every ten seconds that it tries again."""
 
-    return record.msg != NOT_COMMITTED
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown = -_QUIET_SECONDS
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        from pyspark_commitlog.producer.records.delivery_errors import NOT_COMMITTED, TRIED_AGAIN
+
+        if record.msg != TRIED_AGAIN:
+            return record.levelno >= logging.WARNING and record.msg != NOT_COMMITTED
+        if record.created - self._shown < _QUIET_SECONDS:
+            return False
+        self._shown = record.created
+        return True
+
+
+def _show_retries(logger: logging.Logger) -> None:
+    """Show on standard error why records wait; with --verbose all is shown anyway."""
+    if logging.getLogger().handlers:
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LogFormatter())
+    handler.addFilter(_News())
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
 
 
 def _longest(log: CommitLog, topic: str, form: LineFormat, landed: int) -> Callable[[int], int]:
@@ -278,10 +302,11 @@ class _BatchSender:
         self._under_way: deque[tuple[Future[BatchMetadata], str]] = deque()
         self._given = self._records = 0
         self._partitions: set[int] = set()
+        self._failed: CommitLogError | None = None
 
     def send(self, batches: _Batches) -> CommitLogError | None:
         """Send all; return the first error, after which the producer gets nothing more."""
-        error: CommitLogError | None = None
+        refused: CommitLogError | None = None
         try:
             for batch, what in batches:
                 sequence = self._given if self._numbered else None
@@ -289,23 +314,26 @@ class _BatchSender:
                 self._given += batch.num_rows
                 while self._under_way and self._under_way[0][0].done():
                     self._settle()
-        except CommitLogError as failure:
-            error = failure
+                if self._failed is not None:
+                    break
+        except CommitLogError as error:
+            refused = error  # what is under way came before it
         while self._under_way:
-            try:
-                self._settle()
-            except CommitLogError as failure:
-                error = error or failure
-        return error
+            self._settle()
+        return self._failed or refused
 
     def _settle(self) -> None:
-        """Wait for the oldest batch, and count it."""
+        """Wait for the oldest batch, and count it, or keep the first failure."""
         future, what = self._under_way.popleft()
         try:
             done = future.result()
         except InvalidRecordError as error:
             unsent = "it was not sent" if what.startswith("line ") else "none of them was sent"
-            raise InvalidRecordError(f"{what}: {unsent}: {error}") from error
+            self._failed = self._failed or InvalidRecordError(f"{what}: {unsent}: {error}")
+            return
+        except CommitLogError as error:
+            self._failed = self._failed or error
+            return
         self._records += done.records
         for number, (start, end) in sorted(done.offsets.items()):
             if end > start:

@@ -17,6 +17,8 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.storage.clock import Backoff
 from pyspark_commitlog.text import counted
 
+#: Log line of a retry.
+TRIED_AGAIN = "topic %r: trying again: %s"
 #: Warning for records whose futures fail with one error.
 NOT_COMMITTED = "topic %r: not committed: %s: %s"
 #: Before a retry. Kafka: `retry.backoff.ms`=100, `retry.backoff.max.ms`=1000, each with 20 % of jitter.
