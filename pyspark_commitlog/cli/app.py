@@ -14,9 +14,11 @@ from pyspark_commitlog import __version__
 from pyspark_commitlog.cli.access import access
 from pyspark_commitlog.cli.checkpoint import checkpoint
 from pyspark_commitlog.cli.common.arguments import ask_as
-from pyspark_commitlog.cli.common.endings import log_to_stderr
+from pyspark_commitlog.cli.common.endings import log_to_stderr, print_lines
+from pyspark_commitlog.cli.common.overview import overview
 from pyspark_commitlog.cli.common.storage_options import use_storage_options
 from pyspark_commitlog.cli.copying import copy
+from pyspark_commitlog.cli.doctor import doctor, version
 from pyspark_commitlog.cli.groups import groups
 from pyspark_commitlog.cli.maintain import maintain
 from pyspark_commitlog.cli.offsets import delete_records, offsets
@@ -43,7 +45,7 @@ class _Commands(TyperGroup):
 
 app = typer.Typer(
     cls=_Commands,
-    no_args_is_help=True,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -59,10 +61,12 @@ app.command()(offsets)
 app.command("delete-records")(delete_records)
 app.command("spark-conf")(spark_conf)
 app.command()(maintain)
+app.command()(doctor)
 app.command()(verify)
 app.command()(void)
 app.command()(probe)
 app.command()(dump)
+app.command()(version)
 
 
 def _print_version(wanted: bool) -> None:
@@ -73,6 +77,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _commands(
+    context: typer.Context,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Log what the library does to stderr; else warnings only.")
     ] = False,
@@ -88,7 +93,7 @@ def _commands(
             "Several times.",
         ),
     ] = None,
-    version: Annotated[
+    version_wanted: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
@@ -96,3 +101,5 @@ def _commands(
     ask_as(principal)
     use_storage_options(storage_option)
     log_to_stderr(verbose=verbose)
+    if context.invoked_subcommand is None:
+        print_lines(overview())

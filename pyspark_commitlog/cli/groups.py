@@ -16,6 +16,7 @@ from pyspark_commitlog.cli.common.arguments import AsJson, Root, complete_group,
 from pyspark_commitlog.cli.common.endings import EachAlone, complain, complain_of, print_lines
 from pyspark_commitlog.cli.common.offsets_file import exported_lines, parse_offsets
 from pyspark_commitlog.cli.common.output import described_lines, member_lines, moved_lines, state_lines
+from pyspark_commitlog.cli.common.watch import Watch, show_repeatedly
 from pyspark_commitlog.errors import CommitLogError, UsageError
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def describe(
     all_groups: AllGroups = False,
     members: Annotated[bool, typer.Option("--members", help="The members, with what each has.")] = False,
     state: Annotated[bool, typer.Option("--state", help="The state of the groups.")] = False,
+    watch: Watch = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how far groups have come in each partition, and how far they lag behind: all groups, or some.
@@ -72,13 +74,17 @@ def describe(
             raise UsageError("give one of --members and --state")
         if group and all_groups:
             raise UsageError("give groups or --all-groups")
-        each = EachAlone(named=bool(group))
-        descriptions = _describe_each(log, group or log.groups.list(), each)
         lines = member_lines if members else state_lines if state else described_lines
-        print_lines(
-            (json.dumps(asdict(description)) for description in descriptions) if as_json else lines(descriptions)
-        )
-        raise typer.Exit(each.code)
+
+        def show() -> int:
+            each = EachAlone(named=bool(group))
+            descriptions = _describe_each(log, group or log.groups.list(), each)
+            print_lines(
+                (json.dumps(asdict(description)) for description in descriptions) if as_json else lines(descriptions)
+            )
+            return each.code
+
+        raise typer.Exit(show_repeatedly(watch, show))
 
 
 def _describe_each(log: CommitLog, names: Sequence[str], each: EachAlone) -> list[GroupDescription]:

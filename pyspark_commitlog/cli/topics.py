@@ -10,6 +10,7 @@ import typer
 
 from pyspark_commitlog.cli.common.arguments import AsJson, Root, Topic, Topics, opened, parse_config
 from pyspark_commitlog.cli.common.endings import EachAlone, complain, print_lines
+from pyspark_commitlog.cli.common.watch import Watch, show_repeatedly
 from pyspark_commitlog.config import MAX_PARTITIONS
 from pyspark_commitlog.errors import TopicExistsError, UnknownTopicError, UsageError
 from pyspark_commitlog.format.schema.topic_schema import check_partitions
@@ -105,6 +106,7 @@ def describe(
     unavailable: Annotated[
         bool, typer.Option("--unavailable-partitions", help="Only topics whose leader does not answer.")
     ] = False,
+    watch: Watch = None,
     as_json: AsJson = False,
 ) -> None:
     """Show partitions, offsets, segments and replicas of topics, and the configs set for them or for the root.
@@ -112,19 +114,24 @@ def describe(
     A topic that can't be described stops no other. Exit code 1 then, and where partitions can't be settled.
     """
     with opened(root) as log:
-        each = EachAlone(named=bool(topic))
-        for name in topic or log.topics():
-            description = each.ask(lambda topic: log.topic(topic).describe(), name)
-            if description is None:
-                continue
-            if not _is_shown(description.replication, under_replicated=under_replicated, unavailable=unavailable):
-                continue
-            if description.damaged:
-                each.found_faults()
-            print_lines(
-                [json.dumps(asdict(description))] if as_json else topic_lines(description, all_configs=all_configs)
-            )
-        raise typer.Exit(each.code)
+
+        def is_shown(of: ReplicationDescription | None) -> bool:
+            return _is_shown(of, under_replicated=under_replicated, unavailable=unavailable)
+
+        def show() -> int:
+            each = EachAlone(named=bool(topic))
+            for name in topic or log.topics():
+                description = each.ask(lambda topic: log.topic(topic).describe(), name)
+                if description is None or not is_shown(description.replication):
+                    continue
+                if description.damaged:
+                    each.found_faults()
+                print_lines(
+                    [json.dumps(asdict(description))] if as_json else topic_lines(description, all_configs=all_configs)
+                )
+            return each.code
+
+        raise typer.Exit(show_repeatedly(watch, show))
 
 
 def _is_shown(replication: ReplicationDescription | None, *, under_replicated: bool, unavailable: bool) -> bool:

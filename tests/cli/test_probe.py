@@ -20,10 +20,10 @@ from tests.support.commands import run
 
 def test_a_local_disk_can_hold_a_log_and_is_left_as_it_was(tmp_path: Path) -> None:
     lines, _ = run("probe", str(tmp_path / "new"))
-    assert [line.split()[0] for line in lines] == ["ok"] * 5
+    assert [line.split()[0] for line in lines] == ["ok"] * 6
     assert not (tmp_path / "new").exists()
     rows = [json.loads(line) for line in run("probe", str(tmp_path), "--json")[0]]
-    assert [row["what"] for row in rows] == ["put-if-absent", "puts at once", "lock", "append", "time"]
+    assert [row["what"] for row in rows] == ["put-if-absent", "puts at once", "lock", "append", "clock", "time"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -47,7 +47,7 @@ def test_a_root_on_an_object_store_stays_as_it_is() -> None:
     assert open_storage(url).names("probes") == []
     assert {what: (each.held, each.safe) for what, each in found.items()} == {
         "put-if-absent": (True, True), "puts at once": (True, True), "lock": (False, True), "append": (False, True),
-        "time": (True, True),
+        "clock": (True, True), "time": (True, True),
     }  # fmt: skip
     assert re.fullmatch(
         r"a durable put takes [\d.]+ / [\d.]+, a get takes [\d.]+ / [\d.]+, a listing takes [\d.]+ / [\d.]+ ms "

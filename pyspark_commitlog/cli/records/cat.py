@@ -16,6 +16,7 @@ import typer
 from pyspark_commitlog.cli.common.arguments import Root, complete_group, complete_topic, opened, principal, unescape
 from pyspark_commitlog.cli.common.endings import SignalledError, complain, ended_by_signals
 from pyspark_commitlog.cli.common.storage_options import storage_options
+from pyspark_commitlog.cli.records.grep import SEARCHED, Grep
 from pyspark_commitlog.cli.records.starts import StartAndStop, parse_partitions, parse_start_and_stop
 from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import CommitFailedError, UsageError
@@ -84,6 +85,7 @@ class _Request:
     render: _Render
     typed: bool = False
     where: str | None = None
+    grep: Grep | None = None
 
     @property
     def is_bounded(self) -> bool:
@@ -102,12 +104,12 @@ class _Request:
         return typed_columns(self.columns)
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return polled rows with `columns`."""
-        if not self.typed:
-            return batch
-        from pyspark_commitlog.cli.records.render import as_untyped
+        """Return those of the polled rows that match, with `columns`."""
+        if self.typed:
+            from pyspark_commitlog.cli.records.render import as_untyped
 
-        return as_untyped(batch, self.columns)
+            batch = as_untyped(batch, self.columns)
+        return batch if self.grep is None else self.grep.rows(batch)
 
 
 def cat(
@@ -132,6 +134,10 @@ def cat(
         str | None,
         typer.Option("--where", help="Only records that meet this SQL condition: user = 'ada' AND price > 1.5."),
     ] = None,
+    grep: Annotated[
+        str | None,
+        typer.Option("--grep", metavar="PATTERN", help="Only records whose key or value has this regular expression."),
+    ] = None,
 ) -> None:
     """Write the records of topics to the standard output, as kcat does; and go on as they come, without -e.
 
@@ -148,10 +154,11 @@ def cat(
             to_end=to_end,
             count=count,
             group=group,
-            columns=tuple(sorted(columns)),
+            columns=tuple(sorted(columns | set(SEARCHED if grep is not None else ()))),
             render=render,
             typed=typed,
             where=where,
+            grep=None if grep is None else Grep(grep),
         )
         _check_group(request)
         try:
