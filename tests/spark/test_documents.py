@@ -27,7 +27,7 @@ PAGES = (
 #: Programs of their own.
 ALONE = ("README.md",)
 #: Pages with blocks that tests of their own run.
-ELSEWHERE = {"docs/how-to/sail.md": "tests/sail"}
+ELSEWHERE = {"docs/how-to/sail.md": "tests/sail", "docs/how-to/test-your-job.md": "tests/spark/test_job_tests.py"}
 #: Pages whose blocks are parts of programs, with names that the text gives.
 PARTS = {
     "docs/explanation/groups.md",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F  # noqa: N812 as
 
 from pyspark_commitlog import CommitLog, Topic
 from pyspark_commitlog.testing.jobs import assert_topic, fill_topic, run_stream
+from tests.spark.conftest import REPOSITORY
 
 CreateTopic = Callable[..., Topic]
 
@@ -81,3 +85,14 @@ def test_a_stream_that_takes_too_long_is_stopped(
 
 def test_the_session_is_the_one_that_is_active(spark: SparkSession, commitlog_spark: SparkSession) -> None:
     assert commitlog_spark is spark
+
+
+@pytest.mark.nightly
+def test_the_tests_of_the_manual_pass(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs/how-to/test-your-job.md").read_text()
+    for name, program in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", page, re.DOTALL):
+        (tmp_path / name).write_text(program)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "test_clicks.py")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "5 passed" in done.stdout

@@ -151,7 +151,7 @@ def test_a_reader_meets_a_fault(commitlog_topic: CreateTopic, commitlog: CommitL
     with (
         commitlog_faults("unreadable"),
         pytest.raises(StorageUnreadableError),
-        Consumer(commitlog.url, ["clicks"], auto_offset_reset="earliest") as consumer,
+        Consumer(commitlog.url, "clicks", auto_offset_reset="earliest") as consumer,
     ):
         consumer.poll(1)
 
