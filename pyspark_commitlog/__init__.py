@@ -58,12 +58,13 @@ __all__ = [
     "__version__",
     "configure_spark",
     "errors",
+    "metrics",
     "set_process_limits",
     "suggest",
 ]
 
 if TYPE_CHECKING:
-    from pyspark_commitlog import errors
+    from pyspark_commitlog import errors, metrics
     from pyspark_commitlog.api.commit_log import CommitLog
     from pyspark_commitlog.api.replicas import Replicas
     from pyspark_commitlog.api.results import (
@@ -135,8 +136,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name == "errors":
-        return import_module("pyspark_commitlog.errors")
+    if name in ("errors", "metrics"):
+        return import_module(f"{__name__}.{name}")
     home = _HOMES.get(name, "pyspark_commitlog.api.results")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

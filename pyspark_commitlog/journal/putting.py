@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
+from pyspark_commitlog import metrics
 from pyspark_commitlog.errors import (
     CommitLogError,
     CorruptionError,
@@ -65,6 +66,7 @@ class JournalPutter(JournalReader):
         self.write_sides(slot, draft)
         data = codec.encode(entry, draft.inline)
         stored = self._put(base, self._as_read(data, slot), data)
+        metrics.count_put(self._kind, draft.kind, won=stored is not None)
         if stored is not None:
             own_writes.remember(self._storage, self._path(slot.sequence), slot.write_id, data)
         return stored

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
+from pyspark_commitlog import metrics
+
 _Value = TypeVar("_Value")
 
 
@@ -14,6 +16,9 @@ def after_fork(act: Callable[[], None]) -> None:
     """Run `act` first in every child forked from now on."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=act)
+
+
+after_fork(metrics.reset)
 
 
 class PerProcess(Generic[_Value]):

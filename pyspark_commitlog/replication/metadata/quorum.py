@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
+from pyspark_commitlog import metrics
 from pyspark_commitlog.errors import (
     CommitLogError,
     ConflictError,
@@ -328,7 +329,9 @@ class Quorum(SeatedJournal):
                     "by several metadata roots: set inline.max.bytes lower"
                 )
             self.write_sides(slot, answer)
-            if self._decide(base, entry, data, own, answer.result):
+            won = self._decide(base, entry, data, own, answer.result)
+            metrics.count_put(self._kind, answer.kind, won=won)
+            if won:
                 stored = self._learned(Value(entry.sequence, entry.write_id), (entry, data))
                 own.clear()
                 return Appended(stored, answer.result)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import SEEK_END
 from typing import IO, Any, TypeVar
 
 import pyarrow as pa
 
+from pyspark_commitlog import metrics
 from pyspark_commitlog.errors import (
     CommitLogError,
     StorageError,
@@ -89,6 +91,7 @@ class FsspecStorage(WriteOnceStorage):
     @contextmanager
     def _using(self, action: str) -> Iterator[Any]:
         """Lend an instance; translate its errors, except "not found" and "exists"."""
+        metrics.count_requests(self.url, action.partition(" ")[0])
         try:
             with self._instances.borrow() as instance:
                 yield instance
@@ -144,6 +147,7 @@ class FsspecStorage(WriteOnceStorage):
         except StorageReadOnlyError as error:
             raise self._certain(error) from None
         self._time.value.put(path, began)
+        metrics.count_requests(self.url, "write", 0, len(data))
         return None
 
     def _create(self, instance: Any, full: str, data: bytes) -> None:
@@ -158,13 +162,17 @@ class FsspecStorage(WriteOnceStorage):
         full, began = self._file(path), self.clock.monotonic()
         self._repeated(f"write {path}", lambda instance: self._replace(instance, full, data))
         self._time.value.put(path, began)
+        metrics.count_requests(self.url, "write", 0, len(data))
 
     def create(self, path: str) -> OutputFile:
         """Spool to local disk; see `SpooledOutputFile`."""
         full = self._file(path)
 
         def store(file: IO[bytes]) -> None:
+            size = file.seek(0, SEEK_END)
+            file.seek(0)
             self._repeated(f"write {path}", lambda instance: self._replace_by_file(instance, full, file))
+            metrics.count_requests(self.url, "write", 0, size)
 
         return SpooledOutputFile(store)
 
@@ -210,6 +218,7 @@ class FsspecStorage(WriteOnceStorage):
             raise _ChangedError(
                 f"{self.url}: cannot read {path}: {len(data)} bytes of {end - start} came; read it again"
             )
+        metrics.count_requests(self.url, "read", 0, len(data))
         return data
 
     def _range(self, instance: Any, full: str, start: int, end: int) -> Any:

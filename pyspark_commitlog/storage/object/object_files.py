@@ -22,7 +22,7 @@ class ObjectOutputFile:
 
     Args:
         explained: action -> context that translates errors.
-        count: counts requests, by verb.
+        count: counts requests by verb, and their bytes.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class ObjectOutputFile:
         client: ObjectStore,
         name: str,
         explained: Callable[[str], AbstractContextManager[None]],
-        count: Callable[[str, int], None],
+        count: Callable[[str, int, int], None],
     ) -> None:
         import obstore
 
@@ -52,8 +52,8 @@ class ObjectOutputFile:
         with self._explained(f"write {self._name}"):
             self._writer.close()
         parts = -(-self._length // PART_BYTES)
-        self._count("PUT", max(1, parts))
-        self._count("POST", 2 if parts > 1 else 0)
+        self._count("PUT", max(1, parts), self._length)
+        self._count("POST", 2 if parts > 1 else 0, 0)
         return self._length, self._crc
 
     def discard(self) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from pyspark_commitlog import metrics
 from pyspark_commitlog.errors import StorageError, UnsupportedError, UsageError
 from pyspark_commitlog.storage.base import (
     TEMPORARY,
@@ -119,9 +120,10 @@ class ObjectStorage(WriteOnceStorage):
             _LibraryUse.used = True
         return client
 
-    def _count(self, verb: str, times: int = 1) -> None:
+    def _count(self, verb: str, times: int = 1, size: int = 0) -> None:
         with self._counting:
             self.requests[verb] += times
+        metrics.count_requests(self.url, verb, times, size)
 
     def _explained(self, action: str) -> AbstractContextManager[None]:
         return explained(self.url, action, worked=self._worked)
@@ -185,6 +187,7 @@ class ObjectStorage(WriteOnceStorage):
         except theirs.BaseError as error:
             raise explain(error, self.url, action, worked=self._worked) from None
         self._time.value.put(path, began)
+        self._count("PUT", 0, len(data))
         version, e_tag = result["version"], result["e_tag"]
         return FileInfo(len(data), -1, identity(self._kind, version, e_tag, None))
 
@@ -199,6 +202,7 @@ class ObjectStorage(WriteOnceStorage):
         with self._explained(f"write {path}"):
             self._repeated("PUT", lambda client: obstore.put(client, name, data, use_multipart=False))
         self._time.value.put(path, began)
+        self._count("PUT", 0, len(data))
 
     def create(self, path: str) -> ObjectOutputFile:
         """Start a multipart upload, a single put if small."""
@@ -232,6 +236,7 @@ class ObjectStorage(WriteOnceStorage):
         def get(client: ObjectStore) -> tuple[Any, FileInfo]:
             got = obstore.get(client, name, options=options)
             data, (first, last) = got.bytes(), got.range
+            self._count("GET", 0, len(data))
             if len(data) != last - first:
                 raise theirs.GenericError(f"Error performing GET: {len(data)} bytes of {last - first} came")
             return data, self._info(path, got.meta)

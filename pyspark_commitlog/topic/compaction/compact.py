@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from pyspark_commitlog import metrics
 from pyspark_commitlog.config import LONG_MAX, TopicConfig
 from pyspark_commitlog.errors import TopicChangedError, missing
 from pyspark_commitlog.failures import Failures
@@ -146,11 +147,12 @@ def idle_reasons(topic: TopicLog, topic_id: str) -> dict[str, int]:
 
 def _rounds(topic: TopicLog, topic_id: str, partition: int, worker: Worker, progress: Progress) -> Iterator[Compacted]:
     while True:
-        if topic.storage.can_append:
-            with topic.settling(topic_id) as held:
-                one = _compact_locked(topic, topic_id, partition, worker, progress) if held else None
-        else:
-            one = _compact_pieces(topic, topic_id, partition, worker, progress)
+        with metrics.timed("compaction", topic.storage.clock):
+            if topic.storage.can_append:
+                with topic.settling(topic_id) as held:
+                    one = _compact_locked(topic, topic_id, partition, worker, progress) if held else None
+            else:
+                one = _compact_pieces(topic, topic_id, partition, worker, progress)
         if one is None:
             return
         yield one

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 
+from pyspark_commitlog import metrics
 from pyspark_commitlog.config import TopicConfig
 from pyspark_commitlog.errors import CommitLogError, CorruptionError, combine_errors
 from pyspark_commitlog.failures import ErrorBoundary, Failures, call_on_error
@@ -72,11 +73,12 @@ def _settle(
     topic: TopicLog, topic_id: str, budget_seconds: float | None, *, retry: bool, throttle: SettleThrottle | None = None
 ) -> Settled:
     if not topic.storage.can_append:
-        done = settle_to_object(topic, topic_id, budget_seconds, retry=retry)
+        with metrics.timed("settle", topic.storage.clock):
+            done = settle_to_object(topic, topic_id, budget_seconds, retry=retry)
         if done.sequence == FIRST_SETTLED:
             start_note(topic, topic_id)
         return done
-    with topic.settling(topic_id) as held:
+    with metrics.timed("settle", topic.storage.clock), topic.settling(topic_id) as held:
         if not held:
             return Settled(None)
         start_note(topic, topic_id)
