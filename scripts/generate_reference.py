@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,13 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
 from pyspark_commitlog.cli.app import app  # noqa: E402
+from pyspark_commitlog.cli.common.metric_samples import METRICS  # noqa: E402
 from pyspark_commitlog.config import DAY_MS, HOUR_MS, KEYS, LONG_MAX, Key  # noqa: E402
 from pyspark_commitlog.errors import CommitLogError  # noqa: E402
 from pyspark_commitlog.format.schema.arrow_types import to_arrow  # noqa: E402
 from pyspark_commitlog.format.schema.ddl_tokens import WORDS  # noqa: E402
 from pyspark_commitlog.format.schema.types import ATOMIC, REMEDIES  # noqa: E402
+from pyspark_commitlog.metrics import COUNTERS, Metric  # noqa: E402
 from pyspark_commitlog.producer.records.delivery_errors import is_retriable  # noqa: E402
 
 BEGIN, END = "<!-- generated -->\n", "<!-- /generated -->\n"
@@ -178,11 +180,27 @@ def words(name: str, suffix: str) -> str:
     return ", ".join(f"`{word}{suffix}`" for word, kind in WORDS.items() if kind == name)
 
 
+# ---- metrics.md ----
+
+
+def metrics() -> Iterator[str]:
+    """Yield the table of a root's metrics, and that of a process's counters."""
+    yield from ("## Of a root: `commitlog metrics`", "", *metric_table(METRICS.values()))
+    yield from ("", "## Of a process: `pyspark_commitlog.metrics`", "", *metric_table(COUNTERS.values()))
+
+
+def metric_table(of: Iterable[Metric]) -> Iterator[str]:
+    """Yield the table of some metrics (pure)."""
+    rows = ((f"`{each.name}`", ", ".join(f"`{label}`" for label in each.labels), each.help) for each in of)
+    return table(("metric", "labels", "meaning"), rows)
+
+
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "topic-configs.md": configs,
     "command-line.md": commands,
     "errors.md": error_tree,
     "column-types.md": column_types,
+    "metrics.md": metrics,
 }
 
 

@@ -19,6 +19,7 @@ from pyspark_commitlog.cli.common.overview import overview
 from pyspark_commitlog.cli.common.storage_options import use_storage_options
 from pyspark_commitlog.cli.copying import copy
 from pyspark_commitlog.cli.doctor import doctor, version
+from pyspark_commitlog.cli.exporter import metrics
 from pyspark_commitlog.cli.groups import groups
 from pyspark_commitlog.cli.maintain import maintain
 from pyspark_commitlog.cli.offsets import delete_records, offsets
@@ -61,6 +62,7 @@ app.command()(offsets)
 app.command("delete-records")(delete_records)
 app.command("spark-conf")(spark_conf)
 app.command()(maintain)
+app.command()(metrics)
 app.command()(doctor)
 app.command()(verify)
 app.command()(void)

@@ -89,8 +89,15 @@ def test_the_reference_says_what_the_code_does() -> None:
             "class StorageFullError(UsageError)",
             "    - `StorageFullError`: No",
         ),
+        (
+            "metrics.md",
+            "cli/common/metric_samples.py",
+            '_TOPIC, "Number of partitions."',
+            '_TOPIC, "How many partitions."',
+            "| `topic` | How many partitions. |",
+        ),
     ],
-    ids=["configs", "commands", "errors"],
+    ids=["configs", "commands", "errors", "metrics"],
 )
 def test_a_page_of_other_code_is_stale(tmp_path: Path, page: str, file: str, code: str, other: str, told: str) -> None:
     for directory in ("pyspark_commitlog", "scripts", "docs/reference"):
