@@ -13,11 +13,12 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from pyspark_commitlog import CommitLog, metrics
+from pyspark_commitlog import CommitLog, Producer, metrics
 from pyspark_commitlog.errors import ConflictError, UnsupportedError
 from pyspark_commitlog.storage import open_storage
 from pyspark_commitlog.testing.manual_clock import ManualClock
 from tests.support.children import in_a_child
+from tests.support.filesystems import open_shelf
 from tests.support.records import append, batch_of
 from tests.support.world import World
 
@@ -98,6 +99,41 @@ def test_requests_and_bytes_have_the_scheme_and_the_verb() -> None:
         'commitlog_storage_requests_total{scheme="memory",verb="LIST"}': 1,
         'commitlog_storage_requests_total{scheme="memory",verb="PUT"}': 4,
     }
+
+
+def test_a_filesystem_of_fsspec_has_its_calls(tmp_path: Path) -> None:
+    storage = open_shelf(f"shelf://{tmp_path}/root")
+    storage.put_if_absent("a", b"12345")
+    storage.write_once("b", b"123")
+    output = storage.create("c")
+    output.write(b"1234567")
+    output.close()
+    assert storage.read("c") == b"1234567"
+    storage.names("")
+    storage.delete("a")
+    assert metrics.snapshot() == {
+        'commitlog_storage_bytes_total{scheme="shelf",verb="read"}': 7,
+        'commitlog_storage_bytes_total{scheme="shelf",verb="write"}': 5 + 3 + 7,
+        'commitlog_storage_requests_total{scheme="shelf",verb="delete"}': 1,
+        'commitlog_storage_requests_total{scheme="shelf",verb="list"}': 1,
+        'commitlog_storage_requests_total{scheme="shelf",verb="read"}': 2,
+        'commitlog_storage_requests_total{scheme="shelf",verb="write"}': 3,
+    }
+
+
+def test_a_commit_is_counted_once_whoever_decides_it(tmp_path: Path) -> None:
+    data, deciding = ([f"{tmp_path}/{kind}{number}" for number in range(count)] for kind, count in (("d", 2), ("m", 3)))
+    for log in (
+        CommitLog.create(data, [f"{tmp_path}/alone"]),
+        CommitLog.create([f"{root}x" for root in data], deciding),
+    ):
+        log.create_topic("clicks")
+        metrics.reset()
+        with Producer(log.url) as producer:
+            producer.send("clicks", "x").result()
+        found = metrics.snapshot()
+        assert found[PUT] == 1
+        assert ('commitlog_entries_put_total{journal="acceptor",kind="accept"}' in found) == log.url.endswith("x")
 
 
 def test_a_local_disk_has_no_requests(tmp_path: Path) -> None:
