@@ -11,11 +11,13 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES, SITE = REPOSITORY / "build" / "pages", REPOSITORY / "build" / "site"
+ZENSICAL = (sys.executable, "-m", "zensical")
 #: Documents outside docs/, and the pages that they are in the site.
 DOCUMENTS = {
     "docs/README.md": "index.md",
@@ -28,6 +30,12 @@ DOCUMENTS = {
 FILES = "files"
 _LINK = re.compile(r"(?<=\]\()(?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?(?=\))")
 _LINKED_TEXT = re.compile(r"\[([^\]]+)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
+#: What a page loads by itself, other than what it links to, from another host.
+_FOREIGN = re.compile(
+    r"""<(?:script|img|iframe|source)\b[^>]*\ssrc=["']?((?:https?:)?//[^"'\s>]+)|"""
+    r"""<link\b(?=[^>]*\brel=["']?(?:stylesheet|preload|preconnect|icon))[^>]*\shref=["']?((?:https?:)?//[^"'\s>]+)|"""
+    r"""(?:@import\s+|\burl\()["']?((?:https?:)?//[^"')\s]+)"""
+)
 
 
 def page_of(source: str) -> str:
@@ -42,15 +50,13 @@ def linked(text: str, source: str) -> list[str]:
     return [_target(source, match[1]) for match in _LINK.finditer(text)]
 
 
-def with_links(text: str, source: str, directories: set[str]) -> str:
-    """Return a page whose links are those of the site (pure); of a link to a directory its text is left."""
+def with_links(text: str, source: str, absent: set[str]) -> str:
+    """Return a page whose links are those of the site (pure); of a link to what the site lacks the text is left."""
     home = PurePosixPath(page_of(source)).parent
 
     def moved(match: re.Match[str]) -> str:
         target = _target(source, match[2])
-        if target in directories:
-            return match[1]
-        return f"[{match[1]}]({relpath(page_of(target), home)}{match[3] or ''})"
+        return match[1] if target in absent else f"[{match[1]}]({relpath(page_of(target), home)}{match[3] or ''})"
 
     return _LINKED_TEXT.sub(moved, text)
 
@@ -59,38 +65,71 @@ def _target(source: str, link: str) -> str:
     return normpath(PurePosixPath(source).parent / link)
 
 
+def is_absent(target: str) -> bool:
+    """Return whether the site lacks what a page links to: directories, and pages of other documents."""
+    is_page = target in DOCUMENTS or target.startswith("docs/")
+    return (REPOSITORY / target).is_dir() or (target.endswith(".md") and not is_page)
+
+
+def foreign(text: str) -> list[str]:
+    """Return what a page or a style sheet loads from other hosts (pure)."""
+    return ["".join(groups) for groups in _FOREIGN.findall(text)]
+
+
 def gather() -> None:
-    """Copy all pages, and what they link to, to `PAGES`."""
-    shutil.rmtree(PAGES, ignore_errors=True)
-    docs = [path.relative_to(REPOSITORY).as_posix() for path in REPOSITORY.glob("docs/**/*.md")]
+    """Copy all pages, and the files that they link to, to `PAGES`."""
+    docs = (path.relative_to(REPOSITORY).as_posix() for path in sorted(REPOSITORY.glob("docs/**/*.md")))
     for source in dict.fromkeys([*DOCUMENTS, *docs]):
         text = (REPOSITORY / source).read_text()
-        targets = {target for target in linked(text, source) if target not in DOCUMENTS}
-        directories = {target for target in targets if (REPOSITORY / target).is_dir()}
-        _write(PAGES / page_of(source), with_links(text, source, directories))
-        for target in targets - directories:
-            if not target.endswith(".md") or not target.startswith("docs/"):
-                _copy(REPOSITORY / target, PAGES / page_of(target))
+        targets = set(linked(text, source))
+        absent = set(filter(is_absent, targets))
+        _write(page_of(source), with_links(text, source, absent).encode())
+        for target in targets - absent:
+            if not target.endswith(".md"):
+                _write(page_of(target), (REPOSITORY / target).read_bytes())
+    for asset in (REPOSITORY / "docs" / "assets").iterdir():
+        _write(f"assets/{asset.name}", asset.read_bytes())
 
 
-def _write(place: Path, text: str) -> None:
+def _write(page: str, content: bytes) -> None:
+    """Write a file below `PAGES`, unless it is there: a server that watches it renders what changes."""
+    place = PAGES / page
     place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(text)
+    if not (place.is_file() and place.read_bytes() == content):
+        place.write_bytes(content)
 
 
-def _copy(source: Path, place: Path) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, place)
+def serve() -> int:
+    """Serve the site on this machine, and gather pages again while they are written; return the exit code."""
+    gather()
+    with subprocess.Popen([*ZENSICAL, "serve"], cwd=REPOSITORY) as server:
+        try:
+            while server.poll() is None:
+                time.sleep(1)
+                gather()
+        except KeyboardInterrupt:
+            server.terminate()
+    return server.returncode
+
+
+def build() -> int:
+    """Build the site, without any warning, of which no page loads anything from elsewhere; return the exit code."""
+    shutil.rmtree(PAGES, ignore_errors=True)
+    gather()
+    if code := subprocess.run([*ZENSICAL, "build", "--clean", "--strict"], cwd=REPOSITORY, check=False).returncode:
+        return code
+    files = [path for path in SITE.rglob("*") if path.suffix in {".html", ".css"}]
+    found = {f"{path.relative_to(SITE)}: {url}" for path in files for url in foreign(path.read_text())}
+    for line in sorted(found):
+        print(f"loads from another host: {line}", file=sys.stderr)
+    return 1 if found else 0
 
 
 def main() -> int:
-    """Build the site, or serve it while pages are written; return the exit code."""
+    """Build the site, or serve it; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--serve", action="store_true", help="serve the site on this machine instead")
-    args = parser.parse_args()
-    gather()
-    command = ["serve"] if args.serve else ["build", "--clean", "--strict"]
-    return subprocess.run([sys.executable, "-m", "zensical", *command], cwd=REPOSITORY, check=False).returncode
+    return serve() if parser.parse_args().serve else build()
 
 
 if __name__ == "__main__":
