@@ -29,7 +29,7 @@ export JAVA_HOME
 WITH_JAVA = JAVA_HOME=$$(scripts/find_java.sh) &&
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo classes test test-fast test-long test-models test-compat test-connect test-sail test-upserts test-object-stores test-cluster-bucket test-nfs test-hdfs test-kafka test-nemesis mutants soak check bench bench-quick bench-check bench-object-store bench-object-latency bench-collecting bench-replicas bench-root-loss bench-peers clean
+.PHONY: help install java docs docs-serve demo classes test test-fast test-long test-models test-compat test-connect test-sail test-upserts test-object-stores test-cluster-bucket test-nfs test-hdfs test-kafka test-nemesis mutants soak check bench bench-quick bench-check bench-object-store bench-object-latency bench-collecting bench-replicas bench-root-loss bench-peers clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -115,6 +115,14 @@ bench-root-loss: install ## Measure how long topics and groups are away when the
 bench-peers: java $(BENCH_INSTALLED) $(SAIL_INSTALLED) ## Fetch the peers: Kafka, its connector for Spark and a Python client, Delta, S3A, Sail (Maven, pip)
 	$(WITH_JAVA) $(PYSPARK_PYTHON) benchmarks/fetch_peers.py
 
+# ---- document ----
+
+docs: $(INSTALLED) ## Build the manual in build/site; a link or an anchor that leads nowhere fails it
+	.venv/bin/python scripts/build_docs.py
+
+docs-serve: $(INSTALLED) ## Serve the manual on this machine, and follow changes of its pages
+	.venv/bin/python scripts/build_docs.py --serve
+
 # ---- test ----
 
 # What makes Spark's JVMs start sooner: the first time takes half a minute, and tests go without where it fails.
@@ -191,13 +199,14 @@ test-nemesis: java $(INSTALLED) ## Have everything fail around a topic on severa
 soak: install ## Run everything at once for MINUTES=60, and judge what grows (docs/explanation/soak.md)
 	$(WITH_JAVA) .venv/bin/python -m tests.soak --minutes $(MINUTES) $(ARGS)
 
-check: $(INSTALLED) ## Check style, formatting, types, the direction of imports, the words and the generated pages; measure the code
+check: $(INSTALLED) ## Check style, formatting, types, the direction of imports, the words and the generated pages; build the manual; measure the code
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 	.venv/bin/codespell
 	@.venv/bin/python scripts/generate_reference.py --check
+	.venv/bin/python scripts/build_docs.py
 	@.venv/bin/python scripts/measure_code.py --check
 
 clean: ## Remove the environments, caches and build output

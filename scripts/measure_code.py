@@ -31,8 +31,8 @@ BEGIN, END = "<!-- measured -->\n", "<!-- /measured -->\n"
 WINDOW = 6
 #: Adverbs, pronouns and participles, which say nothing as a name of their own.
 VAGUE = frozenset((REPOSITORY / "scripts" / "vague_names.txt").read_text().split())
-#: Directories of docs/ that are written for users.
-FOR_USERS = ("tutorials", "how-to", "reference")
+#: What of docs/ is written for users: its first page, and directories.
+FOR_USERS = ("README.md", "tutorials", "how-to", "reference")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _BRANCHES = ast.If | ast.IfExp | ast.For | ast.AsyncFor | ast.While | ast.ExceptHandler | ast.match_case | ast.Assert
 

@@ -42,10 +42,18 @@ class _Forks:
     def begin(self, files: list[int]) -> None:
         """Have a command begin with these files, see `serve`."""
         with self._lock:
-            if self._pid != os.getpid():  # a fork of this process has its own
-                self._start()
-                self._pid = os.getpid()
-            socket.send_fds(self._socket, [b"x"], files)
+            socket.send_fds(self._started(), [b"x"], files)
+
+    def channel(self) -> int:
+        """Return the number of the socket that `begin` sends to, for a child that asks for commands."""
+        with self._lock:
+            return self._started().fileno()
+
+    def _started(self) -> socket.socket:
+        if self._pid != os.getpid():  # a fork of this process has its own
+            self._start()
+            self._pid = os.getpid()
+        return self._socket
 
     def _start(self) -> None:
         self._socket, theirs = socket.socketpair()
@@ -60,6 +68,17 @@ class _Forks:
 
 
 _forks = _Forks()
+
+
+def write_program(directory: Path) -> int:
+    """Write `commitlog` for shells, a program that asks for a fork as `run_bytes` does; return the file it needs open."""
+    number = _forks.channel()
+    program = directory / "commitlog"
+    program.write_text(
+        f'#!/bin/sh\nexec {sys.executable} -S -E {REPOSITORY}/tests/support/shell_command.py {number} "$@"\n'
+    )
+    program.chmod(0o755)
+    return number
 
 
 def run_bytes(
