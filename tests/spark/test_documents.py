@@ -13,6 +13,7 @@ import pytest
 from pyspark_commitlog import CommitLog
 from tests.spark.conftest import REPOSITORY
 from tests.spark.submitted import without_the_venv
+from tests.support import guides
 
 FLIGHTS = "examples/data/nycflights-2013.parquet"
 #: The pages whose blocks make the program, in this order.
@@ -27,7 +28,12 @@ PAGES = (
 #: Programs of their own.
 ALONE = ("README.md",)
 #: Pages with blocks that tests of their own run.
-ELSEWHERE = {"docs/how-to/sail.md": "tests/sail", "docs/how-to/test-your-job.md": "tests/spark/test_job_tests.py"}
+ELSEWHERE = {
+    "docs/how-to/sail.md": "tests/sail",
+    "docs/how-to/test-your-job.md": "tests/spark/test_job_tests.py",
+    **{f"docs/how-to/{page}.md": "tests/cli/test_guides.py" for page in guides.PLAIN},
+    **{f"docs/how-to/{page}.md": "tests/spark/test_spark_guides.py" for page in guides.WITH_SPARK},
+}
 #: Pages whose blocks are parts of programs, with names that the text gives.
 PARTS = {
     "docs/explanation/groups.md",
@@ -61,7 +67,8 @@ def test_every_page_with_python_is_run() -> None:
         for page in [REPOSITORY / "README.md", *REPOSITORY.glob("docs/**/*.md")]
         if _BLOCK.search(page.read_text())
     }
-    assert found == {*PAGES, *ALONE, *ELSEWHERE, *PARTS}
+    without = {page for page in guides.PLAIN if not _BLOCK.search((guides.HOW_TO / f"{page}.md").read_text())}
+    assert found == {*PAGES, *ALONE, *ELSEWHERE, *PARTS} - {f"docs/how-to/{page}.md" for page in without}
     for page in PARTS:
         for block in _BLOCK.findall((REPOSITORY / page).read_text()):
             compile(block, page, "exec")
