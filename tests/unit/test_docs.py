@@ -55,6 +55,30 @@ def test_the_index_names_every_page() -> None:
     assert set(PAGES) - named == set()
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        "how-to/replay.md",
+        "how-to/partitions.md",
+        "how-to/retention.md",
+        "how-to/backup.md",
+        "how-to/upgrade.md",
+        "how-to/test-your-job.md",
+        "how-to/object-stores.md",
+        "how-to/move-to-a-bucket.md",
+        "how-to/query-engines.md",
+        "how-to/maintenance.md",
+        "how-to/full-disk.md",
+        "reference/producer.md",
+    ],
+)
+def test_a_task_is_two_clicks_from_readme(page: str) -> None:
+    index = REPOSITORY / "docs" / "README.md"
+    tasks = index.read_text().partition("\n## ")[0]
+    assert "docs/README.md" in links(REPOSITORY / "README.md")
+    assert re.search(rf"^\| .*\]\({re.escape(page)}[#)]", tasks, re.MULTILINE)
+
+
 def test_readme_is_short() -> None:
     assert len((REPOSITORY / "README.md").read_text().splitlines()) <= 150
 
