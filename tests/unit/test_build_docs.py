@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import yaml
@@ -76,8 +77,22 @@ def pages_in(navigation: list[object]) -> list[str]:
     return pages
 
 
+def config() -> dict[str, Any]:
+    """Return the configuration of the site."""
+    found: dict[str, Any] = yaml.safe_load((REPOSITORY / "mkdocs.yml").read_text())
+    return found
+
+
+def test_search_without_a_server_has_its_script_here() -> None:
+    """The plugin would load it from elsewhere, unless it is named."""
+    assert "offline" in config()["plugins"]
+    (script,) = config()["extra"]["polyfills"]
+    assert "iframe-worker" in script
+    assert (REPOSITORY / "docs" / script).is_file()
+
+
 def test_the_navigation_has_every_page_once(build: ModuleType) -> None:
-    navigation = yaml.safe_load((REPOSITORY / "mkdocs.yml").read_text())["nav"]
+    navigation = config()["nav"]
     docs = (path.relative_to(REPOSITORY).as_posix() for path in REPOSITORY.glob("docs/**/*.md"))
     assert sorted(pages_in(navigation)) == sorted(map(build.page_of, {*build.DOCUMENTS, *docs}))
 
