@@ -211,5 +211,5 @@ check: $(INSTALLED) ## Check style, formatting, types, the direction of imports,
 
 clean: ## Remove the environments, caches and build output
 	rm -rf .venv .venv-compat .venv-connect .venv-sail .venv-upserts build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
-	rm -rf spark-warehouse metastore_db derby.log demo-root tests/kafka/.jars tests/kafka/.clients tests/object_stores/.servers tests/cluster_bucket/.jars tests/hdfs/.jars benchmarks/jars/.jars benchmarks/.clients
+	rm -rf .cache spark-warehouse metastore_db derby.log demo-root tests/kafka/.jars tests/kafka/.clients tests/object_stores/.servers tests/cluster_bucket/.jars tests/hdfs/.jars benchmarks/jars/.jars benchmarks/.clients
 	find . -name __pycache__ -prune -exec rm -rf {} +
