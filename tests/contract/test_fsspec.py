@@ -16,7 +16,7 @@ from tests.support.directory import RawDirectory
 from tests.support.filesystems import open_shelf
 from tests.support.hdfs import Hdfs, killed_anywhere
 from tests.support.name_node import NameNode
-from tests.support.object_stores import walk
+from tests.support.object_stores import walk, walk_typed
 from tests.support.steps import every_step
 
 
@@ -50,7 +50,9 @@ class TestWebHdfs(Hdfs):
 
 def test_a_log_lives_there(tmp_path: Path, node: NameNode) -> None:
     walk(f"shelf://{tmp_path}/root", {})
-    walk(f"{node.url}/{uuid.uuid4()}", {"user": "root"})
+    walk_typed(f"shelf://{tmp_path}/root", {})
+    walk(url := f"{node.url}/{uuid.uuid4()}", {"user": "root"})
+    walk_typed(url, {"user": "root"})
 
 
 def test_the_probe_finds_them_safe(tmp_path: Path, node: NameNode) -> None:

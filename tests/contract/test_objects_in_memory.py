@@ -11,7 +11,7 @@ import pytest
 from pyspark_commitlog.storage import Storage, open_storage
 from pyspark_commitlog.storage.object.object_store import ObjectStorage
 from pyspark_commitlog.testing.storage_contract import Opener
-from tests.support.object_stores import Objects, walk
+from tests.support.object_stores import Objects, walk, walk_typed
 
 
 class TestMemory(Objects):
@@ -29,4 +29,5 @@ class TestMemory(Objects):
 
 
 def test_a_log_lives_in_memory() -> None:
-    walk(f"memory://{uuid.uuid4()}", {})
+    walk(url := f"memory://{uuid.uuid4()}", {})
+    walk_typed(url, {})

@@ -15,7 +15,7 @@ from tests.nfs.conftest import Mounts
 from tests.nfs.lost_replies import LosingProxy
 from tests.object_stores.processes import joined, maintain_until, open_log, read_while, start, write_many
 from tests.object_stores.servers import Bucket
-from tests.support.object_stores import walk
+from tests.support.object_stores import walk, walk_typed
 from tests.support.records import append, batch_of, read_partition
 
 PARTITIONS = 2
@@ -26,7 +26,9 @@ COMMITS = 150
 
 def test_a_log_lives_on_nfs(mounts: Mounts) -> None:
     walk(f"{mounts.a}/root", {})
-    assert CommitLog(f"{mounts.b}/root").topic("t").verify().faults == ()
+    walk_typed(f"{mounts.a}/root", {})
+    for topic in ("t", "typed"):
+        assert CommitLog(f"{mounts.b}/root").topic(topic).verify().faults == ()
 
 
 def test_two_clients_write_and_maintain_one_topic(mounts: Mounts, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pyspark_commitlog.storage.object.object_options import Opener as ClientOpen
 from pyspark_commitlog.testing.storage_contract import Opener
 from tests.object_stores.conftest import on
 from tests.object_stores.servers import SERVERS, Bucket
-from tests.support.object_stores import Objects, walk
+from tests.support.object_stores import Objects, walk, walk_typed
 
 pytestmark = pytest.mark.slow
 
@@ -38,3 +38,4 @@ class TestServer(Objects):
 @on(*SERVERS)
 def test_a_log_lives_in_a_bucket(bucket: Bucket) -> None:
     walk(f"{bucket.url}/root", bucket.options)
+    walk_typed(f"{bucket.url}/root", bucket.options)

@@ -58,3 +58,24 @@ def walk(url: str, options: dict[str, Any]) -> None:
     assert sorted(seen) == [b"a", b"b", b"c", b"d"]
     with Producer(url, storage_options=options) as producer:
         assert producer.send("t", b"e", partition=0).result().offset >= 0
+
+
+def walk_typed(url: str, options: dict[str, Any]) -> None:
+    """Do the same with columns: declared, written, settled, changed, filtered and read, by clients of their own."""
+    topic = CommitLog(url, options).create_topic("typed", schema="user STRING, n INT", key="user")
+    with Producer(url, storage_options=options) as producer:
+        for number in range(3):
+            producer.send("typed", {"user": f"user {number}", "n": number}).result()
+        topic.maintain()
+        topic.alter(add="country STRING", widen={"n": "BIGINT"})
+    with Producer(url, storage_options=options) as producer:
+        producer.send("typed", {"user": "ada", "n": 2**40, "country": "UK"}).result()
+
+    again = CommitLog(url, dict(options)).topic("typed")
+    assert again.verify().faults == ()
+    rows = [{"user": f"user {number}", "n": number, "country": None} for number in range(3)]
+    assert again.to_arrow().to_pylist() == [*rows, {"user": "ada", "n": 2**40, "country": "UK"}]
+    assert again.to_arrow(["user"], filter="n > 1 AND country IS NULL").to_pylist() == [{"user": "user 2"}]
+    assert again.read(0, 0)[0].value == rows[0]
+    CommitLog(url, dict(options)).maintain()
+    assert again.to_arrow(["n"]).column("n").to_pylist() == [0, 1, 2, 2**40]
