@@ -17,7 +17,7 @@ import pytest
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.api.commit_log import CommitLog as Log
 from pyspark_commitlog.cli.records.column_lines import parse_column_lines
-from pyspark_commitlog.cli.records.json_rows import json_rows, json_values
+from pyspark_commitlog.json_rows import json_rows, json_values
 from pyspark_commitlog.cli.records.lines import LineFormat, longest_line
 from pyspark_commitlog.errors import InvalidRecordError
 from pyspark_commitlog.format.schema.arrow_types import to_arrow

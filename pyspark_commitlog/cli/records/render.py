@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_commitlog.cli.common.arguments import unescape
-from pyspark_commitlog.cli.records.json_rows import ENCODER, json_rows
 from pyspark_commitlog.errors import UsageError
+from pyspark_commitlog.json_rows import ENCODER, json_rows
 from pyspark_commitlog.topic.read.named_columns import COMMON, STAR
 
 #: A part of a format: bytes as they are, or the letter of a token.
