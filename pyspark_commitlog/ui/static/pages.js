@@ -1,0 +1,189 @@
+// The views of topics and groups.
+
+import { ask, part } from "./api.js";
+import { bytes, count, element, facts, faults, pager, table } from "./dom.js";
+import { recordBrowser } from "./records.js";
+
+const ROWS = 50;
+const PARTITION_ROWS = 100;
+
+/** Return the rows of a page of a list; the server sends as many at once as it describes in a second. */
+async function listed(path, parameters, signal) {
+  const search = parameters.get("search") ?? "";
+  const answer = await ask(path, { from: parameters.get("from"), search }, signal);
+  while (answer.from + answer.rows.length < answer.pageEnd) {
+    const more = await ask(path, { from: answer.from + answer.rows.length, search }, signal);
+    if (!more.rows.length) break;
+    answer.rows.push(...more.rows.slice(0, answer.pageEnd - answer.from - answer.rows.length));
+  }
+  return answer;
+}
+
+function goTo(view, parameters) {
+  const given = Object.entries(parameters).filter(([, value]) => value !== "" && value !== null);
+  location.hash = `#/${view}${given.length ? `?${new URLSearchParams(given)}` : ""}`;
+}
+
+function searchForm(view, label, search) {
+  return element("form", {
+    role: "search",
+    onsubmit: (event) => {
+      event.preventDefault();
+      goTo(view, { search: new FormData(event.target).get("search") });
+    },
+  },
+  element("label", { class: "wide" }, label, element("input", { name: "search", type: "search", value: search })),
+  element("button", { class: "main" }, "Find"));
+}
+
+function listView(view, title, label, columns, answer, parameters) {
+  const search = parameters.get("search") ?? "";
+  const failed = answer.rows.filter((row) => row.message);
+  const rows = answer.rows.filter((row) => !row.message);
+  return [
+    element("h1", {}, title),
+    searchForm(view, label, search),
+    rows.length ? table(`${count(answer.total)} ${view}`, columns, rows) : element("p", {}, search ? "None has such a name." : "There are none."),
+    ...failed.map((row) => element("p", { class: "fault" }, `${row.name ?? row.group}: ${row.message}`)),
+    pager(view, answer, answer.rows.length, ROWS, (from) => goTo(view, { search, from })),
+  ].filter(Boolean);
+}
+
+/** Show the topics. */
+export async function showTopics(_, parameters, signal) {
+  const answer = await listed("topics", parameters, signal);
+  const columns = [
+    ["Topic", (row) => element("a", { href: `#/topics/${part(row.name)}` }, row.name)],
+    ["Partitions", (row) => count(row.partitions), "number"],
+    ["Offsets", (row) => count(row.offsets), "number"],
+    ["Size", (row) => bytes(row.bytes), "number"],
+    ["Unsettled", (row) => count(row.unsettled), "number"],
+    ["In sync", (row) => (row.replicas === null ? "–" : `${row.inSync} of ${row.replicas}`), "number"],
+    ["Columns", (row) => (row.typed ? "declared" : "key, value")],
+    ["State", (row) => (row.faults.length ? element("span", { class: "fault" }, row.faults[0]) : "ok"), "wrap"],
+  ];
+  return listView("topics", "Topics", "Topics whose name contains", columns, answer, parameters);
+}
+
+/** Show the groups. */
+export async function showGroups(_, parameters, signal) {
+  const answer = await listed("groups", parameters, signal);
+  const columns = [
+    ["Group", (row) => element("a", { href: `#/groups/${part(row.group)}` }, row.group)],
+    ["State", (row) => row.state],
+    ["Members", (row) => count(row.members), "number"],
+    ["Lag", (row) => count(row.lag), "number"],
+    ["Topics", (row) => row.topics.join(", "), "wrap"],
+    ["Faults", (row) => (row.faults.length ? element("span", { class: "fault" }, row.faults[0]) : "none"), "wrap"],
+  ];
+  return listView("groups", "Groups", "Groups whose name contains", columns, answer, parameters);
+}
+
+function configs(topic) {
+  const names = Object.keys(topic.overrides);
+  if (!names.length) return element("p", { class: "muted" }, "All configs have their defaults.");
+  return facts(names.map((name) => [name, topic.overrides[name]]));
+}
+
+function replication(of) {
+  if (!of) return [];
+  const columns = [
+    ["Replica", (row) => row.url],
+    ["Role", (row) => row.role],
+    ["Entries to learn", (row) => count(row.entriesBehind), "number"],
+    ["Bytes to learn", (row) => bytes(row.bytesBehind), "number"],
+    ["Seconds of lag", (row) => (row.msBehind === null ? "–" : (row.msBehind / 1000).toFixed(1)), "number"],
+    ["Fault", (row) => row.fault ?? "none", "wrap"],
+  ];
+  return [
+    element("h2", {}, "Replicas"),
+    facts([
+      ["Leader", of.leader],
+      ["Leader epoch", of.leaderEpoch],
+      ["ISR", of.isr.join(", ")],
+      ["Metadata", of.metadata.map((root) => `${root.url}${root.fault ? ` (${root.fault})` : ""}`).join(", ")],
+    ]),
+    table("Replicas of the topic", columns, of.replicas),
+  ];
+}
+
+function schemaTable(schema) {
+  if (!schema) return [];
+  const columns = [
+    ["Column", (row) => row.name],
+    ["Type", (row) => row.type],
+    ["Nullable", (row) => (row.nullable ? "yes" : "no")],
+    ["Role", (row) => [row.name === schema.key ? "key" : "", row.name === schema.timestamp ? "timestamp" : ""].filter(Boolean).join(", ")],
+    ["Comment", (row) => row.comment ?? "", "wrap"],
+  ];
+  return [element("h2", {}, "Columns"), table(`Version ${schema.version} of the columns`, columns, schema.columns)];
+}
+
+function partitionTable(caption, columns, { total, from, rows }, go) {
+  return [
+    table(caption, columns, rows),
+    pager("partitions", { total, from }, rows.length, PARTITION_ROWS, go),
+  ].filter(Boolean);
+}
+
+/** Show a topic: its partitions, configs, columns, replicas, and records. */
+export async function showTopic(name, parameters, signal) {
+  const topic = await ask(`topics/${part(name)}`, { from: parameters.get("from") }, signal);
+  const columns = [
+    ["Partition", (row) => row.partition, "number"],
+    ["Log start offset", (row) => count(row.logStart), "number"],
+    ["High watermark", (row) => count(row.highWatermark), "number"],
+    ["Log end offset", (row) => count(row.logEnd), "number"],
+    ["Segments", (row) => count(row.segments), "number"],
+    ["Size", (row) => bytes(row.bytes), "number"],
+    ["Unsettled", (row) => count(row.unsettled), "number"],
+  ];
+  const { total } = topic.partitionRows;
+  return [
+    element("h1", {}, name),
+    ...faults(topic.faults),
+    ...await recordBrowser(topic, parameters, signal),
+    element("h2", {}, "Partitions"),
+    ...partitionTable(`${count(total)} partitions`, columns, topic.partitionRows, (from) => goTo(`topics/${part(name)}`, { from })),
+    element("h2", {}, "State"),
+    facts([["Settling", topic.backlog], ["Maintenance", topic.maintained], ["Topic id", topic.topicId]]),
+    element("h2", {}, "Configs that differ from the defaults"),
+    configs(topic),
+    ...schemaTable(topic.schema),
+    ...replication(topic.replication),
+  ];
+}
+
+/** Show a group: its members, and its lag by partition. */
+export async function showGroup(name, parameters, signal) {
+  const group = await ask(`groups/${part(name)}`, { from: parameters.get("from") }, signal);
+  const members = [
+    ["Member", (row) => row.consumerId],
+    ["Host", (row) => row.host],
+    ["Instance", (row) => row.instanceId ?? "–"],
+    ["Assigned", (row) => count(row.assigned), "number"],
+    ["Partitions", (row) => row.partitions, "wrap"],
+  ];
+  const partitions = [
+    ["Topic", (row) => element("a", { href: `#/topics/${part(row.topic)}` }, row.topic)],
+    ["Partition", (row) => row.partition, "number"],
+    ["Committed offset", (row) => count(row.offset), "number"],
+    ["High watermark", (row) => count(row.highWatermark), "number"],
+    ["Lag", (row) => count(row.lag), "number"],
+    ["Member", (row) => row.member ?? "–"],
+  ];
+  return [
+    element("h1", {}, name),
+    ...faults(group.faults),
+    facts([
+      ["State", group.state],
+      ["Lag", `${count(group.lag)} records`],
+      ["Assignor", group.protocol],
+      ["Generation", group.generation],
+    ]),
+    element("h2", {}, "Members"),
+    group.memberRows.length ? table(`${count(group.memberRows.length)} members`, members, group.memberRows) : element("p", {}, "No member is active."),
+    element("h2", {}, "Partitions, the largest lag first"),
+    ...partitionTable(`${count(group.partitionRows.total)} partitions`, partitions, group.partitionRows, (from) => goTo(`groups/${part(name)}`, { from })),
+  ];
+}
