@@ -28,6 +28,7 @@ from pyspark_commitlog.cli.records.produce import produce
 from pyspark_commitlog.cli.replicas import replicas
 from pyspark_commitlog.cli.spark_conf import spark_conf
 from pyspark_commitlog.cli.topics import topics
+from pyspark_commitlog.cli.ui import ui
 from pyspark_commitlog.cli.verify import dump, probe, verify, void
 
 
@@ -61,6 +62,7 @@ app.command()(copy)
 app.command()(offsets)
 app.command("delete-records")(delete_records)
 app.command("spark-conf")(spark_conf)
+app.command()(ui)
 app.command()(maintain)
 app.command()(metrics)
 app.command()(doctor)
