@@ -29,7 +29,7 @@ export JAVA_HOME
 WITH_JAVA = JAVA_HOME=$$(scripts/find_java.sh) &&
 
 .DEFAULT_GOAL := help
-.PHONY: help install java docs docs-serve demo classes test test-fast test-long test-models test-compat test-connect test-sail test-upserts test-object-stores test-cluster-bucket test-nfs test-hdfs test-kafka test-nemesis mutants soak check bench bench-quick bench-check bench-object-store bench-object-latency bench-collecting bench-replicas bench-root-loss bench-peers clean
+.PHONY: help install java docs docs-serve demo classes test test-fast test-long test-models test-compat test-connect test-sail test-upserts test-object-stores test-cluster-bucket test-nfs test-hdfs test-kafka test-ui test-nemesis mutants soak check bench bench-quick bench-check bench-object-store bench-object-latency bench-collecting bench-replicas bench-root-loss bench-peers clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -186,6 +186,10 @@ test-hdfs: java $(INSTALLED) ## Run the tests on HDFS: Hadoop's own name node an
 
 test-kafka: install ## Run the tests against Kafka's own tools
 	$(WITH_JAVA) .venv/bin/python -m pytest tests/kafka $(ARGS)
+
+test-ui: $(INSTALLED) ## Run the tests of the web page in a real browser (installs Chromium: apt)
+	@scripts/install_chromium.sh
+	.venv/bin/python -m pytest tests/browser $(ARGS)
 
 mutants: install ## Take the guards of the list out, one at a time: each must turn its test red (tests/mutants/)
 	$(WITH_JAVA) .venv/bin/python -m tests.mutants $(ARGS)

@@ -1,0 +1,73 @@
+"""Chromium, and the page of a log as `commitlog ui` serves it: these tests run by `make test-ui` only."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+
+from pyspark_commitlog import CommitLog, Producer
+from tests.support.commands import COMMAND
+
+EVIL = "<script>document.title = 'stolen'</script><img src=x onerror=\"document.title='stolen'\">"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests in this directory."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.external)
+
+
+@pytest.fixture(scope="session")
+def log(tmp_path_factory: pytest.TempPathFactory) -> CommitLog:
+    log = CommitLog(str(tmp_path_factory.mktemp("ui") / "root"))
+    log.create_topic("clicks", 2, {"retention.ms": -1})
+    log.create_topic("orders", schema="user STRING, price DOUBLE, note STRING", key="user")
+    with Producer(log.url) as producer:
+        for number in range(60):
+            producer.send(
+                "clicks",
+                b'{"page": %d, "id": 12345678901234567890}' % number,
+                key=b"k%d" % number,
+                partition=number % 2,
+            )
+        producer.send("clicks", EVIL.encode(), key=EVIL.encode(), partition=0, headers=[(EVIL, EVIL.encode())])
+        producer.send("clicks", b"\xff\x00", partition=1)
+        producer.send("orders", {"user": "ada", "price": 1.5, "note": EVIL})
+    log.groups.commit("reports", {"clicks": {0: 3}})
+    return log
+
+
+@pytest.fixture(scope="session")
+def url(log: CommitLog) -> Iterator[str]:
+    """The address that the command prints, with a token."""
+    command = [*COMMAND, "ui", log.url, "--listen", "127.0.0.1:0", "--token"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.fail("Chromium and its driver are needed: scripts/install_chromium.sh", pytrace=False)
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    profile, downloads = (str(tmp_path_factory.mktemp(name)) for name in ("profile", "downloads"))
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", f"--user-data-dir={profile}"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    with webdriver.Chrome(options=options, service=Service(driver)) as started:
+        started.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": downloads})
+        started.downloads = Path(downloads)  # type: ignore[attr-defined]
+        yield started

@@ -1,0 +1,207 @@
+"""The page in Chromium: what people see and press, and that axe finds nothing, in light and dark and on a phone."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_selenium_python import Axe
+from selenium.webdriver import Chrome, Keys
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+from pyspark_commitlog import CommitLog, Producer
+from tests.browser.conftest import EVIL
+
+VIEWS = ["#/topics", "#/topics/clicks", "#/topics/orders", "#/groups", "#/groups/reports", "#/topics/none"]
+SCHEMES = ["light", "dark"]
+WIDTHS = [1280, 390]
+
+
+@pytest.fixture(autouse=True)
+def _opened(browser: Chrome, url: str) -> None:
+    look(browser, "light", 1280)
+    browser.get("about:blank")
+    browser.get(url)
+    wait(browser, lambda: heading(browser) == "Topics")
+    assert "token" not in browser.current_url
+
+
+def look(browser: Chrome, scheme: str, width: int) -> None:
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    )
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500},
+    )
+
+
+def wait(browser: Chrome, until: Callable[[], object]) -> None:
+    WebDriverWait(browser, 20, ignored_exceptions=[Exception]).until(lambda _: until())
+
+
+def heading(browser: Chrome) -> str:
+    return browser.find_element(By.TAG_NAME, "h1").text
+
+
+def go(browser: Chrome, view: str) -> None:
+    name = {"#/topics": "Topics", "#/groups": "Groups"}.get(view) or view.partition("?")[0].rpartition("/")[2]
+    browser.execute_script("location.hash = arguments[0]", view)
+    wait(browser, lambda: heading(browser) == name and not browser.find_element(By.ID, "status").text)
+
+
+def field(browser: Chrome, name: str) -> WebElement:
+    return browser.find_element(By.NAME, name)
+
+
+def places(browser: Chrome) -> list[str]:
+    return [each.text for each in browser.find_elements(By.CSS_SELECTOR, ".records .place")]
+
+
+def press(browser: Chrome, button: str) -> None:
+    browser.find_element(By.XPATH, f"//button[normalize-space()='{button}']").click()
+
+
+def complaints(browser: Chrome) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = browser.get_log("browser")  # type: ignore[no-untyped-call]
+    return [entry for entry in found if entry["level"] == "SEVERE" and "404" not in entry["message"]]
+
+
+def test_a_click_leads_to_a_topic_and_its_records_are_text(browser: Chrome) -> None:
+    browser.find_element(By.LINK_TEXT, "clicks").click()
+    wait(browser, lambda: heading(browser) == "clicks" and places(browser))
+    evil = next(each for each in browser.find_elements(By.CSS_SELECTOR, "details") if "script" in each.text)
+    evil.find_element(By.TAG_NAME, "summary").click()
+    wait(browser, lambda: len(evil.find_elements(By.TAG_NAME, "pre")) == 3)
+    assert [each.text for each in evil.find_elements(By.TAG_NAME, "pre")] == [EVIL] * 3
+    assert browser.find_elements(By.CSS_SELECTOR, "main script, main img") == []
+    assert browser.title == "clicks – commitlog"
+    assert complaints(browser) == []
+
+
+def test_a_column_of_a_typed_topic_is_text(browser: Chrome) -> None:
+    go(browser, "#/topics/orders")
+    cells = [each.text for each in browser.find_elements(By.CSS_SELECTOR, "td.cell")]
+    assert cells == ["ada", "1.5", EVIL]
+    assert browser.title == "orders – commitlog"
+
+
+def test_numbers_keep_their_digits_and_bytes_are_shown_in_hex(browser: Chrome) -> None:
+    go(browser, "#/topics/clicks?partition=1")
+    newest, before = browser.find_elements(By.CSS_SELECTOR, "details")[:2]
+    for each in (newest, before):
+        each.find_element(By.TAG_NAME, "summary").click()
+    wait(browser, lambda: len(browser.find_elements(By.CSS_SELECTOR, "details[open] pre")) == 4)
+    shown = [each.text for each in browser.find_elements(By.CSS_SELECTOR, "details[open] pre")]
+    assert shown[1].startswith("00000000  ff 00")
+    assert '"id": 12345678901234567890' in shown[3]
+    Select(field(browser, "form")).select_by_value("hex")
+    wait(browser, lambda: "7b 22 70 61 67 65" in browser.find_element(By.CSS_SELECTOR, ".records").text)
+
+
+def test_seeking_filtering_and_paging(browser: Chrome) -> None:
+    go(browser, "#/topics/clicks")
+    Select(field(browser, "start")).select_by_value("offset")
+    for name, text in (("at", "28"), ("partition", "1"), ("limit", "2")):
+        field(browser, name).clear()
+        field(browser, name).send_keys(text)
+    field(browser, "limit").send_keys(Keys.ENTER)
+    wait(browser, lambda: places(browser) == ["1:28", "1:29"])
+    assert "partition=1" in browser.current_url
+    press(browser, "Newer")
+    wait(browser, lambda: places(browser) == ["1:30"])
+    press(browser, "Older")
+    wait(browser, lambda: places(browser) == ["1:28", "1:29"])
+    field(browser, "filter").send_keys("key = 'k57'", Keys.ENTER)
+    Select(field(browser, "start")).select_by_value("beginning")
+    press(browser, "Show")
+    wait(browser, lambda: places(browser) == ["1:28"])
+    field(browser, "filter").send_keys(" OR", Keys.ENTER)
+    wait(browser, lambda: "filter" in browser.find_element(By.CSS_SELECTOR, "main .fault").text)
+
+
+def test_an_address_can_be_passed_on(browser: Chrome) -> None:
+    go(browser, "#/topics/clicks?start=offset&at=3&partition=0&limit=1")
+    assert places(browser) == ["0:3"]
+    assert field(browser, "at").get_attribute("value") == "3"
+
+
+def test_new_records_are_followed(browser: Chrome, log: CommitLog) -> None:
+    go(browser, "#/topics/orders")
+    Select(field(browser, "form")).select_by_value("json")
+    before = len(places(browser))
+    field(browser, "follow").click()
+    with Producer(log.url) as producer:
+        producer.send("orders", {"user": "late", "price": 2.0})
+    wait(browser, lambda: len(places(browser)) == before + 1)
+    assert "late" in browser.find_element(By.CSS_SELECTOR, ".records summary").text  # the newest is first
+
+
+def test_what_is_shown_can_be_saved(browser: Chrome) -> None:
+    go(browser, "#/topics/clicks?partition=0&limit=3")
+    downloads: Path = browser.downloads  # type: ignore[attr-defined]
+    for button, name in (("Save as CSV", "clicks.csv"), ("Save as JSON lines", "clicks.jsonl")):
+        press(browser, button)
+        wait(browser, (downloads / name).exists)
+    head, *rows = list(csv.reader(StringIO((downloads / "clicks.csv").read_text())))
+    assert head == ["partition", "offset", "timestamp", "key", "value", "headers"]
+    assert [row[:2] for row in rows] == [["0", "28"], ["0", "29"], ["0", "30"]]
+    assert rows[-1][4] == EVIL
+    lines = [json.loads(line) for line in (downloads / "clicks.jsonl").read_text().splitlines()]
+    assert [line["value"] for line in lines][-1] == EVIL
+    assert json.loads(lines[0]["value"])["page"] == 56
+
+
+def test_the_keyboard_alone_reaches_a_record(browser: Chrome) -> None:
+    go(browser, "#/topics/clicks?limit=1&partition=0")
+    for _ in range(30):
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+        if browser.switch_to.active_element.tag_name == "summary":
+            break
+    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    wait(browser, lambda: browser.find_elements(By.CSS_SELECTOR, "details[open] pre"))
+
+
+def test_groups_show_their_lag(browser: Chrome) -> None:
+    browser.find_element(By.LINK_TEXT, "Groups").click()
+    wait(browser, lambda: heading(browser) == "Groups")
+    browser.find_element(By.LINK_TEXT, "reports").click()
+    wait(browser, lambda: heading(browser) == "reports")
+    assert "59 records" in browser.find_element(By.TAG_NAME, "main").text
+
+
+def test_an_error_is_shown_as_the_library_has_it(browser: Chrome) -> None:
+    go(browser, "#/topics/none")
+    assert "unknown topic 'none'" in browser.find_element(By.CSS_SELECTOR, "main .fault").text
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_axe_finds_nothing_and_a_phone_s_width_suffices(browser: Chrome, view: str) -> None:
+    for scheme in SCHEMES:
+        for width in WIDTHS:
+            look(browser, scheme, width)
+            go(browser, view)
+            for summary in browser.find_elements(By.TAG_NAME, "summary")[:1]:
+                summary.click()
+            axe = Axe(browser)
+            axe.inject()
+            violations = axe.run()["violations"]
+            assert violations == [], axe.report(violations)
+            overflow = browser.execute_script("return document.documentElement.scrollWidth - innerWidth")
+            assert overflow <= 0, (scheme, width)
+            background = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+            assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 27)"}[scheme]
+
+
+def test_nothing_is_loaded_from_elsewhere(browser: Chrome, url: str) -> None:
+    go(browser, "#/topics/clicks")
+    loaded = browser.execute_script("return performance.getEntriesByType('resource').map((each) => each.name)")
+    assert len(loaded) > 5
+    assert [each for each in loaded if not each.startswith(url.partition("?")[0])] == []
