@@ -125,14 +125,14 @@ class Consumer:
     def _assemble(self) -> None:
         """Create the parts, without references to the consumer: closing frees them."""
         root, config = self._root, self._config
-        self._guard = ConsumerGuard(str(self))
+        self._guard, self._subscriptions = ConsumerGuard(str(self)), SubscriptionState()
         self._own_root = Root.on(root.storage, config.principal)
-        self._subscriptions = SubscriptionState()
         self._metadata = ConsumerMetadata(root, self._own_root, config, self._subscriptions)
         self._buffer = FetchBuffer(self._subscriptions)
-        self._coordinator = ConsumerCoordinator(
-            config, self._own_root.groups, self._subscriptions, self._metadata, self._buffer
-        )
+        groups = None if config.group_id is None else self._own_root.groups
+        if groups is None:  # they may be at a root that is away
+            self._own_root.check()
+        self._coordinator = ConsumerCoordinator(config, groups, self._subscriptions, self._metadata, self._buffer)
         self._offsets = OffsetFetcher(
             config, self._subscriptions, self._metadata, self._buffer, self._coordinator.group_state
         )

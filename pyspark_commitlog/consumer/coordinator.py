@@ -34,7 +34,7 @@ class ConsumerCoordinator:
     def __init__(
         self,
         config: ConsumerConfig,
-        groups: Groups,
+        groups: Groups | None,
         subscriptions: SubscriptionState,
         metadata: ConsumerMetadata,
         buffer: FetchBuffer,
@@ -42,7 +42,7 @@ class ConsumerCoordinator:
         self._config, self._groups = config, groups
         self._subscriptions, self._metadata, self._buffer = subscriptions, metadata, buffer
         self._group: OffsetCommitter | None = None
-        if config.group_id is not None:
+        if groups is not None and config.group_id is not None:
             self._group = OffsetCommitter(groups.open(config.group_id), config.auto_commit_interval_ms)
         self._membership: Membership | None = None
         self._topic_ids: dict[str, str] = {}
@@ -83,6 +83,7 @@ class ConsumerCoordinator:
 
     def _member(self, subscription: Subscription) -> GroupMember:
         config = self._config
+        assert self._groups is not None
         assert config.group_id is not None
         return GroupMember(
             self._groups.open(config.group_id),

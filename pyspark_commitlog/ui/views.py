@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -56,14 +56,19 @@ def topic_faults(topic: TopicDescription) -> list[str]:
         f"partition {partition} takes no commits: it can't be settled: {why}"
         for partition, why in sorted(topic.damaged.items())
     ]
-    replication = topic.replication
-    if replication is not None and replication.is_unavailable:
-        faults.append("the leader does not answer")
-    if replication is not None and replication.is_under_replicated:
-        faults.append(f"{len(replication.isr)} of {len(replication.replicas)} replicas are in sync")
+    if topic.replication is not None:
+        faults += _replica_faults(topic.replication)
     if topic.unsafe_single_writer:
         faults.append("only one process may write: its root was made with unsafe.single.writer=true")
     return faults
+
+
+def _replica_faults(of: ReplicationDescription) -> Iterator[str]:
+    if of.is_unavailable:
+        yield "the leader does not answer"
+    if of.is_under_replicated:
+        yield f"{len(of.isr)} of {len(of.replicas)} replicas are in sync"
+    yield from (f"no answer from {each.url}: {each.fault}" for each in of.replicas if each.fault is not None)
 
 
 def topic_view(topic: TopicDescription, start: int) -> dict[str, Any]:
