@@ -106,6 +106,7 @@ def test_the_logs_that_are_here_are_named_with_their_topics() -> None:
     assert "  data  9 topics: t0, t1, t2, t3, t4, t5, t6, t7, …" in lines
     assert "  empty  0 topics" in lines
     assert "  commitlog doctor data" in lines
+    assert "  commitlog ui data" in lines
     assert not any("topics create" in line for line in lines)
 
 

@@ -58,6 +58,7 @@ def overview_lines(roots: Mapping[str, Sequence[str]]) -> Iterator[str]:
         f"topics describe {root}": bool(roots.get(root)),
         f"produce {root} {topic}": True,
         f"cat {root} {topic} -o -10 -e": True,
+        f"ui {root}": bool(roots.get(root)),
         f"doctor {root}": bool(roots),
     }
     yield from (f"  commitlog {step}" for step, is_shown in steps.items() if is_shown)

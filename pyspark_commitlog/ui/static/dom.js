@@ -54,6 +54,11 @@ export function count(number) {
   return number === null || number === undefined ? "–" : number.toLocaleString("en");
 }
 
+/** Return a number with its noun: 1 topic, 2 topics. */
+export function counted(number, noun) {
+  return `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+}
+
 /** Return bytes in a unit. */
 export function bytes(number) {
   if (number === null || number === undefined) return "–";

@@ -1,7 +1,7 @@
 // The views of topics and groups.
 
 import { ask, part } from "./api.js";
-import { bytes, count, element, facts, faults, pager, table } from "./dom.js";
+import { bytes, count, counted, element, facts, faults, pager, table } from "./dom.js";
 import { recordBrowser } from "./records.js";
 
 const ROWS = 50;
@@ -43,7 +43,7 @@ function listView(view, title, label, columns, answer, parameters) {
   return [
     element("h1", {}, title),
     searchForm(view, label, search),
-    rows.length ? table(`${count(answer.total)} ${view}`, columns, rows) : element("p", {}, search ? "None has such a name." : "There are none."),
+    rows.length ? table(counted(answer.total, view.slice(0, -1)), columns, rows) : element("p", {}, search ? "None has such a name." : "There are none."),
     ...failed.map((row) => element("p", { class: "fault" }, `${row.name ?? row.group}: ${row.message}`)),
     pager(view, answer, answer.rows.length, ROWS, (from) => goTo(view, { search, from })),
   ].filter(Boolean);
@@ -141,10 +141,14 @@ export async function showTopic(name, parameters, signal) {
   const { total } = topic.partitionRows;
   return [
     element("h1", {}, name),
+    element("p", { class: "muted" }, [
+      counted(total, "partition"), counted(topic.offsets, "offset"), bytes(topic.bytes),
+      topic.replicas === null ? null : `${topic.inSync} of ${topic.replicas} replicas in sync`, topic.maintained,
+    ].filter(Boolean).join(" · ")),
     ...faults(topic.faults),
     ...await recordBrowser(topic, parameters, signal),
     element("h2", {}, "Partitions"),
-    ...partitionTable(`${count(total)} partitions`, columns, topic.partitionRows, (from) => goTo(`topics/${part(name)}`, { from })),
+    ...partitionTable(counted(total, "partition"), columns, topic.partitionRows, (from) => goTo(`topics/${part(name)}`, { from })),
     element("h2", {}, "State"),
     facts([["Settling", topic.backlog], ["Maintenance", topic.maintained], ["Topic id", topic.topicId]]),
     element("h2", {}, "Configs that differ from the defaults"),
@@ -177,13 +181,13 @@ export async function showGroup(name, parameters, signal) {
     ...faults(group.faults),
     facts([
       ["State", group.state],
-      ["Lag", `${count(group.lag)} records`],
+      ["Lag", counted(group.lag, "record")],
       ["Assignor", group.protocol],
       ["Generation", group.generation],
     ]),
     element("h2", {}, "Members"),
-    group.memberRows.length ? table(`${count(group.memberRows.length)} members`, members, group.memberRows) : element("p", {}, "No member is active."),
+    group.memberRows.length ? table(counted(group.memberRows.length, "member"), members, group.memberRows) : element("p", {}, "No member is active."),
     element("h2", {}, "Partitions, the largest lag first"),
-    ...partitionTable(`${count(group.partitionRows.total)} partitions`, partitions, group.partitionRows, (from) => goTo(`groups/${part(name)}`, { from })),
+    ...partitionTable(counted(group.partitionRows.total, "partition"), partitions, group.partitionRows, (from) => goTo(`groups/${part(name)}`, { from })),
   ];
 }

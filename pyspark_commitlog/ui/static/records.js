@@ -1,7 +1,7 @@
 // The browser of a topic's records.
 
 import { ask, part } from "./api.js";
-import { count, element, say, table } from "./dom.js";
+import { count, counted, element, say, table } from "./dom.js";
 import { csvOf, formed, instant, jsonLinesOf, oneLine } from "./forms.js";
 
 const FOLLOW_MS = 2000;
@@ -136,7 +136,7 @@ class RecordBrowser {
     this.list.replaceChildren(shown.length ? drawn : element("p", {}, "No records."));
     const { scanned, ended, previous } = this.page;
     const searched = scanned > this.records.length ? ` of ${count(scanned)} offsets` : "";
-    this.summary.textContent = `${count(shown.length)} records${searched}${ended ? ", up to the high watermark" : "; more follow"}`;
+    this.summary.textContent = `${counted(shown.length, "record")}${searched}${ended ? ", up to the high watermark" : "; more follow"}`;
     this.older.disabled = previous === null;
     this.newer.disabled = ended;
   }
@@ -187,6 +187,6 @@ function recordBody(record, form) {
 }
 
 function fieldBlock(name, each, form) {
-  const size = each === null || each.size === null ? "" : ` (${count(each.size)} bytes${each.cut ? ", cut" : ""})`;
+  const size = each === null || each.size === null ? "" : ` (${counted(each.size, "byte")}${each.cut ? ", cut" : ""})`;
   return [element("p", {}, element("strong", {}, name), size), element("pre", {}, formed(each, form))];
 }
