@@ -301,6 +301,16 @@ def test_members_are_found_in_every_writing(data: bytes, shown: bytes) -> None:
     assert masked_bytes(data, frozenset(["ssn"])) == shown
 
 
+def test_what_is_no_json_is_withheld_if_it_holds_the_name() -> None:
+    assert masked_bytes(b"ssn=078-05-1120", frozenset(["ssn"])) == MASKED.encode()
+    assert masked_bytes(b"n=078-05-1120", frozenset(["ssn"])) == b"n=078-05-1120"
+
+
+def test_members_are_masked_in_json_inside_a_string() -> None:
+    data = json.dumps({"in": json.dumps({"ssn": 1})}).encode()
+    assert json.loads(json.loads(masked_bytes(data, frozenset(["ssn"])))["in"]) == {"ssn": MASKED}
+
+
 def test_a_value_too_large_to_look_into_is_withheld(log: CommitLog) -> None:
     log.create_topic("t", config={"max.message.bytes": 20_000_000})
     send(log, b'{"name": "' + b"x" * 2_000_000 + b'", "ssn": 1}')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -127,24 +128,20 @@ def test_more_requests_than_a_few_at_once_are_refused() -> None:
 
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
         entered.release()
-        await run_sync(go_on.wait)
+        await run_sync(go_on.wait, 10)
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"{}"})
 
-    statuses: list[int] = []
     page = TestClient(RequestGate(slow, RequestPolicy(), most=2), base_url=f"http://{HOST}")
-    threads = [threading.Thread(target=lambda: statuses.append(page.get("/api/x").status_code)) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for _ in threads:
-        assert entered.acquire(timeout=30)
-    busy = page.get("/api/x")
-    assert (busy.status_code, busy.headers["retry-after"]) == (503, "1")
-    go_on.set()
-    for thread in threads:
-        thread.join(30)
+    with ThreadPoolExecutor(2) as threads:
+        asked = [threads.submit(page.get, "/api/x") for _ in range(2)]
+        for _ in asked:
+            assert entered.acquire(timeout=30)
+        busy = page.get("/api/x")
+        go_on.set()
+    assert (busy.status_code, busy.headers.get("retry-after")) == (503, "1")
+    assert [each.result().status_code for each in asked] == [200, 200]
     assert page.get("/api/x").status_code == 200
-    assert statuses == [200, 200]
 
 
 def test_no_request_changes_the_root(log: CommitLog, page: TestClient, tmp_path: Path) -> None:
