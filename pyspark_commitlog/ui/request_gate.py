@@ -76,5 +76,5 @@ class RequestGate:
         response = RedirectResponse("/", 303)
         token = self._policy.token
         if token is not None and any(is_same(token, each) for each in in_url):
-            response.set_cookie(COOKIE, token, httponly=True, samesite="strict", path="/")
+            response.set_cookie(COOKIE, token, httponly=True, samesite="lax", path="/")
         return response

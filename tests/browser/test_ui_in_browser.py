@@ -127,6 +127,11 @@ def test_seeking_filtering_and_paging(browser: Chrome) -> None:
     wait(browser, lambda: "filter" in browser.find_element(By.CSS_SELECTOR, "main .fault").text)
 
 
+def test_an_address_that_is_none_is_an_error_on_the_page(browser: Chrome) -> None:
+    browser.execute_script("location.hash = '#/topics/%E0%A4%A'")
+    wait(browser, lambda: "is not allowed" in browser.find_element(By.CSS_SELECTOR, "main .fault").text)
+
+
 def test_an_address_can_be_passed_on(browser: Chrome) -> None:
     go(browser, "#/topics/clicks?start=offset&at=3&partition=0&limit=1")
     assert places(browser) == ["0:3"]

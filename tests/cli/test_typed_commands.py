@@ -17,13 +17,13 @@ import pytest
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.api.commit_log import CommitLog as Log
 from pyspark_commitlog.cli.records.column_lines import parse_column_lines
-from pyspark_commitlog.json_rows import json_rows, json_values
 from pyspark_commitlog.cli.records.lines import LineFormat, longest_line
 from pyspark_commitlog.errors import InvalidRecordError
 from pyspark_commitlog.format.schema.arrow_types import to_arrow
 from pyspark_commitlog.format.schema.declared import declared_fields
 from pyspark_commitlog.format.schema.topic_schema import Declaration, declare
 from pyspark_commitlog.format.schema.types import as_nullable
+from pyspark_commitlog.json_rows import json_rows, json_values
 from tests.support.commands import cat, run, run_bytes
 from tests.support.records import append
 from tests.support.typed import DECLARED, SCHEMA, rows, typed_batch

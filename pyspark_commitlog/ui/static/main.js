@@ -11,7 +11,15 @@ let current = new AbortController();
 function route(hash) {
   const [path, query = ""] = hash.replace(/^#\/?/, "").split("?");
   const [view, name] = path.split("/");
-  return { view: view || "topics", name: name ? decodeURIComponent(name) : null, parameters: new URLSearchParams(query) };
+  return { view: view || "topics", name: name ? decoded(name) : null, parameters: new URLSearchParams(query) };
+}
+
+function decoded(name) {
+  try {
+    return decodeURIComponent(name);
+  } catch {
+    return name; // an address that somebody has changed
+  }
 }
 
 async function show() {

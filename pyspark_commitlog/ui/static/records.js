@@ -92,6 +92,7 @@ class RecordBrowser {
   }
 
   turn(which) {
+    this.form.elements.follow.checked = false;
     const { limit, filter, search } = this.values();
     return this.load({ cursor: this.page[which], limit, filter, search });
   }
@@ -116,15 +117,17 @@ class RecordBrowser {
     if (!this.form.elements.follow.checked || this.signal.aborted || this.page === null) return;
     this.timer = setTimeout(async () => {
       const { limit, filter, search } = this.values();
+      const before = this.page;
       try {
-        const page = await ask(`topics/${part(this.topic.name)}/records`, { cursor: this.page.next, limit, filter, search }, this.signal);
-        this.page = { ...page, previous: this.page.previous };
+        const page = await ask(`topics/${part(this.topic.name)}/records`, { cursor: before.next, limit, filter, search }, this.signal);
+        if (this.page !== before) return this.follow(); // another page is shown by now
+        this.page = { ...page, previous: before.previous };
         this.records = [...this.records, ...page.records].slice(-MOST_SHOWN);
         if (page.records.length) this.draw();
       } catch (error) {
         if (!this.signal.aborted) say(error.message);
       }
-      this.follow();
+      return this.follow();
     }, FOLLOW_MS);
   }
 
@@ -133,7 +136,9 @@ class RecordBrowser {
     const shown = start === "newest" ? [...this.records].reverse() : this.records;
     const opened = new Set(Array.from(this.list.querySelectorAll("details[open]"), (each) => each.dataset.place));
     const drawn = form === "columns" ? this.columnTable(shown) : this.recordList(shown, form, opened);
+    const focused = document.activeElement.closest(".records details")?.dataset.place;
     this.list.replaceChildren(shown.length ? drawn : element("p", {}, "No records."));
+    if (focused) this.list.querySelector(`details[data-place="${focused}"] > summary`)?.focus({ preventScroll: true });
     const { scanned, ended, previous } = this.page;
     const searched = scanned > this.records.length ? ` of ${count(scanned)} offsets` : "";
     this.summary.textContent = `${counted(shown.length, "record")}${searched}${ended ? ", up to the high watermark" : "; more follow"}`;
