@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyspark_commitlog.api.create_topic import create_topic, declaration
 from pyspark_commitlog.api.maintenance import Maintenance
 from pyspark_commitlog.api.replicas import Replicas
 from pyspark_commitlog.api.root_config import RootConfig
@@ -22,6 +21,7 @@ from pyspark_commitlog.errors import (
 from pyspark_commitlog.groups.consumer_groups import Groups
 from pyspark_commitlog.model import Progress, silent, watched
 from pyspark_commitlog.replication.admin.root_creation import make_roots
+from pyspark_commitlog.root.create_topic import create_topic, declaration
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.root.root_marker import make_replicated_root
 from pyspark_commitlog.storage import Storage, open_peer

@@ -7,7 +7,6 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from pyspark_commitlog.api.create_topic import check_configs_together, check_typed_config
 from pyspark_commitlog.api.maintenance import Maintenance
 from pyspark_commitlog.api.repair import repair, repair_before_void
 from pyspark_commitlog.api.replica_progress import describe_replication, log_ends
@@ -18,6 +17,7 @@ from pyspark_commitlog.format.schema.description import describe_schema
 from pyspark_commitlog.format.schema.topic_schema import check_partitions
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.model import Progress, Record, Repaired, Replicated, silent, watched
+from pyspark_commitlog.root.create_topic import check_configs_together, check_typed_config
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.text import html_or_error
 from pyspark_commitlog.topic.access import Operation

@@ -12,7 +12,6 @@ from typer.core import TyperGroup
 
 from pyspark_commitlog import __version__
 from pyspark_commitlog.cli.access import access
-from pyspark_commitlog.cli.checkpoint import checkpoint
 from pyspark_commitlog.cli.common.arguments import ask_as
 from pyspark_commitlog.cli.common.endings import log_to_stderr, print_lines
 from pyspark_commitlog.cli.common.overview import overview
@@ -26,9 +25,9 @@ from pyspark_commitlog.cli.offsets import delete_records, offsets
 from pyspark_commitlog.cli.records.cat import cat
 from pyspark_commitlog.cli.records.produce import produce
 from pyspark_commitlog.cli.replicas import replicas
-from pyspark_commitlog.cli.spark_conf import spark_conf
+from pyspark_commitlog.cli.spark import checkpoint, spark_conf
 from pyspark_commitlog.cli.topics import topics
-from pyspark_commitlog.cli.ui import ui
+from pyspark_commitlog.cli.ui_command import ui
 from pyspark_commitlog.cli.verify import dump, probe, verify, void
 
 

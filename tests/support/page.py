@@ -7,8 +7,8 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from pyspark_commitlog import CommitLog
-from pyspark_commitlog.ui.request_policy import RequestPolicy
-from pyspark_commitlog.ui.routes import create_app
+from pyspark_commitlog.cli.ui.request_policy import RequestPolicy
+from pyspark_commitlog.cli.ui.routes import create_app
 
 HOST = "127.0.0.1:8321"
 

@@ -13,10 +13,10 @@ from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
 from pyspark_commitlog import CommitLog
+from pyspark_commitlog.cli.ui.listen_address import ListenAddress, parse_listen, policy_for
+from pyspark_commitlog.cli.ui.request_gate import RequestGate
+from pyspark_commitlog.cli.ui.request_policy import COOKIE, HEADERS, RequestPolicy
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.ui.listen_address import ListenAddress, parse_listen, policy_for
-from pyspark_commitlog.ui.request_gate import RequestGate
-from pyspark_commitlog.ui.request_policy import COOKIE, HEADERS, RequestPolicy
 from tests.support.page import HOST, ask, page_of
 
 PATHS = ["/", "/static/main.js", "/api/root", "/api/topics", "/api/topics/clicks/records", "/no-such"]

@@ -10,12 +10,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from pyspark_commitlog import CommitLog, Consumer, TopicPartition, __version__
+from pyspark_commitlog.cli.ui import routes
+from pyspark_commitlog.cli.ui.routes import status_of
+from pyspark_commitlog.cli.ui.views import error_view, page_bounds, partition_names, topic_row, topic_view
 from pyspark_commitlog.errors import CorruptionError, RootNotFoundError, StorageError, UnknownTopicError, UsageError
 from pyspark_commitlog.model import TopicPartition as Place
 from pyspark_commitlog.topic_description import PartitionDescription, TopicDescription
-from pyspark_commitlog.ui import routes
-from pyspark_commitlog.ui.routes import status_of
-from pyspark_commitlog.ui.views import error_view, page_bounds, partition_names, topic_row, topic_view
 from tests.support.page import ask, page_of
 
 

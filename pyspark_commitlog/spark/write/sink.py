@@ -159,7 +159,7 @@ class _Writing:
     def _topic(self, log: Root, name: str) -> TopicLog:
         create = self._options.create
         if create is not None and self._may_make(log, name):
-            from pyspark_commitlog.api.create_topic import create_topic
+            from pyspark_commitlog.root.create_topic import create_topic
 
             with suppress(TopicExistsError):  # another writer was first
                 create_topic(log, name, create.partitions, create.config or {}, self._declaration)

@@ -9,8 +9,8 @@ import typer
 
 from pyspark_commitlog.cli.common.arguments import Root, opened
 from pyspark_commitlog.cli.common.endings import SignalledError, complain, ended_by_signals, print_lines
+from pyspark_commitlog.cli.ui.listen_address import DEFAULT_LISTEN, parse_listen
 from pyspark_commitlog.errors import UnsupportedError
-from pyspark_commitlog.ui.listen_address import DEFAULT_LISTEN, parse_listen
 
 
 def ui(
@@ -40,7 +40,7 @@ def ui(
     """
     with opened(root) as log:
         try:
-            from pyspark_commitlog.ui.serving import serve
+            from pyspark_commitlog.cli.ui.serving import serve
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
                 raise

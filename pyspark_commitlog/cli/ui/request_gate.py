@@ -9,7 +9,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pyspark_commitlog.ui.request_policy import COOKIE, HEADERS, RequestPolicy, is_same, presented_tokens
+from pyspark_commitlog.cli.ui.request_policy import COOKIE, HEADERS, RequestPolicy, is_same, presented_tokens
 
 #: Requests to the log at work at once; others are refused.
 REQUESTS_AT_ONCE = 4

@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection
 import uvicorn
 
 from pyspark_commitlog import CommitLog
+from pyspark_commitlog.cli.ui.listen_address import ListenAddress, policy_for
+from pyspark_commitlog.cli.ui.request_policy import is_loopback
+from pyspark_commitlog.cli.ui.routes import create_app
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.ui.listen_address import ListenAddress, policy_for
-from pyspark_commitlog.ui.request_policy import is_loopback
-from pyspark_commitlog.ui.routes import create_app
 
 #: Connections that wait to be accepted, and that are open at once.
 _BACKLOG, _CONNECTIONS = 64, 64

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from pyspark_commitlog.cli.ui.request_policy import LOOPBACK, RequestPolicy, is_loopback
 from pyspark_commitlog.errors import UsageError
-from pyspark_commitlog.ui.request_policy import LOOPBACK, RequestPolicy, is_loopback
 
 #: Address of the page, unless one is given.
 DEFAULT_LISTEN = "127.0.0.1:8321"

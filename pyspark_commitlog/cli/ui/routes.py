@@ -14,6 +14,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from pyspark_commitlog import CommitLog, __version__
+from pyspark_commitlog.cli.ui.record_scan import RecordQuery, parse_cursor, read_page
+from pyspark_commitlog.cli.ui.request_gate import RequestGate
+from pyspark_commitlog.cli.ui.request_policy import RequestPolicy
+from pyspark_commitlog.cli.ui.views import ROWS, error_view, group_row, group_view, page_bounds, topic_row, topic_view
 from pyspark_commitlog.errors import (
     AccessDeniedError,
     CommitLogError,
@@ -21,10 +25,6 @@ from pyspark_commitlog.errors import (
     OffsetOutOfRangeError,
     UsageError,
 )
-from pyspark_commitlog.ui.record_scan import RecordQuery, parse_cursor, read_page
-from pyspark_commitlog.ui.request_gate import RequestGate
-from pyspark_commitlog.ui.request_policy import RequestPolicy
-from pyspark_commitlog.ui.views import ROWS, error_view, group_row, group_view, page_bounds, topic_row, topic_view
 
 #: A page of topics or groups ends after so many seconds, and the browser asks for the rest.
 _LIST_SECONDS = 1.0
@@ -79,7 +79,7 @@ def _answer_error(_: Request, error: Exception) -> Response:
 def _static_routes() -> list[Route]:
     """Return a route per file, each read once: no request names a path."""
     routes = []
-    for file in files("pyspark_commitlog.ui").joinpath("static").iterdir():
+    for file in files("pyspark_commitlog.cli.ui").joinpath("static").iterdir():
         kind = _TYPES.get(file.name.rpartition(".")[2])
         if kind is not None:
             path = "/" if file.name == "index.html" else f"/static/{file.name}"

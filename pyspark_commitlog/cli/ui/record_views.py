@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_commitlog.cli.ui.masking import MASKABLE_BYTES, MASKED, masked_bytes, masked_members
 from pyspark_commitlog.json_rows import ENCODER, json_values
-from pyspark_commitlog.ui.masking import MASKABLE_BYTES, MASKED, masked_bytes, masked_members
 
 #: Bytes of a key, value or header that are sent and searched; of a column; of all records of a page.
 FIELD_BYTES, CELL_BYTES, PAGE_BYTES = 2**16, 2**12, 2**22

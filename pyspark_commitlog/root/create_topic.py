@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from pyspark_commitlog.config import (
     REPLICATION_FACTOR,
@@ -13,11 +13,10 @@ from pyspark_commitlog.config import (
     replication_factor,
     truth_value,
 )
-from pyspark_commitlog.errors import ConfigError, TopicExistsError, UsageError
+from pyspark_commitlog.errors import ConfigError, UsageError
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.format.marker import UNSAFE_SINGLE_WRITER
 from pyspark_commitlog.format.schema.topic_schema import Declaration, TopicSchema, check_partitions, declare
-from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.replication.admin.replicating import have_new_ones_join
 from pyspark_commitlog.replication.metadata.metadata_roots import Deciders
 from pyspark_commitlog.replication.protocol.roots import Roots
@@ -25,12 +24,10 @@ from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.root.root_marker import make_root
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.topic.access import Operation
-from pyspark_commitlog.topic.collect.collect import former_incarnations
+from pyspark_commitlog.topic.collect.creation import Creation, plan_creation, refuse_existing
 from pyspark_commitlog.topic.defaults import RootDefaults
 from pyspark_commitlog.topic.replica_fetch.catch_up import TopicSegments
 from pyspark_commitlog.topic.state.home import make_home
-from pyspark_commitlog.topic.state.schema_state import place_schema
-from pyspark_commitlog.topic.state.topic_state import TopicState
 from pyspark_commitlog.topic.topic_log import TopicLog
 
 #: Configs that a typed topic can't have all values of.
@@ -57,22 +54,7 @@ def create_topic(
     topic = TopicLog(root.storage, name)
     topic_id = root.storage.new_id()
 
-    def plan(base: Stored | None, slot: Slot) -> Draft[None]:
-        _refuse_existing(topic, base)
-        placed, sides = place_schema(schema, slot.sequence, slot.write_id)
-        state = TopicState(
-            topic_id=topic_id,
-            deleted=False,
-            config=checked,
-            log_start=(0,) * partitions,
-            log_end=(0,) * partitions,
-            created=slot.sequence,
-            former_ids=former_incarnations(topic.journal.timed(base), topic.state_of(base.entry)) if base else (),
-            former_queries=topic.state_of(base.entry).former_queries if base else (),
-            schema=placed,
-        )
-        return Draft("create", topic_id, {"state": state.to_json()}, sides=sides, result=None)
-
+    plan = plan_creation(topic, topic_id, partitions, checked, schema)
     if root.is_replicated:
         _create_replicated(topic, topic_id, partitions, plan, factor)
         return
@@ -81,20 +63,18 @@ def create_topic(
             f"{REPLICATION_FACTOR}={factor} needs roots that belong together, and {root.url} stands "
             "alone: make them with CommitLog.create(replicas=[…]), or `commitlog replicas create`"
         )
-    _refuse_existing(topic, topic.journal.newest())
+    refuse_existing(topic, topic.journal.newest())
     make_home(root.storage, topic.paths(topic_id), partitions)
     root.storage.make_directory(paths.journal(name))
     topic.journal.append(plan)
 
 
-def _create_replicated(
-    topic: TopicLog, topic_id: str, partitions: int, plan: Callable[..., Draft[None]], factor: int | None
-) -> None:
+def _create_replicated(topic: TopicLog, topic_id: str, partitions: int, plan: Creation, factor: int | None) -> None:
     """Create a topic on several roots; new ones catch up at once."""
     decided_log = topic.journal.decided_log()
     decider = decided_log.places.decider()
     base = decided_log.places.decided()
-    _refuse_existing(topic, base)
+    refuse_existing(topic, base)
     roots = Roots.of(topic.storage)
     if any(address.id == decider.id for address in roots.listed().data):  # it learns by the put
         make_home(decider.storage, topic.paths(topic_id), partitions)
@@ -148,8 +128,3 @@ def check_configs_together(storage: Storage, config: Mapping[str, str]) -> None:
     """Refuse configs that contradict each other, the root's defaults or the storage."""
     defaults = RootDefaults(storage).by_topic_name()
     check_together({**defaults, **config}, appends=storage.can_append)
-
-
-def _refuse_existing(topic: TopicLog, base: Stored | None) -> None:
-    if base is not None and not topic.state_of(base.entry).deleted:
-        raise TopicExistsError(f"topic {topic.name!r} exists already in {topic.storage.url}")

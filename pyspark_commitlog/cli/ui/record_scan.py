@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark_commitlog import CommitLog, Consumer, TopicPartition
+from pyspark_commitlog.cli.ui.masking import check_condition
+from pyspark_commitlog.cli.ui.record_views import PAGE_BYTES, RecordForm, bytes_of_view, matches, record_views
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
 from pyspark_commitlog.instants import parse_instant
-from pyspark_commitlog.ui.masking import check_condition
-from pyspark_commitlog.ui.record_views import PAGE_BYTES, RecordForm, bytes_of_view, matches, record_views
 
 #: Records of a page, and partitions that are read together.
 MOST_RECORDS, MOST_PARTITIONS = 500, 100
