@@ -216,7 +216,7 @@ def test_static_files_are_those_of_the_package_alone(page: TestClient) -> None:
 
 
 def test_no_script_parses_html() -> None:
-    static = Path(__file__).parents[2] / "pyspark_commitlog" / "ui" / "static"
+    static = Path(__file__).parents[2] / "pyspark_commitlog" / "cli" / "ui" / "static"
     scripts = list(static.glob("*.js"))
     assert len(scripts) >= 5
     for script in scripts:
