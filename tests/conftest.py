@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,8 +28,18 @@ settings.load_profile("short")
 _LONG = {"nightly": 7200, "external": 1800}
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give tests more time that take minutes."""
+    """Mark the cases that are another commit's turn, and give tests more time that take minutes."""
+    from tests.support.steps import is_in_turn
+
+    seen = Counter[str]()
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        rotating = item.get_closest_marker("rotating")
+        if rotating is not None and not is_in_turn(name, seen[name], every=rotating.args[0]):
+            item.add_marker(pytest.mark.nightly)
+        seen[name] += 1
     for item in items:
         for name, seconds in _LONG.items():
             if item.get_closest_marker(name) and not item.get_closest_marker("timeout"):

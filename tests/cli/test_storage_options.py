@@ -61,7 +61,7 @@ def test_every_verb_takes_a_url(moto_bucket: Bucket, tmp_path: Path) -> None:
     run("maintain", url, "--once")
     assert any("no fault" in line for line in run("verify", url))
     assert run("dump", f"{url}/topics/t/journal/{1:020}.json")
-    assert [line.split()[0] for line in run("probe", url)] == ["ok", "ok", "NO", "NO", "ok"]
+    assert [line.split()[0] for line in run("probe", url)] == ["ok", "ok", "NO", "NO", "ok", "ok"]
     run("topics", "delete", url, "t")
     assert run("topics", "list", url) == []
     assert run("topics", "list", f"{moto_bucket.url}/none", code=1) == []

@@ -89,6 +89,7 @@ def run(script: str, *args: str, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("cache_mib", [16, pytest.param(256, marks=pytest.mark.nightly)])
 def test_300_topics_take_bounded_threads_files_and_caches(tmp_path: object, cache_mib: int) -> None:
     """Producer, consumers with and without a group, both codecs, and topics that are deleted."""

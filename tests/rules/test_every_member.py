@@ -207,7 +207,7 @@ def kind(path: str, acts: tuple[Act, ...], *may_lack: str) -> Kind:
 
 
 KINDS: Mapping[str, tuple[str, Kind]] = {
-    "marker": ("inline", kind(r"^commitlog\.json$", ROOT)),
+    "marker": ("inline", kind(r"^commitlog\.json$", ROOT, "offsetsExpire")),
     "access": ("inline", kind("^access/journal/", ROOT)),
     "config": ("inline", kind("^config/journal/", ROOT)),
     "topic": ("inline", kind("^topics/t/journal/", TOPIC, "state.copied", "state.lost")),
@@ -246,6 +246,7 @@ def file_of(world: World, name: str, path: str) -> Path:
     return newest.with_name(json.loads(newest.read_text())["leaves"][-1][0]) if name == "leaf" else newest
 
 
+@pytest.mark.rotating(3)
 @every_step
 @pytest.mark.parametrize("name", KINDS)
 def test_each_member_is_required_or_may_be_left_out_and_nothing_else_comes_of_it(
@@ -306,7 +307,7 @@ def register_at(roots: Replicated, unit: str) -> Callable[[], object]:
 
 #: A root, a file there, what reads it first, and what it may lack.
 SHARED: Mapping[str, tuple[str, str, Callable[[Replicated], object], frozenset[str]]] = {
-    "marker": ("a", "commitlog.json", lambda roots: roots.log().topics(), frozenset()),
+    "marker": ("a", "commitlog.json", lambda roots: roots.log().topics(), frozenset({"offsetsExpire"})),
     "list": ("a", "replicas/journal", lambda roots: Roots(roots.storage("a")).listed(), frozenset()),
     "births": ("m", "replicas/births", lambda roots: Births(roots.storage("m")).refuse_copy(), frozenset()),
     "a topic's register": ("m", "topics/t/acceptor-0", lambda roots: register_at(roots, "topics/t")(), frozenset()),
@@ -323,6 +324,7 @@ SHARED: Mapping[str, tuple[str, str, Callable[[Replicated], object], frozenset[s
 BESIDE: tuple[Act, ...] = (*TOPIC[:6], *ROOT[:5], GROUP[0], GROUP[1])
 
 
+@pytest.mark.rotating(3)
 @every_step
 @pytest.mark.parametrize("name", SHARED)
 def test_each_member_of_what_several_roots_share_is_required_or_may_be_left_out(

@@ -110,6 +110,7 @@ def test_another_type_is_refused_by_name(text: str, words: str) -> None:
         ("a INT,", "the DDL has the end"),
         (", a INT", "the DDL has ',' at character 1"),
         ("a: ", "the DDL has the end, but a type was expected"),
+        ("a: INT -- the end", "':' at character 2, but a type, or a new line after the comment"),
         ("INT", "the end, but a type was expected"),
         ("ARRAY<INT>", "'<' at character 6, but a type was expected"),
         ("struct<a INT>, b INT", "a part that can't be in a list of columns"),

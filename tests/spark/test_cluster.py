@@ -67,6 +67,7 @@ def check(home: Path) -> None:
     assert Counter(json.loads((home / "read.json").read_text())) == wanted
 
 
+@pytest.mark.nightly
 def test_a_worker_that_is_killed_in_a_write_a_stream_and_a_read_loses_and_doubles_nothing(
     cluster: Cluster, start: Start, tmp_path: Path
 ) -> None:

@@ -43,6 +43,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return kept | {"PATH": f"{bin_dir}:{os.environ['PATH']}", "SPARK_CONF_DIR": str(conf)}
 
 
+@pytest.mark.nightly
 def test_a_job_finds_this_python_and_keeps_what_its_user_set(
     environment: dict[str, str], log: CommitLog, root: str
 ) -> None:

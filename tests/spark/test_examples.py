@@ -70,6 +70,7 @@ def test_ingest_writes_every_flight_once_by_carrier_at_its_departure(ingested: P
     assert all(len(used) == 1 for used in partitions.values())
 
 
+@pytest.mark.nightly
 def test_the_summary_gives_mean_delays_by_carrier_and_by_hour(ingested: Path) -> None:
     printed = submit("flights_summary.py", "--root", ingested / "log", "--topic", TOPIC)
 

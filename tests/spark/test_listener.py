@@ -71,6 +71,7 @@ if end == "stop":
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("end", ["stop", pytest.param("run on", marks=pytest.mark.nightly)])
 def test_a_script_that_does_not_stop_spark_ends_without_a_line(
     root: str, log: CommitLog, tmp_path: Path, end: str

@@ -44,6 +44,7 @@ def test_a_running_query_goes_on_when_the_leaders_root_goes_away(spark: SparkSes
     assert _ends(CommitLog(places[2])) == _ends(log)
 
 
+@pytest.mark.nightly
 def test_a_query_and_a_batch_say_what_an_unclean_election_lost(spark: SparkSession, tmp_path: Path) -> None:
     roots = Replicated(tmp_path)
     roots.create(config={**CONFIG, "inline.max.bytes": 4096})

@@ -15,6 +15,7 @@ from tests.support.restores import Copy
 TOPIC = "orders"
 
 
+@pytest.mark.nightly
 def test_a_query_stops_at_a_restored_root_and_goes_on_where_the_histories_parted(
     spark: SparkSession, root: str, log: CommitLog, tmp_path: Path
 ) -> None:

@@ -34,6 +34,7 @@ def shown(spark: SparkSession) -> str:
     )
 
 
+@pytest.mark.nightly
 def test_a_job_on_a_bucket_shows_no_credentials(
     spark: SparkSession, moto_bucket: Bucket, given: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

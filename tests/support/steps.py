@@ -1,6 +1,7 @@
-"""At which steps of an operation a test cuts it off: at each in `make test-long`, at every twelfth in `make test`.
+"""Which steps and cases of a test `make test` plays: every twelfth step, each n-th case of a test marked `rotating(n)`.
 
-Which twelfth goes on by one with each commit, so that twelve commits have played them all.
+Which of them goes on by one with each commit, so that twelve commits have played all steps, and n all cases. `make
+test-long` plays all steps, and the cases that `make test` leaves out.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ every_step = pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.
 def first_step(every: int, *scene: object) -> int:
     """Return the first step to play, from 1 on; scenes that look alike begin at other ones."""
     return 1 + (crc32(repr(scene).encode()) + _commits()) % every
+
+
+def is_in_turn(test: str, case: int, *, every: int) -> bool:
+    """Whether a test's case, by its number among them, is played at this commit."""
+    return (case - first_step(every, test)) % every == 0
 
 
 @cache

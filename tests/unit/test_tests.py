@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import modules, slowest
+from tests.support import steps
 
 TESTS = Path(__file__).parents[1]
 FILES = sorted(TESTS.rglob("*.py"))
@@ -118,3 +119,12 @@ def test_the_fixture_world_is_defined_once() -> None:
         str(path.relative_to(TESTS)) for path in FILES if re.search(r"^def world\(", path.read_text(), re.MULTILINE)
     ]
     assert defining == ["conftest.py"]
+
+
+def test_every_case_that_rotates_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = []
+    for commit in range(3):
+        monkeypatch.setattr(steps, "_commits", lambda commit=commit: commit)
+        played.append([case for case in range(7) if steps.is_in_turn("a_test", case, every=3)])
+    assert sorted(case for turn in played for case in turn) == list(range(7))
+    assert all(played)

@@ -98,7 +98,17 @@ def spell_ddl(text: str) -> str:
             run = []
         else:
             run.append(token)
+    if speller.colon is not None and _ends_in_comment(text):
+        raise token_error(speller.colon, "a type, or a new line after the comment at the end")
     return " ".join(speller.spelled)
+
+
+def _ends_in_comment(text: str) -> bool:
+    """Whether the end is in a comment: Spark reads columns with a colon as a struct's, and then misses its `>`."""
+    position, last = 0, ""
+    while position < len(text) and (match := _TOKEN.match(text, position)) is not None:
+        position, last = match.end(), match[0]
+    return last.startswith("--")
 
 
 def token_error(token: Token, expected: str) -> ConfigError:
@@ -124,10 +134,12 @@ class _Speller:
 
     Attributes:
         spelled: the tokens so far.
+        colon: the first between a name at the top and its type, if any.
     """
 
     def __init__(self) -> None:
         self.spelled: list[str] = []
+        self.colon: Token | None = None
         #: Open brackets: the type before each <, and (.
         self._opened: list[str] = []
         self._column = ""
@@ -167,7 +179,10 @@ class _Speller:
         if named:
             self.spelled.append(_quote_name(head[0]))
             self._column = head[0].name
-        words = head[1 + (head[1].text == ":") :] if named else head
+        has_colon = named and head[1].text == ":"
+        if has_colon and not self._opened:
+            self.colon = self.colon or head[1]
+        words = head[1 + has_colon :] if named else head
         if not words:
             raise token_error(mark, "a type")
         self.spelled += [_type_word(self._column, words, mark), *suffix]
