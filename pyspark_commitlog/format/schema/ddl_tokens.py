@@ -179,15 +179,20 @@ class _Speller:
         if named:
             self.spelled.append(_quote_name(head[0]))
             self._column = head[0].name
-        has_colon = named and head[1].text == ":"
-        if has_colon and not self._opened:
-            self.colon = self.colon or head[1]
-        words = head[1 + has_colon :] if named else head
+        words = self._after_name(head) if named else head
         if not words:
             raise token_error(mark, "a type")
         self.spelled += [_type_word(self._column, words, mark), *suffix]
         if mark.text in _OPENING:
             self._opened.append("(" if mark.text == "(" else words[0].keyword)
+
+    def _after_name(self, head: Sequence[Token]) -> Sequence[Token]:
+        """Return a column's tokens without its name, and a colon after it."""
+        if head[1].text != ":":
+            return head[1:]
+        if not self._opened and self.colon is None:
+            self.colon = head[1]
+        return head[2:]
 
     def _is_named(self, head: Sequence[Token], mark: Token) -> bool:
         """Return whether a name precedes the type, as it must in a struct and at the top."""
