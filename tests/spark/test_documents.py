@@ -41,6 +41,7 @@ PARTS = {
     "docs/how-to/from-kafka.md",
     "docs/how-to/json-to-typed.md",
     "docs/how-to/maintenance.md",
+    "docs/how-to/metrics.md",
     "docs/how-to/move-to-a-bucket.md",
     "docs/how-to/object-stores.md",
     "docs/how-to/replicas.md",
