@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_commitlog import CommitLog, CommitLogListener, DefaultSource
-from pyspark_commitlog.root import create_topic as creation
 from pyspark_commitlog.errors import CommitLogError, RootNotAvailableError, TopicExistsError, UnknownTopicError
 from pyspark_commitlog.format.schema.topic_schema import Declaration
+from pyspark_commitlog.root import create_topic as creation
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.spark.write.sink import StagedMessage
 from tests.spark import driven
