@@ -144,8 +144,8 @@ test-fast: $(INSTALLED) ## Run the tests that need neither Spark nor patience
 
 # The models first: each scene takes a core, so two at a time. The others wait for disks, children and Spark, and measure some.
 test-long: install classes test-models ## Run the tests that take minutes
-	$(WITH_JAVA) .venv/bin/python -m pytest tests --ignore tests/model -m 'nightly and not external' $(ARGS)
-	.venv/bin/python -m pytest tests -m 'hypothesis and not nightly and not external' --hypothesis-profile long $(ARGS)
+	$(WITH_JAVA) .venv/bin/python -m pytest tests --ignore tests/model -m 'nightly and not hypothesis and not external' $(ARGS)
+	$(WITH_JAVA) .venv/bin/python -m pytest tests -m 'hypothesis and not external' --hypothesis-profile long $(ARGS)
 
 test-models: $(INSTALLED) ## Explore the larger scenes of the models of the protocols
 	.venv/bin/python -m pytest tests/model --numprocesses 2 --dist worksteal -m nightly

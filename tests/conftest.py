@@ -28,16 +28,20 @@ settings.load_profile("short")
 _LONG = {"nightly": 7200, "external": 1800}
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the cases that are another commit's turn, and give tests more time that take minutes."""
-    from tests.support.steps import is_in_turn
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that plays what is another commit's turn, too."""
+    parser.addoption("--each-turn", action="store_true", help="play all cases of slow tests, not those of this commit")
 
-    seen = Counter[str]()
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the cases that are another commit's turn, and give tests more time that take minutes."""
+    from tests.support.steps import is_in_turn, turns
+
+    every, seen = {} if config.getoption("--each-turn") else turns(), Counter[str]()
     for item in items:
         name = item.nodeid.partition("[")[0]
-        rotating = item.get_closest_marker("rotating")
-        if rotating is not None and not is_in_turn(name, seen[name], every=rotating.args[0]):
+        if not (is_in_turn(name, seen[name], every=every.get(name, 1)) or item.get_closest_marker("each_commit")):
             item.add_marker(pytest.mark.nightly)
         seen[name] += 1
     for item in items:

@@ -5,16 +5,21 @@
 
 Seconds are those of a test with its fixtures, as pytest's report has them; a file's first test has the session that all of
 the file share. What a test is for is the first line of its docstring, or its file's.
+
+With `--write`, and a report of `make test ARGS="--each-turn --junitxml=run.xml"`, it writes `tests/seconds.txt` instead:
+the seconds of each test with all its cases, of those that take more than one.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
-import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+
+from tests.support.steps import SECONDS
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 #: Number of tests that are printed.
@@ -23,7 +28,7 @@ COUNT = 50
 
 def summary(report: Path) -> Iterator[str]:
     """Yield the lines of a JUnit report's summary: the total, each directory's seconds, the slowest tests."""
-    cases = list(ET.parse(report).iter("testcase"))
+    cases = _cases(report)
     by_directory = Counter[str]()
     for case in cases:
         by_directory[case.attrib["classname"].split(".")[1]] += float(case.attrib["time"])
@@ -35,6 +40,22 @@ def summary(report: Path) -> Iterator[str]:
         file, name = file_of(case.attrib["classname"]), case.attrib["name"]
         test = f"{file.relative_to(REPOSITORY / 'tests')}::{name}"
         yield f"{float(case.attrib['time']):7.1f} s  {test}\n           {purpose(file, name.partition('[')[0])}"
+
+
+def seconds_of_tests(report: Path) -> Iterator[str]:
+    """Yield a line for each test that takes more than a second with all its cases."""
+    seconds = Counter[str]()
+    for case in _cases(report):
+        classname, name = case.attrib["classname"], case.attrib["name"].partition("[")[0]
+        file = file_of(classname).relative_to(REPOSITORY)
+        group = classname[len(".".join(file.with_suffix("").parts)) + 1 :]
+        seconds["::".join(filter(None, [str(file), group, name]))] += float(case.attrib["time"])
+    return (f"{taken:5.1f} {test}" for test, taken in sorted(seconds.items()) if taken > 1)
+
+
+def _cases(report: Path) -> list[ET.Element]:
+    """Return a report's cases, but for files that did not import, which have no class name."""
+    return [case for case in ET.parse(report).iter("testcase") if case.attrib["classname"]]
 
 
 def file_of(classname: str) -> Path:
@@ -54,5 +75,11 @@ def purpose(path: Path, name: str) -> str:
 
 
 if __name__ == "__main__":
-    for line in summary(Path(sys.argv[1])):
-        print(line)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("report", type=Path)
+    parser.add_argument("--write", action="store_true", help="write tests/seconds.txt")
+    asked = parser.parse_args()
+    if asked.write:
+        SECONDS.write_text("".join(f"{line}\n" for line in seconds_of_tests(asked.report)))
+    else:
+        print(*summary(asked.report), sep="\n")

@@ -117,7 +117,6 @@ def test_what_the_output_has_no_letters_for_is_escaped(root: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"gruppe\\u2192\xfc\nreports\n", b"")
 
 
-@pytest.mark.rotating(3)
 @pytest.mark.parametrize(
     ("words", "closed", "code", "told"),
     [
@@ -165,7 +164,6 @@ def is_still(pid: int) -> bool:
     return ticks() == before
 
 
-@pytest.mark.rotating(3)
 @pytest.mark.parametrize(
     "command",
     [

@@ -16,7 +16,6 @@ from tests.support.records import append, batch_of, read_topic
 from tests.support.world import World
 
 
-@pytest.mark.rotating(2)
 @pytest.mark.parametrize("group", [None, "g"])
 def test_a_poll_that_is_interrupted_hands_nothing_out(world: World, group: str | None) -> None:
     topic = world.create(2, name="i")

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "consumers.py"
 
 
-@pytest.mark.rotating(3)
 @pytest.mark.parametrize(
     ("args", "copies"),
     [

@@ -61,7 +61,6 @@ def test_the_probe_finds_them_safe(tmp_path: Path, node: NameNode) -> None:
         assert all(each.safe for each in findings), findings
 
 
-@pytest.mark.rotating(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 @every_step

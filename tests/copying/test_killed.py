@@ -35,7 +35,6 @@ def prepared(kind: type[World], path: Path) -> Pair:
     return pair
 
 
-@pytest.mark.rotating(3)
 @pytest.mark.parametrize("kind", [World, ObjectWorld])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("first", [False, True], ids=["again", "first"])

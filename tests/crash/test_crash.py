@@ -16,7 +16,6 @@ pytestmark = pytest.mark.slow
 _AT_ONCE = 8
 
 
-@pytest.mark.rotating(3)
 @pytest.mark.parametrize("name", SCENES)
 @every_step
 def test_killed_anywhere(name: str, every: int, fast_path: Path) -> None:

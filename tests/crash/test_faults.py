@@ -18,7 +18,6 @@ from tests.support.world import raising
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.rotating(3)
 @pytest.mark.parametrize("name", SCENES)
 @pytest.mark.parametrize(
     ("code", "forever"),
@@ -53,7 +52,6 @@ def test_a_disk_that_fails_at_any_call(name: str, code: int, forever: bool, ever
     assert number > 3
 
 
-@pytest.mark.rotating(3)
 @pytest.mark.parametrize("name", SCENES)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("only", [("put_if_absent",), MUTATING], ids=["puts", "all"])

@@ -157,7 +157,6 @@ WEAKENED = [
 ]
 
 
-@pytest.mark.rotating(3)
 @pytest.mark.parametrize("without", WEAKENED, ids=str)
 def test_without_a_rule_a_property_breaks(without: Without) -> None:
     assert_breaks(without)

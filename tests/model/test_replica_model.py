@@ -67,7 +67,6 @@ def assert_nothing_breaks_at_random(report: Report, capsys: pytest.CaptureFixtur
     assert report.reached >= {"Acked", "accept", "anybody", "network", "fails"}
 
 
-@pytest.mark.rotating(3)
 @pytest.mark.parametrize("whole", [*MOVING, *FOLLOWING, *BORN, *COLLECTING], ids=str)
 def test_metadata_that_moves_or_is_collected_breaks_nothing(whole: Whole, capsys: pytest.CaptureFixture[str]) -> None:
     assert_nothing_breaks(whole, capsys)

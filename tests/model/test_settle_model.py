@@ -27,7 +27,6 @@ from tests.model.settle_rules import ALL, Guards
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.rotating(3)
 @pytest.mark.parametrize("whole", by_size(WHOLE, 70_000))
 def test_with_all_rules_no_property_breaks(whole: Whole, capsys: pytest.CaptureFixture[str]) -> None:
     assert_nothing_breaks(whole, capsys, bounds_of(whole.scenario()))
@@ -52,7 +51,6 @@ def test_everything_at_once_breaks_nothing_in_many_random_schedules() -> None:
     assert report.broken is None, str(report)
 
 
-@pytest.mark.rotating(3)
 @pytest.mark.parametrize("without", WITHOUT, ids=str)
 def test_without_a_rule_a_property_breaks(without: Without) -> None:
     assert_breaks(without)

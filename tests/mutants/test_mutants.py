@@ -39,6 +39,7 @@ def mutant(**changed: str) -> Mutant:
 
 
 @pytest.mark.parametrize("each", MUTANTS, ids=lambda each: f"{each.room}: {each.guard}")
+@pytest.mark.each_commit
 def test_the_change_that_takes_a_guard_out_fits_its_code(each: Mutant) -> None:
     each.check(_source(each.path))
 

@@ -78,7 +78,6 @@ def test_any_request_is_spoiled_once(bucket: Bucket, through: Bucket, proxy: Pro
     each_request(name, (bucket, through), proxy, fault)
 
 
-@pytest.mark.rotating(3)
 @on(Moto)
 @pytest.mark.parametrize("fault", EVERYWHERE[:3], ids=faults.name_of)
 def test_any_put_of_a_commit_is_spoiled_once(bucket: Bucket, through: Bucket, proxy: Proxy, fault: Fault) -> None:
@@ -86,7 +85,6 @@ def test_any_put_of_a_commit_is_spoiled_once(bucket: Bucket, through: Bucket, pr
     each_request("commit", (bucket, through), proxy, fault, "PUT")
 
 
-@pytest.mark.rotating(3)
 @on(Versitygw, Moto)
 @pytest.mark.parametrize(("fault", "verb"), OTHERS, ids=[f"{faults.name_of(fault)}-{verb}" for fault, verb in OTHERS])
 def test_a_request_is_spoiled_in_other_ways(
@@ -95,7 +93,6 @@ def test_a_request_is_spoiled_in_other_ways(
     assert spoiled("commit", (bucket, through), proxy, fault, 1, verb)
 
 
-@pytest.mark.rotating(3)
 @on(Versitygw, Moto)
 @pytest.mark.parametrize("path", ["", re.escape(paths.ROOT_MARKER)], ids=["first", "marker"])
 @pytest.mark.parametrize(
@@ -117,7 +114,6 @@ FOR_EVER: dict[Fault, str] = {
 }
 
 
-@pytest.mark.rotating(3)
 @on(Versitygw, Moto)
 @pytest.mark.parametrize("verb", [".*", CONDITIONAL, pytest.param("PUT", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("fault", FOR_EVER, ids=faults.name_of)

@@ -88,7 +88,6 @@ def test_one_run_says_what_it_did(before: ObjectWorld, tmp_path: Path) -> None:
     ends_well(world)
 
 
-@pytest.mark.rotating(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("act", [die, failing("injected"), lose_reply], ids=["killed", "failing", "lost"])
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -182,7 +182,6 @@ _WORKERS = {
 }
 
 
-@pytest.mark.rotating(3)
 @pytest.mark.parametrize("worker", _WORKERS)
 def test_a_forked_worker_sends_what_it_was_given_though_it_closes_nothing(tmp_path: Path, worker: str) -> None:
     """`multiprocessing` ends its children without `atexit`; a child of `os.fork` that calls `sys.exit` has it."""

@@ -385,7 +385,6 @@ def test_a_call_ends(entry: str, name: str, root: Path) -> None:
 CELLS = [(verb, name) for verb in VERBS for name in FAULTS if name != "no topic" or "TOPIC" in verb]
 
 
-@pytest.mark.rotating(3)
 @pytest.mark.parametrize(("verb", "name"), CELLS, ids=[f"{verb}-{name}" for verb, name in CELLS])
 def test_a_command_ends_and_speaks_of_commands(verb: str, name: str, root: Path) -> None:
     fault = FAULTS[name]

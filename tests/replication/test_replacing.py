@@ -438,7 +438,6 @@ PUTS = 100
 EVERY = [*range(1, PUTS, 9), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(1, PUTS) if n % 9 != 1)]
 
 
-@pytest.mark.rotating(3)
 @pytest.mark.parametrize("number", EVERY)
 def test_killed_at_any_put_all_goes_on_and_it_is_finished_when_run_again(
     roots: Replicated, number: int, monkeypatch: pytest.MonkeyPatch

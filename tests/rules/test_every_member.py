@@ -246,7 +246,6 @@ def file_of(world: World, name: str, path: str) -> Path:
     return newest.with_name(json.loads(newest.read_text())["leaves"][-1][0]) if name == "leaf" else newest
 
 
-@pytest.mark.rotating(3)
 @every_step
 @pytest.mark.parametrize("name", KINDS)
 def test_each_member_is_required_or_may_be_left_out_and_nothing_else_comes_of_it(
@@ -324,7 +323,6 @@ SHARED: Mapping[str, tuple[str, str, Callable[[Replicated], object], frozenset[s
 BESIDE: tuple[Act, ...] = (*TOPIC[:6], *ROOT[:5], GROUP[0], GROUP[1])
 
 
-@pytest.mark.rotating(3)
 @every_step
 @pytest.mark.parametrize("name", SHARED)
 def test_each_member_of_what_several_roots_share_is_required_or_may_be_left_out(

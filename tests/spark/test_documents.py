@@ -94,6 +94,7 @@ def test_the_python_of_the_documents_runs(tmp_path: Path) -> None:
     assert ds.dataset(tmp_path / "shop-files", format="parquet").count_rows() == orders.count("\n") - 1
 
 
+@pytest.mark.each_commit
 def test_readme_prints_what_it_shows_anywhere_and_says_what_a_second_run_does(tmp_path: Path) -> None:
     """No clone, no right of root, no directory that must be there: a home, and a directory to stand in."""
     readme = (REPOSITORY / "README.md").read_text()

@@ -19,7 +19,10 @@ FIRST = "01-quickstart.ipynb"
 
 @pytest.mark.parametrize(
     "path",
-    [pytest.param(path, id=path.name, marks=[] if path.name == FIRST else pytest.mark.nightly) for path in NOTEBOOKS],
+    [
+        pytest.param(path, id=path.name, marks=pytest.mark.each_commit if path.name == FIRST else pytest.mark.nightly)
+        for path in NOTEBOOKS
+    ],
 )
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)

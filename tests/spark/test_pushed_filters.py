@@ -113,7 +113,6 @@ CASES = [
 ]
 
 
-@pytest.mark.rotating(6)
 @pytest.mark.parametrize(("conf", "predicate"), CASES, indirect=["conf"])
 def test_the_answer_is_that_of_a_list_of_records(
     spark: SparkSession, root: str, records: list[tuple[object, ...]], conf: bool, predicate: str

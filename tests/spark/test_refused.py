@@ -106,7 +106,6 @@ def timed(act: Callable[[], object]) -> float:
     return time.monotonic() - began
 
 
-@pytest.mark.rotating(7)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", ACTS)
 def test_a_job_ends(spark: SparkSession, tmp_path: Path, well: dict[str, float], name: str, fault: str) -> None:

@@ -188,7 +188,6 @@ def ansi(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[bool]:
     spark.conf.set("spark.sql.session.timeZone", before)
 
 
-@pytest.mark.rotating(4)
 @pytest.mark.parametrize("zone", ZONES)
 def test_kept_rows_are_those_for_which_spark_says_true(
     spark: SparkSession, table: pa.Table, stored: DataFrame, zone: str, ansi: bool
@@ -242,7 +241,6 @@ CONDITIONS_READ = (
 )
 
 
-@pytest.mark.rotating(5)
 @pytest.mark.parametrize("condition", CONDITIONS_READ)
 def test_the_option_keeps_what_where_keeps(spark: SparkSession, root: str, written: DataFrame, condition: str) -> None:
     reader = spark.read.format("commitlog").option("subscribe", TOPIC)
@@ -276,7 +274,6 @@ def test_a_stream_has_what_passes_and_goes_on_behind_the_rest(
     assert copied() == sorted(expected * 2)
 
 
-@pytest.mark.rotating(2)
 @pytest.mark.parametrize(
     ("condition", "message"),
     [

@@ -1,13 +1,15 @@
-"""Which steps and cases of a test `make test` plays: every twelfth step, each n-th case of a test marked `rotating(n)`.
+"""Which steps and cases of a test `make test` plays: every twelfth step; of slow tests the cases whose turn it is.
 
-Which of them goes on by one with each commit, so that twelve commits have played all steps, and n all cases. `make
-test-long` plays all steps, and the cases that `make test` leaves out.
+A test of `tests/seconds.txt` that takes n seconds, with all its cases, plays each n-th of them, each fourth at least. Turns go
+on by one with each commit: twelve commits have played all steps, and four all cases. `make test-long` plays all steps, and
+the cases that `make test` leaves out.
 """
 
 from __future__ import annotations
 
 import subprocess
 from functools import cache
+from math import ceil
 from pathlib import Path
 from zlib import crc32
 
@@ -15,6 +17,11 @@ import pytest
 
 #: Gives a test `every`: the distance of the steps that it plays.
 every_step = pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.nightly)], ids=["some", "each"])
+
+#: Seconds by test, of those that take more than one: a run of all on two idle cores, written by `tests.slowest --write`.
+SECONDS = Path(__file__).parents[1] / "seconds.txt"
+#: Number of commits within which all cases are played.
+_TURNS = 4
 
 
 def first_step(every: int, *scene: object) -> int:
@@ -25,6 +32,13 @@ def first_step(every: int, *scene: object) -> int:
 def is_in_turn(test: str, case: int, *, every: int) -> bool:
     """Whether a test's case, by its number among them, is played at this commit."""
     return (case - first_step(every, test)) % every == 0
+
+
+@cache
+def turns() -> dict[str, int]:
+    """Return in how many commits each slow test's cases are played, by the test's node id without a case."""
+    entries = (line.split() for line in SECONDS.read_text().splitlines())
+    return {test: min(ceil(float(seconds)), _TURNS) for seconds, test in entries}
 
 
 @cache

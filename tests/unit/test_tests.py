@@ -121,10 +121,39 @@ def test_the_fixture_world_is_defined_once() -> None:
     assert defining == ["conftest.py"]
 
 
-def test_every_case_that_rotates_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_case_of_a_slow_test_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     played = []
     for commit in range(3):
         monkeypatch.setattr(steps, "_commits", lambda commit=commit: commit)
         played.append([case for case in range(7) if steps.is_in_turn("a_test", case, every=3)])
     assert sorted(case for turn in played for case in turn) == list(range(7))
     assert all(played)
+
+
+def test_slow_tests_take_turns_by_their_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "SECONDS", tmp_path / "seconds.txt")
+    steps.SECONDS.write_text("  1.2 tests/a.py::test_b\n 63.0 tests/a.py::TestC::test_d\n  3.0 tests/e.py::test_f\n")
+    assert steps.turns.__wrapped__() == {
+        "tests/a.py::test_b": 2,
+        "tests/a.py::TestC::test_d": 4,
+        "tests/e.py::test_f": 3,
+    }
+
+
+def test_the_tests_whose_seconds_are_known_exist() -> None:
+    assert len(steps.turns()) > 400
+    for test in steps.turns():
+        file, name, *_ = test.split("::")
+        assert name in (TESTS.parent / file).read_text(), test
+
+
+def test_seconds_are_those_of_all_cases(tmp_path: Path) -> None:
+    report = tmp_path / "run.xml"
+    cases = [
+        ("tests.unit.test_tests", "test_x[a]", 0.7), ("tests.unit.test_tests", "test_x[b]", 0.6),
+        ("tests.unit.test_tests.TestY", "test_z", 2), ("tests.unit.test_tests", "test_short", 1), ("", "no file", 9),
+    ]  # fmt: skip
+    lines = (f'<testcase classname="{group}" name="{name}" time="{seconds}"/>' for group, name, seconds in cases)
+    report.write_text(f"<testsuite>{''.join(lines)}</testsuite>")
+    file = "tests/unit/test_tests.py"
+    assert list(slowest.seconds_of_tests(report)) == [f"  2.0 {file}::TestY::test_z", f"  1.3 {file}::test_x"]
