@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Self
 
+#: Packages whose frames a notebook leaves out.
+_INNER = {"pyspark_commitlog", "IPython", "ipykernel"}
+
 
 class CommitLogError(Exception):
     """Base of all errors.
@@ -27,6 +30,16 @@ class CommitLogError(Exception):
     def __str__(self) -> str:
         # LookupError's children would print a repr; OSError would print "[Errno …]".
         return str(self.args[0]) if self.args else ""
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines a notebook shows: the caller's frames and the message (IPython's hook)."""
+        from traceback import extract_tb, format_list  # notebooks only
+
+        frames = [frame for frame in extract_tb(self.__traceback__) if not _INNER & set(frame.filename.split("/"))]
+        lines = [f"{type(self).__name__}: {self}"]
+        if self.__cause__ is not None:
+            lines.append(f"Caused by {type(self.__cause__).__name__}: {self.__cause__}")
+        return [*"".join(format_list(frames)).splitlines(), *lines]
 
 
 class UsageError(CommitLogError, ValueError):

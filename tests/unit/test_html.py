@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
 from pyspark_commitlog import CommitLog
+from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.testing.jobs import fill_topic
 from pyspark_commitlog.text import MAX_ROWS, html_lines, html_table
 
@@ -61,3 +63,29 @@ def test_a_log_names_its_topics_and_groups(log: CommitLog, tmp_path: Path) -> No
     assert "<td>topic</td><td>clicks</td>" in shown
     assert "<td>group</td><td>reports</td>" in shown
     assert "there is no commit log at" in CommitLog(str(tmp_path / "none"))._repr_html_()
+
+
+def test_an_error_in_a_cell_shows_the_cells_lines_and_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In IPython's own shell; a debugger and `%debug` still have all frames."""
+    shell = InteractiveShell()
+    shown: list[str] = []
+    monkeypatch.setattr(shell, "_showtraceback", lambda kind, error, lines: shown.extend(lines))
+    shell.run_cell(
+        "from pyspark_commitlog import CommitLog\n"
+        "def ask(path):\n"
+        "    return CommitLog(path).topic('clicks').describe()\n"
+        f"ask({str(tmp_path)!r})"
+    )
+    text = "\n".join(shown)
+    assert "return CommitLog(path).topic('clicks').describe()" in text
+    assert [line for line in shown if "pyspark_commitlog/" in line or "IPython" in line] == []
+    assert shown[-1].startswith("RootNotFoundError: ")
+    assert len([line for line in shown if line.startswith("  File ")]) == 2  # the cell's, and its function's
+
+
+def test_an_error_in_a_cell_names_its_cause() -> None:
+    error = CommitLogError("no place")
+    error.__cause__ = OSError("disk full")
+    assert error._render_traceback_() == ["CommitLogError: no place", "Caused by OSError: disk full"]
