@@ -27,6 +27,7 @@ from pyspark_commitlog.format.schema.ddl_tokens import WORDS  # noqa: E402
 from pyspark_commitlog.format.schema.types import ATOMIC, REMEDIES  # noqa: E402
 from pyspark_commitlog.metrics import COUNTERS, Metric  # noqa: E402
 from pyspark_commitlog.producer.records.delivery_errors import is_retriable  # noqa: E402
+from pyspark_commitlog.spark.session.lag import QUERY_METRICS  # noqa: E402
 
 BEGIN, END = "<!-- generated -->\n", "<!-- /generated -->\n"
 ESCAPED_BAR = r"\|"
@@ -184,9 +185,10 @@ def words(name: str, suffix: str) -> str:
 
 
 def metrics() -> Iterator[str]:
-    """Yield the table of a root's metrics, and that of a process's counters."""
+    """Yield the table of a root's metrics, and those of a process's counters and a query's gauges."""
     yield from ("## Of a root: `commitlog metrics`", "", *metric_table(METRICS.values()))
     yield from ("", "## Of a process: `pyspark_commitlog.metrics`", "", *metric_table(COUNTERS.values()))
+    yield from ("", "## Of a query: `CommitLogListener.prometheus`", "", *metric_table(QUERY_METRICS.values()))
 
 
 def metric_table(of: Iterable[Metric]) -> Iterator[str]:

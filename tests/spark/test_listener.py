@@ -44,6 +44,9 @@ def test_the_lag_behind_every_micro_batch(spark: SparkSession, root: str, log: C
     assert [lag.lag for lag in told[:2]] == [3, 0]
     assert {lag.query for lag in told} == {"reports"}
     assert [sum(each.offset for each in lag.partitions) for lag in told[:2]] == [3, 6]
+    assert [sum(lag.rows for lag in told[:2]), *(lag.output_rows for lag in told[:2])] == [6, 3, 3]
+    assert all({"addBatch", "triggerExecution"} <= lag.durations_ms.keys() for lag in told)
+    assert told[0].to_dict()["topics"][TOPIC]["lag"] == 3
     waits = [each for each in told[0].partitions if each.lag]
     assert waits
     for each in waits:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
-from pyspark_commitlog.spark.session.lag import PartitionLag, QueryLag, lag_of, prometheus
+from pyspark_commitlog.spark.session.lag import QUERY_METRICS, PartitionLag, QueryLag, lag_of, prometheus
 
 
 def source(end: dict[str, int], latest: dict[str, int] | None, **more: Any) -> dict[str, Any]:
@@ -68,6 +69,8 @@ def test_prometheus_text() -> None:
     assert [line for line in told.splitlines() if not line.startswith("# HELP ")] == [
         "# TYPE commitlog_query_active gauge",
         'commitlog_query_active{query="a \\"b\\""} 1',
+        "# TYPE commitlog_query_input_rows gauge",
+        'commitlog_query_input_rows{query="a \\"b\\""} 7',
         "# TYPE commitlog_query_input_rows_per_second gauge",
         'commitlog_query_input_rows_per_second{query="a \\"b\\""} 3.5',
         "# TYPE commitlog_query_processed_rows_per_second gauge",
@@ -84,6 +87,49 @@ def test_prometheus_text() -> None:
         'commitlog_query_behind_seconds{query="a \\"b\\"",source="0",topic="t",partition="0"} 1.5',
     ]
     assert prometheus([]) == ""
+
+
+def test_rows_written_and_the_time_of_each_phase_are_those_of_the_report() -> None:
+    more = {"sink": {"numOutputRows": 5}, "durationMs": {"addBatch": 3161, "walCommit": 33}}
+    found = lag_of(progress(source({"0": 1}, {"0": 2})) | more)
+    assert found is not None
+    assert {"rows": 7, "numOutputRows": 5, "durationMs": {"addBatch": 3161, "walCommit": 33}}.items() <= (
+        found.to_dict().items()
+    )
+    told = prometheus([found]).splitlines()
+    assert 'commitlog_query_output_rows{query="reports"} 5' in told
+    assert 'commitlog_query_duration_seconds{query="reports",phase="addBatch"} 3.161' in told
+    assert 'commitlog_query_duration_seconds{query="reports",phase="walCommit"} 0.033' in told
+
+
+@pytest.mark.parametrize("more", [{}, {"sink": {"numOutputRows": -1}}, {"sink": None}])
+def test_a_sink_that_does_not_say_its_rows_has_none(more: dict[str, Any]) -> None:
+    found = lag_of(progress(source({"0": 1}, {"0": 2})) | more)
+    assert found is not None
+    assert found.output_rows is None
+    assert "commitlog_query_output_rows{" not in prometheus([found])
+
+
+def test_the_lag_of_each_topic_is_that_of_its_partitions() -> None:
+    partitions = (
+        PartitionLag("a", 0, 5, 9, behind_bytes=40, behind_ms=1500),
+        PartitionLag("a", 1, 5, 6, behind_bytes=10, behind_ms=2500),
+        PartitionLag("b", 0, 1, 1),
+    )
+    query = QueryLag("q", 4, "", 7, 3.5, 14.0, partitions)
+    assert query.to_dict()["topics"] == {
+        "a": {"lag": 5, "behindBytes": 50, "behindMs": 2500},
+        "b": {"lag": 0, "behindBytes": None, "behindMs": None},
+    }
+    assert query.of_topic("a").partitions == partitions[:2]
+
+
+def test_each_sample_has_the_labels_of_its_metric() -> None:
+    partitions = (PartitionLag("t", 0, 42, 50, behind_bytes=900, behind_ms=1500),)
+    query = QueryLag("q", 4, "", 7, 3.5, 14.0, partitions, output_rows=1, durations_ms={"addBatch": 1})
+    samples = [line for line in prometheus([query]).splitlines() if not line.startswith("#")]
+    labels = {line.partition("{")[0]: tuple(re.findall(r'(\w+)="', line)) for line in samples}
+    assert labels == {name: metric.labels for name, metric in QUERY_METRICS.items()}
 
 
 def test_of_queries_with_one_name_prometheus_has_the_one_that_runs_or_ended_last() -> None:

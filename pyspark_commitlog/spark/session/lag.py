@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pyspark_commitlog.metrics import Metric
 from pyspark_commitlog.spark.progress.source_offset import TOPIC_IDS, SourceOffset
 
 #: Source of the offsets in errors.
 _PROGRESS = "offsets of the query's progress"
 #: Characters of the id shown for a query without a name.
 _ID_SHOWN = 8
-#: Metrics of `prometheus` with their help texts.
-_METRICS = {
-    "commitlog_query_active": "1 while the query runs, 0 when it has ended: all else is of its last micro-batch.",
-    "commitlog_query_input_rows_per_second": "Records per second that arrived before the last micro-batch.",
-    "commitlog_query_processed_rows_per_second": "Records per second that the last micro-batch read.",
-    "commitlog_query_offset": "The next offset that the query reads.",
-    "commitlog_query_lag": "Offsets between that and the high watermark.",
-    "commitlog_query_behind_bytes": "Stored bytes that the query has not read.",
-    "commitlog_query_behind_seconds": "Age of the first record that the query has not read.",
+_OF_PARTITION = ("query", "source", "topic", "partition")
+#: Metrics of `prometheus`, gauges of each query's last micro-batch, by name.
+QUERY_METRICS: Mapping[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("commitlog_query_active", ("query",), "1 while the query runs, 0 when it has ended."),
+        Metric("commitlog_query_input_rows", ("query",), "Records that the micro-batch read."),
+        Metric("commitlog_query_output_rows", ("query",), "Rows that it wrote; absent if the sink does not say."),
+        Metric("commitlog_query_input_rows_per_second", ("query",), "Records per second that arrived before it."),
+        Metric("commitlog_query_processed_rows_per_second", ("query",), "Records per second that it read."),
+        Metric(
+            "commitlog_query_duration_seconds",
+            ("query", "phase"),
+            "Time of each phase in Spark's `durationMs`: addBatch reads, writes and commits; triggerExecution is all.",
+        ),
+        Metric("commitlog_query_offset", _OF_PARTITION, "The next offset that the query reads."),
+        Metric("commitlog_query_lag", _OF_PARTITION, "Offsets between that and the high watermark."),
+        Metric("commitlog_query_behind_bytes", _OF_PARTITION, "Stored bytes that the query has not read."),
+        Metric("commitlog_query_behind_seconds", _OF_PARTITION, "Age of the first record that it has not read."),
+    )
 }
 
 
@@ -56,8 +68,11 @@ class QueryLag:
 
     Attributes:
         query: its name, else its id.
+        rows: records read from commit logs.
         input_rate: records per second, as `process_rate`.
         title: the name for display.
+        output_rows: rows written; None if the sink does not say.
+        durations_ms: Spark's `durationMs`: ms by phase, of which `addBatch` reads, writes and commits.
     """
 
     query: str
@@ -68,6 +83,8 @@ class QueryLag:
     process_rate: float
     partitions: tuple[PartitionLag, ...]
     title: str = ""
+    output_rows: int | None = None
+    durations_ms: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def lag(self) -> int:
@@ -86,6 +103,10 @@ class QueryLag:
         known = [partition.behind_ms for partition in self.partitions if partition.behind_ms is not None]
         return max(known, default=0) if len(known) == len(self.partitions) else None
 
+    def of_topic(self, topic: str) -> QueryLag:
+        """Return the same micro-batch with the partitions of one topic alone."""
+        return replace(self, partitions=tuple(each for each in self.partitions if each.topic == topic))
+
     def to_dict(self) -> dict[str, Any]:
         """Lag in JSON form."""
         return {
@@ -93,9 +114,15 @@ class QueryLag:
             "batch": self.batch,
             "timestamp": self.at,
             "rows": self.rows,
+            "numOutputRows": self.output_rows,
             "inputRowsPerSecond": self.input_rate,
             "processedRowsPerSecond": self.process_rate,
+            "durationMs": dict(self.durations_ms),
             "lag": self.lag,
+            "topics": {
+                topic: {"lag": of.lag, "behindBytes": of.behind_bytes, "behindMs": of.behind_ms}
+                for topic, of in ((each.topic, self.of_topic(each.topic)) for each in self.partitions)
+            },
             "partitions": [
                 {
                     "source": partition.source,
@@ -128,7 +155,14 @@ def lag_of(progress: Mapping[str, Any]) -> QueryLag | None:
         process_rate=sum(_number(source.get("processedRowsPerSecond")) for source in sources.values()),
         partitions=partitions,
         title=name or f"{topics} ({progress['id'][:_ID_SHOWN]})",
+        output_rows=_output_rows(progress.get("sink")),
+        durations_ms=progress.get("durationMs", {}),
     )
+
+
+def _output_rows(sink: Mapping[str, Any] | None) -> int | None:
+    rows = (sink or {}).get("numOutputRows", -1)  # -1: the sink does not say
+    return rows if rows >= 0 else None
 
 
 def _number(rate: float | None) -> float:
@@ -161,7 +195,7 @@ def prometheus(queries: Iterable[QueryLag], ended: Iterable[QueryLag] = ()) -> s
     """
     running = list(queries)
     newest = {query.query: (query, 0) for query in ended} | {query.query: (query, 1) for query in running}
-    rows: dict[str, list[str]] = {name: [] for name in _METRICS}
+    rows: dict[str, list[str]] = {name: [] for name in QUERY_METRICS}
     for query, active in newest.values():
         for name, sample in _samples(query, active):
             rows[name].append(sample)
@@ -169,15 +203,24 @@ def prometheus(queries: Iterable[QueryLag], ended: Iterable[QueryLag] = ()) -> s
         f"{line}\n"
         for name, samples in rows.items()
         if samples
-        for line in (f"# HELP {name} {_METRICS[name]}", f"# TYPE {name} gauge", *(name + row for row in samples))
+        for line in (
+            f"# HELP {name} {QUERY_METRICS[name].help}",
+            f"# TYPE {name} gauge",
+            *(name + row for row in samples),
+        )
     )
 
 
 def _samples(query: QueryLag, active: int) -> Iterator[tuple[str, str]]:
     own = f'query="{_escaped(query.query)}"'
     yield "commitlog_query_active", f"{{{own}}} {active}"
+    yield "commitlog_query_input_rows", f"{{{own}}} {query.rows}"
+    if query.output_rows is not None:
+        yield "commitlog_query_output_rows", f"{{{own}}} {query.output_rows}"
     yield "commitlog_query_input_rows_per_second", f"{{{own}}} {query.input_rate}"
     yield "commitlog_query_processed_rows_per_second", f"{{{own}}} {query.process_rate}"
+    for phase, took_ms in query.durations_ms.items():
+        yield "commitlog_query_duration_seconds", f'{{{own},phase="{_escaped(phase)}"}} {took_ms / 1000}'
     for partition in query.partitions:
         of = f'source="{partition.source}",topic="{partition.topic}",partition="{partition.partition}"'
         labels = f"{{{own},{of}}}"
