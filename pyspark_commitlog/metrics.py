@@ -5,7 +5,7 @@ All threads add to one set of counters; a forked child begins at zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import RLock
@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pyspark_commitlog.errors import UnsupportedError
 
 if TYPE_CHECKING:
+    from opentelemetry.metrics import CallbackOptions, Meter, Observation
     from prometheus_client.registry import CollectorRegistry
 
 #: Maximum sets of label values of all counters; further ones count with `OTHER` as each value.
 MAX_SERIES = 1000
 OTHER = "other"
+#: Units in OpenTelemetry, by the word that a counter's name ends with before `_total`.
+_UNITS = {"seconds": "s", "bytes": "By"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,42 @@ def register(registry: CollectorRegistry | None = None) -> None:
         raise UnsupportedError(f"a package is missing ({error}): pip install 'pyspark-commitlog[metrics]'") from error
     collector: Any = _CounterCollector()  # of the class that they ask for in all but the name
     (prometheus_client.REGISTRY if registry is None else registry).register(collector)
+
+
+def register_opentelemetry(meter: Meter | None = None) -> None:
+    """Have the counters observed by OpenTelemetry, named as in `COUNTERS` without `_total`.
+
+    Call it once: each call makes instruments of its own.
+
+    Args:
+        meter: None for the meter `pyspark_commitlog` of the global provider.
+
+    Raises:
+        UnsupportedError: `opentelemetry-api` is not installed.
+    """
+    try:
+        from opentelemetry import metrics
+    except ModuleNotFoundError as error:
+        missing = f"a package is missing ({error}): pip install 'pyspark-commitlog[opentelemetry]'"
+        raise UnsupportedError(missing) from error
+    found = metrics.get_meter("pyspark_commitlog") if meter is None else meter
+    for each in COUNTERS.values():
+        name = each.name.removesuffix("_total")
+        unit = _UNITS.get(name.rpartition("_")[2], "")
+        found.create_observable_counter(name, [_observer(each)], unit, each.help)
+
+
+def _observer(of: Metric) -> Callable[[CallbackOptions], list[Observation]]:
+    def observe(options: CallbackOptions) -> list[Observation]:
+        from opentelemetry.metrics import Observation
+
+        return [
+            Observation(value, dict(zip(of.labels, values, strict=True)))
+            for (name, values), value in _registry.copy().items()
+            if name == of.name
+        ]
+
+    return observe
 
 
 class _CounterCollector:

@@ -9,6 +9,8 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Metric, NumberDataPoint, Sum
 from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -208,6 +210,69 @@ def test_a_registry_of_prometheus_has_them_all_once() -> None:
         ("commitlog_storage_requests_total", "s3", "PUT"): 2,
         ("commitlog_storage_bytes_total", "s3", "PUT"): 10,
     }
+
+
+def observed(reader: InMemoryMetricReader) -> dict[str, Metric]:
+    """Return what a reader of OpenTelemetry collects, by name."""
+    data = reader.get_metrics_data()
+    resources = [] if data is None else data.resource_metrics
+    return {each.name: each for of in resources for scope in of.scope_metrics for each in scope.metrics}
+
+
+def test_opentelemetry_observes_what_is_counted() -> None:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader], shutdown_on_exit=False)
+    metrics.register_opentelemetry(provider.get_meter("test"))
+    assert observed(reader) == {}
+    metrics.count_put("topic", "append", won=True)
+    metrics.count_requests("s3://bucket/log", "PUT", 2, 10)
+    metrics.count_requests("s3://bucket/log", "GET")
+    metrics.count("commitlog_settle_seconds_total", by=1.5)
+    found = observed(reader)
+    samples = {
+        (name, *(point.attributes or {}).values()): point.value
+        for name, metric in found.items()
+        for point in metric.data.data_points
+        if isinstance(point, NumberDataPoint)
+    }
+    assert samples == {
+        ("commitlog_entries_put", "topic", "append"): 1,
+        ("commitlog_storage_requests", "s3", "PUT"): 2,
+        ("commitlog_storage_requests", "s3", "GET"): 1,
+        ("commitlog_storage_bytes", "s3", "PUT"): 10,
+        ("commitlog_settle_seconds",): 1.5,
+    }
+    assert all(isinstance(metric.data, Sum) and metric.data.is_monotonic for metric in found.values())
+    assert {name: metric.unit for name, metric in found.items() if metric.unit} == {
+        "commitlog_storage_bytes": "By",
+        "commitlog_settle_seconds": "s",
+    }
+    metrics.count_requests("s3://bucket/log", "GET")
+    (get,) = (
+        point.value
+        for point in observed(reader)["commitlog_storage_requests"].data.data_points
+        if isinstance(point, NumberDataPoint) and (point.attributes or {})["verb"] == "GET"
+    )
+    assert get == 2
+    provider.shutdown()
+
+
+def test_the_global_meter_of_opentelemetry_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader], shutdown_on_exit=False)
+    monkeypatch.setattr("opentelemetry.metrics.get_meter", provider.get_meter)
+    metrics.register_opentelemetry()
+    metrics.count(metrics.RACES, "topic")
+    data = reader.get_metrics_data()
+    assert data is not None
+    assert [scope.scope.name for of in data.resource_metrics for scope in of.scope_metrics] == ["pyspark_commitlog"]
+    provider.shutdown()
+
+
+def test_without_opentelemetry_an_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    with pytest.raises(UnsupportedError, match=r"pip install 'pyspark-commitlog\[opentelemetry\]'"):
+        metrics.register_opentelemetry()
 
 
 def test_without_the_package_an_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
