@@ -4,6 +4,8 @@
 PYTHON ?= python3
 # More arguments for pytest, the demo or the benchmarks, e.g. ARGS="-x -k settle"
 ARGS ?=
+# The interpreters of `make package`, e.g. PYTHONS="python3.12 python3.13"; .venv's, if none is said
+PYTHONS ?=
 # How long `make soak` runs
 MINUTES ?= 60
 # The supported PySpark that is not in .venv
@@ -29,7 +31,7 @@ export JAVA_HOME
 WITH_JAVA = JAVA_HOME=$$(scripts/find_java.sh) &&
 
 .DEFAULT_GOAL := help
-.PHONY: help install java docs docs-serve demo classes test test-fast test-long test-models test-compat test-connect test-sail test-upserts test-object-stores test-cluster-bucket test-nfs test-hdfs test-kafka test-ui test-nemesis mutants soak check bench bench-quick bench-check bench-object-store bench-object-latency bench-collecting bench-replicas bench-root-loss bench-peers clean
+.PHONY: help install java docs docs-serve demo classes test test-fast test-long test-models test-compat test-connect test-sail test-upserts test-object-stores test-cluster-bucket test-nfs test-hdfs test-kafka test-ui test-nemesis mutants soak check package bench bench-quick bench-check bench-object-store bench-object-latency bench-collecting bench-replicas bench-root-loss bench-peers clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -212,6 +214,14 @@ check: $(INSTALLED) ## Check style, formatting, types, the direction of imports,
 	@.venv/bin/python scripts/generate_reference.py --check
 	.venv/bin/python scripts/build_docs.py
 	@.venv/bin/python scripts/measure_code.py --check
+
+# ---- release ----
+
+# With PYTHONS each of them also runs the tests of single modules, with what the wheel requires.
+package: install ## Build wheel and sdist in dist/, install them in clean environments, alone and with each extra, and try them (PYTHONS="python3.12 …")
+	.venv/bin/python scripts/build_package.py
+	$(WITH_JAVA) COMMITLOG_DIST=$(CURDIR)/dist PYTHONS="$(PYTHONS)" .venv/bin/python -m pytest tests/package \
+		$(if $(PYTHONS),,--ignore tests/package/test_interpreters.py) $(ARGS)
 
 clean: ## Remove the environments, caches and build output
 	rm -rf .venv .venv-compat .venv-connect .venv-sail .venv-upserts build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
