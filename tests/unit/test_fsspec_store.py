@@ -102,6 +102,15 @@ def test_what_is_known_to_hold_no_log_is_refused_by_name(url: str, why: str) -> 
         open_storage(url)
 
 
+def test_without_its_client_hdfs_says_which_extra_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(protocol: str) -> type:
+        raise ImportError(f'{protocol} access requires "requests" to be installed')
+
+    monkeypatch.setattr("fsspec.get_filesystem_class", missing)
+    with pytest.raises(UnsupportedError, match=r"'webhdfs://host:9870/x'.*pip install 'pyspark-commitlog\[hdfs\]'"):
+        open_storage("webhdfs://user@host:9870/x")
+
+
 def test_a_put_of_its_own_that_knows_the_mode_is_asked_for() -> None:
     from fsspec import AbstractFileSystem
     from fsspec.asyn import AsyncFileSystem

@@ -75,6 +75,11 @@ class Filesystem:
         try:
             kind: type[Any] = get_filesystem_class(self.protocol)
         except (ImportError, ValueError) as error:
+            if self.protocol == WEBHDFS:
+                raise UnsupportedError(
+                    f"cannot open {_LOGIN.sub('://', self.url)!r}: that takes a package that is not installed: pip install "
+                    "'pyspark-commitlog[hdfs]'"
+                ) from None
             raise refuse(self.url, f"fsspec says: {error}") from None
         return kind
 
