@@ -65,7 +65,7 @@ def show(directory: Directory, as_json: AsJson = False) -> None:
     with ended_by_errors():
         checkpoint = read_checkpoint(storage_at(directory))
         rows = [
-            (number - 2, *place, offset)
+            (checkpoint.source(number), *place, offset)
             for number, source in checkpoint.sources.items()
             for place, offset in sorted(source.offsets.items())
         ]

@@ -234,8 +234,32 @@ def test_of_a_topic_that_is_read_at_two_roots_the_source_at_this_one_is_set(
     assert "none of them has read the one at" in told
 
 
+def as_named(query: Query, *names: str) -> None:
+    """Rewrite the newest offsets as Spark writes those of named sources."""
+    _, metadata, *offsets = query.newest.read_text().splitlines()
+    named = [f"{name}:{offset}" for name, offset in zip(names, offsets, strict=True)]
+    query.newest.write_text("\n".join(["v2", metadata, *named]))
+
+
+def test_named_sources_are_shown_by_their_names_and_moved(query: Query, tmp_path: Path) -> None:
+    query.run()
+    as_named(query, "rates", "all_orders")
+    lines = told("show", tmp_path / "checkpoint")
+    assert lines[2:] == [["all_orders", "orders", "0", "4"], ["all_orders", "orders", "1", "4"]]
+    found = run("checkpoint", "show", str(tmp_path / "checkpoint"), "--json")[0]
+    assert json.loads(found[0])["source"] == "all_orders"
+    args = ["checkpoint", "set", str(tmp_path / "root"), str(tmp_path / "checkpoint")]
+    run(*args, "--topic", "orders:1", "--to-offset", "2", "--execute")
+    version, _, rates, moved = query.newest.read_text().splitlines()
+    assert (version, rates) == ("v2", "rates:-")
+    name, _, offset = moved.partition(":")
+    assert (name, json.loads(offset)["orders"]) == ("all_orders", {"0": 4, "1": 2})
+
+
 def test_a_directory_without_offsets_is_no_checkpoint(tmp_path: Path) -> None:
     assert "no checkpoint with offsets" in run("checkpoint", "show", str(tmp_path / "nowhere"), code=1)[1]
     (tmp_path / "c" / "offsets").mkdir(parents=True)
-    (tmp_path / "c" / "offsets" / "3").write_text("v2\n{}\n")
-    assert "version 'v2'" in run("checkpoint", "show", str(tmp_path / "c"), code=1)[1]
+    (tmp_path / "c" / "offsets" / "3").write_text("v2\n{}\nno name")
+    assert "offsets/3 line 3: expected the source's name" in run("checkpoint", "show", str(tmp_path / "c"), code=1)[1]
+    (tmp_path / "c" / "offsets" / "3").write_text("v3\n{}\n")
+    assert "version 'v3'" in run("checkpoint", "show", str(tmp_path / "c"), code=1)[1]

@@ -1,12 +1,14 @@
-"""Offsets in the checkpoint of a stopped query (`OffsetSeqLog`, version 1).
+"""Offsets in the checkpoint of a stopped query (`OffsetSeqLog`, versions 1 and 2).
 
 Spark writes `offsets/<batch>` before a micro-batch and `commits/<batch>` after it. It replays a batch without
-commit, which must stay the same.
+commit, which must stay the same. Version 1 has an offset a line, in the order of the plan's sources; version 2
+(`OffsetMap`, of queries whose sources have names) has `name:offset`, in any order.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,7 +25,8 @@ from pyspark_commitlog.topic.divergence import Divergence, describe_loss, find_d
 from pyspark_commitlog.topic.state.lost_ranges import losses_since
 from pyspark_commitlog.topic.state.topic_state import TopicState
 
-_VERSION = "v1"
+_BY_POSITION, _BY_NAME = "v1", "v2"
+_NAMED = re.compile(r"[A-Za-z0-9_]+:")
 _NO_OFFSET = "-"
 # More than the offsets of 10,000 partitions take.
 _FILE_BYTES = 16 * 2**20
@@ -46,10 +49,24 @@ class Checkpoint:
         """Offsets of this format's sources, by line number."""
         offsets = {}
         for number, line in enumerate(self.lines[2:], 2):
-            data = _parsed(line)
+            data = _parsed(line.removeprefix(self._prefix(number)))
             if isinstance(data, dict) and TOPIC_IDS in data:
                 offsets[number] = SourceOffset.from_json(data, f"{self.where} line {number + 1}")
         return offsets
+
+    def source(self, number: int) -> str | int:
+        """Name of the source at a line, or its position in the query if sources have no names."""
+        return self._prefix(number)[:-1] or number - 2
+
+    def with_source(self, number: int, offset: SourceOffset) -> Checkpoint:
+        """Checkpoint with another offset at a line."""
+        lines = list(self.lines)
+        lines[number] = self._prefix(number) + json.dumps(offset.to_json())
+        return replace(self, lines=tuple(lines))
+
+    def _prefix(self, number: int) -> str:
+        name = _NAMED.match(self.lines[number]) if self.lines[0] == _BY_NAME else None
+        return name[0] if name else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +95,19 @@ def read_checkpoint(storage: Storage) -> Checkpoint:
     batch = planned[-1]
     text = storage.read(f"offsets/{batch}", 0, _FILE_BYTES).decode(errors="replace")
     lines = tuple(text.split("\n"))
-    if lines[0] != _VERSION or len(lines) < 3:
+    _check_shape(lines, f"{storage.url}/offsets/{batch}")
+    return Checkpoint(batch, bool(over) and over[-1] >= batch, lines, f"{storage.url}/offsets/{batch}")
+
+
+def _check_shape(lines: Sequence[str], where: str) -> None:
+    if lines[0] not in (_BY_POSITION, _BY_NAME) or len(lines) < 3:
         raise CorruptionError(
-            f"{storage.url}/offsets/{batch}: version {lines[0][:20]!r} with {len(lines)} lines, expected {_VERSION}, "
+            f"{where}: version {lines[0][:20]!r} with {len(lines)} lines, expected {_BY_POSITION} or {_BY_NAME}, "
             "metadata and a line for each source"
         )
-    return Checkpoint(batch, bool(over) and over[-1] >= batch, lines, f"{storage.url}/offsets/{batch}")
+    nameless = [number for number, line in enumerate(lines[2:], 3) if not _NAMED.match(line)]
+    if lines[0] == _BY_NAME and nameless:
+        raise CorruptionError(f"{where} line {nameless[0]}: expected the source's name, a colon and its offset")
 
 
 def moved_checkpoint(
@@ -108,7 +132,7 @@ def moved_checkpoint(
         )
     sources = checkpoint.sources
     wanted = _wanted_topics(topics, sources)
-    lines, moved = list(checkpoint.lines), list[MovedOffset]()
+    changed, moved = checkpoint, list[MovedOffset]()
     read_here = {name: _reading(log, name, sources) for name in wanted}
     for name, partitions in wanted.items():
         _check_read(name, partitions or (), [sources[number] for number in read_here[name]])
@@ -117,9 +141,9 @@ def moved_checkpoint(
         chosen = _select_partitions(here, source)
         if chosen:  # else it stays as it is
             after, rows = _moved_source(log, source, chosen, target)
-            lines[number] = json.dumps(after.to_json())
+            changed = changed.with_source(number, after)
             moved += rows
-    return replace(checkpoint, lines=tuple(lines)), tuple(moved)
+    return changed, tuple(moved)
 
 
 def _wanted_topics(

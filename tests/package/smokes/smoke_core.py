@@ -38,8 +38,7 @@ if __name__ == "__main__":
     with Producer("log") as producer:
         CommitLog("log").create_topic("clicks", 2)
         producer.send("clicks", b"value", key=b"key").result()
-    with Consumer("log") as consumer:
-        consumer.subscribe(["clicks"], starting="earliest")
+    with Consumer("log", "clicks", auto_offset_reset="earliest") as consumer:
         assert [record.value for record in consumer.poll(10)] == [b"value"]
     topic = CommitLog("log").topic("clicks")
     assert topic.to_arrow().num_rows == 1
