@@ -9,6 +9,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from axe_selenium_python import Axe
 from selenium.webdriver import Chrome, Keys
@@ -127,6 +128,25 @@ def test_seeking_filtering_and_paging(browser: Chrome) -> None:
     wait(browser, lambda: "filter" in browser.find_element(By.CSS_SELECTOR, "main .fault").text)
 
 
+def test_records_by_key_json_path_and_header(browser: Chrome) -> None:
+    go(browser, "#/topics/clicks?start=beginning&key=k7&everywhere=on")
+    assert places(browser) == ["1:3"]
+    assert field(browser, "everywhere").is_selected()
+    field(browser, "everywhere").click()
+    press(browser, "Show")
+    summary = "main p[role=status]"
+    wait(browser, lambda: "default partitioner" in browser.find_element(By.CSS_SELECTOR, summary).text)
+    go(browser, "#/topics/clicks")
+    field(browser, "path").send_keys("$.page >= 58", Keys.ENTER)
+    wait(browser, lambda: sorted(places(browser)) == ["0:29", "1:29"])
+    field(browser, "path").clear()
+    field(browser, "header").send_keys(f"{EVIL}", Keys.ENTER)
+    wait(browser, lambda: "of 62 offsets" in browser.find_element(By.CSS_SELECTOR, summary).text)
+    assert places(browser) == []  # what is before = is the name
+    field(browser, "path").send_keys("page", Keys.ENTER)
+    wait(browser, lambda: "begins with $" in browser.find_element(By.CSS_SELECTOR, "main .fault").text)
+
+
 def test_an_address_that_is_none_is_an_error_on_the_page(browser: Chrome) -> None:
     browser.execute_script("location.hash = '#/topics/%E0%A4%A'")
     wait(browser, lambda: "is not allowed" in browser.find_element(By.CSS_SELECTOR, "main .fault").text)
@@ -162,6 +182,11 @@ def test_what_is_shown_can_be_saved(browser: Chrome) -> None:
     lines = [json.loads(line) for line in (downloads / "clicks.jsonl").read_text().splitlines()]
     assert [line["value"] for line in lines][-1] == EVIL
     assert json.loads(lines[0]["value"])["page"] == 56
+    press(browser, "Save as Parquet")
+    wait(browser, (downloads / "clicks.parquet").exists)
+    table = pq.read_table(downloads / "clicks.parquet")
+    assert table.column("offset").to_pylist() == [28, 29, 30]
+    assert table.column("value")[2].as_py() == EVIL.encode()
 
 
 def test_the_keyboard_alone_reaches_a_record(browser: Chrome) -> None:

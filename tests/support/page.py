@@ -19,14 +19,14 @@ def page_of(log: CommitLog, policy: RequestPolicy | None = None, masked: tuple[s
     return TestClient(app, base_url=f"http://{HOST}", follow_redirects=False)
 
 
-def ask(page: TestClient, path: str, status: int = 200, **parameters: object) -> Any:
+def ask(page: TestClient, path: str, status: int = 200, /, **parameters: object) -> Any:
     """Return the JSON that a path below /api/ answers with."""
     response = page.get(f"/api/{path}", params={name: str(value) for name, value in parameters.items()})
     assert response.status_code == status, response.text
     return response.json()
 
 
-def records(page: TestClient, topic: str, **parameters: object) -> list[dict[str, Any]]:
+def records(page: TestClient, topic: str, /, **parameters: object) -> list[dict[str, Any]]:
     """Return the records of a page of them."""
     found: list[dict[str, Any]] = ask(page, f"topics/{topic}/records", **parameters)["records"]
     return found

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from pyspark_commitlog import CommitLog, Producer
 from pyspark_commitlog.cli.ui import record_scan
 from pyspark_commitlog.cli.ui.masking import MASKED, check_condition, masked_bytes
-from pyspark_commitlog.cli.ui.record_scan import check_inside, cursor_text, going_back, parse_cursor
+from pyspark_commitlog.cli.ui.record_query import check_inside, cursor_text, going_back, parse_cursor
 from pyspark_commitlog.cli.ui.record_views import CELL_BYTES, FIELD_BYTES, field_of, matches
 from pyspark_commitlog.errors import OffsetOutOfRangeError, UsageError
 from tests.support.page import ask, page_of, records

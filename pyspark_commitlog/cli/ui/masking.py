@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
-from decimal import Decimal
 from typing import Any
 
 import msgspec
 
+from pyspark_commitlog.cli.ui.json_filter import parse_json
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.json_rows import ENCODER
 
@@ -40,19 +39,15 @@ def masked_bytes(data: bytes, names: frozenset[str]) -> bytes:
     if not is_suspect and not any(sign in data for sign in _ESCAPES):
         return data
     try:
-        value = json.loads(data, parse_float=Decimal, parse_constant=_refuse)
+        value = parse_json(data)
         masked = masked_members(value, names)
         return data if masked == value else ENCODER.encode(masked)
     except (ValueError, RecursionError, msgspec.MsgspecError):
         return MASKED.encode() if is_suspect else data
 
 
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
-
-
 def check_condition(condition: str | None, names: Iterable[str]) -> None:
-    """Refuse a filter that names a masked field: its results would show the values.
+    """Refuse a filter, path, header or key that contains a masked name: its results would show the values.
 
     Raises:
         UsageError: it contains the name, anywhere.

@@ -14,7 +14,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from pyspark_commitlog import CommitLog, __version__
-from pyspark_commitlog.cli.ui.record_scan import RecordQuery, parse_cursor, read_page
+from pyspark_commitlog.cli.ui.record_query import RecordQuery, parse_cursor
+from pyspark_commitlog.cli.ui.record_scan import read_page, read_parquet
 from pyspark_commitlog.cli.ui.request_gate import RequestGate
 from pyspark_commitlog.cli.ui.request_policy import RequestPolicy
 from pyspark_commitlog.cli.ui.views import ROWS, error_view, group_row, group_view, page_bounds, topic_row, topic_view
@@ -59,6 +60,7 @@ def create_app(log: CommitLog, policy: RequestPolicy, masked: frozenset[str] = f
         Route("/api/topics", page.answer_topics),
         Route("/api/topics/{topic}", page.answer_topic),
         Route("/api/topics/{topic}/records", page.answer_records),
+        Route("/api/topics/{topic}/parquet", page.answer_parquet),
         Route("/api/groups", page.answer_groups),
         Route("/api/groups/{group:path}", page.answer_group),
         *_static_routes(),
@@ -145,6 +147,10 @@ class _Page:
     def answer_records(self, request: Request) -> Response:
         return JSONResponse(read_page(self.log, request.path_params["topic"], query_of(request), self.masked))
 
+    def answer_parquet(self, request: Request) -> Response:
+        content = read_parquet(self.log, request.path_params["topic"], query_of(request), self.masked)
+        return Response(content, media_type="application/vnd.apache.parquet")
+
 
 def query_of(request: Request) -> RecordQuery:
     """Return the query of a request's parameters.
@@ -152,16 +158,21 @@ def query_of(request: Request) -> RecordQuery:
     Raises:
         UsageError: one is not allowed.
     """
-    cursor, limit = text_of(request, "cursor"), number_of(request, "limit")
+    cursor, end, limit = text_of(request, "cursor"), text_of(request, "end"), number_of(request, "limit")
     return RecordQuery(
         partition=number_of(request, "partition"),
         offset=number_of(request, "offset"),
         time=text_of(request, "time") or None,
         cursor=parse_cursor(cursor) if cursor else None,
+        end=parse_cursor(end) if end else None,
         newest=bool(text_of(request, "newest")),
         limit=50 if limit is None else limit,
         condition=text_of(request, "filter") or None,
         search=text_of(request, "search"),
+        key=text_of(request, "key"),
+        everywhere=bool(text_of(request, "everywhere")),
+        path=text_of(request, "path"),
+        header=text_of(request, "header"),
     )
 
 

@@ -3,20 +3,29 @@
 const RETRY_MS = 1000;
 const TRIES = 5;
 
-/** Return the JSON of a path below /api/; parameters that are empty are left out. Asks again while the server is busy. */
-export async function ask(path, parameters = {}, signal = undefined) {
+/** Return the response of a path below /api/; parameters that are empty are left out. Asks again while the server is busy. */
+async function answered(path, parameters, signal) {
   const given = Object.entries(parameters).filter(([, value]) => value !== "" && value !== null && value !== undefined);
   const query = new URLSearchParams(given).toString();
   for (let tries = 1; ; tries += 1) {
     const response = await fetch(`/api/${path}${query ? `?${query}` : ""}`, { signal, headers: { Accept: "application/json" } });
-    if (response.status === 503 && tries < TRIES) {
-      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
-      continue;
+    if (response.ok) return response;
+    if (response.status !== 503 || tries >= TRIES) {
+      const answer = await response.json().catch(() => ({ message: `the server answers with ${response.status}` }));
+      throw new Error(answer.message);
     }
-    const answer = await response.json().catch(() => ({ message: `the server answers with ${response.status}` }));
-    if (!response.ok) throw new Error(answer.message);
-    return answer;
+    await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
   }
+}
+
+/** Return the JSON of a path below /api/. */
+export async function ask(path, parameters = {}, signal = undefined) {
+  return (await answered(path, parameters, signal)).json();
+}
+
+/** Return the bytes of a path below /api/. */
+export async function askBlob(path, parameters = {}, signal = undefined) {
+  return (await answered(path, parameters, signal)).blob();
 }
 
 /** Return a name as a part of a path. */

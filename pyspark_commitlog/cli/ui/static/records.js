@@ -1,6 +1,6 @@
 // The browser of a topic's records.
 
-import { ask, part } from "./api.js";
+import { ask, askBlob, part } from "./api.js";
 import { count, counted, element, say, table } from "./dom.js";
 import { csvOf, formed, instant, jsonLinesOf, oneLine } from "./forms.js";
 
@@ -19,17 +19,33 @@ function select(name, label, choices, chosen) {
 }
 
 /** Return the parameters of the API for what a form has. */
-function queryOf({ partition, start, at, limit, filter, search }) {
-  const query = { partition, limit, filter, search };
+function queryOf({ start, at, ...values }) {
+  const query = filtersOf(values);
   if (start === "newest") query.newest = "1";
   if (start === "offset" || start === "time") query[start] = at || "0";
   return query;
 }
 
+function filtersOf({ partition, limit, filter, search, key, everywhere, path, header }) {
+  return { partition, limit, filter, search, key, everywhere, path, header };
+}
+
+/** Return the cursor of records, and the offsets after them: partition:offset, by partition. */
+function rangeOf(records) {
+  const first = new Map();
+  const after = new Map();
+  for (const { partition, offset } of records) {
+    first.set(partition, Math.min(offset, first.get(partition) ?? offset));
+    after.set(partition, Math.max(offset + 1, after.get(partition) ?? 0));
+  }
+  const text = (offsets) => Array.from(offsets, (pair) => pair.join(":")).join(",");
+  return { cursor: text(first), end: text(after) };
+}
+
 /** Return the elements of the browser, with the first page. */
 export async function recordBrowser(topic, parameters, signal) {
   const browser = new RecordBrowser(topic, parameters, signal);
-  await browser.load(queryOf(browser.values()));
+  await browser.start();
   return browser.elements;
 }
 
@@ -39,6 +55,7 @@ class RecordBrowser {
     this.signal = signal;
     this.records = [];
     this.page = null;
+    this.filters = {};
     this.timer = null;
     this.form = this.buildForm(parameters);
     this.list = element("div");
@@ -55,7 +72,8 @@ class RecordBrowser {
         this.older,
         this.newer,
         element("button", { type: "button", onclick: save("csv") }, "Save as CSV"),
-        element("button", { type: "button", onclick: save("jsonl") }, "Save as JSON lines")),
+        element("button", { type: "button", onclick: save("jsonl") }, "Save as JSON lines"),
+        element("button", { type: "button", onclick: () => this.saveParquet() }, "Save as Parquet")),
     ];
     signal.addEventListener("abort", () => clearTimeout(this.timer));
   }
@@ -70,8 +88,12 @@ class RecordBrowser {
       field("at", "Offset, or time as 2026-01-31T12:00 or -1h", { value: given("at") }),
       field("partition", "Partition (all without)", { type: "number", min: 0, max: this.topic.partitions - 1, value: given("partition", first) }),
       field("limit", "Records", { type: "number", min: 1, max: MOST_SHOWN, value: given("limit", "50") }),
+      field("key", "Key is", { value: given("key"), spellcheck: "false" }),
+      element("label", { class: "inline" }, element("input", { type: "checkbox", name: "everywhere", checked: given("everywhere") !== "" }), "Key in all partitions"),
       field("search", "Key or value contains", { type: "search", value: given("search") }, "wide"),
       field("filter", "Filter in SQL", { value: given("filter"), spellcheck: "false", placeholder: this.topic.typed ? "price > 1.5 AND user = 'ada'" : "key = 'ada' AND offset > 100" }, "wide"),
+      field("path", "JSON path", { value: given("path"), spellcheck: "false", placeholder: "$.user.city = Berlin" }, "wide"),
+      field("header", "Header", { value: given("header"), spellcheck: "false", placeholder: "name=value, or name" }, "wide"),
       select("form", "Show as", forms, given("form", this.topic.typed ? "columns" : "json")),
       element("button", { class: "main" }, "Show"),
       element("label", { class: "inline" }, element("input", { type: "checkbox", name: "follow", onchange: () => this.follow() }), "Follow"));
@@ -88,13 +110,19 @@ class RecordBrowser {
     const { follow, ...values } = this.values();
     const given = Object.entries(values).filter(([, value]) => value !== "");
     history.replaceState(null, "", `#/topics/${part(this.topic.name)}?${new URLSearchParams(given)}`);
-    await this.load(queryOf(values));
+    await this.start();
+  }
+
+  /** Show the page that the form asks for; its filters are those of the pages before and after it. */
+  start() {
+    const values = this.values();
+    this.filters = filtersOf(values);
+    return this.load(queryOf(values));
   }
 
   turn(which) {
     this.form.elements.follow.checked = false;
-    const { limit, filter, search } = this.values();
-    return this.load({ cursor: this.page[which], limit, filter, search });
+    return this.load({ ...this.filters, cursor: this.page[which] });
   }
 
   /** Show a page, or why there is none. */
@@ -116,10 +144,9 @@ class RecordBrowser {
     clearTimeout(this.timer);
     if (!this.form.elements.follow.checked || this.signal.aborted || this.page === null) return;
     this.timer = setTimeout(async () => {
-      const { limit, filter, search } = this.values();
       const before = this.page;
       try {
-        const page = await ask(`topics/${part(this.topic.name)}/records`, { cursor: before.next, limit, filter, search }, this.signal);
+        const page = await ask(`topics/${part(this.topic.name)}/records`, { ...this.filters, cursor: before.next }, this.signal);
         if (this.page !== before) return this.follow(); // another page is shown by now
         this.page = { ...page, previous: before.previous };
         this.records = [...this.records, ...page.records].slice(-MOST_SHOWN);
@@ -139,9 +166,9 @@ class RecordBrowser {
     const focused = document.activeElement.closest(".records details")?.dataset.place;
     this.list.replaceChildren(shown.length ? drawn : element("p", {}, "No records."));
     if (focused) this.list.querySelector(`details[data-place="${focused}"] > summary`)?.focus({ preventScroll: true });
-    const { scanned, ended, previous } = this.page;
+    const { scanned, ended, previous, keyPartition } = this.page;
     const searched = scanned > this.records.length ? ` of ${count(scanned)} offsets` : "";
-    this.summary.textContent = `${counted(shown.length, "record")}${searched}${ended ? ", up to the high watermark" : "; more follow"}`;
+    this.summary.textContent = `${counted(shown.length, "record")}${searched}${ended ? ", up to the high watermark" : "; more follow"}${keyPartition === null ? "" : `. ${onePartition(keyPartition)}`}`;
     this.older.disabled = previous === null;
     this.newer.disabled = ended;
   }
@@ -176,10 +203,31 @@ class RecordBrowser {
   save(kind) {
     if (this.page === null) return;
     const text = (kind === "csv" ? csvOf : jsonLinesOf)(this.records, this.page.columns);
-    const url = URL.createObjectURL(new Blob([text], { type: kind === "csv" ? "text/csv" : "application/jsonl" }));
+    this.download(new Blob([text], { type: kind === "csv" ? "text/csv" : "application/jsonl" }), kind);
+  }
+
+  /** Save the records that are shown with their whole values, which the server reads again. */
+  async saveParquet() {
+    try {
+      if (!this.records.length) throw new Error("there are no records to save");
+      const { filter, search, key, path, header } = this.filters;
+      const query = { filter, search, key, path, header, ...rangeOf(this.records) };
+      this.download(await askBlob(`topics/${part(this.topic.name)}/parquet`, query, this.signal), "parquet");
+    } catch (error) {
+      if (!this.signal.aborted) say(error.message);
+    }
+  }
+
+  download(blob, kind) {
+    const url = URL.createObjectURL(blob);
     element("a", { href: url, download: `${this.topic.name}.${kind}` }).click();
     setTimeout(() => URL.revokeObjectURL(url), 1000);
   }
+}
+
+function onePartition(partition) {
+  return `Only partition ${partition} was searched, where Kafka's default partitioner puts the key. `
+    + "“Key in all partitions” also finds records with another partitioner, a given partition, or from before partitions were added.";
 }
 
 function recordBody(record, form) {
