@@ -1,9 +1,10 @@
-"""Running mutants: each in a copy of the package and its tests, with one test, in a process of its own."""
+"""Running mutants: each in a copy of the package and its tests, with one test, in a fork of its own."""
 
 from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import IO, Any
 
 from tests.mutants.changes import NotApplicableError
 from tests.mutants.listed import PACKAGE, REPOSITORY, Mutant
@@ -56,7 +57,8 @@ class Copy:
     """A copy of the package and its tests, in which one file at a time may be changed."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self._directory, self._report = directory, directory / "report.json"
+        self._forks: subprocess.Popen[bytes] | None = None
         for entry in REPOSITORY.iterdir():
             target = directory / entry.name
             if entry.name in _COPIED:
@@ -84,35 +86,48 @@ class Copy:
 
     def run(self, node_ids: Sequence[str], timeout: float) -> list[dict[str, Any]] | None:
         """Run tests and return what `tests.mutants.report` wrote, one per phase; None when they took too long."""
-        report = self._directory / "report.json"
-        report.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.mutants.report", "-p", "no:cacheprovider"]
-        command += ["--hypothesis-profile", "long"]
-        command.append("--timeout=0")  # what hangs does not fail by its own doing
-        env = {**os.environ, "PYTHONPATH": str(self._directory), "MUTANTS_REPORT": str(report)}
-        env.pop("PYTEST_ADDOPTS", None)
-        with subprocess.Popen(
-            [*command, "-p", "no:xdist", *node_ids],
-            cwd=self._directory,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        ) as process:
-            try:
-                process.wait(timeout)
-            except subprocess.TimeoutExpired:
-                return None
-            finally:
-                _end_group(process)
-        return json.loads(report.read_text()) if report.exists() else []
+        self._report.unlink(missing_ok=True)
+        arguments = ["-q", "-p", "tests.mutants.report", "-p", "no:cacheprovider", "--hypothesis-profile", "long"]
+        arguments += ["--timeout=0", "-p", "no:xdist", *node_ids]  # what hangs does not fail by its own doing
+        requests, answers = self._server()
+        requests.write(json.dumps(arguments).encode() + b"\n")
+        group = int(answers.readline())
+        ended = bool(select.select([answers], [], [], timeout)[0])
+        _end_group(group)
+        assert answers.readline() == b"ended\n"
+        if not ended:
+            return None
+        return json.loads(self._report.read_text()) if self._report.exists() else []
+
+    def _server(self) -> tuple[IO[bytes], IO[bytes]]:
+        """Return the input and the output of the process that forks for each run, see `forks`."""
+        if self._forks is None:
+            env = {**os.environ, "PYTHONPATH": str(self._directory), "MUTANTS_REPORT": str(self._report)}
+            for name in ("PYTEST_ADDOPTS", "PYTHONDONTWRITEBYTECODE"):  # each run finds the package compiled
+                env.pop(name, None)
+            self._forks = subprocess.Popen(
+                [sys.executable, "-m", "tests.mutants.forks"],
+                cwd=self._directory,
+                env=env,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,  # a buffer would take the second answer with the first, and nothing would be left to wait for
+            )
+        assert self._forks.stdin is not None
+        assert self._forks.stdout is not None
+        return self._forks.stdin, self._forks.stdout
+
+    def close(self) -> None:
+        """End the process that forks."""
+        if self._forks is not None:
+            self._forks.communicate()
 
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
+def _end_group(group: int) -> None:
     """End what a test started and left, and the test itself when it hangs."""
     with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+        os.killpg(group, signal.SIGKILL)
 
 
 def verdict(phases: list[dict[str, Any]] | None) -> tuple[Outcome, str]:
@@ -195,6 +210,8 @@ def run_all(mutants: Sequence[Mutant], workers: int) -> Iterator[Result]:
             node_ids = sorted({mutant.node_id for mutant in mutants})
             red = dict(pair for found in pool.map(red_ones, _parts(node_ids, workers)) for pair in found.items())
             yield from pool.map(run, mutants)
+        for _ in range(workers):
+            copies.get().close()
 
 
 def _parts(node_ids: Sequence[str], workers: int) -> list[list[str]]:
