@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import signal
 import struct
 import subprocess
 import termios
@@ -17,6 +18,7 @@ import pytest
 import typer
 
 from pyspark_commitlog import CommitLog, Producer, __version__
+from pyspark_commitlog.cli.common.arguments import complete_topic
 from pyspark_commitlog.cli.common.endings import ended_by_errors
 from pyspark_commitlog.errors import ConfigError
 from tests.support.commands import COMMAND, completions, run
@@ -36,6 +38,45 @@ def test_names_of_topics_and_groups_are_completed(root: str) -> None:
     assert completions("topics", "describe", root, "fl") == ["flights"]
     assert completions("groups", "describe", root, "r") == ["reports"]
     assert completions("cat", f"{root}-none", "or") == []
+
+
+_COMPLETE = """
+. "$HOME/.bash_completions/commitlog.sh"
+COMP_WORDS=(commitlog cat "$1" or) COMP_CWORD=3
+_commitlog_completion commitlog
+echo "${COMPREPLY[@]}"
+"""
+
+
+def test_what_is_installed_for_a_shell_completes(root: str, tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "commitlog"
+    program.parent.mkdir()
+    program.write_text(f"#!{COMMAND[0]}\n{COMMAND[2]}\n")
+    program.chmod(0o755)
+    env = {**os.environ, "HOME": str(tmp_path), "PATH": f"{program.parent}:{os.environ['PATH']}"}
+
+    def in_bash(script: str) -> str:
+        command = ["bash", "-c", script, "bash", root]
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+
+    assert "bash completion installed" in in_bash("commitlog --install-completion; true")
+    assert in_bash(_COMPLETE) == "orders orders-eu\n"
+
+
+def test_a_completion_waits_three_seconds_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory of a server that does not answer, a bucket out of reach."""
+    waits: list[int] = []
+
+    def hang(log: CommitLog) -> list[str]:
+        waits.append(signal.alarm(0))
+        return ["orders"]
+
+    monkeypatch.setattr(CommitLog, "topics", hang)
+    context = typer.Context(typer.main.get_command(typer.Typer(callback=lambda: None)))
+    context.params = {"root": "anywhere"}
+    assert complete_topic(context, "or") == ["orders"]
+    assert waits == [3]
+    assert signal.alarm(0) == 0
 
 
 def test_a_command_line_that_is_wrong_ends_with_2_and_all_else_with_1(root: str, tmp_path: Path) -> None:
@@ -171,6 +212,8 @@ def is_still(pid: int) -> bool:
         ["topics", "describe", "{root}", "wide"],
         ["topics", "describe", "{root}", "wide", "--json"],
         ["cat", "{root}", "wide", "-e", "-f", "%p %s"],
+        ["metrics", "{root}", "--once"],
+        ["groups", "describe", "{root}", "reports"],
         ["produce", "{root}", "wide", "--help"],
     ],
     ids=lambda command: " ".join([command[0], *command[3:]]),
@@ -179,6 +222,7 @@ def test_a_slow_reader_gets_all_though_the_pipe_does_not_block(root: str, comman
     """Node, ssh and CI systems leave it so: what did not fit into the pipe was lost, with exit code 0."""
     log = CommitLog(root)
     log.create_topic("wide", _PARTITIONS)
+    log.groups.commit("reports", {"wide": dict.fromkeys(range(_PARTITIONS), 0)})
     with Producer(root) as producer:
         for _ in range(_PARTITIONS):
             producer.send("wide", b"v" * 200, partition=0)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +20,9 @@ from pyspark_commitlog.storage.clock import SystemClock
 
 if TYPE_CHECKING:
     from pyspark_commitlog.api.commit_log import CommitLog
+
+#: Longest wait for names in a completion, seconds.
+_COMPLETION_SECONDS = 3
 
 _asking: ContextVar[str | None] = ContextVar("asking", default=None)
 
@@ -45,20 +49,23 @@ def _root_of(context: typer.Context) -> CommitLog | None:
 
 def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
     """Return topic names with a prefix; none for an unreadable root: a completion shows no errors."""
-    try:
-        log = _root_of(context)
-        return [name for name in log.topics() if name.startswith(incomplete)] if log else []
-    except CommitLogError:
-        return []
+    return _completions(context, incomplete, lambda log: log.topics())
 
 
 def complete_group(context: typer.Context, incomplete: str) -> list[str]:
     """Return group names with a prefix, as `complete_topic`."""
+    return _completions(context, incomplete, lambda log: log.groups.list())
+
+
+def _completions(context: typer.Context, prefix: str, names: Callable[[CommitLog], Sequence[str]]) -> list[str]:
     try:
         log = _root_of(context)
-        return [name for name in log.groups.list() if name.startswith(incomplete)] if log else []
+        signal.alarm(_COMPLETION_SECONDS)  # ends this process: the storage may hang
+        return [name for name in names(log) if name.startswith(prefix)] if log else []
     except CommitLogError:
         return []
+    finally:
+        signal.alarm(0)
 
 
 Root = Annotated[
