@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from pyspark_commitlog.config import HOUR_MS
 from pyspark_commitlog.text import counted, html_lines, html_table, table
 
-_HOUR_MS = 3_600_000
 #: Partitions whose offsets a replica's row shows; JSON has all.
 _SHOWN = 8
 _REPLICA_HEAD = "REPLICA ROOT-ID ROLE HIGH-WATERMARKS LOG-END-OFFSETS ENTRIES-BEHIND BYTES-BEHIND SECONDS-BEHIND"
@@ -184,7 +184,7 @@ def backlog_line(waiting: Backlog) -> str:
 
 def maintained_line(age_ms: int) -> str:
     """When a topic was last maintained; advise after an hour."""
-    if age_ms < _HOUR_MS:
+    if age_ms < HOUR_MS:
         return f"maintained {age_ms // 1000:,} s ago"
     return f"not maintained for {age_ms // 60_000:,} minutes: run `commitlog maintain` as a service, or from cron"
 

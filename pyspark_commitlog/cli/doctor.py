@@ -14,7 +14,9 @@ import typer
 from pyspark_commitlog import __version__
 from pyspark_commitlog.cli.common.arguments import AsJson, Root, opened
 from pyspark_commitlog.cli.common.endings import print_lines
+from pyspark_commitlog.cli.common.progress import with_progress
 from pyspark_commitlog.cli.common.storage_options import storage_at
+from pyspark_commitlog.config import HOUR_MS
 from pyspark_commitlog.errors import CommitLogError
 from pyspark_commitlog.failures import ErrorBoundary
 from pyspark_commitlog.text import counted
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from pyspark_commitlog.storage.local.free_space import FreeSpace
     from pyspark_commitlog.storage.local.probe import Finding
 
-_HOUR_MS = 3_600_000
 #: Below either, a disk counts as nearly full.
 _LEAST_SHARE, _LEAST_BYTES = 0.1, 2**30
 #: Findings of `probe` that cost money or mislead, though nothing is lost by them.
@@ -40,9 +41,9 @@ def doctor(root: Root, as_json: AsJson = False) -> None:
     Tries the store as `commitlog probe` does, and leaves no files. Exit code 1 if something is not well.
     """
     with opened(root) as log:
-        log.root.every_name()  # without a root there is nothing to look at
+        names = log.topics()  # without a root there is nothing to look at
         is_well = True
-        for diagnosis in examine(log, [storage_at(place) for place in root.split(",")]):
+        for diagnosis in examine(log, names, [storage_at(place) for place in root.split(",")]):
             is_well = is_well and diagnosis.is_well
             line = f"{'ok' if diagnosis.is_well else '!!'}  {diagnosis.subject}: {diagnosis.found}"
             remedy = [f"    {diagnosis.remedy}"] if diagnosis.remedy else []
@@ -86,17 +87,18 @@ def versions() -> dict[str, str]:
     return found
 
 
-def examine(log: CommitLog, places: list[Storage]) -> Iterator[Diagnosis]:
+def examine(log: CommitLog, names: list[str], places: list[Storage]) -> Iterator[Diagnosis]:
     """Yield findings about a log: versions, its places, its topics.
 
     Args:
         log: the log.
+        names: its topics.
         places: the storages of its roots, which are tried as by `commitlog probe`.
     """
     yield Diagnosis("versions", True, ", ".join(f"{name} {number}" for name, number in versions().items()))
     for place in places:
         yield from _examine_place(place)
-    yield from _examine_topics(log)
+    yield from _examine_topics(log, names)
 
 
 def _examine_place(place: Storage) -> Iterator[Diagnosis]:
@@ -137,9 +139,9 @@ def place_diagnosis(url: str, fault: Finding) -> Diagnosis:
     return Diagnosis(f"{fault.what} of {url}", False, fault.told, remedy[fault.what])  # codespell:ignore told
 
 
-def _examine_topics(log: CommitLog) -> Iterator[Diagnosis]:
-    names, sick = log.topics(), 0
-    for name in names:
+def _examine_topics(log: CommitLog, names: list[str]) -> Iterator[Diagnosis]:
+    sick = 0
+    for name, _ in with_progress(names):
         faults: list[Diagnosis] = []
         with ErrorBoundary(lambda error, name=name, faults=faults: faults.append(_failed(name, error))):  # type: ignore[misc]
             faults += topic_diagnoses(log.topic(name).describe())
@@ -157,9 +159,9 @@ def topic_diagnoses(topic: TopicDescription) -> Iterator[Diagnosis]:
     """Yield what is wrong with a topic (pure)."""
     subject, maintain = f"topic {topic.name}", "run `commitlog maintain` as a service, or from cron"
     waiting = topic.unsettled
-    if waiting.entries and waiting.age_ms > _HOUR_MS:
+    if waiting.entries and waiting.age_ms > HOUR_MS:
         yield Diagnosis(subject, False, backlog_line(waiting), maintain)
-    elif topic.since_maintained_ms is not None and topic.since_maintained_ms > _HOUR_MS:
+    elif topic.since_maintained_ms is not None and topic.since_maintained_ms > HOUR_MS:
         found = maintained_line(topic.since_maintained_ms).partition(":")[0]
         yield Diagnosis(subject, False, f"{found}: records that have expired stay", maintain)
     for partition, why in sorted(topic.damaged.items()):

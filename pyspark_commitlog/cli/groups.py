@@ -16,6 +16,7 @@ from pyspark_commitlog.cli.common.arguments import AsJson, Root, complete_group,
 from pyspark_commitlog.cli.common.endings import EachAlone, complain, complain_of, print_lines
 from pyspark_commitlog.cli.common.offsets_file import exported_lines, parse_offsets
 from pyspark_commitlog.cli.common.output import described_lines, member_lines, moved_lines, state_lines
+from pyspark_commitlog.cli.common.progress import with_progress
 from pyspark_commitlog.cli.common.watch import Watch, show_repeatedly
 from pyspark_commitlog.errors import CommitLogError, UsageError
 
@@ -88,7 +89,7 @@ def describe(
 
 
 def _describe_each(log: CommitLog, names: Sequence[str], each: EachAlone) -> list[GroupDescription]:
-    asked = [each.ask(log.groups.describe, name) for name in names]
+    asked = [each.ask(log.groups.describe, name) for name, _ in with_progress(list(names))]
     descriptions = [description for description in asked if description is not None]
     for fault in (fault for description in descriptions for fault in description.faults):
         complain(f"FAULT {fault}")

@@ -14,6 +14,7 @@ from pyspark_commitlog.cli.common.arguments import AsJson, Root, Topic, Topics, 
 from pyspark_commitlog.cli.common.background_catch_up import CatchingUp
 from pyspark_commitlog.cli.common.endings import EachAlone, ended_by_errors, print_lines, stopped_by_signals
 from pyspark_commitlog.cli.common.output import recovered_lines, repaired_lines, replicated_lines, root_lines
+from pyspark_commitlog.cli.common.progress import busy, with_progress
 from pyspark_commitlog.cli.common.storage_options import storage_options
 from pyspark_commitlog.errors import CommitLogError, NotFoundError, StorageDeniedError, UnsupportedError, UsageError
 
@@ -56,7 +57,8 @@ def add(
     Its topics stay on it alone until `topics alter --replication-factor` gives them replicas.
     """
     with opened(root) as log:
-        log.replicas.add(new)
+        with busy("adding roots"):
+            log.replicas.add(new)
         if as_json:
             _print_roots(log)
 
@@ -69,7 +71,8 @@ def remove(
 ) -> None:
     """Take roots out, lost ones too: others get their replicas, if there are any, and lead in their place."""
     with opened(root) as log:
-        log.replicas.remove(gone)
+        with busy("removing roots"):
+            log.replicas.remove(gone)
         if as_json:
             _print_roots(log)
 
@@ -86,7 +89,8 @@ def move(
     The root is taken out.
     """
     with opened(root) as log:
-        log.replicas.move(moved, to)
+        with busy("moving replicas"):
+            log.replicas.move(moved, to)
         if as_json:
             _print_roots(log)
 
@@ -104,7 +108,8 @@ def replace_metadata(
     again.
     """
     with opened(root) as log:
-        log.replicas.replace_metadata(old, new)
+        with busy("replacing a metadata root"):
+            log.replicas.replace_metadata(old, new)
         if as_json:
             _print_roots(log)
 
@@ -141,7 +146,8 @@ def recover(
     The roots that are given up must stay switched off. Exit code 1 if a topic can't be recovered, or a root lacks it.
     """
     with opened(root) as log:
-        found = log.replicas.recover(metadata, lost, execute=execute)
+        with busy("recovering"):
+            found = log.replicas.recover(metadata, lost, execute=execute)
         if as_json:
             print_lines(json.dumps(asdict(each)) for each in found)
         else:
@@ -168,7 +174,8 @@ def elect(
     can lead: records are lost.
     """
     with opened(root) as log:
-        leader = log.replicas.elect(topic, to, unclean=unclean)
+        with busy("electing a leader"):
+            leader = log.replicas.elect(topic, to, unclean=unclean)
         replication = log.topic(topic).describe().replication
         where = replication.leader_url if replication is not None and replication.leader == leader else "another root"
         if as_json:
@@ -223,7 +230,7 @@ def repair(root: Root, topic: Topics = None, as_json: AsJson = False) -> None:
     """
     with opened(root) as log:
         each = EachAlone(ended_by=_HOPELESS)
-        for name in topic or log.root.every_name():
+        for name, _ in with_progress(topic or log.root.every_name()):
             done = each.ask(lambda name: log.topic(name).repair(), name)
             if done is None:
                 continue
@@ -251,6 +258,7 @@ def _round(
 
 
 def _replicate(sync: ReplicaSync, topic: str | None, *, catch_up: bool) -> Sequence[Replicated]:
-    if topic is None:
-        return sync.sync_all(catch_up=catch_up)
-    return [sync.sync(topic) if catch_up else sync.take_turn(topic)]
+    with busy("replicating"):
+        if topic is None:
+            return sync.sync_all(catch_up=catch_up)
+        return [sync.sync(topic) if catch_up else sync.take_turn(topic)]

@@ -10,6 +10,7 @@ import typer
 
 from pyspark_commitlog.cli.common.arguments import AsJson, Root, Topic, Topics, opened, parse_config
 from pyspark_commitlog.cli.common.endings import EachAlone, complain, print_lines
+from pyspark_commitlog.cli.common.progress import busy
 from pyspark_commitlog.cli.common.watch import Watch, show_repeatedly
 from pyspark_commitlog.config import MAX_PARTITIONS
 from pyspark_commitlog.errors import TopicExistsError, UnknownTopicError, UsageError
@@ -271,7 +272,9 @@ def _change(
             log.topic(topic).add_partitions(partitions)
             done.append(f"it has {partitions} partitions")
         if factor is not None:
-            for root, why in log.topic(topic).set_replication_factor(factor).failed.items():
+            with busy("replicating"):
+                failed = log.topic(topic).set_replication_factor(factor).failed
+            for root, why in failed.items():
                 complain(f"root {root} has not caught up, `commitlog replicas sync` goes on: {why}")
             done.append(f"its replication factor is {factor}")
     except Exception:  # of any class: what was changed before stays

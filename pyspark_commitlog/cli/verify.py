@@ -28,7 +28,7 @@ from pyspark_commitlog.cli.common.output import (
     fault_lines,
     void_lines,
 )
-from pyspark_commitlog.cli.common.progress import with_progress
+from pyspark_commitlog.cli.common.progress import busy, with_progress
 from pyspark_commitlog.cli.common.storage_options import storage_at
 from pyspark_commitlog.errors import (
     NotFoundError,
@@ -99,7 +99,8 @@ def void(
         if None in given and given != (None, None, None):
             raise UsageError("--partition, --from and --to go together")
         ranges = None if partition is None or first is None or end is None else {partition: (first, end)}
-        given_up = log.topic(topic).void(ranges, force=force, dry_run=not execute)
+        with busy("looking for records that can't be read"):
+            given_up = log.topic(topic).void(ranges, force=force, dry_run=not execute)
         lines = void_lines(topic, given_up, execute=execute)
         print_lines((json.dumps(asdict(lost)) for lost in given_up) if as_json else lines)
 

@@ -119,11 +119,11 @@ def test_the_examined_log_names_what_can_not_be_described(tmp_path: Path) -> Non
 
     log = CommitLog(str(tmp_path / "log"))
     log.create_topic("clicks")
-    well = list(examine(log, [log.root.storage]))
+    well = list(examine(log, ["clicks"], [log.root.storage]))
     assert [each.is_well for each in well] == [True] * len(well)
     assert {each.subject for each in well} == {"versions", f"disk of {log.url}", log.url, "topics"}
     (entry,) = (tmp_path / "log" / "topics" / "clicks" / "journal").iterdir()
     entry.write_bytes(b"{")
-    sick = [each for each in examine(CommitLog(log.url), []) if not each.is_well]
+    sick = [each for each in examine(CommitLog(log.url), ["clicks"], []) if not each.is_well]
     assert [each.subject for each in sick] == ["topic clicks"]
     assert "commitlog verify" in sick[0].remedy

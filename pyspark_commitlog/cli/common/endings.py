@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import typer
 
+from pyspark_commitlog.cli.common.progress import without_bars
 from pyspark_commitlog.cli.common.storage_options import storage_at
 from pyspark_commitlog.errors import CommitLogError, RootNotFoundError, UnknownGroupError, UnknownTopicError, UsageError
 from pyspark_commitlog.failures import ErrorBoundary
@@ -26,7 +27,8 @@ _T = TypeVar("_T")
 
 def complain(text: str) -> None:
     """Print a fault on standard error, in one line."""
-    typer.echo(visible(text), err=True)
+    with without_bars():
+        typer.echo(visible(text), err=True)
 
 
 class LogFormatter(logging.Formatter):
@@ -149,7 +151,8 @@ def print_lines(lines: Iterable[str]) -> None:
     for line in lines:
         if sys.stdout is None:
             raise UsageError("the standard output is closed")
-        typer.echo(visible(line))
+        with without_bars():
+            typer.echo(visible(line))
 
 
 class SignalledError(BaseException):

@@ -15,6 +15,7 @@ import typer
 
 from pyspark_commitlog.cli.common.arguments import Root, complete_group, complete_topic, opened, principal, unescape
 from pyspark_commitlog.cli.common.endings import SignalledError, complain, ended_by_signals
+from pyspark_commitlog.cli.common.progress import record_counter
 from pyspark_commitlog.cli.common.storage_options import storage_options
 from pyspark_commitlog.cli.records.grep import SEARCHED, Grep
 from pyspark_commitlog.cli.records.starts import StartAndStop, parse_partitions, parse_start_and_stop
@@ -210,15 +211,18 @@ def _run(root: str, request: _Request) -> None:
     from pyspark_commitlog.consumer import Consumer
 
     output = _Stdout()
-    with Consumer(
-        root,
-        group_id=request.group,
-        auto_offset_reset=request.reset,
-        enable_auto_commit=True,  # before partitions are given up, and at the end; by no time
-        auto_commit_interval_ms=LONG_MAX,
-        principal=principal(),
-        storage_options=storage_options(),
-    ) as consumer:
+    with (
+        record_counter(", ".join(request.topics), wanted=output.is_file) as count,
+        Consumer(
+            root,
+            group_id=request.group,
+            auto_offset_reset=request.reset,
+            enable_auto_commit=True,  # before partitions are given up, and at the end; by no time
+            auto_commit_interval_ms=LONG_MAX,
+            principal=principal(),
+            storage_options=storage_options(),
+        ) as consumer,
+    ):
         ends = _begin(consumer, request)
         left, owed = request.count, False
         while left != 0 and (owed or not _is_done(consumer, request, ends)):
@@ -227,6 +231,7 @@ def _run(root: str, request: _Request) -> None:
                 batch = _up_to(request.rows(batch), ends)
                 left = None if left is None else left - batch.num_rows
                 output.write(request.render(batch))
+                count(batch.num_rows)
             output.flush()
             output.check()
             owed = request.group is not None and (owed or table.num_rows > 0) and not _commit(consumer, request.group)
@@ -323,6 +328,11 @@ class _Stdout:
         self._closed.register(self._raw, 0)  # no event but errors: the reader of a pipe is gone
         self._held: list[bytes | memoryview] = []
         self._size = 0
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is no terminal and no pipe, whose reader may write to the terminal itself."""
+        return sys.__stdout__ is not None and sys.__stdout__.seekable()
 
     def write(self, data: bytes | memoryview) -> None:
         """Take a batch's bytes; small ones are gathered."""

@@ -20,7 +20,7 @@ import typer
 
 from pyspark_commitlog.cli.common.arguments import Root, Topic, opened, principal, unescape
 from pyspark_commitlog.cli.common.endings import LogFormatter, SignalledError, complain, error_text, print_lines
-from pyspark_commitlog.cli.common.progress import progress_bars
+from pyspark_commitlog.cli.common.progress import progress_bars, record_counter
 from pyspark_commitlog.cli.common.storage_options import storage_options
 from pyspark_commitlog.config import MAX_PARTITION
 from pyspark_commitlog.errors import CommitLogError, InvalidRecordError, UsageError
@@ -109,7 +109,7 @@ def produce(
             form = replace(form, schema=_schema(producer, topic, is_read=as_json or bool(file)))
             sender = _BatchSender(producer, topic, numbered=producer_id is not None, print_offsets=print_offsets)
             longest = _longest(log, topic, form, -1 if producer_id is None else producer.last_sequence(topic))
-            error = sender.send(_file_batches(file, stop, form) if file else _line_batches(form, end, stop, longest))
+            error = sender.send(_file_batches(file, stop, form) if file else _counted_lines(form, end, stop, longest))
     complain(sender.summary())
     if error is not None:
         complain(f"error: {error_text(error)}")
@@ -250,6 +250,14 @@ def _line_batches(form: LineFormat, end: bytes, stop: _Signals, longest: Callabl
             )
     if gathered.rest and not stop.exit_code:
         yield from _parsed([bytes(gathered.rest)], first, form)
+
+
+def _counted_lines(form: LineFormat, end: bytes, stop: _Signals, longest: Callable[[int], int]) -> _Batches:
+    """Yield the records of the standard input; count them on a terminal, unless somebody types them there."""
+    with record_counter("standard input", wanted=not sys.stdin.isatty()) as count:
+        for batch, what in _line_batches(form, end, stop, longest):
+            yield batch, what
+            count(batch.num_rows)
 
 
 def _parsed(lines: Sequence[bytes], first: int, form: LineFormat) -> _Batches:
