@@ -77,8 +77,8 @@ class Filesystem:
         except (ImportError, ValueError) as error:
             if self.protocol == WEBHDFS:
                 raise UnsupportedError(
-                    f"cannot open {_LOGIN.sub('://', self.url)!r}: that takes a package that is not installed: pip install "
-                    "'pyspark-commitlog[hdfs]'"
+                    f"cannot open {_LOGIN.sub('://', self.url)!r}: a package is missing: "
+                    "pip install 'pyspark-commitlog[hdfs]'"
                 ) from None
             raise refuse(self.url, f"fsspec says: {error}") from None
         return kind
