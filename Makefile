@@ -180,7 +180,8 @@ test-cluster-bucket: install ## Run a Spark cluster that shares nothing but a bu
 
 # A kernel that runs as a process (User-mode Linux; apt) has NFS whatever the machine's own has: its server, and two clients.
 test-nfs: $(INSTALLED) ## Run the tests on NFS: Linux's own server and two clients of one export (installs them: apt)
-	@scripts/install_nfs.sh
+	@scripts/install_packages.sh "The tests on NFS" "linux.uml rpc.nfsd rpc.mountd exportfs mount.nfs rpcbind modprobe ip mke2fs" \
+		"user-mode-linux nfs-kernel-server nfs-common rpcbind kmod iproute2 e2fsprogs"
 	tests/nfs/run.sh $(CURDIR)/.venv/bin/python $(ARGS)
 
 test-hdfs: java $(INSTALLED) ## Run the tests on HDFS: Hadoop's own name node and data node, by WebHDFS (Maven)
@@ -190,7 +191,7 @@ test-kafka: install ## Run the tests against Kafka's own tools
 	$(WITH_JAVA) .venv/bin/python -m pytest tests/kafka $(ARGS)
 
 test-ui: $(INSTALLED) ## Run the tests of the web page in a real browser (installs Chromium: apt)
-	@scripts/install_chromium.sh
+	@scripts/install_packages.sh "The tests of the web page" "chromium chromedriver" "chromium chromium-driver"
 	.venv/bin/python -m pytest tests/browser $(ARGS)
 
 mutants: install ## Take the guards of the list out, one at a time: each must turn its test red (tests/mutants/)

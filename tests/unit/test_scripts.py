@@ -1,4 +1,4 @@
-"""The scripts that find or install Java and Postgres, against Java homes and package managers made of a little shell."""
+"""The scripts that find or install Java, Postgres and packages, against Java homes and package managers made of a little shell."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Machine:
     jvm_dir: Path
     bin: Path
 
-    def run(self, script: str, *, java_home: Path | str = "") -> subprocess.CompletedProcess[str]:
+    def run(self, script: str, *args: str, java_home: Path | str = "") -> subprocess.CompletedProcess[str]:
         env = {"PATH": str(self.bin), "JVM_DIR": str(self.jvm_dir), "JAVA_HOME": str(java_home)}
         env["POSTGRES_DIR"] = str(self.postgres_dir)
-        return subprocess.run([SCRIPTS / script], env=env, capture_output=True, text=True, check=False)
+        return subprocess.run([SCRIPTS / script, *args], env=env, capture_output=True, text=True, check=False)
 
     @property
     def postgres_dir(self) -> Path:
@@ -191,6 +191,38 @@ def test_apt_installs_postgres(machine: Machine) -> None:
     done = machine.run("install_postgres.sh")
     assert (done.returncode, done.stderr) == (0, "")
     assert (installed / "pg_ctl").exists()
+
+
+# --- other packages ---------------------------------------------------------------------------------------
+
+PACKAGES = ("The tests of boats", "sail oar", "a-boat two-oars")
+
+
+def test_programs_that_are_here_are_not_installed(machine: Machine) -> None:
+    for name in ("sail", "oar"):
+        machine.command(name, "")
+    machine.command("apt-get", "echo 'apt-get must not run' >&2; exit 1")
+    done = machine.run("install_packages.sh", *PACKAGES)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("who", ["0", "1000"], ids=["without apt", "without rights"])
+def test_where_packages_cannot_be_installed_one_sentence_says_what_to_do(machine: Machine, who: str) -> None:
+    machine.command("id", f"echo {who}")
+    machine.command("sail", "")
+    if who != "0":
+        machine.command("apt-get", "echo 'apt-get must not run' >&2; exit 1")
+    done = machine.run("install_packages.sh", *PACKAGES)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "The tests of boats need oar - install them (Debian: apt-get install a-boat two-oars).\n"
+
+
+def test_apt_installs_packages(machine: Machine) -> None:
+    make = " && ".join(f"cp {machine.bin}/id {machine.bin}/{name}" for name in ("sail", "oar"))
+    machine.command("apt-get", f'case "$*" in *install*"a-boat two-oars") {make} ;; *update*) ;; *) exit 1 ;; esac')
+    done = machine.run("install_packages.sh", *PACKAGES)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (machine.bin / "oar").exists()
 
 
 # --- quick-python -----------------------------------------------------------------------------------------

@@ -1,11 +1,13 @@
 #!/bin/sh
-# Installs what tests on NFS need, if it may (as root, or through sudo that asks for no password; apt): User-mode Linux,
-# a kernel that runs as a process and has NFS whatever the machine's own has, and the server. Otherwise one sentence says
-# what to do.
+# Installs what tests need from Debian or Ubuntu, if it may (as root, or through sudo that asks for no password; apt).
+# Otherwise one sentence says what to do. Usage:
+#   scripts/install_packages.sh "The tests of the web page" "chromium chromedriver" "chromium chromium-driver"
+# takes which tests they are, the programs that they run, and the packages that have these.
 set -u
 
-PACKAGES="user-mode-linux nfs-kernel-server nfs-common rpcbind kmod iproute2 e2fsprogs"
-PROGRAMS="linux.uml rpc.nfsd rpc.mountd exportfs mount.nfs rpcbind modprobe ip mke2fs"
+WHAT=$1
+PROGRAMS=$2
+PACKAGES=$3
 PATH="$PATH:/usr/sbin:/sbin"
 
 as_root() {
@@ -29,5 +31,5 @@ install() {
 [ -z "$(missing)" ] && exit
 install >&2
 [ -z "$(missing)" ] && exit
-echo "The tests on NFS need $(missing)- install them (Debian: apt-get install $PACKAGES)." >&2
+echo "$WHAT need $(missing)- install them (Debian: apt-get install $PACKAGES)." >&2
 exit 1
