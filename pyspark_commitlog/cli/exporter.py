@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_commitlog.cli.common.arguments import Root, opened
+from pyspark_commitlog.cli.common.arguments import Root, listening, opened, parse_listen
 from pyspark_commitlog.cli.common.endings import complain, print_lines, stopped_by_signals
 from pyspark_commitlog.cli.common.metric_samples import Sample, group_samples, topic_samples
 from pyspark_commitlog.errors import (
@@ -54,7 +53,7 @@ def metrics(
     described is counted, reported on stderr, and stops no other; with --once the exit code is 1 then.
     """
     with opened(root) as log:
-        host, port = parse_address(listen)
+        address = parse_listen(listen)
         try:
             from pyspark_commitlog.cli.common.scrape_server import OPEN_METRICS, Exposition, ScrapeServer, SharedCall
         except ModuleNotFoundError as error:
@@ -68,24 +67,10 @@ def metrics(
             print_lines(text.decode().removesuffix("\n").split("\n"))
             raise typer.Exit(1 if collector.failed else 0)
         stop, collected = stopped_by_signals(), SharedCall(lambda: Exposition(collector.collect()))
-        try:
-            server = ScrapeServer(host, port, lambda accept: collected().encode(accept))
-        except OSError as error:
-            raise UsageError(f"--listen {listen}: {error.strerror or error}: give another address or port") from error
+        with listening(address):
+            server = ScrapeServer(*address, lambda accept: collected().encode(accept))
         complain(f"serving the metrics of {log.url} at {server.url}")
         server.serve_until(stop)
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Parse `127.0.0.1:9308` or `[::1]:9308` (pure).
-
-    Raises:
-        UsageError: no address, or no port.
-    """
-    found = re.fullmatch(r"(?:\[([^]]+)\]|([^:]+)):(\d{1,5})", text, re.ASCII)
-    if found is None or int(found[3]) >= 2**16:
-        raise UsageError(f"--listen {text}: use ADDRESS:PORT, as in 127.0.0.1:9308, or [::1]:9308")
-    return found[1] or found[2], int(found[3])
 
 
 class RootCollector:

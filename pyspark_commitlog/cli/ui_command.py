@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from pyspark_commitlog.cli.common.arguments import Root, opened
+from pyspark_commitlog.cli.common.arguments import ListenAddress, Root, listening, opened, parse_listen
 from pyspark_commitlog.cli.common.endings import SignalledError, complain, ended_by_signals, print_lines
-from pyspark_commitlog.cli.ui.listen_address import DEFAULT_LISTEN, parse_listen
 from pyspark_commitlog.errors import UnsupportedError
 
 
@@ -21,7 +20,7 @@ def ui(
             metavar="ADDRESS:PORT",
             help="Where the page is; port 0 is any free one. Beyond loopback the printed URL holds a token.",
         ),
-    ] = DEFAULT_LISTEN,
+    ] = "127.0.0.1:8321",
     mask: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="A column, member of JSON values or header not to show. Several times."),
@@ -40,15 +39,20 @@ def ui(
     """
     with opened(root) as log:
         try:
-            from pyspark_commitlog.cli.ui.serving import serve
+            from pyspark_commitlog.cli.ui.serving import bind, serve
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
                 raise
             raise UnsupportedError("the page needs more packages: pip install 'pyspark-commitlog[ui]'") from error
 
-        def announce(url: str) -> None:
-            print_lines([url])
+        address = parse_listen(listen)
+        log.root.check()
+        with listening(address):
+            bound = bind(*address)
+
+        def announce(port: int, token: str | None) -> None:
+            print_lines([f"http://{ListenAddress(address.host, port)}/{'' if token is None else f'?token={token}'}"])
             complain("Ctrl-C ends it")
 
         with suppress(SignalledError), ended_by_signals():
-            serve(log, parse_listen(listen), announce, masked=mask or (), hosts=host or (), with_token=token)
+            serve(log, bound, address.host, announce, masked=mask or (), hosts=host or (), with_token=token)

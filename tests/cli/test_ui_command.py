@@ -69,7 +69,19 @@ def test_beyond_loopback_a_token_is_needed(root: str) -> None:
 
 def test_the_principal_masks_and_hosts_are_passed_on(root: str) -> None:
     with subprocess.Popen(
-        [*COMMAND, "--principal", "ada", "ui", root, "--listen", ":0", "--mask", "ssn", "--host", "log.example"],
+        [
+            *COMMAND,
+            "--principal",
+            "ada",
+            "ui",
+            root,
+            "--listen",
+            "127.0.0.1:0",
+            "--mask",
+            "ssn",
+            "--host",
+            "log.example",
+        ],
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
@@ -87,7 +99,7 @@ def test_what_is_wrong_is_said_in_one_line(root: str, tmp_path: Path) -> None:
     assert told.startswith(f"error: --listen {address}: ")
     assert "port 0 for any free one" in told
     assert "use ADDRESS:PORT" in run("ui", root, "--listen", "8321", code=2)[1]
-    assert "there is no commit log at" in run("ui", str(tmp_path / "none"), "--listen", ":0", code=1)[1]
+    assert "there is no commit log at" in run("ui", str(tmp_path / "none"), "--listen", "127.0.0.1:0", code=1)[1]
 
 
 @pytest.mark.parametrize("package", ["starlette", "uvicorn"])

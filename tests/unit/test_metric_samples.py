@@ -17,8 +17,8 @@ from pyspark_commitlog import (
     TopicDescription,
     TopicPartition,
 )
+from pyspark_commitlog.cli.common.arguments import parse_listen
 from pyspark_commitlog.cli.common.metric_samples import METRICS, Sample, group_samples, topic_samples
-from pyspark_commitlog.cli.exporter import parse_address
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.metrics import COUNTERS
 
@@ -130,12 +130,14 @@ def test_a_name_is_that_of_one_metric() -> None:
     [("127.0.0.1:9308", ("127.0.0.1", 9308)), ("[::1]:0", ("::1", 0)), ("localhost:65535", ("localhost", 65535))],
 )
 def test_an_address_has_a_port(text: str, address: tuple[str, int]) -> None:
-    assert parse_address(text) == address
+    assert parse_listen(text) == address
+    assert str(parse_listen(text)) == text
 
 
 @pytest.mark.parametrize(
-    "text", ["9308", ":9308", "localhost", "localhost:", "localhost:65536", "localhost:x", "::1:9308"]
+    "text",
+    ["9308", ":9308", "localhost", "localhost:", "localhost:65536", "localhost:x", "127.0.0.1:-1", "::1:9308", "[::1]"],
 )
 def test_another_address_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"use ADDRESS:PORT, as in 127.0.0.1:9308"):
-        parse_address(text)
+        parse_listen(text)

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -118,6 +118,41 @@ def parse_partitions(pairs: list[str], what: str) -> dict[int, int]:
         except ValueError:
             raise UsageError(f"{what} {pair}: use partition:offset, as in 0:25") from None
     return numbers
+
+
+class ListenAddress(NamedTuple):
+    """Address and port to listen at; port 0 is any free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_listen(text: str) -> ListenAddress:
+    """Parse `127.0.0.1:9308` or `[::1]:9308`, as its text is in a URL (pure).
+
+    Raises:
+        UsageError: no address, or no port.
+    """
+    found = re.fullmatch(r"(?:\[([^]]+)\]|([^:]+)):(\d{1,5})", text, re.ASCII)
+    if found is None or int(found[3]) >= 2**16:
+        raise UsageError(
+            f"--listen {text}: use ADDRESS:PORT, as in 127.0.0.1:9308, or [::1]:9308; port 0 is any free one"
+        )
+    return ListenAddress(found[1] or found[2], int(found[3]))
+
+
+@contextmanager
+def listening(address: ListenAddress) -> Iterator[None]:
+    """Name the address in an error of listening there, as `UsageError`."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"--listen {address}: {error.strerror or error}: give another address, or port 0 for any free one"
+        ) from error
 
 
 def instant_of(option: str, text: str, also: str = "") -> int:

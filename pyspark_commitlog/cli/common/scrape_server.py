@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric as Family
 
+from pyspark_commitlog.cli.common.arguments import ListenAddress
 from pyspark_commitlog.cli.common.metric_samples import METRICS, Sample
 from pyspark_commitlog.failures import ErrorBoundary
 from pyspark_commitlog.storage.process import start_thread
@@ -113,8 +114,7 @@ class ScrapeServer(HTTPServer):
     @property
     def url(self) -> str:
         """URL of the metrics."""
-        host = f"[{self.server_name}]" if ":" in self.server_name else self.server_name
-        return f"http://{host}:{self.server_port}{PATH}"
+        return f"http://{ListenAddress(self.server_name, self.server_port)}{PATH}"
 
     def serve_until(self, stop: Event) -> None:
         """Serve until `stop` is set; scrapes under way are left to their threads."""

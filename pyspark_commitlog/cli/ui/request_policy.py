@@ -7,7 +7,7 @@ Sec-Fetch-Site.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 
@@ -15,6 +15,8 @@ from ipaddress import ip_address
 COOKIE = "commitlog_ui"
 #: Names of this machine's own loopback, as browsers write them.
 LOOPBACK = frozenset(["localhost", "127.0.0.1", "::1"])
+#: All addresses of a machine.
+_ANY = frozenset(["0.0.0.0", "::"])
 _BEARER = "Bearer "
 #: Sent with every response. No inline script or style runs, and nothing is loaded from elsewhere.
 HEADERS: Mapping[str, str] = {
@@ -72,6 +74,13 @@ class RequestPolicy:
 
     def _is_host(self, name: str) -> bool:
         return name in self.hosts or (self.any_address and is_address(name))
+
+
+def policy_for(host: str, bound: str, names: Collection[str], token: str | None) -> RequestPolicy:
+    """Return the policy of a page at a host, bound to an IP address, with further `names` for browsers."""
+    own = LOOPBACK if is_loopback(bound) or bound in _ANY else frozenset[str]()
+    hosts = own | {host.lower(), bound} | {name.lower() for name in names}
+    return RequestPolicy(hosts - _ANY, any_address=bound in _ANY, token=token)
 
 
 def is_foreign(host: str, headers: Mapping[str, Sequence[str]]) -> bool:
