@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 from selenium import webdriver
@@ -41,6 +42,12 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> CommitLog:
         producer.send("clicks", EVIL.encode(), key=EVIL.encode(), partition=0, headers=[(EVIL, EVIL.encode())])
         producer.send("clicks", b"\xff\x00", partition=1)
         producer.send("orders", {"user": "ada", "price": 1.5, "note": EVIL})
+    log.create_topic("sealed", 2, {"segment.bytes": 2000, "retention.ms": -1})
+    for number in range(5):
+        with Producer(log.url) as producer:
+            producer.send("sealed", Random(number).randbytes(1500), partition=0)
+        log.topic("sealed").maintain()
+    log.topic("sealed").alter({"retention.bytes": 4000})
     log.groups.commit("reports", {"clicks": {0: 3}})
     return log
 
@@ -60,7 +67,7 @@ def url(log: CommitLog) -> Iterator[str]:
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
     program, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if program is None or driver is None:
-        pytest.fail("Chromium and its driver are needed: scripts/install_chromium.sh", pytrace=False)
+        pytest.fail("Chromium and its driver are needed: make test-ui installs them", pytrace=False)
     options = webdriver.ChromeOptions()
     options.binary_location = program
     profile, downloads = (str(tmp_path_factory.mktemp(name)) for name in ("profile", "downloads"))

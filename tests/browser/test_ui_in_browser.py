@@ -20,7 +20,15 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 from pyspark_commitlog import CommitLog, Producer
 from tests.browser.conftest import EVIL
 
-VIEWS = ["#/topics", "#/topics/clicks", "#/topics/orders", "#/groups", "#/groups/reports", "#/topics/none"]
+VIEWS = [
+    "#/topics",
+    "#/topics/clicks",
+    "#/topics/orders",
+    "#/topics/sealed",
+    "#/groups",
+    "#/groups/reports",
+    "#/topics/none",
+]
 SCHEMES = ["light", "dark"]
 WIDTHS = [1280, 390]
 
@@ -32,6 +40,7 @@ def _opened(browser: Chrome, url: str) -> None:
     browser.get(url)
     wait(browser, lambda: heading(browser) == "Topics")
     assert "token" not in browser.current_url
+    complaints(browser)  # those of the test before
 
 
 def look(browser: Chrome, scheme: str, width: int) -> None:
@@ -207,6 +216,55 @@ def test_groups_show_their_lag(browser: Chrome) -> None:
     assert "59 records" in browser.find_element(By.TAG_NAME, "main").text
 
 
+def test_segments_are_drawn_to_scale_and_what_is_due_is_said(browser: Chrome) -> None:
+    go(browser, "#/topics/sealed")
+    wait(browser, lambda: len(browser.find_elements(By.CSS_SELECTOR, "svg.segments")) == 2)
+    bar = browser.find_element(By.CSS_SELECTOR, "svg.segments")
+    shapes = bar.find_elements(By.TAG_NAME, "rect")
+    widths = [float(each.get_attribute("width") or 0) for each in shapes]
+    assert len(widths) == 5
+    assert sum(widths) == pytest.approx(1000, abs=1)
+    assert [each.get_attribute("class") for each in shapes] == ["segment due"] * 3 + ["segment"] + ["segment active"]
+    assert (bar.get_attribute("aria-label") or "").startswith("Partition 0: 5 segments with ")
+    (row, other) = browser.find_elements(By.XPATH, "//table[starts-with(caption, 'Maintenance of')]/tbody/tr")
+    assert "delete 3 segments" in row.text
+    assert "nothing is due" in other.text
+    browser.find_element(By.XPATH, "//summary[.='Segments as a table']").click()
+    table = browser.find_element(By.XPATH, "//table[caption='5 segments']")
+    assert "sealed, due to be deleted" in table.text
+    assert complaints(browser) == []
+
+
+def test_rates_come_with_the_second_look(browser: Chrome, log: CommitLog) -> None:
+    go(browser, "#/topics/orders")
+    assert "Rates come with the second look" in browser.find_element(By.CSS_SELECTOR, ".watch").text
+    with Producer(log.url) as producer:
+        producer.send("orders", {"user": "many", "price": 3.0})
+    wait(browser, lambda: "records/s" in browser.find_element(By.CSS_SELECTOR, ".watch").text)
+    text = browser.find_element(By.CSS_SELECTOR, ".watch").text
+    assert float(text.partition("All partitions: ")[2].partition(" ")[0]) > 0
+    cell = browser.find_element(By.XPATH, "//table[caption='1 partition']/tbody/tr/td[7]").text
+    assert cell.endswith(" records/s")
+
+
+def test_the_lag_of_a_group_is_drawn_over_time(browser: Chrome, log: CommitLog) -> None:
+    go(browser, "#/groups/reports")
+    chart = "figure svg"
+    assert "59 records now" in (browser.find_element(By.CSS_SELECTOR, chart).get_attribute("aria-label") or "")
+    log.groups.commit("reports", {"clicks": {0: 13}})
+    browser.find_element(By.XPATH, "//summary[.='Lag as a table']").click()
+    wait(
+        browser, lambda: len(browser.find_elements(By.XPATH, "//table[starts-with(caption, 'Lag over')]/tbody/tr")) > 1
+    )
+    label = browser.find_element(By.CSS_SELECTOR, chart).get_attribute("aria-label") or ""
+    assert label.startswith("Lag: 49 records now, at least 49, at most 59, in 2 looks")
+    points = (browser.find_element(By.TAG_NAME, "polyline").get_attribute("points") or "").split()
+    assert [point.partition(",")[0] for point in points] == ["0.0", "1000.0"]
+    log.groups.commit("reports", {"clicks": {0: 3}})
+    field(browser, "watch").click()
+    assert complaints(browser) == []
+
+
 def test_an_error_is_shown_as_the_library_has_it(browser: Chrome) -> None:
     go(browser, "#/topics/none")
     assert "unknown topic 'none'" in browser.find_element(By.CSS_SELECTOR, "main .fault").text
@@ -220,6 +278,7 @@ def test_axe_finds_nothing_and_a_phone_s_width_suffices(browser: Chrome, view: s
             go(browser, view)
             for summary in browser.find_elements(By.TAG_NAME, "summary")[:1]:
                 summary.click()
+            wait(browser, lambda: "Loading" not in browser.find_element(By.TAG_NAME, "main").text)
             axe = Axe(browser)
             axe.inject()
             violations = axe.run()["violations"]

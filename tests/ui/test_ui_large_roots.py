@@ -38,7 +38,15 @@ def timed(page: TestClient, path: str, **parameters: object) -> object:
 
 
 @pytest.mark.parametrize(
-    "path", ["topics", "groups", "topics/wide", "groups/g000", "topics/wide/records?partition=9999"]
+    "path",
+    [
+        "topics",
+        "groups",
+        "topics/wide",
+        "topics/wide/segments?from=9980",
+        "groups/g000",
+        "topics/wide/records?partition=9999",
+    ],
 )
 def test_a_page_is_there_within_two_seconds(root: Path, path: str) -> None:
     page = page_of(CommitLog(str(root)))
@@ -49,7 +57,13 @@ def test_a_page_is_there_within_two_seconds(root: Path, path: str) -> None:
 
 @pytest.mark.parametrize(
     ("path", "most"),
-    [("topics", 40), ("topics/wide", 40), ("groups/g000", 40), ("topics/wide/records?partition=7", 60)],
+    [
+        ("topics", 40),
+        ("topics/wide", 40),
+        ("topics/wide/segments", 60),
+        ("groups/g000", 40),
+        ("topics/wide/records?partition=7", 60),
+    ],
 )
 def test_there_is_no_request_per_partition(root: Path, path: str, most: int) -> None:
     calls = list[str]()

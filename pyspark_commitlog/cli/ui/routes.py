@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from pyspark_commitlog import CommitLog, __version__
+from pyspark_commitlog.cli.ui.maintenance_view import SEGMENT_ROWS, maintenance_view
 from pyspark_commitlog.cli.ui.record_query import RecordQuery, parse_cursor
 from pyspark_commitlog.cli.ui.record_scan import read_page, read_parquet
 from pyspark_commitlog.cli.ui.request_gate import RequestGate
@@ -26,6 +27,8 @@ from pyspark_commitlog.errors import (
     OffsetOutOfRangeError,
     UsageError,
 )
+from pyspark_commitlog.topic.access import Operation
+from pyspark_commitlog.topic.maintain.due import due_work
 
 #: A page of topics or groups ends after so many seconds, and the browser asks for the rest.
 _LIST_SECONDS = 1.0
@@ -59,6 +62,7 @@ def create_app(log: CommitLog, policy: RequestPolicy, masked: frozenset[str] = f
         Route("/api/root", page.answer_root),
         Route("/api/topics", page.answer_topics),
         Route("/api/topics/{topic}", page.answer_topic),
+        Route("/api/topics/{topic}/segments", page.answer_segments),
         Route("/api/topics/{topic}/records", page.answer_records),
         Route("/api/topics/{topic}/parquet", page.answer_parquet),
         Route("/api/groups", page.answer_groups),
@@ -139,6 +143,12 @@ class _Page:
     def answer_topic(self, request: Request) -> Response:
         description = self.log.topic(request.path_params["topic"]).describe()
         return JSONResponse(topic_view(description, number_of(request, "from") or 0))
+
+    def answer_segments(self, request: Request) -> Response:
+        topic = self.log.root.topic(request.path_params["topic"], Operation.DESCRIBE)
+        total, first = topic.newest_durable()[1].partitions, number_of(request, "from") or 0
+        works, failures = due_work(topic, first, SEGMENT_ROWS)
+        return JSONResponse(maintenance_view(works, failures, min(first, total), total))
 
     def answer_group(self, request: Request) -> Response:
         description = self.log.groups.describe(request.path_params["group"])

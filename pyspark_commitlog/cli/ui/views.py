@@ -35,11 +35,15 @@ def error_view(error: Exception) -> dict[str, str]:
 
 
 def topic_row(topic: TopicDescription) -> dict[str, Any]:
-    """Return a topic's row in the list of topics; `offsets` counts records, before compaction."""
+    """Return a topic's row in the list of topics.
+
+    `offsets` counts records before compaction, `written` also deleted ones.
+    """
     replication = topic.replication
     return {
         "name": topic.name,
         "partitions": len(topic.partitions),
+        "written": sum(row.high_watermark for row in topic.partitions),
         "offsets": sum(row.high_watermark - row.log_start_offset for row in topic.partitions),
         "bytes": sum(row.size_bytes + row.unsettled_bytes for row in topic.partitions),
         "unsettled": sum(row.unsettled for row in topic.partitions),

@@ -80,7 +80,7 @@ def _latest(segment: Sealed | Active, file_ms: Mapping[str, int], otherwise_ms: 
     return segment.max_timestamp if segment.max_timestamp > 0 else file_ms.get(segment.stem, otherwise_ms)
 
 
-def _file_times(
+def file_times(
     topic: TopicLog, topic_id: str, partition: int, segments: Sequence[Sealed], row: SettledPartition
 ) -> dict[str, int]:
     """File times (ms) by stem, of segments without a positive timestamp."""
@@ -200,7 +200,7 @@ def _raise_log_start(
     topic: TopicLog, topic_id: str, settled: SettleState, sealed: Mapping[int, Sequence[Sealed]]
 ) -> None:
     now = topic.storage.clock.now_ms()
-    files = {p: _file_times(topic, topic_id, p, segments, settled.partition(p)) for p, segments in sealed.items()}
+    files = {p: file_times(topic, topic_id, p, segments, settled.partition(p)) for p, segments in sealed.items()}
 
     def plan(base: Stored | None, slot: Slot) -> Draft[None] | Unchanged[None]:
         _, state = topic.newest_at(base, topic_id)

@@ -65,7 +65,7 @@ export function bytes(number) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
   let unit = 0;
   let size = number;
-  while (size >= 1024 && unit < units.length - 1) {
+  while (Math.abs(size) >= 1024 && unit < units.length - 1) {
     size /= 1024;
     unit += 1;
   }

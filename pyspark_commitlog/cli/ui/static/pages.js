@@ -1,8 +1,11 @@
 // The views of topics and groups.
 
 import { ask, part } from "./api.js";
+import { lineChart } from "./charts.js";
 import { bytes, count, counted, element, facts, faults, pager, table } from "./dom.js";
 import { recordBrowser } from "./records.js";
+import { segmentSection } from "./segments.js";
+import { rateOf, watched } from "./watch.js";
 
 const ROWS = 50;
 const PARTITION_ROWS = 100;
@@ -126,9 +129,39 @@ function partitionTable(caption, columns, { total, from, rows }, go) {
   ].filter(Boolean);
 }
 
+/** Return what shows a topic's rates: cells of its partitions, and a line for all; each look fills them. */
+function rates(topic, look, signal) {
+  const cells = new Map();
+  const cell = (kind) => (row) => {
+    const place = element("span", {}, "–");
+    cells.set(`${kind} ${row.partition}`, place);
+    return place;
+  };
+  const line = element("span", { class: "muted" });
+  const rowOf = (partition) => (seen) => seen.partitionRows.rows.find((row) => row.partition === partition);
+  const draw = (samples) => {
+    const all = [rateOf(samples, (seen) => seen.written), rateOf(samples, (seen) => seen.bytes)];
+    line.textContent = all[0] === null ? "Rates come with the second look." : `All partitions: ${perSecond(all[0], "records")}, ${perSecond(all[1], "bytes")}.`;
+    for (const { partition } of topic.partitionRows.rows) {
+      const row = rowOf(partition);
+      cells.get(`records ${partition}`).textContent = perSecond(rateOf(samples, (seen) => row(seen)?.highWatermark), "records");
+      cells.get(`bytes ${partition}`).textContent = perSecond(rateOf(samples, (seen) => row(seen)?.bytes), "bytes");
+    }
+  };
+  const columns = [["Records/s", cell("records"), "number"], ["Bytes/s", cell("bytes"), "number"]];
+  return { columns, bar: () => element("p", { class: "watch" }, watched("Watch rates", topic, look, draw, signal), line) };
+}
+
+function perSecond(rate, kind) {
+  if (rate === null) return "–";
+  return kind === "bytes" ? `${bytes(Math.round(rate))}/s` : `${rate.toLocaleString("en", { maximumFractionDigits: 1 })} records/s`;
+}
+
 /** Show a topic: its partitions, configs, columns, replicas, and records. */
 export async function showTopic(name, parameters, signal) {
-  const topic = await ask(`topics/${part(name)}`, { from: parameters.get("from") }, signal);
+  const look = () => ask(`topics/${part(name)}`, { from: parameters.get("from") }, signal);
+  const topic = await look();
+  const rate = rates(topic, look, signal);
   const columns = [
     ["Partition", (row) => row.partition, "number"],
     ["Log start offset", (row) => count(row.logStart), "number"],
@@ -137,8 +170,10 @@ export async function showTopic(name, parameters, signal) {
     ["Segments", (row) => count(row.segments), "number"],
     ["Size", (row) => bytes(row.bytes), "number"],
     ["Unsettled", (row) => count(row.unsettled), "number"],
+    ...rate.columns,
   ];
   const { total } = topic.partitionRows;
+  const partitions = partitionTable(counted(total, "partition"), columns, topic.partitionRows, (from) => goTo(`topics/${part(name)}`, { from }));
   return [
     element("h1", {}, name),
     element("p", { class: "muted" }, [
@@ -148,7 +183,9 @@ export async function showTopic(name, parameters, signal) {
     ...faults(topic.faults),
     ...await recordBrowser(topic, parameters, signal),
     element("h2", {}, "Partitions"),
-    ...partitionTable(counted(total, "partition"), columns, topic.partitionRows, (from) => goTo(`topics/${part(name)}`, { from })),
+    rate.bar(),
+    ...partitions,
+    ...segmentSection(topic, signal),
     element("h2", {}, "State"),
     facts([["Settling", topic.backlog], ["Maintenance", topic.maintained], ["Topic id", topic.topicId]]),
     element("h2", {}, "Configs that differ from the defaults"),
@@ -160,7 +197,16 @@ export async function showTopic(name, parameters, signal) {
 
 /** Show a group: its members, and its lag by partition. */
 export async function showGroup(name, parameters, signal) {
-  const group = await ask(`groups/${part(name)}`, { from: parameters.get("from") }, signal);
+  const look = () => ask(`groups/${part(name)}`, { from: parameters.get("from") }, signal);
+  const group = await look();
+  const chart = element("div");
+  const draw = (samples) => {
+    const opened = chart.querySelector("details")?.open ?? false;
+    const focused = chart.contains(document.activeElement);
+    chart.replaceChildren(lineChart("Lag", "record", samples.map(({ at, what }) => ({ at, value: what.lag }))));
+    chart.querySelector("details").open = opened;
+    if (focused) chart.querySelector("summary").focus({ preventScroll: true });
+  };
   const members = [
     ["Member", (row) => row.consumerId],
     ["Host", (row) => row.host],
@@ -185,6 +231,9 @@ export async function showGroup(name, parameters, signal) {
       ["Assignor", group.protocol],
       ["Generation", group.generation],
     ]),
+    element("h2", {}, "Lag over time"),
+    element("p", { class: "watch" }, watched("Watch lag", group, look, draw, signal)),
+    chart,
     element("h2", {}, "Members"),
     group.memberRows.length ? table(counted(group.memberRows.length, "member"), members, group.memberRows) : element("p", {}, "No member is active."),
     element("h2", {}, "Partitions, the largest lag first"),
