@@ -58,9 +58,9 @@ def complete_group(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _completions(context: typer.Context, prefix: str, names: Callable[[CommitLog], Sequence[str]]) -> list[str]:
-    signal.alarm(_COMPLETION_SECONDS)  # ends this process: the storage may hang
     try:
-        log = _root_of(context)
+        log = _root_of(context)  # touches no storage, and takes long to import what opens it
+        signal.alarm(_COMPLETION_SECONDS)  # ends this process: the storage may hang
         return [name for name in names(log) if name.startswith(prefix)] if log else []
     except CommitLogError:
         return []
