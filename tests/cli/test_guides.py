@@ -17,7 +17,7 @@ from tests.support.commands import run
 @pytest.mark.slow
 @pytest.mark.parametrize("page", guides.PLAIN)
 def test_a_page_prints_what_it_shows(page: str, tmp_path: Path) -> None:
-    guides.run(page, tmp_path)
+    guides.run(guides.HOW_TO / f"{page}.md", tmp_path)
 
 
 def test_every_page_that_shows_output_is_run() -> None:
@@ -45,9 +45,35 @@ def test_an_output_belongs_to_the_block_before_it() -> None:
     page = "```python\nprint(1)\n```\n\n```text\n1\n```\n\n```\nnot run\n```\n\n```sh\nls /data/log\n```\n"
     assert guides.steps_of(page) == [
         guides.Step("python", "print(1)\n", "1\n"),
-        guides.Step("sh", "ls /data/log\n", None),
+        guides.Step("sh", "ls /data/log\n"),
     ]
     assert "ls /home/data/log" in guides.program_of(guides.steps_of(page), Path("/home"))
+
+
+def test_a_block_with_a_title_is_a_file_and_a_diff_shows_lines_of_it() -> None:
+    page = '```python title="job.py"\nx = 1\ny = 2\n```\n\n```diff title="job.py"\n x = 1\n-y = 3\n+y = 2\n```\n'
+    (step,) = guides.steps_of(page)
+    assert step == guides.Step("python", "x = 1\ny = 2\n", title="job.py")
+    assert "_file('job.py', 'x = 1\\ny = 2\\n')" in guides.program_of([step], Path("/home"))
+    with pytest.raises(AssertionError, match="not in the file"):
+        guides.steps_of(page.replace("+y = 2", "+y = 4"))
+    with pytest.raises(SyntaxError):
+        guides.steps_of(page.replace("-y = 3", "-y ="))
+
+
+def test_the_commands_next_to_kafka_s_are_commands_that_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of the table, on the topics and the group that the page has until then."""
+    page = (guides.TUTORIALS / "coming-from-kafka.md").read_text()
+    commands = re.findall(r"^\| .* \| `commitlog (.*?)` \|$", page, re.MULTILINE)
+    log = CommitLog(str(tmp_path / "log"))
+    for topic in ("orders", "large-orders"):
+        log.create_topic(topic)
+    log.groups.commit("audit", {"large-orders": {0: 0}})
+    monkeypatch.chdir(tmp_path)
+    assert len(commands) > 10
+    for command in commands:
+        run(*shlex.split(command))
+    assert (log.topics(), log.groups.list()) == (["large-orders", "orders"], ())
 
 
 def maintained() -> list[str]:

@@ -33,6 +33,7 @@ ELSEWHERE = {
     "docs/how-to/test-your-job.md": "tests/spark/test_job_tests.py",
     **{f"docs/how-to/{page}.md": "tests/cli/test_guides.py" for page in guides.PLAIN},
     **{f"docs/how-to/{page}.md": "tests/spark/test_spark_guides.py" for page in guides.WITH_SPARK},
+    **{f"docs/tutorials/{page}.md": "tests/spark/test_spark_guides.py" for page in guides.WALKED},
 }
 #: Pages whose blocks are parts of programs, with names that the text gives.
 PARTS = {
@@ -48,7 +49,7 @@ PARTS = {
     "docs/how-to/typed-topics.md",
     "docs/reference/limits.md",
 }
-_BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+_BLOCK = re.compile(r"```python(?: title=\S+)?\n(.*?)```", re.DOTALL)
 #: What the text leaves to its reader.
 GIVEN = """
 from pyspark_commitlog import CommitLog, configure_spark

@@ -1,7 +1,8 @@
 """Pages of the manual as programs: their blocks one after the other, next to the output that the page shows of each.
 
 Blocks of Python share their names, blocks of `sh` run in the same directory, and a `text` block is what the one before
-it prints. There `…` stands for anything in a line, and a line of it alone for any lines.
+it prints. There `…` stands for anything in a line, and a line of it alone for any lines. A block with a title is a file
+of that name; a `diff` with one shows lines of that file, next to those that they replace.
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.support.commands import REPOSITORY, write_program
 
 HOW_TO = REPOSITORY / "docs" / "how-to"
+TUTORIALS = REPOSITORY / "docs" / "tutorials"
 #: Without Spark: seconds each.
 PLAIN = ("backup", "full-disk", "groups", "query-engines", "retention", "upgrade")
 #: With Spark: up to a minute each.
 WITH_SPARK = ("backfill", "change-data-capture", "fan-out", "partitions", "replay")
-_BLOCK = re.compile(r"^```(python|sh|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+#: Of docs/tutorials, with Spark: up to two minutes each.
+WALKED = ("coming-from-kafka", "exactly-once", "first-typed-topic")
+_BLOCK = re.compile(r'^```(python|sh|text|diff)(?: title="([\w.-]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 #: Ends the output of a block.
 _END = "\x1e"
 _BEGIN = f"""
@@ -31,35 +35,53 @@ def _end():
 def _sh(script, number=int(_sys.argv[1])):
     _sys.stdout.flush()
     _subprocess.run(["bash", "-euo", "pipefail", "-c", script], check=True, pass_fds=[number])
+def _file(name, code):
+    with open(name, "w") as file:
+        file.write(code)
 """
 
 
 @dataclass(frozen=True)
 class Step:
-    """A block that runs, and the output that the page shows of it, if it does."""
+    """A block that runs, or is the file of a name, and the output that the page shows of it, if it does."""
 
     language: str
     code: str
-    shown: str | None
+    shown: str | None = None
+    title: str = ""
 
 
 def steps_of(text: str) -> list[Step]:
-    """Return the blocks of a page that run (pure)."""
+    """Return the blocks of a page that run, or are files (pure)."""
     steps: list[Step] = []
-    for language, code in _BLOCK.findall(text):
-        if language != "text":
-            steps.append(Step(language, code, None))
+    for language, title, code in _BLOCK.findall(text):
+        if language == "diff":
+            check_diff(code, next(step.code for step in steps if step.title == title))
+        elif language != "text":
+            steps.append(Step(language, code, title=title))
         else:
             assert steps[-1].shown is None, f"two outputs after each other: {code}"
-            steps[-1] = Step(steps[-1].language, steps[-1].code, code)
+            steps[-1] = replace(steps[-1], shown=code)
     return steps
+
+
+def check_diff(diff: str, code: str) -> None:
+    """Refuse a diff whose new side is not in a file, or whose old side is no Python in its place (pure)."""
+    old, new = ("".join(line[1:] + "\n" for line in diff.splitlines() if line[0] in signs) for signs in (" -", " +"))
+    assert code.count(new) == 1, f"not in the file:\n{new}"
+    compile(code.replace(new, old), "the old side", "exec")
 
 
 def program_of(steps: list[Step], home: Path) -> str:
     """Return the steps as one program of Python, with the page's directories below `home` (pure)."""
-    blocks = [f"_sh({step.code!r})\n" if step.language == "sh" else step.code for step in steps]
-    program = _BEGIN + "".join(f"{block}_end()\n" for block in blocks)
+    program = _BEGIN + "".join(f"{_statements(step)}_end()\n" for step in steps)
     return re.sub(r"(?<![\w.])/(data|backup)/", rf"{home}/\1/", program)
+
+
+def _statements(step: Step) -> str:
+    if step.title:
+        return f"_file({step.title!r}, {step.code!r})\n"
+    return f"_sh({step.code!r})\n" if step.language == "sh" else step.code
 
 
 def is_as_shown(output: str, shown: str) -> bool:
@@ -70,13 +92,15 @@ def is_as_shown(output: str, shown: str) -> bool:
     return re.fullmatch(pattern, printed) is not None
 
 
-def run(page: str, home: Path, env: Mapping[str, str] = os.environ) -> None:
-    """Run a page of docs/how-to, and compare what each block prints with what the page shows."""
-    steps = steps_of((HOW_TO / f"{page}.md").read_text())
-    assert steps, f"{page}.md has nothing to run"
+def run(page: Path, home: Path, env: Mapping[str, str] = os.environ) -> None:
+    """Run a page, and compare what each block prints with what the page shows."""
+    steps = steps_of(page.read_text())
+    assert steps, f"{page.name} has nothing to run"
     for directory in ("data", "backup", "commands"):
         (home / directory).mkdir()
     number = write_program(home / "commands")
+    (home / "commands" / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (home / "commands" / "python").chmod(0o755)
     done = subprocess.run(
         [sys.executable, "-c", program_of(steps, home), f"{number}"],
         pass_fds=[number],
