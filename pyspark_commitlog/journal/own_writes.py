@@ -20,7 +20,7 @@ own_puts = PerProcess[Shelf[_Key, bytes]](lambda: Shelf(Cache(lambda: MOST_BYTES
 
 def remember(storage: Storage, path: str, write_id: str, data: bytes) -> None:
     """Remember a put, unless reading back is cheap (local disk without deadlines)."""
-    if storage.has_limits or not storage.can_append:
+    if storage.has_deadlines or not storage.can_append:
         own_puts.value.put((storage.url, path, write_id), data, len(data))
 
 

@@ -240,7 +240,8 @@ class JournalPutter(JournalReader):
     def _unanchored(self, entry: Entry, began: Moment, ambiguous: bool) -> Stored | None:
         """Decide a put that succeeded but whose anchor is gone.
 
-        The anchor's successor outlived the delay; a fresh, single try did not, so it lost.
+        The anchor is deleted when its successor is older than the delay. A single, fresh try is younger: it came
+        after the successor, and lost.
         """
         if ambiguous or not began.is_fresh(Moment.of(self._storage.clock)):
             return self._search(entry)

@@ -87,7 +87,7 @@ class _Watchdogs:
             with self._thread.lock:
                 watched = list(self._all)
                 if not watched:
-                    self._thread.ends()
+                    self._thread.mark_ending()
                     return
             self._sooner.wait(min(watchdog.tick for watchdog in watched))
             self._sooner.clear()

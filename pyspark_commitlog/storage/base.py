@@ -133,7 +133,7 @@ class Storage(ABC):
     #: Whether every look is a billed request: do not look at what a reply has shown.
     bills_requests: bool = False
     #: Whether calls have deadlines, so that each runs in another thread.
-    has_limits: bool = False
+    has_deadlines: bool = False
     #: The root as the user named it; for messages.
     url: str
     clock: Clock

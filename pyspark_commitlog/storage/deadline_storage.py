@@ -28,7 +28,7 @@ def with_deadlines(storage: Storage) -> DeadlineStorage:
 
 
 def begun(storage: Storage, what: str, act: Callable[[], _Result]) -> Callable[[], _Result]:
-    """Begin calls, concurrently if the root has deadlines; return their waiter."""
+    """Start a call and return what waits for its result; without deadlines it runs when waited for."""
     return storage.calls.begin(what, act) if isinstance(storage, DeadlineStorage) else act
 
 
@@ -39,7 +39,7 @@ class DeadlineStorage(Storage):
         ReplicaNotAvailableError: the root hangs; an abandoned write may land later.
     """
 
-    has_limits = True
+    has_deadlines = True
 
     def __init__(self, inner: Storage) -> None:
         self._inner = inner
@@ -131,11 +131,11 @@ class DeadlineStorage(Storage):
 
     def create(self, path: str) -> OutputFile:
         made = self._run(f"a write of {path}", lambda: self._inner.create(path), PUT_SECONDS, OutputFile.discard)
-        return _LimitedOutput(self, path, made)
+        return _OutputWithDeadlines(self, path, made)
 
     def open_append(self, path: str) -> AppendFile:
         made = self._run(f"a write of {path}", lambda: self._inner.open_append(path), PUT_SECONDS, AppendFile.close)
-        return _Append(self, path, made)
+        return _AppendWithDeadlines(self, path, made)
 
     def make_directory(self, directory: str) -> None:
         self._run(f"making {directory}", lambda: self._inner.make_directory(directory), PUT_SECONDS)
@@ -163,7 +163,7 @@ class DeadlineStorage(Storage):
         lock = self._inner.try_lock(path)
         before = self.calls.late_calls()
 
-        def leave(_: bool = False) -> None:
+        def leave(_: bool = False) -> None:  # `undo` is given the result
             lock.__exit__(None, None, None)
 
         held = self._look(f"a lock of {path}", lock.__enter__, undo=leave)
@@ -179,31 +179,31 @@ class DeadlineStorage(Storage):
     def turn(self, directory: str, seconds: float) -> Iterator[bool]:
         """Delegate for the first of this process's callers; the others queue.
 
-        The caller ends the turn itself: a failure here would make completed work look failed.
+        It ends without a deadline, on the caller's thread: one missed there would make completed work look failed.
         """
-        place, deadline, lines = TurnPlace(directory), Deadline(SystemClock(), seconds), self.calls.lines
+        place, deadline, queues = TurnPlace(directory), Deadline(SystemClock(), seconds), self.calls.lines
         self.calls.check()  # the turn's holder may be the call that hangs
         try:
-            if lines.value.enter(place, seconds):
+            if queues.value.enter(place, seconds):
                 with self._turn_of_process(directory, deadline.remaining()) as came:
                     if not came:
-                        lines.value.leave(place)  # without turns nobody waits
+                        queues.value.leave(place)  # no turn came: let the next caller go
                     yield came
             else:
-                lines.value.leave(place)
+                queues.value.leave(place)
                 yield False
         finally:
             try:
-                lines.value.leave(place)
+                queues.value.leave(place)
             except BaseException:  # Ctrl-C before it was done
-                lines.value.leave(place)
+                queues.value.leave(place)
                 raise
 
     @contextmanager
     def _turn_of_process(self, directory: str, seconds: float) -> Iterator[bool]:
         turn = self._inner.turn(directory, seconds)
 
-        def leave(_: bool = False) -> None:
+        def leave(_: bool = False) -> None:  # `undo` is given the result
             turn.__exit__(None, None, None)
 
         came = self.calls.wait(f"a turn at {directory}", turn.__enter__, seconds + LOOK_SECONDS, leave)
@@ -254,7 +254,7 @@ class DeadlineStorage(Storage):
         return self._inner.jitter()
 
 
-class _LimitedOutput:
+class _OutputWithDeadlines:
     def __init__(self, storage: DeadlineStorage, path: str, inner: OutputFile) -> None:
         self._storage, self._path, self._inner = storage, path, inner
 
@@ -268,7 +268,7 @@ class _LimitedOutput:
         self._storage._run(f"a write of {self._path}", self._inner.discard)
 
 
-class _Append:
+class _AppendWithDeadlines:
     def __init__(self, storage: DeadlineStorage, path: str, inner: AppendFile) -> None:
         self._storage, self._path, self._inner = storage, path, inner
 

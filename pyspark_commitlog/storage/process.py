@@ -27,11 +27,11 @@ _Result = TypeVar("_Result")
 STANDARD = range(3)
 #: Maximum concurrent requests of one operation.
 REQUESTS_AT_ONCE = 8
-#: Items done before the first of the next batch is yielded.
-_AHEAD = 64
+#: Items of a batch of `results_in_batches`.
+_BATCH = 64
 
 _MALLOC_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
-#: From malloc.h: M_TRIM_THRESHOLD, free bytes kept at the heap's end, and M_MMAP_THRESHOLD at its maximum: larger
+#: From malloc.h: -1 is M_TRIM_THRESHOLD, free bytes kept at the heap's end; -3 is M_MMAP_THRESHOLD, its maximum: larger
 #: blocks return to the kernel at once.
 _MALLOC_LIMITS = {-1: 64 * 2**20, -3: 32 * 2**20}
 #: M_ARENA_MAX: each further arena reserves 64 MiB of address space.
@@ -52,7 +52,7 @@ _exit_calls = PerProcess(set[Callable[[], None]])
 def at_worker_exit(act: Callable[[], None]) -> None:
     """Call `act` once when a `multiprocessing` child ends (it skips `atexit`).
 
-    Call this in the child; repeatable. Billiard's processes share the finalizers.
+    Call this in the child; repeatable. Celery's workers (billiard) end the same way.
     """
     process = sys.modules.get("multiprocessing.process")
     if process is None or process.current_process()._parent_pid is None or act in _exit_calls.value:
@@ -119,8 +119,8 @@ def address_space() -> int | None:
 def keep_freed_memory() -> None:
     """Tune glibc's allocator to keep some dozen MiB of freed memory.
 
-    Otherwise it returns to the kernel, which clears new pages. With limited address space, reserve none for threads
-    instead. The user's `MALLOC_…` win.
+    Otherwise it returns to the kernel, which clears new pages. With limited address space (RLIMIT_AS), keep malloc to
+    one arena instead. The user's `MALLOC_…` win.
     """
     limited = address_space() is not None
     variables, options = (_ARENA_VARIABLES, _ONE_ARENA) if limited else (_MALLOC_VARIABLES, _MALLOC_LIMITS)
@@ -138,9 +138,9 @@ class _Threads:
 
 
 _threads = PerProcess(_Threads)
-#: Threads of the limit reserved for those that a process has one of.
+#: Threads of the limit that are kept for `reserved` ones, of which a process has one each.
 RESERVED = 6
-#: Seconds that such a thread waits for a place.
+#: Seconds that a reserved thread waits for a place.
 _PATIENCE_SECONDS = 1.0
 
 
@@ -239,19 +239,19 @@ def results_of(act: Callable[[_Item], _Result], items: Sequence[_Item], threads:
     return [found[at] for at in range(len(items))]
 
 
-def results_in_turn(
+def results_in_batches(
     act: Callable[[_Item], _Result], items: Sequence[_Item], threads: int
 ) -> Iterator[tuple[_Item, _Result]]:
-    """Yield items with results in order, some ahead, like `results_of`."""
-    for start in range(0, len(items), _AHEAD):
-        some = items[start : start + _AHEAD]
+    """Yield items with their results in order, a batch of `results_of` at a time."""
+    for start in range(0, len(items), _BATCH):
+        some = items[start : start + _BATCH]
         yield from zip(some, results_of(act, some, threads), strict=True)
 
 
 class WhileNeeded:
     """A thread that runs only while needed.
 
-    `run` calls `ends` under `lock`, then returns. A need is recorded under `lock` before `ensure_running`.
+    `run` calls `mark_ending` under `lock`, then returns. A need is recorded under `lock` before `ensure_running`.
     """
 
     def __init__(self, name: str, run: Callable[[], None]) -> None:
@@ -269,7 +269,7 @@ class WhileNeeded:
         while not self._runs():
             try:
                 start_thread(self._name, self._guarded, reserved=True)
-            except RuntimeError:  # concurrent callers each started one: all but one end
+            except RuntimeError:  # concurrent callers each took a place: all but one give it back at once
                 if deadline.is_over:
                     raise
                 time.sleep(_PATIENCE_SECONDS / 100)
@@ -280,14 +280,14 @@ class WhileNeeded:
         with self.lock:
             return self._running
 
-    def ends(self) -> None:
+    def mark_ending(self) -> None:
         """Record, under `lock`, that `run` is about to return."""
         self._running = False
 
-    def ended(self) -> None:
+    def mark_ended(self) -> None:
         """Record that the thread is gone: the next caller starts another."""
         with self.lock:
-            self.ends()
+            self.mark_ending()
 
     def _guarded(self) -> None:
         with self.lock:
@@ -297,5 +297,5 @@ class WhileNeeded:
         try:
             self._run()
         except BaseException:  # whatever ended it: the next need starts another
-            self.ended()
+            self.mark_ended()
             raise

@@ -125,7 +125,7 @@ class Watcher:
             with self._lock:
                 alone = 0.0 if self._waiting else alone + waited
                 if alone > _LINGER_SECONDS:
-                    self._thread.ends()
+                    self._thread.mark_ending()
                     return
 
     def _until_due(self) -> float:

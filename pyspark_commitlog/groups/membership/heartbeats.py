@@ -90,7 +90,7 @@ class Heartbeats:
         with self._lock:
             members = list(self._members)
             if not members:
-                self._thread.ends()
+                self._thread.mark_ending()
                 return None
             self._gather(members)
             due = sum(root.is_free(now) for root in self._roots.values())

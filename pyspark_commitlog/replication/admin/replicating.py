@@ -1,4 +1,4 @@
-"""Replicate a unit: push, take back, elect, state HW."""
+"""Replicate a unit: push entries, readmit lagging roots, elect a leader, publish the high watermark."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ logger = logging.getLogger("pyspark_commitlog.replication")
 
 #: Units in parallel: most time is spent waiting for disks.
 AT_ONCE = 4
-#: A root is near if it learns all within these seconds, or lacks at most these entries; and its attempts.
+#: A root is near if it learns all within these seconds, or lacks at most these entries. Rounds before it is given up.
 _NEAR_SECONDS, _NEAR_ENTRIES, _ROUNDS = 2.0, 16, 10
-#: Seconds for a lagging root to learn while other units wait for their turn; and after all had theirs.
+#: Seconds for a lagging root to learn: in the first pass, while other units wait; in the second, after all of them.
 _TURN_SECONDS, _LATE_SECONDS = 10.0, 60.0
 
 
@@ -46,7 +46,8 @@ class LaggingError(ReplicaNotAvailableError):
 class Outcome:
     """Outcome of a unit's replication; roots by id.
 
-    `failed` lack something, and why; `lagging` need more time, or segments, for so many entries.
+    `failed`: the error of each that lacks something. `lagging`: entries that each still lacks;
+    `sys.maxsize` if it needs segments.
     """
 
     state: ReplicaState
@@ -58,7 +59,7 @@ class Outcome:
     lagging: dict[str, int] = field(default_factory=dict)
 
     def after(self, before: Outcome) -> Outcome:
-        """Return both outcomes; `lagging` only if one came nearer."""
+        """Return it merged with an earlier run's; `lagging` only if a root came nearer."""
         return Outcome(
             self.state,
             self.elected or before.elected,
@@ -73,7 +74,7 @@ class Outcome:
 def is_nearer(lagging: Mapping[str, int], before: Mapping[str, int]) -> bool:
     """Whether a root lacks less than before (pure).
 
-    New ones wait for the next run: two that lag by turns would never end.
+    Roots that newly lag do not count: two that alternate would never end.
     """
     return any(lacks < before.get(root, 0) for root, lacks in lagging.items())
 
@@ -84,10 +85,10 @@ def replicate(
     seconds: float = math.inf,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Outcome:
-    """Push decided entries, take back and take out roots, and state HW.
+    """Push decided entries, readmit and remove roots, and publish the high watermark.
 
-    Lost leaders are replaced; in-sync roots overdue by `replica.lag.time.max.ms` are taken out. Out-of-sync roots learn
-    before they join, so they hold up no writer. Groups get missing replicas.
+    Lost leaders are replaced; in-sync roots overdue by `replica.lag.time.max.ms` leave the ISR. Out-of-sync roots learn
+    before they join, so that no writer waits for them. Groups get missing replicas.
 
     Args:
         segments: for roots that lack collected entries; None: they keep lagging.
@@ -109,7 +110,7 @@ def replicate(
         pusher.shrink(root, str(pushed.failed[root]))
         done.shrunk.append(root)
     seconds = math.inf if places.unit.whole else seconds
-    _take_back(decided_log, places.newest(), done, segments, partial(Allowance, seconds=seconds, stopped=stopped))
+    _readmit(decided_log, places.newest(), done, segments, partial(Allowance, seconds=seconds, stopped=stopped))
     head = pusher.raise_hw(places.newest())
     done.state = state_of(head.entry)
     done.hw_raised = done.state.hw > before.hw
@@ -119,7 +120,7 @@ def replicate(
 def take_turn(decided_log: DecidedLog, *, learns: bool = True) -> Outcome:
     """Replicate a unit while others wait: 10 s a root, no segments.
 
-    `learns`: False for one entry at most, as another thread teaches it.
+    `learns`: False for one entry at most, as another thread is catching the root up.
     """
     return replicate(decided_log, seconds=_TURN_SECONDS if learns else 0.0)
 
@@ -127,7 +128,7 @@ def take_turn(decided_log: DecidedLog, *, learns: bool = True) -> Outcome:
 def replicate_late(
     decided_log: DecidedLog, segments: SegmentCopier, stopped: Callable[[], bool] = lambda: False
 ) -> Outcome:
-    """Replicate a unit that lags after all had their turn."""
+    """Replicate a unit that still lags after the first pass."""
     return replicate(decided_log, segments, _LATE_SECONDS, stopped)
 
 
@@ -152,7 +153,7 @@ def catch_up(
 ) -> dict[str, int]:
     """Let lagging roots catch up; log failures.
 
-    Return those that still lag; none without progress.
+    Return the roots that still lag; none if no root came nearer.
     """
     try:
         done = replicate_late(decided_log, segments, stopped)
@@ -181,7 +182,7 @@ def _logged(decided_log: DecidedLog, done: Outcome) -> Outcome:
     return done
 
 
-def _take_back(
+def _readmit(
     decided_log: DecidedLog,
     newest: Stored,
     done: Outcome,
@@ -212,13 +213,13 @@ def _come_near(
     segments: SegmentCopier | None,
     allowed: Callable[[Clock], Allowance],
 ) -> None:
-    """Let a root learn until little is left: joined, it delays writers."""
+    """Let a root learn until little is left: once it has joined, writers wait for it."""
     places, clock = decided_log.places, decided_log.places.at(root).storage.clock
-    time = allowed(clock)
+    allowance = allowed(clock)
     for _ in range(_ROUNDS):
         began = clock.monotonic()
-        learned = learn_or_catch_up(places, root, segments, newest, time)
-        over = time.is_over()
+        learned = learn_or_catch_up(places, root, segments, newest, allowance)
+        over = allowance.is_over()
         if not over and clock.monotonic() - began <= _NEAR_SECONDS:
             return
         newest = places.newest()
@@ -254,7 +255,7 @@ def of_each(act: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Re
 def hand_over(decided_log: DecidedLog, to: str | None, why: str, *, unclean: bool = False) -> ReplicaState:
     """Elect `to`, or the non-leader of the ISR that learned most.
 
-    All learn first: what only the leader has (acks=1) would be void. A root that leads stays.
+    All learn first: what only the leader has (acks=1) would be void. If `to` leads already, nothing changes.
     """
     decided_log.elections.elect(to, why=why, unclean=unclean)
     return state_of(decided_log.places.newest().entry)

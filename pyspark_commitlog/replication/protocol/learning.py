@@ -82,7 +82,7 @@ class Replica:
     def learned(self, decided: Entry | None = None) -> Stored | None:
         """Newest entry learned here, made durable; refuses a gap.
 
-        `decided`: the next one to learn; nothing is read if only that is lacking.
+        `decided`: the newest decided entry; nothing is read if only that is missing.
         """
         newest = (decided and self.journal.stands_before(decided)) or self.journal.newest()
         if newest is None:  # a disk that is not mounted is an empty directory

@@ -1,7 +1,8 @@
 """Roots that belong together: each lists all in `replicas/journal`.
 
 A root is known by the id in its marker, not its URL (rule 11). Lists order themselves (`Listed.order`), as a copy
-sets a journal back; one counts once the first metadata root, asked before all but added roots, has taken it.
+sets a journal back. A list counts once the first metadata root has it; a change goes to that root first,
+or right after added ones.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Offsets in the checkpoint of a stopped query (`OffsetSeqLog`, versions 1 and 2).
 
 Spark writes `offsets/<batch>` before a micro-batch and `commits/<batch>` after it. It replays a batch without
-commit, which must stay the same. Version 1 has an offset a line, in the order of the plan's sources; version 2
+commit, whose offsets must stay the same. Version 1 has an offset a line, in the order of the plan's sources; version 2
 (`OffsetMap`, of queries whose sources have names) has `name:offset`, in any order.
 """
 
@@ -28,15 +28,15 @@ from pyspark_commitlog.topic.state.topic_state import TopicState
 _BY_POSITION, _BY_NAME = "v1", "v2"
 _NAMED = re.compile(r"[A-Za-z0-9_]+:")
 _NO_OFFSET = "-"
-# More than the offsets of 10,000 partitions take.
+#: Bytes read of a file at most; the offsets of 10,000 partitions take less.
 _FILE_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The newest micro-batch of a checkpoint, perhaps `committed` by Spark.
+    """The newest micro-batch of a checkpoint.
 
-    `lines` of the file at `where`: version, metadata, and offsets per source.
+    `committed`: whether Spark has finished it. `lines`: of the file `where`: version, metadata, and offsets per source.
     """
 
     batch: int

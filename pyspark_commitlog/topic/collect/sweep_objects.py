@@ -11,7 +11,7 @@ from pyspark_commitlog.config import MIN_STAGED_MS, TopicConfig
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.format.paths import TopicPaths, parse_manifest, parse_object, parse_side
 from pyspark_commitlog.journal import Stored
-from pyspark_commitlog.storage.process import results_in_turn
+from pyspark_commitlog.storage.process import results_in_batches
 from pyspark_commitlog.topic.state.settle_change import Change, Operation, named_by
 from pyspark_commitlog.topic.state.settle_state import SettleState
 from pyspark_commitlog.topic.state.side_files import SETTLE_TABLES
@@ -103,7 +103,7 @@ def _named_by_retained(topic: TopicLog, topic_id: str) -> set[str] | None:
         except CorruptionError:  # unknown drops
             return None
 
-    for _, drops in results_in_turn(drops_of, journal.sequences(), topic.storage.requests_at_once):
+    for _, drops in results_in_batches(drops_of, journal.sequences(), topic.storage.requests_at_once):
         if drops is None:
             return None
         named.update(drops)

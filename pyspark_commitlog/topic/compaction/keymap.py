@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyspark_commitlog.format.columns.untyped import Ints
 from pyspark_commitlog.format.murmur2 import murmur2
 
-#: Fates of a dirty record in place of its bucket.
+#: Values of `_Fates` besides a bucket's number.
 _SUPERSEDED = 255
 _KEYLESS = 254
 _MAX_BUCKETS = 254
@@ -46,13 +46,13 @@ class KeySource:
 def find_superseded(
     clean: Sequence[KeySource], dirty: Sequence[KeySource], buffer_bytes: int, key_hash: Hash = murmur2
 ) -> tuple[list[Ints], int]:
-    """Each segment's superseded or keyless offsets; count the keyless.
+    """Return the offsets to drop of each segment, clean ones first, and the number of keyless records.
 
     A record is superseded by a later one of its key in the dirty segments.
 
     Args:
-        clean: segments with one record per key, below the dirty ones.
-        dirty: later segments, ascending.
+        clean: segments compacted before, with one record per key, below the dirty ones.
+        dirty: segments written since, ascending.
         buffer_bytes: of keys, besides one byte per dirty offset.
         key_hash: splits keys into buckets.
     """
@@ -64,9 +64,11 @@ def find_superseded(
         known = _mark_dirty(dirty, fates, bucket, buckets, key_hash, buffer_bytes)
         if len(known):
             _find_clean(clean, gone, known, bucket, buckets, key_hash, buffer_bytes)
-    below = [np.sort(np.concatenate(offsets)) if offsets else np.zeros(0, np.int64) for offsets in gone]
-    above = [source.base_offset + np.flatnonzero(fate >= _KEYLESS) for source, fate in zip(dirty, fates, strict=True)]
-    return [*below, *above], int(np.count_nonzero(fates.all == _KEYLESS))
+    of_clean = [np.sort(np.concatenate(offsets)) if offsets else np.zeros(0, np.int64) for offsets in gone]
+    of_dirty = [
+        source.base_offset + np.flatnonzero(fate >= _KEYLESS) for source, fate in zip(dirty, fates, strict=True)
+    ]
+    return [*of_clean, *of_dirty], int(np.count_nonzero(fates.all == _KEYLESS))
 
 
 class _Fates:
@@ -81,7 +83,7 @@ class _Fates:
 
 
 def bucket_of(keys: pa.Array, buckets: int, key_hash: Hash) -> npt.NDArray[np.uint8]:
-    """Buckets by high bits; low ones are equal in a partition."""
+    """Buckets by the high bits: the partitioner has chosen by the low ones."""
     if buckets == 1:
         return np.zeros(len(keys), np.uint8)
     return ((key_hash(keys).astype(np.uint64) * np.uint64(buckets)) >> np.uint64(32)).astype(np.uint8)
@@ -92,24 +94,25 @@ def _mark_dirty(
 ) -> pa.Array:
     """Mark a bucket's superseded records; return its distinct keys."""
     known, known_at = pa.array([], pa.binary()), np.zeros(0, np.int64)
-    chunks: list[pa.Array] = []
-    places: list[Ints] = []
+    gathered: list[pa.Array] = []
+    gathered_at: list[Ints] = []
 
     def fold() -> None:
+        """Merge the gathered keys into `known`, and mark all but the last record of each."""
         nonlocal known, known_at
-        if not chunks:
+        if not gathered:
             return
-        encoded = pa.chunked_array([known, *chunks] if len(known) else chunks).dictionary_encode()
+        encoded = pa.chunked_array([known, *gathered] if len(known) else gathered).dictionary_encode()
         codes = np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])
-        at = np.concatenate([known_at, *places])
+        at = np.concatenate([known_at, *gathered_at])
         known = encoded.chunk(0).dictionary
         order = np.arange(len(codes))
         last = np.empty(len(known), np.int64)
         last[codes] = order  # the last assignment of equal codes wins
         fates.all[at[last[codes] != order]] = _SUPERSEDED
         known_at = at[last]
-        chunks.clear()
-        places.clear()
+        gathered.clear()
+        gathered_at.clear()
 
     for source, start in zip(dirty, fates.starts, strict=False):
         for frame in source.read():
@@ -120,9 +123,9 @@ def _mark_dirty(
                     fates.all[at[frame.keys.is_null().to_numpy(zero_copy_only=False)]] = _KEYLESS
             mine = np.flatnonzero(fates.all[at] == bucket)
             if len(mine):
-                chunks.append(frame.keys.take(pa.array(mine)))
-                places.append(at[mine])
-            if sum(chunk.nbytes for chunk in chunks) >= buffer_bytes:
+                gathered.append(frame.keys.take(pa.array(mine)))
+                gathered_at.append(at[mine])
+            if sum(keys.nbytes for keys in gathered) >= buffer_bytes:
                 fold()
     fold()
     return known
@@ -137,20 +140,20 @@ def _find_clean(
     key_hash: Hash,
     buffer_bytes: int,
 ) -> None:
-    chunks: list[pa.Array] = []
+    gathered: list[pa.Array] = []
     places: list[tuple[int, Ints]] = []
     held = 0
 
     def look_up() -> None:
         nonlocal held
-        if not chunks:
+        if not gathered:
             return
-        hit = pc.is_in(pa.chunked_array(chunks), value_set=known).to_numpy()
+        hit = pc.is_in(pa.chunked_array(gathered), value_set=known).to_numpy()
         start = 0
         for number, offsets in places:
             gone[number].append(offsets[hit[start : start + len(offsets)]])
             start += len(offsets)
-        chunks.clear()
+        gathered.clear()
         places.clear()
         held = 0
 
@@ -159,7 +162,7 @@ def _find_clean(
             mine = frame.keys.is_valid().to_numpy(zero_copy_only=False)
             mine &= bucket_of(frame.keys, buckets, key_hash) == bucket
             chosen = frame.keys.filter(pa.array(mine))
-            chunks.append(chosen)
+            gathered.append(chosen)
             places.append((number, frame.offsets[mine]))
             held += chosen.nbytes
             if held >= buffer_bytes:

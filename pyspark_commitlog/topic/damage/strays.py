@@ -17,7 +17,7 @@ from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.journal import Journal
 from pyspark_commitlog.model import Watched
 from pyspark_commitlog.storage.os_errors import unreadable_is_damage
-from pyspark_commitlog.storage.process import results_in_turn
+from pyspark_commitlog.storage.process import results_in_batches
 from pyspark_commitlog.topic.damage.check_object import NamedObject, object_faults
 from pyspark_commitlog.topic.read.unsettled import is_whole
 from pyspark_commitlog.topic.state.settle_state import Active, Sealed, SettleState
@@ -108,7 +108,7 @@ class Strays:
                 return entry, look(topic, entry)
             return failures[0]
 
-        for sequence, found in results_in_turn(read, journal.sequences()[::-1], self.topic.storage.requests_at_once):
+        for sequence, found in results_in_batches(read, journal.sequences()[::-1], self.topic.storage.requests_at_once):
 
             def is_listed(number: int = sequence) -> bool:
                 return number in journal.sequences()
@@ -244,7 +244,7 @@ class Strays:
             except CorruptionError:
                 return False
 
-        for name, needed in results_in_turn(is_needed, storage.names(paths.staged), storage.requests_at_once):
+        for name, needed in results_in_batches(is_needed, storage.names(paths.staged), storage.requests_at_once):
             if not needed:  # damage of unsettled ones is reported as a fault
                 begun = None if name in self._chunks else names.parse_chunk(name)
                 may_be_named = begun is not None and begun >= self.state.staged_floor  # rule R1

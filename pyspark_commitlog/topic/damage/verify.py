@@ -17,7 +17,7 @@ from pyspark_commitlog.format.frame import Frame, Payload
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, decode_offset, decode_time
 from pyspark_commitlog.format.segment_object import INDEX, TIMEINDEX
 from pyspark_commitlog.model import Progress, Watched, silent, watched
-from pyspark_commitlog.storage.process import results_in_turn
+from pyspark_commitlog.storage.process import results_in_batches
 from pyspark_commitlog.topic.damage.check_object import NamedObject, object_faults
 from pyspark_commitlog.topic.damage.strays import Strays
 from pyspark_commitlog.topic.damage.typed_faults import typed_faults
@@ -329,7 +329,7 @@ class _Checker:
                 checker.topic = TopicLog(self.topic.storage, self.topic.name)
             return checker._entry(sequence), checker
 
-        return results_in_turn(look, numbers, self.topic.storage.requests_at_once)
+        return results_in_batches(look, numbers, self.topic.storage.requests_at_once)
 
     def _entry(self, sequence: int) -> Entry | None:
         what, entry = f"journal entry {sequence} of {self.topic.name}", None

@@ -65,8 +65,8 @@ class _Files:
     def _prepare_log(self, storage: Storage, path: str, log_bytes: int) -> None:
         """Cut off unpublished bytes, and reserve `log_bytes` (`preallocate`; 0 for none).
 
-        An unused reservation stays, rather than being freed and requested by every run; so may the end of a torn tail
-        after power loss, until overwritten or cut by the roll.
+        An unused reservation stays, rather than being freed and requested by every run. Bytes of a tail that
+        power loss tore may stay, too, until they are overwritten or cut at the roll.
         """
         log, end = self._open["log"], self._published.length
         if not log_bytes or any(storage.read(path, end, HEADER_BYTES)):  # a frame's head is not all zeros
