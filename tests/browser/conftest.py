@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 import pytest
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 
 from pyspark_commitlog import CommitLog, Producer
-from tests.support.commands import COMMAND
+from tests.browser.browsing import chromium, served
 
 EVIL = "<script>document.title = 'stolen'</script><img src=x onerror=\"document.title='stolen'\">"
 
@@ -55,26 +51,11 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> CommitLog:
 @pytest.fixture(scope="session")
 def url(log: CommitLog) -> Iterator[str]:
     """The address that the command prints, with a token."""
-    command = [*COMMAND, "ui", log.url, "--listen", "127.0.0.1:0", "--token"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+    with served(log.url, "--token") as address:
+        yield address
 
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if program is None or driver is None:
-        pytest.fail("Chromium and its driver are needed: make test-ui installs them", pytrace=False)
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    profile, downloads = (str(tmp_path_factory.mktemp(name)) for name in ("profile", "downloads"))
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", f"--user-data-dir={profile}"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with webdriver.Chrome(options=options, service=Service(driver)) as started:
-        started.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": downloads})
-        started.downloads = Path(downloads)  # type: ignore[attr-defined]
+    with chromium(tmp_path_factory.mktemp("chromium")) as started:
         yield started

@@ -18,6 +18,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from pyspark_commitlog import CommitLog, Producer
+from tests.browser.browsing import look
 from tests.browser.conftest import EVIL
 
 VIEWS = [
@@ -41,16 +42,6 @@ def _opened(browser: Chrome, url: str) -> None:
     wait(browser, lambda: heading(browser) == "Topics")
     assert "token" not in browser.current_url
     complaints(browser)  # those of the test before
-
-
-def look(browser: Chrome, scheme: str, width: int) -> None:
-    browser.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    )
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500},
-    )
 
 
 def wait(browser: Chrome, until: Callable[[], object]) -> None:

@@ -24,6 +24,11 @@ def test_a_bucket(moto_bucket: Bucket, tmp_path: Path) -> None:
     assert (row["name"], row["partitions"], row["offsets"]) == ("clicks", 2, 4)
     assert sorted(record["value"]["text"] for record in records(page, "clicks")) == ["0", "1", "2", "3"]
     assert ask(page, "groups/reports")["lag"] == 3
+    log.topic("clicks").maintain()
+    rows = ask(page, "topics/clicks/segments")["rows"]
+    assert [(row["settledEnd"], row["unsettled"], row["due"]) for row in rows] == [(2, 0, [])] * 2
+    assert [row["segments"][-1]["end"] for row in rows] == [2, 2]
+    assert page.get("/api/topics/clicks/parquet?cursor=1:0&end=1:2").status_code == 200
     answer = ask(page, "root")
     assert answer["url"] == log.url
     assert not any(str(secret) in str(answer) for secret in moto_bucket.options.values())
@@ -43,4 +48,5 @@ def test_roots_of_which_one_is_away(tmp_path: Path) -> None:
     (row,) = ask(page, "topics")["rows"]
     assert (row["name"], row["replicas"]) == ("clicks", 2)
     assert any(fault.startswith(f"no answer from {urls[0]}: ") for fault in row["faults"])
+    assert len(ask(page, "topics/clicks/segments")["rows"]) == 1
     assert ask(page, "groups", 500)["error"] == "ReplicaNotAvailableError"  # the metadata root has them

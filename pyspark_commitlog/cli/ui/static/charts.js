@@ -65,6 +65,6 @@ export function lineChart(name, noun, samples) {
   return element("figure", {},
     drawing(text, HEIGHT, "line", [shape("polyline", { points: linePoints(samples) })]),
     element("figcaption", {}, text),
-    element("details", {}, element("summary", {}, `${name} as a table`),
+    element("details", {}, element("summary", { class: "more" }, `${name} as a table`),
       element("div", {}, table(`${name} over time, the newest first`, columns, samples.slice(-MOST_ROWS).reverse()))));
 }

@@ -9,6 +9,7 @@ import { rateOf, watched } from "./watch.js";
 
 const ROWS = 50;
 const PARTITION_ROWS = 100;
+const LAG_SAMPLES = 720;
 
 /** Return the rows of a page of a list; the server sends as many at once as it describes in a second. */
 async function listed(path, parameters, signal) {
@@ -149,7 +150,7 @@ function rates(topic, look, signal) {
     }
   };
   const columns = [["Records/s", cell("records"), "number"], ["Bytes/s", cell("bytes"), "number"]];
-  return { columns, bar: () => element("p", { class: "watch" }, watched("Watch rates", topic, look, draw, signal), line) };
+  return { columns, bar: () => element("p", { class: "watch" }, watched("Watch rates", topic, look, draw, 2, signal), line) };
 }
 
 function perSecond(rate, kind) {
@@ -199,11 +200,12 @@ export async function showTopic(name, parameters, signal) {
 export async function showGroup(name, parameters, signal) {
   const look = () => ask(`groups/${part(name)}`, { from: parameters.get("from") }, signal);
   const group = await look();
+  const lag = async () => (await look()).lag;
   const chart = element("div");
   const draw = (samples) => {
     const opened = chart.querySelector("details")?.open ?? false;
     const focused = chart.contains(document.activeElement);
-    chart.replaceChildren(lineChart("Lag", "record", samples.map(({ at, what }) => ({ at, value: what.lag }))));
+    chart.replaceChildren(lineChart("Lag", "record", samples.map(({ at, what }) => ({ at, value: what }))));
     chart.querySelector("details").open = opened;
     if (focused) chart.querySelector("summary").focus({ preventScroll: true });
   };
@@ -232,7 +234,7 @@ export async function showGroup(name, parameters, signal) {
       ["Generation", group.generation],
     ]),
     element("h2", {}, "Lag over time"),
-    element("p", { class: "watch" }, watched("Watch lag", group, look, draw, signal)),
+    element("p", { class: "watch" }, watched("Watch lag", group.lag, lag, draw, LAG_SAMPLES, signal)),
     chart,
     element("h2", {}, "Members"),
     group.memberRows.length ? table(counted(group.memberRows.length, "member"), members, group.memberRows) : element("p", {}, "No member is active."),

@@ -38,20 +38,20 @@ function drawn(page, go) {
       `The full width is ${bytes(whole)}.`),
     workTable(page.rows),
     pager("segments", page, page.rows.length, SEGMENT_ROWS, go),
-    element("details", {}, element("summary", {}, "Segments as a table"), element("div", {}, segmentTable(page.rows))),
+    element("details", {}, element("summary", { class: "more" }, "Segments as a table"), element("div", {}, segmentTable(page.rows))),
   ].filter(Boolean);
 }
 
 function workTable(rows) {
   const columns = [
     ["Partition", (row) => row.partition, "number"],
+    ["Next maintenance", (row) => row.due.join("; ") || "nothing is due", "wrap"],
     ["Segments", (row) => count(row.segments.length + row.earlier.segments), "number"],
     ["Settled", (row) => bytes(row.bytes), "number"],
     ["Waiting", (row) => bytes(row.unsettledBytes), "number"],
     ["Settled below", (row) => count(row.settledEnd), "number"],
     ["Deleted below", (row) => count(row.logStart), "number"],
     ["Compacted below", (row) => count(row.cleaned), "number"],
-    ["Next maintenance", (row) => row.due.join("; ") || "nothing is due", "wrap"],
   ];
   return table(`Maintenance of ${counted(rows.length, "partition")}`, columns, rows);
 }

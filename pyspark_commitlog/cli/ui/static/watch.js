@@ -2,11 +2,10 @@
 
 import { element, say } from "./dom.js";
 
-export const LOOK_MS = 5000;
-const MOST_SAMPLES = 720;
+const LOOK_MS = 5000;
 
-/** Return a check box that is ticked; while it is, `look` is asked for a sample, and `draw` gets all samples. */
-export function watched(label, first, look, draw, signal) {
+/** Return a check box that is ticked; while it is, `look` is asked for a sample, and `draw` gets the last `most` of them. */
+export function watched(label, first, look, draw, most, signal) {
   const samples = [sampleOf(first)];
   let timer = null;
   const box = element("input", { type: "checkbox", name: "watch", checked: true, onchange: () => plan() });
@@ -20,7 +19,7 @@ export function watched(label, first, look, draw, signal) {
     try {
       if (!document.hidden) {
         samples.push(sampleOf(await look()));
-        samples.splice(0, samples.length - MOST_SAMPLES);
+        samples.splice(0, Math.max(0, samples.length - most));
         if (!signal.aborted) draw(samples);
       }
     } catch (error) {
