@@ -228,6 +228,8 @@ def test_records_by_a_header(keyed: CommitLog, page: TestClient) -> None:
     assert sorted(numbers(records(page, "keyed", header="empty"))) == ["0", "1", "2", "3"]
     assert records(page, "keyed", header="empty=") == []
     assert records(page, "keyed", header="TRACE") == []
+    assert numbers(records(page, "keyed", header="trace", key="key 2", path="$.n < 3")) == ["2"]
+    assert records(page, "keyed", header="trace", key="no such key", path="$.n") == []
     assert parse_header_filter("a = b=c ") == HeaderFilter("a", b"b=c")
     assert parse_header_filter("a") == HeaderFilter("a")
 
