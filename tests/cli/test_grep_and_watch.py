@@ -6,10 +6,12 @@ import json
 import signal
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pyspark_commitlog import CommitLog
+from pyspark_commitlog.cli.common import watch
 from pyspark_commitlog.testing.jobs import fill_topic
 from tests.support.commands import COMMAND, cat, run
 
@@ -67,3 +69,17 @@ def test_what_is_watched_is_shown_again_until_a_signal(log: CommitLog, command: 
     finally:
         watching.kill()
         watching.wait()
+
+
+def test_what_is_watched_ends_with_the_code_of_the_last_look_and_a_line_between_two(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stops, codes = iter([False, True]), iter([0, 1])
+    monkeypatch.setattr(watch, "stopped_by_signals", lambda: SimpleNamespace(wait=lambda seconds: next(stops)))
+
+    def show() -> int:
+        print("shown")
+        return next(codes)
+
+    assert watch.show_repeatedly(0.2, show) == 1
+    assert capsys.readouterr().out == "shown\n\nshown\n"

@@ -58,6 +58,7 @@ def on_terminal(
         (["replicas", "repair", "ROOT"], "orders (2 of 2)", "orders: "),
         (["void", "ROOT", "clicks"], "looking for records that can't be read", "clicks: "),
     ],
+    ids=["verify", "doctor", "groups", "repair", "void"],
 )
 def test_a_command_that_may_take_long_shows_it_on_a_terminal_alone(
     root: str, command: list[str], title: str, printed: str
