@@ -206,12 +206,13 @@ test-nemesis: java $(INSTALLED) ## Have everything fail around a topic on severa
 soak: install ## Run everything at once for MINUTES=60, and judge what grows (docs/explanation/soak.md)
 	$(WITH_JAVA) .venv/bin/python -m tests.soak --minutes $(MINUTES) $(ARGS)
 
-check: $(INSTALLED) ## Check style, formatting, types, the direction of imports, the words and the generated pages; build the manual; measure the code
+check: $(INSTALLED) ## Check style, formatting, types, the direction of imports, the words, the generated pages and the Dockerfile; build the manual; measure the code
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 	.venv/bin/codespell
+	.venv/bin/hadolint Dockerfile
 	@.venv/bin/python scripts/generate_reference.py --check
 	.venv/bin/python scripts/build_docs.py
 	@.venv/bin/python scripts/measure_code.py --check
