@@ -5,12 +5,14 @@ from __future__ import annotations
 import email
 import zipfile
 from collections.abc import Callable, Iterator
+from email.message import Message
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+import pyspark_commitlog
 from tests.package.conftest import SMOKES
 from tests.support.environments import Environment, environment, own_packages
 
@@ -32,11 +34,22 @@ def test_they_have_the_repository_s_files_and_no_others(build_package: ModuleTyp
     assert build_package.faults(distributions) == []
 
 
-@pytest.mark.slow
-def test_each_extra_has_a_smoke(distributions: Any) -> None:
+@pytest.fixture(scope="module")
+def metadata(distributions: Any) -> Message:
+    """The wheel's."""
     with zipfile.ZipFile(distributions.wheel) as wheel:
         (name,) = [each for each in wheel.namelist() if each.endswith(".dist-info/METADATA")]
-        extras = set(email.message_from_bytes(wheel.read(name)).get_all("Provides-Extra", []))
+        return email.message_from_bytes(wheel.read(name))
+
+
+@pytest.mark.slow
+def test_the_version_is_the_package_s(metadata: Message) -> None:
+    assert metadata["Version"] == pyspark_commitlog.__version__
+
+
+@pytest.mark.slow
+def test_each_extra_has_a_smoke(metadata: Message) -> None:
+    extras = set(metadata.get_all("Provides-Extra", []))
     smokes = {path.stem.removeprefix("smoke_") for path in SMOKES.glob("smoke_*.py")}
     assert extras == smokes - {"core", "spark", "bucket", "unreachable"} | OTHERWISE
 
