@@ -47,6 +47,7 @@ def with_extra(core: Environment, distributions: Any) -> Iterator[Callable[..., 
         made.add_packages(core.site_packages)
 
         def install(extra: str) -> Environment:
+            made.install("--no-deps", "--ignore-installed", str(distributions.wheel))  # with its command
             made.install(f"{distributions.wheel}[{extra}]")
             return made
 
