@@ -22,7 +22,7 @@ TUTORIALS = REPOSITORY / "docs" / "tutorials"
 #: Without Spark: seconds each.
 PLAIN = ("backup", "full-disk", "groups", "query-engines", "retention", "upgrade")
 #: With Spark: up to a minute each.
-WITH_SPARK = ("backfill", "change-data-capture", "fan-out", "partitions", "replay")
+WITH_SPARK = ("backfill", "change-data-capture", "fan-out", "new-in-spark", "partitions", "replay")
 #: Of docs/tutorials, with Spark: up to two minutes each.
 WALKED = ("coming-from-kafka", "exactly-once", "first-typed-topic")
 _BLOCK = re.compile(r'^```(python|sh|text|diff)(?: title="([\w.-]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
