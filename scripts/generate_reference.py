@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import argparse
+import inspect
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,12 +23,15 @@ sys.path.insert(0, str(REPOSITORY))
 from pyspark_commitlog.cli.app import app  # noqa: E402
 from pyspark_commitlog.cli.common.metric_samples import METRICS  # noqa: E402
 from pyspark_commitlog.config import DAY_MS, HOUR_MS, KEYS, LONG_MAX, Key  # noqa: E402
+from pyspark_commitlog.consumer import Consumer  # noqa: E402
 from pyspark_commitlog.errors import CommitLogError  # noqa: E402
 from pyspark_commitlog.format.schema.arrow_types import to_arrow  # noqa: E402
 from pyspark_commitlog.format.schema.ddl_tokens import WORDS  # noqa: E402
 from pyspark_commitlog.format.schema.types import ATOMIC, REMEDIES  # noqa: E402
 from pyspark_commitlog.metrics import COUNTERS, Metric  # noqa: E402
+from pyspark_commitlog.producer import Producer  # noqa: E402
 from pyspark_commitlog.producer.records.delivery_errors import is_retriable  # noqa: E402
+from pyspark_commitlog.spark.common.known_options import SINK_OPTIONS, SOURCE_OPTIONS, Option  # noqa: E402
 from pyspark_commitlog.spark.session.lag import QUERY_METRICS  # noqa: E402
 
 BEGIN, END = "<!-- generated -->\n", "<!-- /generated -->\n"
@@ -78,9 +83,13 @@ def readable(key: Key) -> str:
     if key.default == str(LONG_MAX):
         return "no limit"
     units = _MS if key.name.endswith(".ms") else _BYTES if key.name.endswith(("bytes", "size")) else {}
-    number = int(key.default) if units else 0
-    rounded = (f" ({number // size} {unit})" for unit, size in units.items() if number >= size and number % size == 0)
-    return f"{key.default}{next(rounded, '')}"
+    return f"{key.default}{rounded(int(key.default), units) if units else ''}"
+
+
+def rounded(number: int, units: dict[str, int]) -> str:
+    """Return a number in the largest unit of which it is a multiple: ` (1 MiB)`; empty if there is none (pure)."""
+    known = (f" ({number // size} {unit})" for unit, size in units.items() if number >= size and number % size == 0)
+    return next(known, "")
 
 
 def allowed(key: Key) -> str:
@@ -197,12 +206,73 @@ def metric_table(of: Iterable[Metric]) -> Iterator[str]:
     return table(("metric", "labels", "meaning"), rows)
 
 
+# ---- source-options.md, sink-options.md ----
+
+
+def source_options() -> Iterator[str]:
+    """Yield the table of the source's options."""
+    return option_table(SOURCE_OPTIONS)
+
+
+def sink_options() -> Iterator[str]:
+    """Yield the table of the sink's options."""
+    return option_table(SINK_OPTIONS)
+
+
+def option_table(options: Iterable[Option]) -> Iterator[str]:
+    """Yield the table of some options (pure)."""
+    rows = ((f"`{each.name}`", each.doc, f"`{each.default}`" if each.default else each.without) for each in options)
+    return table(("option", "meaning", "default"), rows)
+
+
+# ---- producer.md, consumer.md ----
+
+
+def producer_parameters() -> Iterator[str]:
+    """Yield the table of a producer's parameters."""
+    return parameter_table(Producer)
+
+
+def consumer_parameters() -> Iterator[str]:
+    """Yield the table of a consumer's parameters."""
+    return parameter_table(Consumer)
+
+
+def parameter_table(client: type) -> Iterator[str]:
+    """Yield the table of a class's parameters: those of `__init__`, each with the text of the class's `Args`."""
+    documented = arguments(inspect.getdoc(client) or "")
+    given = list(inspect.signature(client).parameters.values())
+    rows = ((f"`{each.name}`", documented[each.name], default_of(each)) for each in given)
+    return table(("parameter", "meaning", "default"), rows)
+
+
+def arguments(docstring: str) -> dict[str, str]:
+    """Return the texts of the section `Args`, by name, with links to the pages that they name (pure)."""
+    section = re.search(r"^Args:\n((?:    .*\n|\n)*)", docstring + "\n", re.MULTILINE)
+    texts = re.findall(r"^    (\w+): (.*\n(?:     .*\n)*)", section[1] if section else "", re.MULTILINE)
+    link = r"[\2](../\1/\2.md)"
+    return {name: re.sub(r"docs/([\w-]+)/([\w-]+)\.md", link, " ".join(text.split())) for name, text in texts}
+
+
+def default_of(parameter: inspect.Parameter) -> str:
+    """Return a parameter's default, with its unit if it is a round number of a larger one (pure)."""
+    value = parameter.default
+    if value is parameter.empty:
+        return "none" if parameter.kind is parameter.VAR_POSITIONAL else "required"
+    units = _MS if parameter.name.endswith("_ms") else _BYTES if isinstance(value, int) else {}
+    return f"`{value!r}`{rounded(value, units) if type(value) is int else ''}"
+
+
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "topic-configs.md": configs,
     "command-line.md": commands,
     "errors.md": error_tree,
     "column-types.md": column_types,
     "metrics.md": metrics,
+    "source-options.md": source_options,
+    "sink-options.md": sink_options,
+    "producer.md": producer_parameters,
+    "consumer.md": consumer_parameters,
 }
 
 

@@ -46,14 +46,15 @@ class Consumer:
     Args:
         root: the root's directory or URL; it must exist.
         topics: topics to subscribe to; or call `subscribe` or `assign`.
-        group_id: group of the committed offsets, whose subscribed members share the partitions. None: no group, and all
-            partitions.
+        group_id: group of the committed offsets, whose subscribed members share the partitions; None: no group.
         client_id: name in log messages.
         group_instance_id: id of a static member, which may restart within its session and keep its partitions.
         partition_assignment_strategy: some of `range`, `roundrobin`, `sticky` and `cooperative-sticky`, the best first;
             the group takes one that all members know.
-        session_timeout_ms, heartbeat_interval_ms, max_poll_interval_ms, initial_rebalance_delay_ms: `MemberConfig`. A
-            thread sends heartbeats, up to `max_poll_interval_ms` after the last poll.
+        session_timeout_ms: a member whose heartbeats stay out for so long loses its partitions.
+        heartbeat_interval_ms: how often a thread sends heartbeats; best a third of `session_timeout_ms`.
+        max_poll_interval_ms: a member that does not poll for so long leaves the group.
+        initial_rebalance_delay_ms: how long a joining member waits for others.
         auto_offset_reset: where to begin without a committed offset, and to go on if a position is out of range:
             `latest`, `earliest`, or `none`, which raises. Partitions and topics that come up while the consumer runs
             are read from their start.
@@ -65,8 +66,7 @@ class Consumer:
         metadata_max_age_ms: how often a `pattern` looks for new topics (a group does with every heartbeat), and access
             rules are asked again.
         idle_poll_interval_ms: mean interval between requests that find nothing, for each topic and process, on object
-            stores and unknown mounts. A record after a long silence is seen about so late, at once if records flow.
-            Range: 1 to 60,000.
+            stores and unknown mounts: a record after a long silence is seen about so late. Range: 1 to 60,000.
         principal: in whose name to read, if the root has access rules; None: `COMMITLOG_PRINCIPAL`.
         storage_options: for a URL, named as fsspec's (docs/how-to/object-stores.md).
 

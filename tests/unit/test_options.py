@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.spark.common.known_options import SINK_OPTIONS, SOURCE_OPTIONS
+from pyspark_commitlog.spark.progress.trigger_limits import TriggerLimits
 from pyspark_commitlog.spark.read.source_options import source_options
 from pyspark_commitlog.spark.write.sink_options import sink_options
+from pyspark_commitlog.storage.pace import DEFAULT_IDLE_POLL_INTERVAL_MS
 
 GIVEN = {"path": "/data", "topic": "t"}
 
@@ -58,3 +61,20 @@ def test_numbers_have_64_bits() -> None:
     with pytest.raises(OptionError, match="'txnVersion'='9223372036854775808': use a whole number"):
         sink_options({**GIVEN, "txnAppId": "a", "txnVersion": str(2**63)})
     assert sink_options({**GIVEN, "txnAppId": "a", "txnVersion": str(2**63 - 1)}).txn == ("a", 2**63 - 1)
+
+
+def test_a_default_that_is_given_changes_nothing() -> None:
+    source, sink = {"path": "/log", "subscribe": "flights"}, {"path": "/log", "createTopic": "true"}
+    given = {option.name: option.default for option in SOURCE_OPTIONS if option.default}
+    assert len(given) > 5
+    assert source_options({**given, **source}) == source_options(source)
+    given = {option.name: option.default for option in SINK_OPTIONS if option.default}
+    assert len(given) > 5
+    assert sink_options({**given, **sink}) == sink_options(sink)
+
+
+def test_defaults_are_those_of_the_table() -> None:
+    source, sink = source_options({"path": "/log", "subscribe": "flights"}), sink_options({"path": "/log"})
+    assert (source.limits, source.idle_poll_interval_ms) == (TriggerLimits(), DEFAULT_IDLE_POLL_INTERVAL_MS)
+    assert (source.fail_on_data_loss, source.include_headers, source.push_down) == (True, False, False)
+    assert (sink.acks_all, sink.partitioner, sink.skip_older, sink.create) == (True, "sticky", False, None)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark_commitlog.config import LONG_MAX
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.instants import parse_instant
+from pyspark_commitlog.spark.common.known_options import Option
 from pyspark_commitlog.storage.clock import SystemClock
 from pyspark_commitlog.text import did_you_mean, similar_names
 
@@ -39,18 +40,19 @@ class GivenOptions:
     """
 
     def __init__(
-        self, options: Mapping[str, str], known: tuple[str, ...], what: str, passed: tuple[str, ...] = PASSED
+        self, options: Mapping[str, str], known: Sequence[Option], what: str, passed: tuple[str, ...] = PASSED
     ) -> None:
+        self._defaults = {option.name.lower(): option.default for option in known}
         self._values = {name.lower(): str(value) for name, value in options.items()}
         self._names = {name.lower(): name for name in options}
         self.storage = self._select_prefixed(_STORAGE)
-        self.topic = self._select_prefixed(TOPIC_PREFIX) if f"{TOPIC_PREFIX}<config>" in known else {}
-        self._check(known, what, passed)
+        self.topic = self._select_prefixed(TOPIC_PREFIX) if f"{TOPIC_PREFIX}<config>" in self._defaults else {}
+        self._check([option.name for option in known], what, passed)
 
     def _select_prefixed(self, prefix: str) -> dict[str, str]:
         return {self._names[n][len(prefix) :]: v for n, v in self._values.items() if n.startswith(prefix)}
 
-    def _check(self, known: tuple[str, ...], what: str, passed: tuple[str, ...]) -> None:
+    def _check(self, known: Sequence[str], what: str, passed: tuple[str, ...]) -> None:
         taken = {*(name.lower() for name in known), *passed}
         ignored = []
         for name in self._values:
@@ -69,7 +71,7 @@ class GivenOptions:
     def _is_of_table(self, name: str) -> bool:
         return "provider" in self._values and (name in _TABLE or name.startswith(_TABLE_OPTION))
 
-    def _unknown(self, name: str, known: tuple[str, ...], what: str) -> OptionError:
+    def _unknown(self, name: str, known: Sequence[str], what: str) -> OptionError:
         by_lower = {known_name.lower(): known_name for known_name in known}
         similar = did_you_mean(next((by_lower[close] for close in similar_names(name, by_lower)), None))
         every = f"; the {what} takes: {', '.join(known)}"
@@ -79,6 +81,10 @@ class GivenOptions:
         """Option; None if missing or empty."""
         value = self._values.get(name.lower())
         return value or None
+
+    def default(self, name: str) -> str:
+        """Default of an option; empty if it has none."""
+        return self._defaults.get(name.lower(), "")
 
     def word(self, name: str) -> str | None:
         """Option, stripped and in lower case."""
@@ -96,11 +102,11 @@ class GivenOptions:
             raise self.missing(name, advice)
         return value
 
-    def flag(self, name: str, default: bool) -> bool:
-        """Option that is `true` or `false`."""
+    def flag(self, name: str) -> bool:
+        """Option that is `true` or `false`, the default of one without."""
         word = self.word(name)
         if word is None:
-            return default
+            return self.default(name) == "true"
         if word not in ("true", "false"):
             raise OptionError(f"option {name!r}={self.text(name)!r}: use true or false")
         return word == "true"
@@ -128,11 +134,9 @@ class GivenOptions:
         value = self.text(name)
         return None if value is None else instant_ms(name, value)
 
-    def milliseconds(self, name: str) -> int | None:
+    def milliseconds(self, name: str) -> int:
         """Duration such as `15m` in ms, the default unit."""
-        value = self.text(name)
-        if value is None:
-            return None
+        value = self.text(name) or self.default(name)
         match = re.fullmatch(r"\s*([0-9]+)\s*([a-z]*)\s*", value.lower())
         if match is None or match[2] not in _UNITS:
             raise OptionError(

@@ -15,6 +15,7 @@ from pyspark_commitlog.errors import CorruptionError, OptionError, UsageError
 from pyspark_commitlog.format.given_json import RepeatedKeyError, parse_json
 from pyspark_commitlog.format.paths import check_group_name
 from pyspark_commitlog.spark.common.given_options import PATH_ADVICE, GivenOptions, instant_ms
+from pyspark_commitlog.spark.common.known_options import SOURCE_OPTIONS
 from pyspark_commitlog.spark.progress.splits import Split
 from pyspark_commitlog.spark.progress.topic_selection import (
     QueryGroup,
@@ -23,7 +24,7 @@ from pyspark_commitlog.spark.progress.topic_selection import (
     by_partition,
     by_pattern,
 )
-from pyspark_commitlog.spark.progress.trigger_limits import MAX_TRIGGER_DELAY_MS, TriggerLimits
+from pyspark_commitlog.spark.progress.trigger_limits import TriggerLimits
 from pyspark_commitlog.storage import environment
 from pyspark_commitlog.storage.pace import DEFAULT_IDLE_POLL_INTERVAL_MS, MAX_IDLE_POLL_INTERVAL_MS
 
@@ -39,12 +40,6 @@ EARLIEST, LATEST = -2, -1
 GROUP = -3
 _NAMED = {"earliest": EARLIEST, "latest": LATEST}
 _SHARE = re.compile(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})")
-_SOURCE = ("path", "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "startingTimestamp",
-           "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingTimestamp",
-           "endingOffsetsByTimestamp", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
-           "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "columns",
-           "failOnDataLoss", "groupId", "kafka.group.id", "groupShare", "pushDownPredicate", "principal",
-           "view", "filter", "idlePollIntervalMs")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +110,7 @@ class SourceOptions:
 
 def source_options(options: Mapping[str, str]) -> SourceOptions:
     """Parse a reader's options."""
-    given = GivenOptions(options, _SOURCE, "source")
+    given = GivenOptions(options, SOURCE_OPTIONS, "source")
     if given.text("checkpointLocation") is not None:
         log.warning("option 'checkpointLocation' does nothing on a reader: give it to writeStream")
     group = _group(given)
@@ -130,10 +125,10 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         limits=_limits(given),
         split=Split(given.number("minPartitions", 1), given.number("maxRecordsPerPartition", 1)),
         columns=given.names("columns"),
-        include_headers=given.flag("includeHeaders", False),
-        fail_on_data_loss=given.flag("failOnDataLoss", True),
+        include_headers=given.flag("includeHeaders"),
+        fail_on_data_loss=given.flag("failOnDataLoss"),
         group=group,
-        push_down=given.flag("pushDownPredicate", False),
+        push_down=given.flag("pushDownPredicate"),
         tests=_tests(given),
         newest_per_key=_view(given),
         storage=given.storage,
@@ -155,7 +150,7 @@ def _view(given: GivenOptions) -> bool:
     if given.word("view") != "latest":
         raise OptionError(f"option 'view'={view!r}: use latest, the newest record of each key")
     named = [name for name in _NOT_OF_A_VIEW if given.text(name) is not None]
-    if given.flag("pushDownPredicate", False):
+    if given.flag("pushDownPredicate"):
         named.append("pushDownPredicate")
     if named:
         raise OptionError(
@@ -178,12 +173,11 @@ def _tests(given: GivenOptions) -> tuple[Test, ...]:
 
 
 def _limits(given: GivenOptions) -> TriggerLimits:
-    delay = given.milliseconds("maxTriggerDelay")
     limits = TriggerLimits(
         max_offsets=given.number("maxOffsetsPerTrigger", 1),
         min_offsets=given.number("minOffsetsPerTrigger", 1),
         max_bytes=given.number("maxBytesPerTrigger", 1),
-        max_delay_ms=MAX_TRIGGER_DELAY_MS if delay is None else delay,
+        max_delay_ms=given.milliseconds("maxTriggerDelay"),
     )
     most, least = limits.max_offsets, limits.min_offsets
     if most is not None and least is not None and least > most:
@@ -194,9 +188,7 @@ def _limits(given: GivenOptions) -> TriggerLimits:
 
 
 def _idle_poll_interval(given: GivenOptions) -> int:
-    text = given.text("idlePollIntervalMs")
-    if text is None:
-        return DEFAULT_IDLE_POLL_INTERVAL_MS
+    text = given.text("idlePollIntervalMs") or given.default("idlePollIntervalMs")
     try:
         interval = int(text)
     except ValueError:
@@ -249,7 +241,8 @@ def _starting(given: GivenOptions, selection: TopicSelection, group: QueryGroup 
 
 
 def _times(given: GivenOptions, side: str, selection: TopicSelection) -> Timestamps | None:
-    strategy = given.word("startingOffsetsByTimestampStrategy") or "error"
+    name = "startingOffsetsByTimestampStrategy"
+    strategy = given.word(name) or given.default(name)
     if strategy not in ("error", "latest"):
         raise OptionError(f"option 'startingOffsetsByTimestampStrategy'={strategy!r}: use error or latest")
     strict = side == "starting" and strategy == "error"

@@ -9,6 +9,7 @@ from pyspark_commitlog.config import COMPRESSIONS, MAX_PARTITIONS, PRINCIPAL_VAR
 from pyspark_commitlog.errors import ConfigError, OptionError
 from pyspark_commitlog.format.paths import check_topic_name, is_text
 from pyspark_commitlog.spark.common.given_options import PASSED, PATH_ADVICE, TOPIC_PREFIX, GivenOptions
+from pyspark_commitlog.spark.common.known_options import SINK_OPTIONS
 from pyspark_commitlog.storage import environment
 
 #: Partitioners of records without a key (`topic.write.partitioner`).
@@ -20,9 +21,6 @@ _MAX_APP_ID = 4000
 # Spark hands a sink all options of the query.
 _PASSED_TO_SINK = (*PASSED, _ASYNC.lower(), "asyncprogresstrackingcheckpointintervalms",
                    "_asyncprogresstrackingoverridesinksupportcheck")  # fmt: skip
-_SINK = ("path", "topic", "acks", "partitioner", "txnAppId", "txnVersion", "skipOlderBatches", "createTopic",
-         "numPartitions", "keyColumn", "timestampColumn", "mergeSchema", "topic.<config>", "compression",
-         "principal")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,7 @@ class SinkOptions:
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Parse a writer's options."""
-    given = GivenOptions(options, _SINK, "sink", _PASSED_TO_SINK)
+    given = GivenOptions(options, SINK_OPTIONS, "sink", _PASSED_TO_SINK)
     _refuse_async(given)
     acks, partitioner, txn = _acks(given), _partitioner(given), _txn(given)
     topic = given.text("topic")
@@ -68,7 +66,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         topic=check_topic_name(topic) if topic else None,
         partitioner=partitioner,
         txn=txn,
-        skip_older=given.flag("skipOlderBatches", False),
+        skip_older=given.flag("skipOlderBatches"),
         durable=acks != "0",
         acks_all=acks in ("all", "-1"),
         compression=_compression(given),
@@ -80,7 +78,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
 
 
 def _refuse_async(given: GivenOptions) -> None:
-    if given.flag(_ASYNC, False):
+    if given.flag(_ASYNC):
         raise OptionError(
             f"option {_ASYNC!r}='true': after a restart Spark may use a batch id that is committed here for other "
             "records, and they would be skipped, so lost: leave the option out, or set it to false"
@@ -88,14 +86,14 @@ def _refuse_async(given: GivenOptions) -> None:
 
 
 def _acks(given: GivenOptions) -> str:
-    acks = given.word("acks") or "all"
+    acks = given.word("acks") or given.default("acks")
     if acks not in ("all", "-1", "1", "0"):
         raise OptionError(f"option 'acks'={acks!r}: use all (the default), 1 or 0")
     return acks
 
 
 def _partitioner(given: GivenOptions) -> str:
-    partitioner = given.word("partitioner") or "sticky"
+    partitioner = given.word("partitioner") or given.default("partitioner")
     if partitioner not in PARTITIONERS:
         raise OptionError(f"option 'partitioner'={partitioner!r}: use one of {', '.join(PARTITIONERS)}")
     return partitioner
@@ -120,8 +118,8 @@ def _compression(given: GivenOptions) -> str | None:
 
 
 def _merge_schema(given: GivenOptions, topic: str | None) -> bool:
-    merge = given.flag("mergeSchema", False)
-    if merge and given.text(_CREATE) is not None and given.word(_CREATE) != _TYPED and given.flag(_CREATE, False):
+    merge = given.flag("mergeSchema")
+    if merge and given.text(_CREATE) is not None and given.word(_CREATE) != _TYPED and given.flag(_CREATE):
         raise OptionError("option 'mergeSchema' goes with createTopic=typed: createTopic=true makes an untyped topic")
     if merge and not topic:
         raise OptionError("option 'mergeSchema' goes with 'topic': it changes the columns of that typed topic")
@@ -135,12 +133,12 @@ def _new_topic(given: GivenOptions) -> NewTopic | None:
     for name, column in (("keyColumn", key), ("timestampColumn", timestamp)):
         if column is not None and not is_typed:
             raise OptionError(f"option {name!r} goes with createTopic=typed: it names a column of a new typed topic")
-    if not is_typed and not given.flag(_CREATE, False):
+    if not is_typed and not given.flag(_CREATE):
         alone = [f"{TOPIC_PREFIX}{name}" for name in given.topic] + (["numPartitions"] if partitions else [])
         if alone:
             raise OptionError(f"option {alone[0]!r} goes with createTopic=true: it says how a missing topic is made")
         return None
-    partitions = partitions or 1
+    partitions = partitions or int(given.default("numPartitions"))
     if partitions > MAX_PARTITIONS:
         raise OptionError(f"option 'numPartitions'='{partitions}': use a whole number, at most {MAX_PARTITIONS}")
     try:
