@@ -212,7 +212,7 @@ def _run(root: str, request: _Request) -> None:
 
     output = _Stdout()
     with (
-        record_counter(", ".join(request.topics), wanted=output.is_file) as count,
+        record_counter(", ".join(request.topics), wanted=_is_written_to_file()) as count,
         Consumer(
             root,
             group_id=request.group,
@@ -316,6 +316,11 @@ def _up_to(batch: pa.RecordBatch, ends: dict[TopicPartition, int]) -> pa.RecordB
     return batch if end is None else batch.slice(0, int(batch.column("offset").to_numpy().searchsorted(end)))
 
 
+def _is_written_to_file() -> bool:
+    """Whether standard output is no terminal and no pipe, whose reader may draw on the terminal itself."""
+    return sys.__stdout__ is not None and sys.__stdout__.seekable()
+
+
 class _Stdout:
     """Unbuffered standard output: what was written is with the reader, and nothing is left to write at the end."""
 
@@ -328,11 +333,6 @@ class _Stdout:
         self._closed.register(self._raw, 0)  # no event but errors: the reader of a pipe is gone
         self._held: list[bytes | memoryview] = []
         self._size = 0
-
-    @property
-    def is_file(self) -> bool:
-        """Whether it is no terminal and no pipe, whose reader may write to the terminal itself."""
-        return sys.__stdout__ is not None and sys.__stdout__.seekable()
 
     def write(self, data: bytes | memoryview) -> None:
         """Take a batch's bytes; small ones are gathered."""
