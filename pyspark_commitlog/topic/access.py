@@ -179,11 +179,12 @@ class Access:
             else f"principal {self.principal!r} may not"
         )
         what = "all topics" if topic == ALL else f"topic {topic!r}"
+        lacks = Operation.READ if operation is Operation.DESCRIBE else operation  # no rule is for `describe` alone
         raise AccessDeniedError(
             f"{subject} {operation} {what} of {self._storage.url}: ask an admin of the root for "
         ).advising(
-            f"access.allow({self.principal or '…'!r}, '{operation}', {topic!r})",
-            f"commitlog access allow {self._storage.url} {self.principal or 'PRINCIPAL'} {operation} {topic!r}",
+            f"access.allow({self.principal or '…'!r}, '{lacks}', {topic!r})",
+            f"commitlog access allow {self._storage.url} {self.principal or 'PRINCIPAL'} {lacks} {topic!r}",
         )
 
     def faults(self) -> list[str]:

@@ -125,6 +125,14 @@ def test_every_call_needs_its_operation_and_does_nothing_without(ruled: World, c
         act(acting(ruled, "ops"))
 
 
+def test_a_refusal_advises_a_rule_that_there_can_be(ruled: World) -> None:
+    with pytest.raises(AccessDeniedError, match="may not describe topic 't'") as refused:
+        acting(ruled, "etl").topic("t").describe()
+    assert "access.allow('etl', 'read', 't')" in str(refused.value)
+    acting(ruled, "ops").access.allow("etl", "read", "t")
+    assert acting(ruled, "etl").topic("t").describe().name == "t"
+
+
 def test_names_of_topics_are_for_those_who_may_use_them(ruled: World) -> None:
     assert acting(ruled, "etl").topics() == ["orders-eu"]
     assert acting(ruled, "web").topics() == acting(ruled, "ops").topics() == ["orders-eu", "t"]
