@@ -13,7 +13,7 @@ from pyspark_commitlog import CommitLog
 from pyspark_commitlog.cli.app import app
 from tests.support.records import append, batch_of
 
-#: What 4.2 needs besides; 4.3 writes that version on its own.
+#: Names of sources, and the version of offsets that has them: 4.3 writes that one on its own.
 SETTINGS = {
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
     "spark.sql.streaming.offsetLog.formatVersion": "2",
