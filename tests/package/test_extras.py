@@ -64,7 +64,20 @@ def test_the_core_in_spark(core: Environment, smoke: Callable[..., None]) -> Non
 
 @pytest.mark.parametrize(
     "extra",
-    ["cli", "metrics", "pandas", "polars", "ui", "notebook", "connect", "testing", "docs", "sail", "upserts"],
+    [
+        "cli",
+        "metrics",
+        "opentelemetry",
+        "pandas",
+        "polars",
+        "ui",
+        "notebook",
+        "connect",
+        "testing",
+        "docs",
+        "sail",
+        "upserts",
+    ],  # fmt: skip
 )
 def test_an_extra(with_extra: Callable[..., Environment], smoke: Callable[..., None], extra: str) -> None:
     smoke(with_extra(extra), extra)
