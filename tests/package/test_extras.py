@@ -77,7 +77,7 @@ def test_the_core_in_spark(core: Environment, smoke: Callable[..., None]) -> Non
         "docs",
         "sail",
         "upserts",
-    ],  # fmt: skip
+    ],
 )
 def test_an_extra(with_extra: Callable[..., Environment], smoke: Callable[..., None], extra: str) -> None:
     smoke(with_extra(extra), extra)
