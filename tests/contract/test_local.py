@@ -262,6 +262,13 @@ def test_a_directory_that_cannot_be_made_is_told(
             call("new/1")
 
 
+def test_a_root_that_cannot_be_made_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(root)
+    monkeypatch.setattr(os, "mkdir", failing(errno.EACCES))
+    with pytest.raises(StorageReadOnlyError, match=f"cannot make directory {root.name} under {root.parent}: "):
+        LocalStorage(root).make_directory("")
+
+
 def test_a_disk_that_fills_while_writing_is_told(storage: LocalStorage, root: Path) -> None:
     """No simulation: the kernel refuses the second half of each write."""
     log = storage.open_append("d/1.log")

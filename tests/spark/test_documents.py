@@ -93,6 +93,8 @@ def test_the_python_of_the_documents_runs(tmp_path: Path) -> None:
     assert len(output.splitlines()) >= len(sent)  # the consumer's, from the start
     assert [line.count("__streams.errors.offset") for line in output.splitlines() if "orders" in line[:11]] == [0, 1]
     assert ds.dataset(tmp_path / "shop-files", format="parquet").count_rows() == orders.count("\n") - 1
+    _run(_BLOCK.findall((REPOSITORY / PAGES[-1]).read_text())[0], tmp_path)  # again: it adds nothing
+    assert ds.dataset(tmp_path / "shop-files", format="parquet").count_rows() == orders.count("\n") - 1
 
 
 @pytest.mark.each_commit
@@ -115,7 +117,7 @@ def _counts(output: str) -> str:
 
 def _run(program: str, tmp_path: Path) -> str:
     """Run a program by the path of its interpreter alone: nothing is activated; return what it printed."""
-    (tmp_path / "path").mkdir()
+    (tmp_path / "path").mkdir(exist_ok=True)
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=tmp_path, env={**without_the_venv(tmp_path / "path"), "HOME": str(tmp_path)},

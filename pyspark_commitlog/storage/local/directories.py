@@ -239,7 +239,8 @@ class RootDirectories:
         below = chain.index(self._root) + 1
         while not chain[below].is_dir():
             below += 1
-        with explained(self._root, f"make directory {directory}"), self._home() as home:
+        place, name = (self._root, directory) if directory else (self._root.parent, self._root.name)
+        with explained(place, f"make directory {name}"), self._home() as home:
             self._check_mounted(directory, home, expected)
             for path in reversed(chain[:below]):
                 if self._is_durable(path):
