@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -117,10 +118,10 @@ def _counts(output: str) -> str:
 
 def _run(program: str, tmp_path: Path) -> str:
     """Run a program by the path of its interpreter alone: nothing is activated; return what it printed."""
-    (tmp_path / "path").mkdir(exist_ok=True)
+    path = Path(tempfile.mkdtemp(dir=tmp_path))
     done = subprocess.run(
         [sys.executable, "-c", program],
-        cwd=tmp_path, env={**without_the_venv(tmp_path / "path"), "HOME": str(tmp_path)},
+        cwd=tmp_path, env={**without_the_venv(path), "HOME": str(tmp_path)},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
