@@ -53,8 +53,11 @@ class Mutant:
 
         Raises:
             NotApplicableError: the definition or the node is not there, or nothing changes.
+            SyntaxError: what comes of the definition is no Python.
         """
-        changed(self._place(_parsed(source)).node, self.change)
+        text = ast.unparse(ast.fix_missing_locations(changed(self._place(_parsed(source)).node, self.change)))
+        if "nonlocal " not in text:  # that needs the function around it
+            compile(text, self.path, "exec", dont_inherit=True)
 
     def applied(self, source: str) -> str:
         """Return a module's source, without its comments, with the guard taken out.

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThan
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from pyspark_commitlog import CommitLog, DefaultSource
 from pyspark_commitlog.errors import InvalidRecordError, OptionError
@@ -101,6 +101,9 @@ def test_columns_named_as_the_log_s_are_data(root: str, log: CommitLog) -> None:
     driven.write(root, TOPIC, pa.RecordBatch.from_pydict({"offset": [70], "partition": pa.array([8], pa.int32())}))
     assert read(root) == [{"offset": 70, "partition": 8}]
     assert read(root, columns="*, _offset") == [{"offset": 70, "partition": 8, "_offset": 0}]
+    given = StructType([StructField("offset", LongType()), StructField("partition", IntegerType())])
+    ((batch,),) = read_batch(source(root, subscribe=TOPIC), given)
+    assert batch.to_pylist() == [{"offset": 70, "partition": 8}]
 
 
 def test_filters_on_data_choose_no_offsets() -> None:
