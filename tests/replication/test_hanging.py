@@ -161,7 +161,7 @@ class LateWrite:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, hanging: list[Container[str]]) -> None:
         self.go_on, self.under_way = threading.Event(), threading.Event()
-        asked, done = deadline_storage._Append.write_at, LocalAppendFile.write_at
+        asked, done = deadline_storage._AppendWithDeadlines.write_at, LocalAppendFile.write_at
 
         def ask(append: Any, position: int, pieces: Any) -> int:
             if append._path.endswith(".log"):
@@ -177,7 +177,7 @@ class LateWrite:
                 self.go_on.wait(60)
             return done(append, position, pieces)
 
-        monkeypatch.setattr(deadline_storage._Append, "write_at", ask)
+        monkeypatch.setattr(deadline_storage._AppendWithDeadlines, "write_at", ask)
         monkeypatch.setattr(LocalAppendFile, "write_at", do)
 
 
