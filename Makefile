@@ -131,18 +131,18 @@ docs-serve: $(INSTALLED) ## Serve the manual on this machine, and follow changes
 classes: java $(INSTALLED)
 	@$(WITH_JAVA) .venv/bin/python -m tests.support.classes || echo "tests are slower: no archive of Spark's classes" >&2
 
-# Tests wait for disks, children, clocks and Spark for a third of their time: three processes keep two cores busy. A file's
-# tests stay in one of them, and files with few tests, which take longest, do not come last.
-THREE_AT_A_TIME = --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# Many tests wait for a disk, a child or Spark: two processes take turns; three take as long. A file's tests stay in one of
+# them, and files with few tests, which take longest, do not come last.
+TWO_AT_A_TIME = --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test: export PYTEST_DEBUG_TEMPROOT = $(shell scripts/find_test_directory.sh)
 test: install classes ## Run the tests that take seconds
-	$(WITH_JAVA) .venv/bin/python -m pytest tests $(THREE_AT_A_TIME) -m 'not nightly and not external' $(ARGS)
+	$(WITH_JAVA) .venv/bin/python -m pytest tests $(TWO_AT_A_TIME) -m 'not nightly and not external' $(ARGS)
 
 # Left out: Spark, and of the rest what is marked slow: operations killed or failing at each step, all
 # states of the models, processes that race or are killed, loads of hundreds of topics and consumers.
 test-fast: $(INSTALLED) ## Run the tests that need neither Spark nor patience
-	.venv/bin/python -m pytest tests --ignore tests/spark $(THREE_AT_A_TIME) -m 'not slow and not nightly and not external' $(ARGS)
+	.venv/bin/python -m pytest tests --ignore tests/spark $(TWO_AT_A_TIME) -m 'not slow and not nightly and not external' $(ARGS)
 
 # The models first: each scene takes a core, so two at a time. The others wait for disks, children and Spark, and measure some.
 test-long: install classes test-models ## Run the tests that take minutes
@@ -154,7 +154,7 @@ test-models: $(INSTALLED) ## Explore the larger scenes of the models of the prot
 
 test-compat: export PYSPARK_PYTHON = $(CURDIR)/.venv-compat/bin/python
 test-compat: java $(COMPAT_INSTALLED) ## Run the Spark tests on the other supported PySpark, in .venv-compat
-	$(WITH_JAVA) .venv-compat/bin/python -m pytest tests/spark $(THREE_AT_A_TIME) -m 'not nightly' $(ARGS)
+	$(WITH_JAVA) .venv-compat/bin/python -m pytest tests/spark $(TWO_AT_A_TIME) -m 'not nightly' $(ARGS)
 
 test-connect: export PYSPARK_PYTHON = $(CURDIR)/.venv-connect/bin/python
 test-connect: java $(CONNECT_INSTALLED) ## Run the Spark Connect tests, in .venv-connect
