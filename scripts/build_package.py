@@ -113,19 +113,19 @@ def built(directory: Path) -> Distributions:
     return Distributions(wheels[0], sdists[0])
 
 
-def faults(built: Distributions) -> list[str]:
+def faults(found: Distributions) -> list[str]:
     """Return a line for each file that a wheel or an sdist lacks, should not have, or has with other content."""
     known = sources()
-    with tarfile.open(built.sdist) as sdist:
+    with tarfile.open(found.sdist) as sdist:
         inside = {name.partition("/")[2] for name in (each.name for each in sdist.getmembers() if each.isfile())}
-    lines = [f"{built.sdist.name}: {line}" for line in differences(sdist_files(known), inside)]
-    with zipfile.ZipFile(built.wheel) as wheel:
+    lines = [f"{found.sdist.name}: {line}" for line in differences(sdist_files(known), inside)]
+    with zipfile.ZipFile(found.wheel) as wheel:
         names = {each.filename for each in wheel.infolist() if not each.is_dir()}
         dist_info = next(name.partition("/")[0] for name in names if name.endswith(".dist-info/METADATA"))
-        lines += [f"{built.wheel.name}: {line}" for line in differences(wheel_files(known, dist_info), names)]
+        lines += [f"{found.wheel.name}: {line}" for line in differences(wheel_files(known, dist_info), names)]
         packaged = [name for name in known if _is_packaged(name) and name in names]
         changed = [name for name in packaged if wheel.read(name) != (REPOSITORY / name).read_bytes()]
-    return lines + [f"{built.wheel.name}: not the repository's: {name}" for name in changed]
+    return lines + [f"{found.wheel.name}: not the repository's: {name}" for name in changed]
 
 
 def main() -> int:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.environments import Environment
+from tests.support.scripts import script_module
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SMOKES = Path(__file__).parent / "smokes"
@@ -21,13 +20,7 @@ SMOKES = Path(__file__).parent / "smokes"
 @pytest.fixture(scope="session")
 def build_package() -> ModuleType:
     """The script as a module."""
-    spec = importlib.util.spec_from_file_location("build_package", REPOSITORY / "scripts" / "build_package.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return script_module("build_package")
 
 
 @pytest.fixture(scope="session")

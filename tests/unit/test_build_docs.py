@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,19 +9,15 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.scripts import script_module
+
 REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def build() -> ModuleType:
     """The script as a module."""
-    spec = importlib.util.spec_from_file_location("build_docs", REPOSITORY / "scripts" / "build_docs.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return script_module("build_docs")
 
 
 @pytest.mark.parametrize(

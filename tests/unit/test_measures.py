@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests.support.scripts import script_module
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "measure_code.py"
 DECIDES = """
@@ -23,13 +23,7 @@ SIX = "".join(f"{name} = {number}\n" for number, name in enumerate("abcdef"))
 
 @pytest.fixture(scope="module")
 def measure() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("measure_code", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return script_module("measure_code")
 
 
 def source_tree(path: Path, **files: str) -> Path:
