@@ -13,7 +13,6 @@ import pytest
 from tests.support.environments import Environment
 from tests.support.scripts import script_module
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 SMOKES = Path(__file__).parent / "smokes"
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from tests.support.scripts import script_module
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "measure_code.py"
 DECIDES = """
 def decides(found, given):
     if found and given or not found:
