@@ -201,10 +201,7 @@ class Consumer:
 
     def subscription(self) -> set[str]:
         """Return the subscribed topics; of a pattern, those found."""
-        wanted = self._subscriptions.subscription
-        if wanted is None:
-            return set()
-        return set(wanted.names) if wanted.pattern is None else self._subscriptions.names()
+        return self._subscriptions.topics()
 
     def assignment(self) -> set[TopicPartition]:
         """Return the partitions that are read: none before a subscription's first poll."""

@@ -14,7 +14,8 @@ from pyspark_commitlog.consumer.subscription_state import SubscriptionState
 from pyspark_commitlog.consumer.topic_metadata import ConsumerMetadata
 from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError, TopicChangedError
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.topic.read.reader import Rows, View
+from pyspark_commitlog.topic.read.reader import Rows
+from pyspark_commitlog.topic.view import View
 
 #: Least bytes of a row: its offset and partition.
 _ROW_BYTES = 16

@@ -29,9 +29,9 @@ from pyspark_commitlog.groups.state.group_state import NEVER, GroupState
 from pyspark_commitlog.model import TopicPartition
 from pyspark_commitlog.storage.shared.caches import Reported
 from pyspark_commitlog.topic.divergence import Divergence, describe_loss
-from pyspark_commitlog.topic.read.reader import View
 from pyspark_commitlog.topic.state.lost_ranges import losses_since
 from pyspark_commitlog.topic.topic_log import check_partition
+from pyspark_commitlog.topic.view import View
 
 log = logging.getLogger("pyspark_commitlog.consumer")
 

@@ -11,7 +11,7 @@ from pyspark_commitlog.consumer.partition_state import PartitionState
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.groups.state.group_state import NEVER, GroupState, Position
 from pyspark_commitlog.model import TopicPartition
-from pyspark_commitlog.topic.read.reader import View
+from pyspark_commitlog.topic.view import View
 
 log = logging.getLogger("pyspark_commitlog.consumer")
 
@@ -41,6 +41,12 @@ class SubscriptionState:
         """Replace the subscription; partitions in `former` keep their state."""
         self.subscription, self.listener = subscription, listener or ConsumerRebalanceListener()
         self.begun, self._former = None, former
+
+    def topics(self) -> set[str]:
+        """Return the subscribed topics; of a pattern, those found."""
+        if self.subscription is None:
+            return set()
+        return set(self.subscription.names) if self.subscription.pattern is None else self.names()
 
     def names(self) -> set[str]:
         """Topics with assigned partitions."""

@@ -20,9 +20,9 @@ from pyspark_commitlog.topic.access import Operation
 from pyspark_commitlog.topic.lookup.fetch import RecordColumns
 from pyspark_commitlog.topic.lookup.timestamps import OffsetAndTimestamp, find_time
 from pyspark_commitlog.topic.read.named_columns import NamedColumns, Schemas, name_columns
-from pyspark_commitlog.topic.read.reader import View
 from pyspark_commitlog.topic.state.topic_state import TopicState
 from pyspark_commitlog.topic.topic_log import check_partition
+from pyspark_commitlog.topic.view import View
 
 #: Unassigned topics that a consumer keeps at a look, and at most between looks.
 _OTHERS, _MOST_OTHERS = 8, 512

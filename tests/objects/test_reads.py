@@ -13,9 +13,10 @@ from pyspark_commitlog.format.index import OffsetEntry
 from pyspark_commitlog.topic.lookup.timestamps import find_time
 from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.read import reader as reading
-from pyspark_commitlog.topic.read.reader import PartitionReader, View, read_view
+from pyspark_commitlog.topic.read.reader import PartitionReader
 from pyspark_commitlog.topic.state.settle_state import Active, Sealed
 from pyspark_commitlog.topic.topic_log import TopicLog
+from pyspark_commitlog.topic.view import View, read_view
 from tests.support.objects import ObjectWorld, topic_id
 from tests.support.records import append, batch_of
 from tests.support.remote import RemoteStorage

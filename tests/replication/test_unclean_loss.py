@@ -26,8 +26,9 @@ from pyspark_commitlog.model import OffsetRange, TopicPartition
 from pyspark_commitlog.spark.session.query_checkpoint import Checkpoint as QueryCheckpoint, moved_checkpoint
 from pyspark_commitlog.topic.maintain.settle import settle
 from pyspark_commitlog.topic.read.lossy import read_kept
-from pyspark_commitlog.topic.read.reader import PartitionReader, read_range, read_view
+from pyspark_commitlog.topic.read.reader import PartitionReader, read_range
 from pyspark_commitlog.topic.state.topic_state import LostOffsets, Void
+from pyspark_commitlog.topic.view import read_view
 from pyspark_commitlog.topic.write.commit import commit
 from tests.spark.driver import Checkpoint, Driver
 from tests.support.records import batch_of, stage

@@ -7,7 +7,8 @@ import pytest
 from pyspark_commitlog.errors import CorruptionError, OffsetOutOfRangeError
 from pyspark_commitlog.testing.faults import on_path
 from pyspark_commitlog.topic.maintain.settle import settle
-from pyspark_commitlog.topic.read.reader import PartitionReader, read_view
+from pyspark_commitlog.topic.read.reader import PartitionReader
+from pyspark_commitlog.topic.view import read_view
 from tests.support.records import append, batch_of, read_topic
 from tests.support.world import DELAY_MS, Recorder, World, many, once
 

@@ -11,9 +11,10 @@ import pytest
 from pyspark_commitlog import CommitLog
 from pyspark_commitlog.storage.shared import read_ahead
 from pyspark_commitlog.topic.maintain.settle import settle
-from pyspark_commitlog.topic.read.reader import PartitionReader, read_view
+from pyspark_commitlog.topic.read.reader import PartitionReader
 from pyspark_commitlog.topic.read.unsettled import AT_ONCE, read_pending
 from pyspark_commitlog.topic.topic_log import TopicLog
+from pyspark_commitlog.topic.view import read_view
 from pyspark_commitlog.topic.write import staging
 from tests.support.records import append, batch_of, each_record, read_partition
 from tests.support.remote import RemoteStorage

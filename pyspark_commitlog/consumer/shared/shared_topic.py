@@ -24,10 +24,11 @@ from pyspark_commitlog.storage.events import Events
 from pyspark_commitlog.storage.pace import LIST_REQUESTS, Pace
 from pyspark_commitlog.storage.shared.caches import Cache, Shelf
 from pyspark_commitlog.topic.divergence import Divergence, find_divergence
-from pyspark_commitlog.topic.read.reader import PartitionReader, Rows, View
+from pyspark_commitlog.topic.read.reader import PartitionReader, Rows
 from pyspark_commitlog.topic.read.unsettled import Entries, Pending
 from pyspark_commitlog.topic.state.topic_state import TopicState
 from pyspark_commitlog.topic.topic_log import TopicLog, unknown_topic
+from pyspark_commitlog.topic.view import View
 
 log = logging.getLogger("pyspark_commitlog.consumer")
 

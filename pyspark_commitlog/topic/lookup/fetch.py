@@ -11,9 +11,10 @@ from pyspark_commitlog.format.columns import frame_rows
 from pyspark_commitlog.format.columns.untyped import instants
 from pyspark_commitlog.model import Record
 from pyspark_commitlog.topic.read.named_columns import STAR, Schemas, name_columns, offsets_of
-from pyspark_commitlog.topic.read.reader import PartitionReader, Rows, read_view
+from pyspark_commitlog.topic.read.reader import PartitionReader, Rows
 from pyspark_commitlog.topic.state.topic_state import TopicState
 from pyspark_commitlog.topic.topic_log import TopicLog, check_partition
+from pyspark_commitlog.topic.view import read_view
 
 _US_PER_MS = 1000
 #: Columns of every record, after its value.

@@ -15,11 +15,11 @@ from pyspark_commitlog.errors import TopicChangedError
 from pyspark_commitlog.format.index import OFFSET_ENTRY_BYTES, OffsetEntry, decode_offset
 from pyspark_commitlog.format.segment_object import INDEX
 from pyspark_commitlog.topic.read.extents import ExtentTable, shared_tables
-from pyspark_commitlog.topic.read.reader import View, read_view
 from pyspark_commitlog.topic.read.segment_indexes import part_of
 from pyspark_commitlog.topic.read.unsettled import AT_ONCE, read_many
 from pyspark_commitlog.topic.state.settle_state import Active, Sealed
 from pyspark_commitlog.topic.topic_log import TopicLog
+from pyspark_commitlog.topic.view import View, read_view
 
 #: Samples of an offset index, precise to 1/256 of a segment.
 _SAMPLES = 256

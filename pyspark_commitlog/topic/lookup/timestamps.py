@@ -19,10 +19,11 @@ from pyspark_commitlog.format.columns.untyped import instants
 from pyspark_commitlog.format.index import TimeEntry, first_time, lookup_time
 from pyspark_commitlog.format.segment_object import TIMEINDEX
 from pyspark_commitlog.model import whole_number
-from pyspark_commitlog.topic.read.reader import PartitionReader, Rows, read_view
+from pyspark_commitlog.topic.read.reader import PartitionReader, Rows
 from pyspark_commitlog.topic.read.segment_indexes import part_of
 from pyspark_commitlog.topic.state.settle_state import Active, Sealed
 from pyspark_commitlog.topic.topic_log import TopicLog
+from pyspark_commitlog.topic.view import read_view
 
 _TRIES = 3
 _US_PER_MS = 1000

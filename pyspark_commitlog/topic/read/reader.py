@@ -18,7 +18,6 @@ import pyarrow as pa
 from pyspark_commitlog.errors import CorruptionError, LogTruncationError, OffsetOutOfRangeError
 from pyspark_commitlog.format.columns import frame_rows, untyped
 from pyspark_commitlog.format.columns.untyped import Ints
-from pyspark_commitlog.format.entry import Entry
 from pyspark_commitlog.format.frame import Payload
 from pyspark_commitlog.format.index import lookup_offset, position_after
 from pyspark_commitlog.format.lineage import Lineage
@@ -36,9 +35,10 @@ from pyspark_commitlog.topic.read.segment_indexes import part_of
 from pyspark_commitlog.topic.read.unsettled import WAY_OUT, Entries, Source, overlaps, scan, span_of, void_at
 from pyspark_commitlog.topic.segments.frames import Located, Span, check, segment_span, walk
 from pyspark_commitlog.topic.state.lost_ranges import elected_away, gaps
-from pyspark_commitlog.topic.state.settle_state import Active, Sealed, SettledPartition, SettleState
-from pyspark_commitlog.topic.state.topic_state import TopicState, Void
+from pyspark_commitlog.topic.state.settle_state import Active, Sealed, SettledPartition
+from pyspark_commitlog.topic.state.topic_state import Void
 from pyspark_commitlog.topic.topic_log import TopicLog
+from pyspark_commitlog.topic.view import View, read_view
 
 logger = logging.getLogger("pyspark_commitlog.topic")
 
@@ -66,29 +66,6 @@ class Rows:
     def offset_of(self, row: int) -> int:
         """Offset of a row."""
         return self.first_offset + row if self.offsets is None else int(self.offsets[row])
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """Newest entries of both journals, read in that order.
-
-    `history` differs between views that may be of two histories, as around a restore.
-    """
-
-    topic: TopicState
-    newest: Entry
-    settle: SettleState
-    history: int = 0
-
-
-def read_view(topic: TopicLog, topic_id: str, *, durable: bool = False) -> View:
-    """Return the visible state and its files (rule R12).
-
-    `durable`: none of it can be taken back (R5); tasks need it not, as their planner asked.
-    """
-    stored, state = topic.newest_durable(topic_id) if durable else topic.newest(topic_id)
-    _, settle = topic.settled(topic_id)
-    return View(state, stored.entry, settle)
 
 
 class PartitionReader:
