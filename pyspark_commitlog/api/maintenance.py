@@ -10,6 +10,7 @@ from typing import TypeVar
 from pyspark_commitlog.api.repair import drop_void_records, repair_unsettled
 from pyspark_commitlog.api.replica_sync import ReplicaSync
 from pyspark_commitlog.errors import CommitLogError, CorruptionError
+from pyspark_commitlog.failures import Failures
 from pyspark_commitlog.groups.descriptions import MaintainedGroup
 from pyspark_commitlog.model import Progress, Watched, watched
 from pyspark_commitlog.root.root import Root
@@ -107,7 +108,7 @@ class Maintenance:
 
 
 def _attempt(what: str, act: Callable[..., _T], *given: object) -> _T | Failure:
-    try:
+    failures = Failures()  # of any class: no topic or group stops the others
+    with failures.collected():
         return act(*given)
-    except Exception as error:  # noqa: BLE001 handed out: no topic or group stops the others
-        return Failure(what, error)
+    return Failure(what, failures[0])

@@ -14,6 +14,7 @@ from pyspark_commitlog.cli.common.progress import busy
 from pyspark_commitlog.cli.common.watch import Watch, show_repeatedly
 from pyspark_commitlog.config import MAX_PARTITIONS
 from pyspark_commitlog.errors import TopicExistsError, UnknownTopicError, UsageError
+from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.format.schema.topic_schema import check_partitions
 from pyspark_commitlog.text import counted
 from pyspark_commitlog.topic_description import topic_lines
@@ -263,7 +264,12 @@ def _change(
 ) -> list[str]:
     """Make changes one after the other, and return them; if one fails, say which are made."""
     done: list[str] = []
-    try:
+
+    def tell() -> None:
+        if done:
+            complain(f"{topic}: {', '.join(done)}; what comes next failed")
+
+    with call_on_error(tell):  # what was changed before stays
         if changed or columns:
             log.topic(topic).alter(changed, **columns)
             done += ["its configs are changed"] if changed else []
@@ -277,10 +283,6 @@ def _change(
             for root, why in failed.items():
                 complain(f"root {root} has not caught up, `commitlog replicas sync` goes on: {why}")
             done.append(f"its replication factor is {factor}")
-    except Exception:  # of any class: what was changed before stays
-        if done:
-            complain(f"{topic}: {', '.join(done)}; what comes next failed")
-        raise
     return done
 
 

@@ -35,6 +35,7 @@ from pyspark_commitlog.errors import (
     UsageError,
     fault_of,
 )
+from pyspark_commitlog.failures import Failures
 from pyspark_commitlog.model import Progress
 
 if TYPE_CHECKING:
@@ -67,11 +68,12 @@ def _root_faults(log: CommitLog, *, as_json: bool) -> bool:
     """Report the faults of what belongs to no topic: defaults, rules, groups; return whether something is."""
     from pyspark_commitlog.api.verify_root import verify_root
 
-    try:
+    failures = Failures()  # of any class: the topics are checked all the same
+    faults, unnamed = tuple[str, ...](), tuple[str, ...]()
+    with failures.collected():
         report = verify_root(log.root)
         faults, unnamed = report.faults, report.unnamed
-    except Exception as error:  # noqa: BLE001 a fault: the topics are checked all the same
-        faults, unnamed = (f"error: {fault_of(error, 'the root')}",), ()
+    faults += tuple(f"error: {fault_of(error, 'the root')}" for error in failures)
     if (faults or unnamed) and as_json:
         print_lines([json.dumps({"topic": None, "faults": faults, "unnamed": unnamed})])
     elif faults or unnamed:

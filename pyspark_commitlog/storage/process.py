@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import TypeVar
 
+from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.storage.clock import Deadline, SystemClock
 from pyspark_commitlog.storage.limits import limits
 from pyspark_commitlog.storage.per_process import PerProcess
@@ -294,8 +295,5 @@ class WhileNeeded:
             if self._running:  # another was started concurrently
                 return
             self._running = True
-        try:
+        with call_on_error(self.mark_ended):  # the next need starts another
             self._run()
-        except BaseException:  # whatever ended it: the next need starts another
-            self.mark_ended()
-            raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -42,6 +42,7 @@ MAX_TIMESTAMP_MS = LONG_MAX // _US_PER_MS
 
 Headers = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
 _T = TypeVar("_T")
+_Given = TypeVar("_Given")
 
 
 class RecordMetadata(NamedTuple):
@@ -75,7 +76,7 @@ class SentFuture(Future[_T]):
     """Future of `send`; not cancellable, as Kafka's; first outcome holds."""
 
     def cancel(self) -> bool:
-        """Return the false."""
+        """Return False."""
         return False
 
     def __reduce__(self) -> NoReturn:
@@ -85,24 +86,22 @@ class SentFuture(Future[_T]):
 
     def set_result(self, result: _T) -> None:
         """Set the result, unless the record failed before."""
-        try:
-            super().set_result(result)
-        except BaseException as error:  # noqa: BLE001 raised or logged there
-            _called_back(error)
+        _complete(super().set_result, result)
 
     def set_exception(self, exception: BaseException | None) -> None:
         """Set the error, unless there is an outcome already."""
-        try:
-            super().set_exception(exception)
-        except BaseException as error:  # noqa: BLE001 raised or logged there
-            _called_back(error)
+        _complete(super().set_exception, exception)
 
 
-def _called_back(error: BaseException) -> None:
-    """Contain a callback's error: other futures must still complete."""
-    if isinstance(error, KeyboardInterrupt):
-        raise error
-    if not isinstance(error, InvalidStateError):
+def _complete(act: Callable[[_Given], None], outcome: _Given) -> None:
+    """Set an outcome, and contain what a callback raises: other futures must still complete."""
+    try:
+        act(outcome)
+    except KeyboardInterrupt:
+        raise
+    except InvalidStateError:
+        pass
+    except BaseException as error:
         log.error("a callback of a future raised %r: it ended nothing", error, exc_info=error)
 
 

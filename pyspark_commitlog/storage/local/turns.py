@@ -99,23 +99,15 @@ class Turns:
             return None
         try:
             _open.value.add(fd)
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return self._wait(directory, fd, seconds)
+            if _lock_now(fd):
+                return fd
+            waiter = _Waiter(fd, self._waiting)
+        except RuntimeError:  # no more threads, or the interpreter ends
+            return self._poll(directory, fd, seconds)
         except OSError:
             _close(fd)
             return None
         except BaseException:  # Ctrl-C: the caller won't release it
-            _close(fd)
-            raise
-        return fd
-
-    def _wait(self, directory: str, fd: int, seconds: float) -> int | None:
-        try:
-            waiter = _Waiter(fd, self._waiting)
-        except RuntimeError:  # no more threads, or the interpreter ends
-            return self._poll(directory, fd, seconds)
-        except BaseException:  # Ctrl-C: the caller won't close it
             _close(fd)
             raise
         if waiter.served(seconds):
@@ -129,9 +121,7 @@ class Turns:
         try:
             while not held and not deadline.is_over:
                 time.sleep(min(_ASK_SECONDS, seconds))
-                with suppress(BlockingIOError):
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    held = True
+                held = _lock_now(fd)
         finally:
             if not held:
                 _close(fd)
@@ -166,6 +156,15 @@ class Turns:
 
 
 process_turns = PerProcess(Turns, Turns.forget)
+
+
+def _lock_now(fd: int) -> bool:
+    """Take a lock without waiting for it; return success."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 class _Waiter:
