@@ -25,6 +25,8 @@ DOCUMENTS = {
     "ARCHITECTURE.md": "architecture.md",
     "FORMAT.md": "format.md",
     "CHANGELOG.md": "changelog.md",
+    "examples/README.md": "examples.md",
+    "examples/data/README.md": "flights.md",
 }
 #: Where copies of other files are.
 FILES = "files"

@@ -47,6 +47,7 @@ def test_the_targets_of_links_are_paths_in_the_repository(build: ModuleType) -> 
         ("docs/how-to/replay.md", "[a](../../FORMAT.md#names)", "[a](../format.md#names)"),
         ("docs/how-to/replay.md", "[`x`](../../examples/demo.py)", "[`x`](../files/examples/demo.py)"),
         ("docs/README.md", "[a](../README.md)", "[a](start.md)"),
+        ("examples/README.md", "[`x`](demo.py), [a](data/README.md)", "[`x`](files/examples/demo.py), [a](flights.md)"),
         ("README.md", "[a](docs/README.md#explanation)", "[a](index.md#explanation)"),
         ("README.md", "[a](docs/how-to/sail.md)", "[a](how-to/sail.md)"),
         ("docs/README.md", "![a](images/a.svg)", "![a](images/a.svg)"),
@@ -58,8 +59,8 @@ def test_links_lead_to_the_same_files_in_the_site(build: ModuleType, source: str
 
 
 def test_of_a_link_to_what_the_site_does_not_have_the_text_is_left(build: ModuleType) -> None:
-    text = "the jobs in [`examples/`](examples), [tests](tests/README.md)"
-    assert build.with_links(text, "README.md", {"examples", "tests/README.md"}) == "the jobs in `examples/`, tests"
+    text = "the books in [`notebooks/`](notebooks), [tests](tests/README.md)"
+    assert build.with_links(text, "README.md", {"notebooks", "tests/README.md"}) == "the books in `notebooks/`, tests"
 
 
 def pages_in(navigation: list[object]) -> list[str]:

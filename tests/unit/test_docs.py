@@ -23,7 +23,9 @@ from tests.mutants.listed import load
 REPOSITORY = Path(__file__).parents[2]
 PACKAGE = REPOSITORY / "pyspark_commitlog"
 PAGES = sorted(REPOSITORY.glob("docs/*/**/*.md"))
-DOCUMENTS = [*sorted(REPOSITORY.glob("*.md")), *sorted(REPOSITORY.glob("docs/**/*.md"))]
+DOCUMENTS = [
+    page for places in ("*.md", "docs/**/*.md", "examples/**/*.md") for page in sorted(REPOSITORY.glob(places))
+]
 
 
 def slug(title: str) -> str:
@@ -53,6 +55,11 @@ def test_the_index_names_every_page() -> None:
     named = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}
     assert len(PAGES) > 30
     assert set(PAGES) - named == set()
+
+
+def test_the_examples_are_listed() -> None:
+    index = REPOSITORY / "examples/README.md"
+    assert set(index.parent.glob("*.py")) == {index.parent / link for link in links(index) if link.endswith(".py")}
 
 
 @pytest.mark.parametrize(
