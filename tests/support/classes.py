@@ -27,8 +27,8 @@ from tests.support.sessions import kill_session, session_of
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: What the JVMs of tests are started with: one that lives for seconds is not worth optimising.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-#: Nothing waits for the archive any longer; on two idle cores it takes half a minute.
-PATIENCE_SECONDS = 60
+#: Nothing waits for the archive any longer; on two idle cores it takes half a minute, on busy ones three times as long.
+PATIENCE_SECONDS = 120
 
 
 def archive() -> Path:
