@@ -1,8 +1,8 @@
-"""Which steps and cases of a test `make test` plays: every twelfth step; of slow tests the cases whose turn it is.
+"""Which steps and cases of a test `make test` plays: every thirteenth step; of slow tests the cases whose turn it is.
 
-A test of `tests/seconds.txt` that takes n seconds, with all its cases, plays each n-th of them, each fourth at least. Turns go
-on by one with each commit: twelve commits have played all steps, and four all cases. `make test-long` plays all steps, and
-the cases that `make test` leaves out.
+A test of `tests/seconds.txt` that takes n half seconds, with all its cases, plays each n-th of them, each twelfth at least.
+Turns go on by one with each commit: twelve commits have played all cases. Thirteen has a factor in common with no n: a case
+begins at another step each time that it is played. `make test-long` plays all steps, and the cases that `make test` leaves out.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from zlib import crc32
 import pytest
 
 #: Gives a test `every`: the distance of the steps that it plays.
-every_step = pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.nightly)], ids=["some", "each"])
+every_step = pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.nightly)], ids=["some", "each"])
 
 #: Seconds by test, of those that take more than one: a run of all on two idle cores, written by `tests.slowest --write`.
 SECONDS = Path(__file__).parents[1] / "seconds.txt"
-#: Number of commits within which all cases are played.
-_TURNS = 4
+#: Number of commits within which all cases are played, and how long a test may take at each, in seconds.
+_TURNS, _SECONDS_EACH = 12, 0.5
 
 
 def first_step(every: int, *scene: object) -> int:
@@ -38,7 +38,7 @@ def is_in_turn(test: str, case: int, *, every: int) -> bool:
 def turns() -> dict[str, int]:
     """Return in how many commits each slow test's cases are played, by the test's node id without a case."""
     entries = (line.split() for line in SECONDS.read_text().splitlines())
-    return {test: min(ceil(float(seconds)), _TURNS) for seconds, test in entries}
+    return {test: min(ceil(float(seconds) / _SECONDS_EACH), _TURNS) for seconds, test in entries}
 
 
 @cache

@@ -134,10 +134,20 @@ def test_slow_tests_take_turns_by_their_seconds(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(steps, "SECONDS", tmp_path / "seconds.txt")
     steps.SECONDS.write_text("  1.2 tests/a.py::test_b\n 63.0 tests/a.py::TestC::test_d\n  3.0 tests/e.py::test_f\n")
     assert steps.turns.__wrapped__() == {
-        "tests/a.py::test_b": 2,
-        "tests/a.py::TestC::test_d": 4,
-        "tests/e.py::test_f": 3,
+        "tests/a.py::test_b": 3,
+        "tests/a.py::TestC::test_d": 12,
+        "tests/e.py::test_f": 6,
     }
+
+
+@pytest.mark.parametrize("every", range(1, 13))
+def test_a_case_whose_turn_it_is_begins_at_each_step_in_time(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = set()
+    for commit in range(13 * every):
+        monkeypatch.setattr(steps, "_commits", lambda commit=commit: commit)
+        if steps.is_in_turn("a_test", 0, every=every):
+            begun.add(steps.first_step(13, "a scene"))
+    assert begun == set(range(1, 14))
 
 
 def test_the_tests_whose_seconds_are_known_exist() -> None:
