@@ -11,8 +11,8 @@ from typing import Any
 
 from pyspark_commitlog.errors import UsageError
 
-# python-jsonpath and jmespath were weighed: they find values, but their conditions are within the path, between quotes, and
-# compare floats; and which column of a typed topic a path begins with would still be ours to find.
+# python-jsonpath and jmespath were weighed: their conditions stand within the path, with quotes, and compare floats;
+# which column of a typed topic a path begins with would still be ours to find.
 
 #: A step of a path: a member's name, an index, or None for all.
 Step = str | int | None
