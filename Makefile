@@ -31,7 +31,7 @@ export JAVA_HOME
 WITH_JAVA = JAVA_HOME=$$(scripts/find_java.sh) &&
 
 .DEFAULT_GOAL := help
-.PHONY: help install java docs docs-serve demo classes test test-fast test-long test-models test-compat test-connect test-sail test-upserts test-object-stores test-cluster-bucket test-nfs test-hdfs test-kafka test-ui test-nemesis mutants soak check package bench bench-quick bench-check bench-object-store bench-object-latency bench-collecting bench-replicas bench-root-loss bench-peers clean
+.PHONY: help install java docs docs-serve demo classes test test-fast test-long test-models test-docs test-compat test-connect test-sail test-upserts test-object-stores test-cluster-bucket test-nfs test-hdfs test-kafka test-ui test-nemesis mutants soak check package bench bench-quick bench-check bench-object-store bench-object-latency bench-collecting bench-replicas bench-root-loss bench-peers clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -151,6 +151,12 @@ test-long: install classes test-models ## Run the tests that take minutes
 
 test-models: $(INSTALLED) ## Explore the larger scenes of the models of the protocols
 	.venv/bin/python -m pytest tests/model --numprocesses 2 --dist worksteal -m nightly
+
+# Some pages run in `make test`, others with each commit.
+test-docs: install classes ## Run every page of the manual, every tutorial, notebook and example as it stands
+	$(WITH_JAVA) .venv/bin/python -m pytest tests/unit/test_docs.py tests/unit/test_build_docs.py tests/cli/test_guides.py \
+		tests/spark/test_documents.py tests/spark/test_spark_guides.py tests/spark/test_notebook.py tests/spark/test_examples.py \
+		tests/spark/test_example_jobs.py tests/spark/test_job_tests.py --each-turn -m 'not external' $(ARGS)
 
 test-compat: export PYSPARK_PYTHON = $(CURDIR)/.venv-compat/bin/python
 test-compat: java $(COMPAT_INSTALLED) ## Run the Spark tests on the other supported PySpark, in .venv-compat
