@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import signal
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterator
@@ -75,6 +76,7 @@ def purpose(path: Path, name: str) -> str:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it without a traceback
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("report", type=Path)
     parser.add_argument("--write", action="store_true", help="write tests/seconds.txt")

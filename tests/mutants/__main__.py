@@ -6,6 +6,7 @@ Exit code 1 when one of them is not killed. `--list` prints them instead: guard,
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ def main() -> int:
         each for each in load() if not asked.words or any(word in "\n".join(astuple(each)) for word in asked.words)
     ]
     if asked.list:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it without a traceback
         for each in mutants:
             print(f"{each.guard}\n    {each.at}  {each.change}  {each.rule}\n    {each.node_id}")
         return 0
