@@ -66,7 +66,7 @@ class ProducerConfig:
         return self.delivery_timeout_ms / 1000 * _TOGETHER_PART
 
     def check(self) -> ProducerConfig:
-        """Return the these options, checked one by one and together.
+        """Return these options, checked one by one and together.
 
         Raises:
             OptionError: names the option, its value and what is allowed.

@@ -33,7 +33,7 @@ class ProcessLimits:
     read_ahead_bytes: int = 128 * 2**20
 
     def check(self) -> ProcessLimits:
-        """Return the these limits.
+        """Return these limits.
 
         Raises:
             OptionError: names the invalid limit and its minimum.
