@@ -70,7 +70,7 @@ _limits: ProcessLimits | None = None
 
 
 def limits() -> ProcessLimits:
-    """Return the what holds for this process: what `set_process_limits` set, else the environment, else the defaults.
+    """Return what holds for this process: what `set_process_limits` set, else the environment, else the defaults.
 
     Raises:
         OptionError: an environment variable is not allowed.

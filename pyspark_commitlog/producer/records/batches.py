@@ -171,7 +171,7 @@ class RecordRun:
         self.size = size
 
     def select(self, rows: Sequence[int], partitions: Sequence[int | None]) -> RecordRun:
-        """Return the some records with partitions, uncounted by the buffer."""
+        """Return some of the records with partitions, uncounted by the buffer."""
         return RecordRun(
             self.topic, self.since, 0, _of(self.sequences, rows), _of(self.values, rows), _of(self.keys, rows),
             _of(self.headers, rows), _of(self.timestamps, rows), list(partitions), _of(self.futures, rows),
