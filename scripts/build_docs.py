@@ -2,6 +2,7 @@
 
 The pages link to files outside docs/, which a site can't show from where they are. So they are gathered first: pages
 keep their paths, documents at the top become pages, and other files, as examples, are copied and linked as they are.
+The site has the pages in Markdown, too, which `llms.txt` lists; Zensical makes that itself from 0.1.1 on.
 """
 
 from __future__ import annotations
@@ -12,8 +13,12 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
+from typing import Any
+
+import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES, SITE = REPOSITORY / "build" / "pages", REPOSITORY / "build" / "site"
@@ -73,6 +78,24 @@ def is_absent(target: str) -> bool:
     return (REPOSITORY / target).is_dir() or (target.endswith(".md") and not is_page)
 
 
+def llms_txt(config: dict[str, Any]) -> str:
+    """Return the contents of the manual for language models, as llmstxt.org has it (pure)."""
+    lines = [f"# {config['site_name']}", "", f"> {config['site_description']}"]
+    for part in config["nav"]:
+        for title, inside in part.items() if isinstance(part, dict) else ():
+            lines += ["", f"## {title}", "", *(f"- [{name}]({page})" for name, page in _pages(inside))]
+    return "\n".join(lines) + "\n"
+
+
+def _pages(navigation: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    for entry in navigation:
+        for title, inside in entry.items():
+            if isinstance(inside, list):
+                yield from _pages(inside)
+            else:
+                yield title, inside
+
+
 def foreign(text: str) -> list[str]:
     """Return what a page or a style sheet loads from other hosts (pure)."""
     return ["".join(groups) for groups in _FOREIGN.findall(text)]
@@ -120,11 +143,18 @@ def build() -> int:
     gather()
     if code := subprocess.run([*ZENSICAL, "build", "--clean", "--strict"], cwd=REPOSITORY, check=False).returncode:
         return code
+    shutil.copytree(PAGES, SITE, ignore=_all_but_pages, dirs_exist_ok=True)
+    (SITE / "llms.txt").write_text(llms_txt(yaml.safe_load((REPOSITORY / "mkdocs.yml").read_text())))
     files = [path for path in SITE.rglob("*") if path.suffix in {".html", ".css"}]
     found = {f"{path.relative_to(SITE)}: {url}" for path in files for url in foreign(path.read_text())}
     for line in sorted(found):
         print(f"loads from another host: {line}", file=sys.stderr)
     return 1 if found else 0
+
+
+def _all_but_pages(directory: str, names: list[str]) -> list[str]:
+    """Return what `llms.txt` does not link to."""
+    return [name for name in names if not (name.endswith(".md") or Path(directory, name).is_dir())]
 
 
 def main() -> int:

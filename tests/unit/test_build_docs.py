@@ -92,6 +92,13 @@ def test_the_navigation_has_every_page_once(build: ModuleType) -> None:
     assert sorted(pages_in(navigation)) == sorted(map(build.page_of, {*build.DOCUMENTS, *docs}))
 
 
+def test_language_models_are_given_all_pages(build: ModuleType) -> None:
+    text = build.llms_txt(config())
+    assert text.startswith("# pyspark-commitlog\n\n> Kafka's commit log without brokers")
+    assert "\n## How-to\n\n- [Move from Kafka's connector](how-to/from-kafka.md)\n" in text
+    assert build.linked(text, "llms.txt") == pages_in(config()["nav"])[1:]  # all but this list for people
+
+
 def test_every_document_of_the_site_exists(build: ModuleType) -> None:
     assert [source for source in build.DOCUMENTS if not (REPOSITORY / source).is_file()] == []
 
