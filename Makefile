@@ -152,11 +152,12 @@ test-long: install classes test-models ## Run the tests that take minutes
 test-models: $(INSTALLED) ## Explore the larger scenes of the models of the protocols
 	.venv/bin/python -m pytest tests/model --numprocesses 2 --dist worksteal -m nightly
 
-# Some pages run in `make test`, others with each commit.
-test-docs: install classes ## Run every page of the manual, every tutorial, notebook and example as it stands
+# `make test` plays some of these, others with the next commit, and none that are nightly.
+test-docs: install classes ## Run all pages of the manual, notebooks and examples that need no server and no other package
 	$(WITH_JAVA) .venv/bin/python -m pytest tests/unit/test_docs.py tests/unit/test_build_docs.py tests/cli/test_guides.py \
 		tests/spark/test_documents.py tests/spark/test_spark_guides.py tests/spark/test_notebook.py tests/spark/test_examples.py \
-		tests/spark/test_example_jobs.py tests/spark/test_job_tests.py --each-turn -m 'not external' $(ARGS)
+		tests/spark/test_example_jobs.py tests/spark/test_job_tests.py tests/spark/test_upserts.py tests/spark/test_compact.py \
+		tests/groups/test_exactly_once.py --each-turn -m 'not external' $(ARGS)
 
 test-compat: export PYSPARK_PYTHON = $(CURDIR)/.venv-compat/bin/python
 test-compat: java $(COMPAT_INSTALLED) ## Run the Spark tests on the other supported PySpark, in .venv-compat

@@ -1,7 +1,7 @@
 """Builds the manual, a site over the pages of docs/, in build/site: `make docs`, `make docs-serve`.
 
 The pages link to files outside docs/, which a site can't show from where they are. So they are gathered first: pages
-keep their paths, documents at the top become pages, and other files, as examples, are copied and linked as they are.
+keep their paths, other documents become pages, and other files, as examples, are copied and linked as they are.
 The site has the pages in Markdown, too, which `llms.txt` lists; Zensical makes that itself from 0.1.1 on.
 """
 

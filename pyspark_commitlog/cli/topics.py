@@ -14,7 +14,7 @@ from pyspark_commitlog.cli.common.progress import busy
 from pyspark_commitlog.cli.common.watch import Watch, show_repeatedly
 from pyspark_commitlog.config import MAX_PARTITIONS
 from pyspark_commitlog.errors import TopicExistsError, UnknownTopicError, UsageError
-from pyspark_commitlog.failures import call_on_error
+from pyspark_commitlog.failures import Failures
 from pyspark_commitlog.format.schema.topic_schema import check_partitions
 from pyspark_commitlog.text import counted
 from pyspark_commitlog.topic_description import topic_lines
@@ -264,12 +264,8 @@ def _change(
 ) -> list[str]:
     """Make changes one after the other, and return them; if one fails, say which are made."""
     done: list[str] = []
-
-    def tell() -> None:
-        if done:
-            complain(f"{topic}: {', '.join(done)}; what comes next failed")
-
-    with call_on_error(tell):  # what was changed before stays
+    failures = Failures()  # of any class: what was changed before stays
+    with failures.collected():
         if changed or columns:
             log.topic(topic).alter(changed, **columns)
             done += ["its configs are changed"] if changed else []
@@ -283,6 +279,10 @@ def _change(
             for root, why in failed.items():
                 complain(f"root {root} has not caught up, `commitlog replicas sync` goes on: {why}")
             done.append(f"its replication factor is {factor}")
+    for failure in failures:
+        if done:
+            complain(f"{topic}: {', '.join(done)}; what comes next failed")
+        raise failure
     return done
 
 

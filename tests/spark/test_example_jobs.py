@@ -26,10 +26,10 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Example:
     return importlib.import_module
 
 
-def flight(carrier: str, number: int, delay: int | None = None, hour: int = 5) -> dict[str, str]:
+def flight(carrier: str, number: int, delay: int | None = None) -> dict[str, str]:
     """Return a record of a topic of flights: its key is the carrier."""
     value = {
-        "scheduled_departure": f"2013-01-01T{hour:02}:00:00Z", "carrier": carrier, "flight": number, "dep_delay": delay
+        "scheduled_departure": "2013-01-01T05:00:00Z", "carrier": carrier, "flight": number, "dep_delay": delay
     }  # fmt: skip
     return {"key": carrier, "value": json.dumps(value)}
 

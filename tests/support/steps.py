@@ -15,13 +15,15 @@ from zlib import crc32
 
 import pytest
 
+#: Distance of the steps that `make test` plays.
+STEPS = 13
 #: Gives a test `every`: the distance of the steps that it plays.
-every_step = pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.nightly)], ids=["some", "each"])
+every_step = pytest.mark.parametrize("every", [STEPS, pytest.param(1, marks=pytest.mark.nightly)], ids=["some", "each"])
 
 #: Seconds by test, of those that take more than one: a run of all on two idle cores, written by `tests.slowest --write`.
 SECONDS = Path(__file__).parents[1] / "seconds.txt"
 #: Number of commits within which all cases are played, and how long a test may take at each, in seconds.
-_TURNS, _SECONDS_EACH = 12, 0.5
+TURNS, _SECONDS_EACH = 12, 0.5
 
 
 def first_step(every: int, *scene: object) -> int:
@@ -38,7 +40,7 @@ def is_in_turn(test: str, case: int, *, every: int) -> bool:
 def turns() -> dict[str, int]:
     """Return in how many commits each slow test's cases are played, by the test's node id without a case."""
     entries = (line.split() for line in SECONDS.read_text().splitlines())
-    return {test: min(ceil(float(seconds) / _SECONDS_EACH), _TURNS) for seconds, test in entries}
+    return {test: min(ceil(float(seconds) / _SECONDS_EACH), TURNS) for seconds, test in entries}
 
 
 @cache

@@ -140,14 +140,14 @@ def test_slow_tests_take_turns_by_their_seconds(tmp_path: Path, monkeypatch: pyt
     }
 
 
-@pytest.mark.parametrize("every", range(1, 13))
+@pytest.mark.parametrize("every", range(1, steps.TURNS + 1))
 def test_a_case_whose_turn_it_is_begins_at_each_step_in_time(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = set()
-    for commit in range(13 * every):
+    for commit in range(steps.STEPS * every):
         monkeypatch.setattr(steps, "_commits", lambda commit=commit: commit)
         if steps.is_in_turn("a_test", 0, every=every):
-            begun.add(steps.first_step(13, "a scene"))
-    assert begun == set(range(1, 14))
+            begun.add(steps.first_step(steps.STEPS, "a scene"))
+    assert begun == set(range(1, steps.STEPS + 1))
 
 
 def test_the_tests_whose_seconds_are_known_exist() -> None:

@@ -40,21 +40,18 @@ class Instances:
         shared = bool(getattr(instance, "async_impl", False))
         if shared:
             free.append(instance)
+        answered = False  # else it may be within a reply
         try:
             yield instance
+            answered = True
         except (FileNotFoundError, FileExistsError):
-            self._keep(free, instance, shared)
+            answered = True
             raise
-        except BaseException:  # Ctrl-C, too: it may be within a reply
-            if shared and instance in free:
+        finally:
+            if answered and not shared and len(free) < _KEPT:
+                free.append(instance)
+            elif not answered and shared and instance in free:
                 free.remove(instance)
-            raise
-        self._keep(free, instance, shared)
-
-    @staticmethod
-    def _keep(free: deque[Any], instance: Any, shared: bool) -> None:
-        if not shared and len(free) < _KEPT:
-            free.append(instance)
 
 
 def _spool() -> IO[bytes]:

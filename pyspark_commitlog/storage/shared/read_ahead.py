@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.storage.base import Storage
 from pyspark_commitlog.storage.limits import limits
 from pyspark_commitlog.storage.per_process import PerProcess
@@ -258,8 +257,12 @@ class ReadAhead:
         taken = self._shared.budget.take(size, min(least, size))
         if not taken:
             return False
-        with call_on_error(lambda: self._shared.budget.give_back(taken)):  # the budget is all readers'
-            self._blocks.append(_Block(self._shared, self._storage, FileRange(path, start, start + taken), taken))
+        try:
+            block = _Block(self._shared, self._storage, FileRange(path, start, start + taken), taken)
+        except BaseException:  # Ctrl-C: the budget is all readers'
+            self._shared.budget.give_back(taken)
+            raise
+        self._blocks.append(block)
         self._held += taken
         self._ranges.popleft()
         if start + taken < end:
