@@ -249,6 +249,7 @@ def test_filters_do_not_show_what_is_masked(log: CommitLog) -> None:
     assert len(records(page, "t", path="$.n = 1")) == 1
     assert records(page, "t", path="$.* = 078") == []
     assert len(records(page, "t", path=f"$.* = {MASKED}")) == 1
+    assert records(page, "t", header="h=" + secret.decode().replace("ssn", "x")) == []
     assert records(page, "t", header=f"escaped={escaped.decode()}") == []
     assert len(records(page, "t", header="escaped")) == 1
     whole = page_of(log, masked=("key", "value"))
