@@ -7,13 +7,12 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from pyspark_commitlog.api.describe_topic import describe_topic
 from pyspark_commitlog.api.maintenance import Maintenance
 from pyspark_commitlog.api.repair import repair, repair_before_void
-from pyspark_commitlog.api.replica_progress import describe_replication, log_ends
 from pyspark_commitlog.api.replica_sync import set_replication_factor
 from pyspark_commitlog.config import check_config, check_names, partition_count
 from pyspark_commitlog.errors import UnknownTopicError, UsageError
-from pyspark_commitlog.format.schema.description import describe_schema
 from pyspark_commitlog.format.schema.topic_schema import check_partitions
 from pyspark_commitlog.journal import Draft, Slot, Stored
 from pyspark_commitlog.model import Progress, Record, Repaired, Replicated, silent, watched
@@ -27,15 +26,12 @@ from pyspark_commitlog.topic.damage.void import VoidedRange
 from pyspark_commitlog.topic.damage.void_objects import give_up
 from pyspark_commitlog.topic.lookup.fetch import fetch
 from pyspark_commitlog.topic.lookup.timestamps import OffsetAndTimestamp, find_max_timestamp, find_time
-from pyspark_commitlog.topic.maintain.last_maintained import since_maintained_ms
 from pyspark_commitlog.topic.maintain.maintain import Maintained
 from pyspark_commitlog.topic.maintain.retention import delete_records
-from pyspark_commitlog.topic.read.backlog import backlog
-from pyspark_commitlog.topic.settle.sources import settled_with_tail
 from pyspark_commitlog.topic.state.topic_state import TopicState
 from pyspark_commitlog.topic.topic_log import TopicLog, check_partition, nothing_to_delete
 from pyspark_commitlog.topic.write.writers import former_queries
-from pyspark_commitlog.topic_description import PartitionDescription, TopicDescription
+from pyspark_commitlog.topic_description import TopicDescription
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,43 +71,7 @@ class Topic:
         Raises:
             UnknownTopicError: there is no such topic.
         """
-        topic = self._log(Operation.DESCRIBE)
-        newest, state = topic.newest_durable()
-        settle_state, slices = settled_with_tail(topic, state.topic_id)
-        log_ends_here = log_ends(topic, state)
-        waiting = backlog(topic, newest, state, settle_state)
-        left = [max(0, end - settle_state.partition(number).end_offset) for number, end in enumerate(state.log_end)]
-        partitions = []
-        for number in range(state.partitions):
-            row = settle_state.partition(number)
-            sealed, size = (row.manifest.segments, row.manifest.size_bytes) if row.manifest else (0, 0)
-            partitions.append(
-                PartitionDescription(
-                    partition=number,
-                    log_start_offset=state.log_start[number],
-                    high_watermark=state.log_end[number],
-                    log_end_offset=log_ends_here[number],
-                    segments=sealed + len(slices.get(number, ())) + topic.storage.can_append,
-                    size_bytes=size + sum(slices.get(number, ())) + row.active.length,
-                    unsettled=left[number],
-                    unsettled_bytes=left[number] * waiting.size_bytes // max(1, sum(left)),
-                )
-            )
-        damaged = {damage.partition: damage.why for damage in settle_state.damaged}
-        config = topic.config(state)
-        return TopicDescription(
-            self._name,
-            state.topic_id,
-            config.resolved(),
-            tuple(partitions),
-            waiting,
-            damaged,
-            tuple(sorted(config.stored)),
-            since_maintained_ms(topic, state.topic_id),
-            self._root.is_unsafe,
-            describe_replication(topic, newest),
-            describe_schema(state.schema),
-        )
+        return describe_topic(self._log(Operation.DESCRIBE), unsafe=self._root.is_unsafe)
 
     def read(self, partition: int, offset: int, max_records: int = 1) -> tuple[Record, ...]:
         """Record at an offset of a partition, and those after it.
