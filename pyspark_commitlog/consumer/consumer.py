@@ -32,7 +32,6 @@ from pyspark_commitlog.groups.assignment.assignors import check_assignors
 from pyspark_commitlog.groups.state.member_config import MemberConfig
 from pyspark_commitlog.model import Record, TopicPartition, whole_number
 from pyspark_commitlog.root.root import Root
-from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.storage.pace import DEFAULT_IDLE_POLL_INTERVAL_MS
 from pyspark_commitlog.topic.lookup.timestamps import OffsetAndTimestamp
 from pyspark_commitlog.topic.state.topic_state import TopicState
@@ -129,10 +128,9 @@ class Consumer:
         self._own_root = Root.on(root.storage, config.principal)
         self._metadata = ConsumerMetadata(root, self._own_root, config, self._subscriptions)
         self._buffer = FetchBuffer(self._subscriptions)
-        groups = None if config.group_id is None else self._own_root.groups
-        if groups is None:  # they may be at a root that is away
-            self._own_root.check()
-        self._coordinator = ConsumerCoordinator(config, groups, self._subscriptions, self._metadata, self._buffer)
+        self._coordinator = ConsumerCoordinator(
+            config, self._own_root, self._subscriptions, self._metadata, self._buffer
+        )
         self._offsets = OffsetFetcher(
             config, self._subscriptions, self._metadata, self._buffer, self._coordinator.group_state
         )
@@ -140,11 +138,6 @@ class Consumer:
             root, config, self._guard, self._subscriptions, self._metadata, self._buffer, self._coordinator,
             self._offsets,
         )  # fmt: skip
-
-    @classmethod
-    def on(cls, storage: Storage, *topics: str, **settings: object) -> Consumer:
-        """Return a consumer on an open storage, as tests inject."""
-        return cls(SharedRoot(storage, id(storage)), *topics, **settings)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         return f"Consumer({self._root.storage.url!r}, client_id={self._config.client_id!r})"
@@ -177,10 +170,7 @@ class Consumer:
         Raises:
             UsageError: neither or both are given, or a name or pattern is invalid.
         """
-        wanted = subscription(topics, pattern)
-        with self._guard.lock:
-            self._guard.check_open()
-            self._coordinator.subscribe(wanted, listener)
+        self._guard.call(self._coordinator.subscribe, subscription(topics, pattern), listener)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions instead of the present ones.
@@ -188,16 +178,11 @@ class Consumer:
         Partitions read before, except as a member, keep their positions, paused or not. A consumer with a group does
         not join it: it commits beside the members, if any.
         """
-        places = check_places(partitions)
-        with self._guard.lock:
-            self._guard.check_open()
-            self._coordinator.assign(places)
+        self._guard.call(self._coordinator.assign, check_places(partitions))
 
     def unsubscribe(self) -> None:
         """Stop reading."""
-        with self._guard.lock:
-            self._guard.check_open()
-            self._coordinator.unsubscribe()
+        self._guard.call(self._coordinator.unsubscribe)
 
     def subscription(self) -> set[str]:
         """Return the subscribed topics; of a pattern, those found."""
@@ -393,9 +378,7 @@ class Consumer:
         return {key: state.log_end[key.partition] for key, state in self._states(partitions).items()}
 
     def _states(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, TopicState]:
-        with self._guard.lock:
-            self._guard.check_open()
-            return self._metadata.states(partitions)
+        return self._guard.call(self._metadata.states, partitions)
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return each partition's first record not before a timestamp (ms), or None."""
@@ -421,9 +404,7 @@ class Consumer:
             GroupResetError: the group was reset meanwhile; the next poll starts from there.
             OutcomeUnknownError: commit again, which is idempotent.
         """
-        with self._guard.lock:
-            self._guard.check_open()
-            self._coordinator.commit(offsets, metadata)
+        self._guard.call(self._coordinator.commit, offsets, metadata)
 
     async def acommit(self, offsets: Mapping[TopicPartition, int] | None = None, metadata: str = "") -> None:
         """Commit as `commit`, without blocking the event loop."""
@@ -435,9 +416,7 @@ class Consumer:
         Raises:
             UsageError: the consumer has no group.
         """
-        with self._guard.lock:
-            self._guard.check_open()
-            return self._coordinator.committed(partition)
+        return self._guard.call(self._coordinator.committed, partition)
 
     def __enter__(self) -> Self:
         return self

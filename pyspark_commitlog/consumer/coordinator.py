@@ -20,6 +20,7 @@ from pyspark_commitlog.groups.membership import heartbeats
 from pyspark_commitlog.groups.membership.member import GroupMember
 from pyspark_commitlog.groups.state.group_state import NEVER, GroupState, Position
 from pyspark_commitlog.model import TopicPartition, whole_number
+from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.topic.state.topic_state import TopicState
 
 log = logging.getLogger("pyspark_commitlog.consumer")
@@ -34,16 +35,20 @@ class ConsumerCoordinator:
     def __init__(
         self,
         config: ConsumerConfig,
-        groups: Groups | None,
+        root: Root,
         subscriptions: SubscriptionState,
         metadata: ConsumerMetadata,
         buffer: FetchBuffer,
     ) -> None:
-        self._config, self._groups = config, groups
+        self._config = config
         self._subscriptions, self._metadata, self._buffer = subscriptions, metadata, buffer
+        self._groups: Groups | None = None
         self._group: OffsetCommitter | None = None
-        if groups is not None and config.group_id is not None:
-            self._group = OffsetCommitter(groups.open(config.group_id), config.auto_commit_interval_ms)
+        if config.group_id is None:
+            root.check()
+        else:
+            self._groups = root.groups  # perhaps at another root while this one is away
+            self._group = OffsetCommitter(self._groups.open(config.group_id), config.auto_commit_interval_ms)
         self._membership: Membership | None = None
         self._topic_ids: dict[str, str] = {}
         self._generation: int | None = None

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from threading import RLock
+from typing import ParamSpec, TypeVar
 
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.storage.process import process_id
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class ConsumerGuard:
@@ -24,6 +29,12 @@ class ConsumerGuard:
         """Refuse work after `close`."""
         if self.closed:
             raise UsageError(f"{self._name} is closed: make another")
+
+    def call(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Call a function under the lock of the consumer, which must be open."""
+        with self.lock:
+            self.check_open()
+            return function(*args, **kwargs)
 
     @property
     def lock(self) -> RLock:

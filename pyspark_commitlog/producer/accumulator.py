@@ -14,7 +14,6 @@ from itertools import takewhile
 import pyarrow as pa
 
 from pyspark_commitlog.errors import CommitLogError, NotSentError, ProducerClosedError, UsageError
-from pyspark_commitlog.format.schema.topic_schema import TopicSchema
 from pyspark_commitlog.producer.buffer_pool import Buffer
 from pyspark_commitlog.producer.delivery import Delivery
 from pyspark_commitlog.producer.pools import process_pools
@@ -29,11 +28,11 @@ from pyspark_commitlog.producer.records.batches import (
     RecordMetadata,
     SentFuture,
     as_sequence,
+    fail_all,
 )
 from pyspark_commitlog.producer.records.delivery_errors import after_failure, overdue_error
 from pyspark_commitlog.producer.records.record_queue import QueueMark, RecordQueue
 from pyspark_commitlog.producer.records.row_values import SentRecord
-from pyspark_commitlog.producer.records.topic_columns import TopicColumns
 from pyspark_commitlog.storage import Clock
 from pyspark_commitlog.storage.clock import Deadline
 from pyspark_commitlog.text import counted
@@ -58,8 +57,8 @@ _HELD = "topic %r: a callback of a future has kept others of its records waiting
 class RecordAccumulator:
     """Queue and state of one topic's records, guarded by the buffer's lock.
 
-    `retired`: takes no more records and may be replaced. `committed_sequence`: last sequence of a durable producer
-    at its opening, or None. No `root` gets all threads.
+    `delivery`: its writer. `retired`: takes no more records and may be replaced. `committed_sequence`: last sequence of
+    a durable producer at its opening, or None. No `root` gets all threads.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class RecordAccumulator:
         committed_sequence: int | None,
     ) -> None:
         self.root = root
-        self._topic, self._delivery, self._buffer, self._clock = topic, delivery, buffer, clock
+        self.topic, self.delivery, self._buffer, self._clock = topic, delivery, buffer, clock
         self._linger, self._batch_bytes = options.linger_ms / 1000, options.batch_size
         self.committed_sequence = committed_sequence
         self._delivery_timeout = options.delivery_timeout_ms / 1000
@@ -91,28 +90,9 @@ class RecordAccumulator:
         self._pool = process_pools.value.senders
 
     @property
-    def topic(self) -> str:
-        """Topic's name."""
-        return self._topic
-
-    @property
     def last_sequence(self) -> int | None:
         """A durable producer's last committed sequence, else None."""
-        return None if self.committed_sequence is None else self._delivery.last_sequence
-
-    @property
-    def partitions(self) -> int:
-        """Number of partitions at the last look."""
-        return self._delivery.partitions
-
-    @property
-    def columns(self) -> TopicColumns:
-        """Columns of the topic's batches at the last look."""
-        return self._delivery.columns
-
-    def look_again(self, schema: TopicSchema | None) -> None:
-        """Follow the topic's schema."""
-        self._delivery.look_again(schema)
+        return None if self.committed_sequence is None else self.delivery.last_sequence
 
     # --- appending ---------------------------------------------------------------------------------------
 
@@ -130,7 +110,7 @@ class RecordAccumulator:
             self._check()
             if sequence is not None:
                 if sequence <= self._require_committed_sequence():
-                    future.set_result(RecordMetadata(self._topic, UNKNOWN, UNKNOWN, record.timestamp_us // 1000))
+                    future.set_result(RecordMetadata(self.topic, UNKNOWN, UNKNOWN, record.timestamp_us // 1000))
                     return future
                 self._queue.check_ascends(sequence)
             taken, mark = [0], None
@@ -164,7 +144,7 @@ class RecordAccumulator:
                 skipped = min(rows, self._require_committed_sequence() + 1 - sequence)
                 pieces, sequence, rows = skip_rows(pieces, skipped), sequence + skipped, rows - skipped
             if rows == 0:
-                future.set_result(BatchMetadata(self._topic, 0, {}))
+                future.set_result(BatchMetadata(self.topic, 0, {}))
                 return future
             if sequence is not None:
                 self._queue.check_ascends(sequence, rows)
@@ -175,7 +155,7 @@ class RecordAccumulator:
                 mark = self._queue.mark()
                 number, now = self._queue.number(sequence, rows), self._clock.monotonic()
                 self._queue.items.append(
-                    ArrowBatch(self._topic, now, pieces, rows, size, future, number, self.columns.partition)
+                    ArrowBatch(self.topic, now, pieces, rows, size, future, number, self.delivery.columns.partition)
                 )
                 self._added(rows, size)
             except BaseException:  # Ctrl-C: the batch was not taken
@@ -187,7 +167,7 @@ class RecordAccumulator:
         """End a durable producer after a partly appended batch."""
         with self._buffer.lock:
             if self.committed_sequence is not None:
-                self._lacking = NotSentError(f"topic {self._topic!r}: a batch was not taken whole: {error!r}")
+                self._lacking = NotSentError(f"topic {self.topic!r}: a batch was not taken whole: {error!r}")
 
     def _take_back(self, mark: QueueMark | None, taken: list[int]) -> None:
         if taken[0]:
@@ -199,7 +179,7 @@ class RecordAccumulator:
         """Take memory, counted in `taken`; a wait repeats the checks."""
         self._taking += 1
         try:
-            self._buffer.take(size, self._topic, taken, wait=wait)
+            self._buffer.take(size, self.topic, taken, wait=wait)
         finally:
             self._taking -= 1
         self._check()
@@ -208,13 +188,13 @@ class RecordAccumulator:
 
     def _check(self) -> None:
         self._buffer.check_open()
-        failed = self._delivery.failed or self._lacking
+        failed = self.delivery.failed or self._lacking
         if failed is not None:
-            raise after_failure(failed, self._topic)
+            raise after_failure(failed, self.topic)
 
     def _require_committed_sequence(self) -> int:
         if self.committed_sequence is None:
-            raise UsageError(f"topic {self._topic!r}: sequence needs a Producer with a producer_id")
+            raise UsageError(f"topic {self.topic!r}: sequence needs a Producer with a producer_id")
         return self.committed_sequence
 
     def _added(self, rows: int, size: int) -> None:
@@ -259,43 +239,39 @@ class RecordAccumulator:
         self._counted(items)  # closing calls back, and a callback may flush
         left = sum(item.rows for item in items)
         under_way = self._queue.sent - self._done
-        error = ProducerClosedError(f"topic {self._topic!r}: closed before sending {counted(left, 'record')}")
+        error = ProducerClosedError(f"topic {self.topic!r}: closed before sending {counted(left, 'record')}")
 
         def fail() -> None:
             if left or under_way:
-                log.warning(_CLOSED, self._topic, counted(left, "record"), counted(under_way, "record"))
-            _fail(items, error)
+                log.warning(_CLOSED, self.topic, counted(left, "record"), counted(under_way, "record"))
+            fail_all(items, error)
 
         return fail
-
-    def show(self, timeout: float) -> bool:
-        """State the high watermark without the lock; return whether readers see it."""
-        return self._delivery.show(timeout)
 
     def join(self, timeout: float) -> None:
         """Wait `timeout` seconds for due settling, unless storage hangs."""
         deadline = Deadline(self._clock, timeout)
         if self._silent is None and self._pool.wait(self, timeout):
-            self._delivery.join(deadline.remaining())
+            self.delivery.join(deadline.remaining())
 
     def rest(self, now: float) -> bool:
         """Drop idle caches; return whether this accumulator is retired.
 
         Lock held; `now` is monotonic, in seconds. A durable producer's numbers must last.
         """
-        if self.busy or self._taking or self._under_way or not self._delivery.is_seen:
+        if self.busy or self._taking or self._under_way or not self.delivery.watermark.is_stated:
             self._used = now
-        elif now - self._used >= RETIRE_SECONDS and self.committed_sequence is None and self._delivery.failed is None:
+        elif now - self._used >= RETIRE_SECONDS and self.committed_sequence is None and self.delivery.failed is None:
             self.retired = True
         elif now - self._used >= REST_SECONDS and not self._rested:
             self._rested = True
-            self._delivery.rest()
+            self.delivery.rest()
         return self.retired
 
     @property
     def is_resting(self) -> bool:
         """Whether everything unused was released."""
-        return self._rested and (self.committed_sequence is not None or self._delivery.failed is not None)
+        return self._rested and (self.committed_sequence is not None or self.delivery.failed is not None)
 
     @property
     def busy(self) -> bool:
@@ -309,8 +285,8 @@ class RecordAccumulator:
         """
         if self._paused:
             return self._overdue_paused(now - _PATIENCE_SECONDS)
-        began = self._delivery.trying
-        calling_back = self._delivery.calling_back
+        began = self.delivery.trying
+        calling_back = self.delivery.calling_back
         if calling_back is not None:
             return self._overdue_called_back(calling_back, now)
         if began is None and not self._under_way:  # it waits for a thread: others keep them all
@@ -323,11 +299,11 @@ class RecordAccumulator:
         callbacks = list[Callable[[], None]]()
         if self._silent != began:
             self._silent = began
-            callbacks.append(partial(log.warning, _SILENT, self._topic, self._request_timeout * 1000))
-        if any(item.since > self._delivery.expired and not self._is_early(item, now) for item in self._under_way):
+            callbacks.append(partial(log.warning, _SILENT, self.topic, self._request_timeout * 1000))
+        if any(item.since > self.delivery.expired and not self._is_early(item, now) for item in self._under_way):
             items, self._under_way = self._under_way, []
             callbacks.append(
-                partial(self._fail_dropped, items, self._delivery.give_up(sum(item.rows for item in items)))
+                partial(self._fail_dropped, items, self.delivery.give_up(sum(item.rows for item in items)))
             )
         return callbacks
 
@@ -335,11 +311,11 @@ class RecordAccumulator:
         late = [item for item in self._under_way if not self._is_early(item, now)]
         if not late:
             return []
-        error, warnings = self._delivery.expire(late[-1].since)
-        if not self._delivery.waits:
+        error, warnings = self.delivery.expire(late[-1].since)
+        if not self.delivery.waits:
             late = self._under_way
         self._under_way = self._under_way[len(late) :]
-        self._paused = self._delivery.waits
+        self._paused = self.delivery.waits
         self._buffer.give(sum(item.size for item in late))
         callbacks: list[Callable[[], None]] = [partial(self._fail_dropped, late, error)]
         return warnings + callbacks + self._after_failure() + self._overdue_waiting(now)
@@ -350,7 +326,7 @@ class RecordAccumulator:
         callbacks = self._overdue_waiting(now - _PATIENCE_SECONDS, _CALLBACK, "it")
         if callbacks and self._held != began:
             self._held = began
-            callbacks.insert(0, partial(log.warning, _HELD, self._topic, now - began))
+            callbacks.insert(0, partial(log.warning, _HELD, self.topic, now - began))
         return callbacks
 
     def _overdue_waiting(
@@ -361,15 +337,15 @@ class RecordAccumulator:
             return []
         waited = self._dropped(late)
         rows = sum(item.rows for item in waited)
-        error = overdue_error(self._topic, rows, self._delivery_timeout, why, for_what)
+        error = overdue_error(self.topic, rows, self._delivery_timeout, why, for_what)
         if self.committed_sequence is not None:  # no later record may land
-            self._delivery.failed = error
+            self.delivery.failed = error
         return [partial(self._fail_dropped, waited, error), *self._after_failure()]
 
     def _after_failure(self) -> list[Callable[[], None]]:
-        failed = self._delivery.failed
+        failed = self.delivery.failed
         return (
-            [] if failed is None else [partial(self._fail_dropped, self._dropped(), after_failure(failed, self._topic))]
+            [] if failed is None else [partial(self._fail_dropped, self._dropped(), after_failure(failed, self.topic))]
         )
 
     def _is_early(self, item: Item, now: float) -> bool:
@@ -383,7 +359,7 @@ class RecordAccumulator:
     def _fail_dropped(self, items: list[Item], error: CommitLogError) -> None:
         """Fail removed items, then let flushes proceed; without the lock."""
         try:
-            _fail(items, error)
+            fail_all(items, error)
         finally:
             with self._buffer.lock:
                 self._counted(items)
@@ -397,11 +373,11 @@ class RecordAccumulator:
             return
         with self._buffer.calling():
             try:
-                pause = self._delivery.deliver(items, lambda: self._abandoned, lambda: self._pool.is_wanted(self))
+                pause = self.delivery.deliver(items, lambda: self._abandoned, lambda: self._pool.is_wanted(self))
             except BaseException as error:  # a bug or lack of memory: futures must not stay pending
-                outcome = self._delivery.died(sum(item.rows for item in items), error)
-                with self._delivery.calling():
-                    _fail(items, outcome)
+                outcome = self.delivery.died(sum(item.rows for item in items), error)
+                with self.delivery.calling():
+                    fail_all(items, outcome)
                 self._end_of(items)
                 raise
             if pause is None or not self._pause(pause):
@@ -419,14 +395,14 @@ class RecordAccumulator:
                 self._paused = True
                 self._pool.schedule(self, seconds)
             else:
-                _, warnings = self._delivery.expire()
+                _, warnings = self.delivery.expire()
             paused = self._paused
         for tell in warnings:
             tell()
         return paused
 
     def _end_of(self, items: list[Item]) -> None:
-        failed = self._delivery.failed
+        failed = self.delivery.failed
         with self._buffer.lock:
             if self._under_way:
                 self._counted(items)
@@ -436,7 +412,7 @@ class RecordAccumulator:
             if self._queue.items:
                 self._pool.schedule(self, self._lingers())
         if failed is not None:
-            self._fail_dropped(dropped, after_failure(failed, self._topic))
+            self._fail_dropped(dropped, after_failure(failed, self.topic))
 
     def _next(self) -> list[Item]:
         with self._buffer.lock:
@@ -461,8 +437,3 @@ class RecordAccumulator:
     def _counted(self, items: list[Item]) -> None:
         self._done += sum(item.rows for item in items)
         self._buffer.progress.notify_all()
-
-
-def _fail(items: list[Item], error: CommitLogError) -> None:
-    for item in items:
-        item.fail(error)

@@ -27,7 +27,7 @@ from pyspark_commitlog.format.schema.topic_schema import TopicSchema
 from pyspark_commitlog.producer.bundle_staging import RefusedItemError, Stagers, place, without_refused
 from pyspark_commitlog.producer.high_watermark import HighWatermark
 from pyspark_commitlog.producer.producer_config import ProducerConfig
-from pyspark_commitlog.producer.records.batches import Item, cut_out, separate_damaged
+from pyspark_commitlog.producer.records.batches import Item, cut_out, fail_all, separate_damaged
 from pyspark_commitlog.producer.records.bundle import Bundle, ProducerIdentity
 from pyspark_commitlog.producer.records.delivery_errors import (
     NOT_COMMITTED,
@@ -61,6 +61,7 @@ class Delivery:
         failed: error that ended a durable producer: later records must not land before the failed ones.
         trying: monotonic start (s) of the storage call in progress, or None.
         calling_back: monotonic start (s) of callbacks in progress, or None.
+        watermark: states the high watermark of what was committed.
         expired: records sent at this time or before have failed, while later ones are in flight.
 
     `allowed` checks access at the topic's present root; raises `AccessDeniedError`.
@@ -78,7 +79,7 @@ class Delivery:
         self._asked = topic.storage.clock.monotonic()
         self._stagers = Stagers(options)
         self._settler = Settler(topic.storage, topic.name)
-        self._watermark = HighWatermark(topic.storage, topic.name)
+        self.watermark = HighWatermark(topic.storage, topic.name)
         self.partitions, self.columns = state.partitions, TopicColumns(topic.name, state.schema)
         self.failed: CommitLogError | None = None
         self.trying: float | None = None
@@ -250,27 +251,18 @@ class Delivery:
 
     def _commit(self, topic: TopicLog, topic_id: str, staged: Sequence[Staged], batch: ProducerBatch) -> Committed:
         durable, acks_all, done = self._options.durable, self._options.acks_all, None
-        self._watermark.begins()
+        self.watermark.begins()
         try:
             done = commit(topic, topic_id, staged, batch, durable=durable, acks_all=acks_all, hw_later=True)
         finally:
             is_due = done is not None and topic.journal.is_replicated
-            self._watermark.ends(committed=is_due, known=topic.journal.known_everywhere() if is_due else None)
+            self.watermark.ends(committed=is_due, known=topic.journal.known_everywhere() if is_due else None)
         return done
 
     @property
     def last_sequence(self) -> int:
         """Last committed sequence of this id."""
         return self._identity.last_sequence
-
-    @property
-    def is_seen(self) -> bool:
-        """Whether readers see everything committed."""
-        return self._watermark.is_stated
-
-    def show(self, seconds: float) -> bool:
-        """State the high watermark within `seconds`; return success."""
-        return self._watermark.flush(seconds)
 
     def _check_access(self) -> None:
         now = self._topic.storage.clock.monotonic()
@@ -294,7 +286,7 @@ class Delivery:
         self._topic = TopicLog(self._topic.storage, self._topic.name)
         self._stagers.rest()
         self._settler.rest()
-        self._watermark.rest()
+        self.watermark.rest()
 
     def look_again(self, schema: TopicSchema | None) -> None:
         """Follow the topic's schema."""
@@ -359,8 +351,7 @@ class Delivery:
         before, it, after = cut_out(bundle.items, number, refused.row)
         self.failed = refused.error
         it.fail(refused.error)
-        for item in (*after, *bundle.rest):
-            item.fail(after_failure(refused.error, self._topic.name))
+        fail_all((*after, *bundle.rest), after_failure(refused.error, self._topic.name))
         bundle.items, bundle.rest, bundle.batch = before, [], None
         if not before:
             bundle.staged = []
@@ -376,8 +367,7 @@ class Delivery:
         )
         self._tell(sum(item.rows for item in refused), error)
         with self.calling():
-            for item in refused:
-                item.fail(error)
+            fail_all(refused, error)
         return True
 
     def _divide(self, bundle: Bundle, error: StorageFullError) -> bool:
@@ -416,11 +406,9 @@ class Delivery:
         outcome = self._ended(bundle, error, closed=closed)
         self._tell(bundle.rows, outcome)
         with self.calling():
-            for item in bundle.items:
-                item.fail(outcome)
+            fail_all(bundle.items, outcome)
             if self.failed is not None:
-                for item in bundle.rest:
-                    item.fail(after_failure(self.failed, self._topic.name))
+                fail_all(bundle.rest, after_failure(self.failed, self._topic.name))
                 bundle.rest = []
 
     def _ended(self, bundle: Bundle, error: Exception, *, closed: bool) -> CommitLogError:

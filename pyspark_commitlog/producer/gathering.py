@@ -58,7 +58,7 @@ _T = TypeVar("_T")
 
 def declared_schema(producer: Gathering, topic: str) -> TopicSchema | None:
     """Return a topic's schema as its producer sees it; None if untyped. Raises as `Producer.send`."""
-    return producer._opened(topic).columns.schema
+    return producer._opened(topic).delivery.columns.schema
 
 
 class Gathering:
@@ -99,23 +99,24 @@ class Gathering:
     def _give(
         self, accumulator: RecordAccumulator, record: SentRecord, sequence: int | None, *, wait: bool = True
     ) -> Future[RecordMetadata] | None:
-        record = accumulator.columns.fit(record)
+        columns = accumulator.delivery.columns
+        record = columns.fit(record)
         _check_size(accumulator.topic, record.size)
         if record.partition is None and self._choose is not None:
-            partition = self._chosen(accumulator.columns.key(record), accumulator.partitions)
+            partition = self._chosen(columns.key(record), accumulator.delivery.partitions)
             record = record._replace(partition=partition)
         return accumulator.send(record, sequence, wait=wait)
 
     def _follow_columns(self, topic: str) -> None:
         """Have the newest columns of a topic checked, after a refusal by those that were known."""
-        self._opened(topic).look_again(self._handle(topic).newest()[1].schema)
+        self._opened(topic).delivery.look_again(self._handle(topic).newest()[1].schema)
 
     def _parts(self, topic: str, batch: pa.Table | pa.RecordBatch, accumulator: RecordAccumulator) -> list[BatchPart]:
         try:
-            pieces = _checked_pieces(topic, batch, accumulator.columns)
+            pieces = _checked_pieces(topic, batch, accumulator.delivery.columns)
         except InvalidRecordError:
             self._follow_columns(topic)
-            pieces = _checked_pieces(topic, batch, accumulator.columns)
+            pieces = _checked_pieces(topic, batch, accumulator.delivery.columns)
         if self._choose is not None:
             pieces = [self._with_partitions(piece, accumulator) for piece in pieces]
         parts = split_batch(pieces, self._buffer.limit)
@@ -159,7 +160,7 @@ class Gathering:
         return partition
 
     def _with_partitions(self, piece: pa.RecordBatch, accumulator: RecordAccumulator) -> pa.RecordBatch:
-        columns, partitions = accumulator.columns, accumulator.partitions
+        columns, partitions = accumulator.delivery.columns, accumulator.delivery.partitions
         keys, name = columns.keys(piece).to_pylist(), columns.partition
         given = piece.column(name).to_pylist() if name in piece.schema.names else [None] * piece.num_rows
         chosen = [self._chosen(k, partitions) if p is None else p for k, p in zip(keys, given, strict=True)]

@@ -355,7 +355,7 @@ class Producer(Gathering):
             under_way = count_pending()
         if timeout is None:
             deadline = Deadline(clock, self._options.request_timeout_ms / 1000)
-        shown = {each.topic: each.show(deadline.remaining()) for each, _ in waiting}
+        shown = {each.topic: each.delivery.watermark.flush(deadline.remaining()) for each, _ in waiting}
         unseen = [repr(topic) for topic, seen in shown.items() if not seen]
         if unseen and not under_way:
             log.warning(_UNSEEN, ", ".join(unseen))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_commitlog.consumer.consumer import Consumer
+from pyspark_commitlog.consumer.shared.watcher import SharedRoot
 from tests.support.interrupts import interrupted, lines
 from tests.support.records import append, batch_of, read_topic
 from tests.support.world import World
@@ -23,8 +24,12 @@ def test_a_poll_that_is_interrupted_hands_nothing_out(world: World, group: str |
         append(topic, batch_of([b"%d" % number, b"%d'" % number], partition=[0, 1]))
     for at in lines():
         name = None if group is None else f"{group}{at}"
-        consumer = Consumer.on(
-            world.storage(), "i", group_id=name, auto_offset_reset="earliest", initial_rebalance_delay_ms=0
+        consumer = Consumer(
+            SharedRoot.on(world.storage()),
+            "i",
+            group_id=name,
+            auto_offset_reset="earliest",
+            initial_rebalance_delay_ms=0,
         )
         got: list[bytes | None] = []
 
@@ -47,7 +52,7 @@ def test_iteration_that_is_interrupted_loses_no_record(world: World) -> None:
     for number in range(5):
         append(topic, batch_of([b"%d" % number, b"%d'" % number]))
     for at in lines():
-        consumer = Consumer.on(world.storage(), "i", auto_offset_reset="earliest")
+        consumer = Consumer(SharedRoot.on(world.storage()), "i", auto_offset_reset="earliest")
         got: list[bytes | None] = []
 
         def act(consumer: Consumer = consumer, got: list[bytes | None] = got) -> None:

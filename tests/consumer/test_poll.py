@@ -17,6 +17,7 @@ import pytest
 from pyspark_commitlog import Consumer, TopicPartition
 from pyspark_commitlog.cli.records import cat
 from pyspark_commitlog.consumer.shared import shared_topic
+from pyspark_commitlog.consumer.shared.watcher import SharedRoot
 from pyspark_commitlog.errors import (
     CorruptionError,
     OffsetOutOfRangeError,
@@ -838,7 +839,7 @@ def test_no_end_is_found_where_what_comes_next_is_collected(
     monkeypatch.setattr(shared_topic, "RECHECK_SECONDS", 3600.0)
     world.create(1, {**SMALL, "file.delete.delay.ms": 0})
     put(world, numbered(0, 5))
-    each = Consumer.on(LocalStorage(world.path), "t", auto_offset_reset="earliest", consumer_timeout_ms=20)
+    each = Consumer(SharedRoot.on(LocalStorage(world.path)), "t", auto_offset_reset="earliest", consumer_timeout_ms=20)
     assert values(each.poll()) == numbered(0, 5)
     overtaken(world)
     assert world.entries()[0] > 3

@@ -13,7 +13,7 @@ import pytest
 
 from pyspark_commitlog.consumer.consumer import Consumer
 from pyspark_commitlog.consumer.shared.shared_topic import Fetched, FrameCache, FrameKey
-from pyspark_commitlog.consumer.shared.watcher import Waiter, Watcher
+from pyspark_commitlog.consumer.shared.watcher import SharedRoot, Waiter, Watcher
 from pyspark_commitlog.errors import AccessDeniedError
 from pyspark_commitlog.storage import limits, process
 from pyspark_commitlog.storage.local.turns import Turns
@@ -110,4 +110,4 @@ def test_a_consumer_needs_the_right_to_read(tmp_path: Path, monkeypatch: pytest.
     world.log().acting_as("ops").access.allow("ops", "admin")
     monkeypatch.setenv("COMMITLOG_PRINCIPAL", "nobody")
     with pytest.raises(AccessDeniedError):
-        Consumer.on(world.storage(), "t", auto_offset_reset="earliest").poll()
+        Consumer(SharedRoot.on(world.storage()), "t", auto_offset_reset="earliest").poll()

@@ -152,7 +152,7 @@ def test_what_is_left_lands_once_when_the_reply_is_lost(world: World) -> None:
     with producer_on(world, **_GATHER) as producer:
         producer.send("t", b"before", partition=1)
         producer.flush(60)
-        producer._accumulators["t"]._delivery._topic = world.handle(lost_reply())
+        producer._accumulators["t"].delivery._topic = world.handle(lost_reply())
         sent = [producer.send("t", b"%d" % n, partition=n % 2) for n in range(4)]
         producer.flush(60)
         assert [future.exception(0) is None for future in sent] == [False, True, False, True]

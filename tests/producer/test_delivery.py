@@ -606,10 +606,10 @@ def test_damage_is_not_tried_again(world: World) -> None:
     damage = on_path(_JOURNAL, "fetch", raising(CorruptionError("injected")), times=2)
     with producer_on(world) as producer:
         producer.send("t", b"a").result()
-        producer._accumulators["t"]._delivery._topic = world.handle(damage)
+        producer._accumulators["t"].delivery._topic = world.handle(damage)
         with pytest.raises(CorruptionError, match="injected"):
             producer.send("t", b"b").result()
-        producer._accumulators["t"]._delivery._topic = world.handle()
+        producer._accumulators["t"].delivery._topic = world.handle()
         assert producer.send("t", b"c").result().offset == 1
 
 
@@ -650,7 +650,7 @@ def test_a_commit_that_landed_but_reported_failure_is_not_repeated_and_tells_its
         else:
             producer.send("t", b"warm", partition=0).result()
         start = world.handle().newest()[1].log_end
-        producer._accumulators["t"]._delivery._topic = world.handle(lost_reply(once(meanwhile)))
+        producer._accumulators["t"].delivery._topic = world.handle(lost_reply(once(meanwhile)))
         table = batch_of(many(4, b"w"), partition=[1, 0, 1, 1])
         told = producer.send_batch("t", table).result()
         after = producer.send("t", b"after", partition=1).result()
@@ -679,7 +679,7 @@ def test_where_nobody_remembers_the_place_there_is_no_offset(world: World) -> No
 
     with producer_on(world) as producer:
         producer.send("t", b"a").result()
-        producer._accumulators["t"]._delivery._topic = world.handle(lost_reply(once(forget)))
+        producer._accumulators["t"].delivery._topic = world.handle(lost_reply(once(forget)))
         future = producer.send("t", b"b")
         told = future.result()
         assert (told.offset, told.has_offset()) == (-1, False)
@@ -745,7 +745,7 @@ def test_a_retry_that_comes_after_its_row_may_be_forgotten_is_refused(world: Wor
     with pytest.MonkeyPatch.context() as patched, producer_on(world, delivery_timeout_ms=2 * _HOUR_MS) as producer:
         patched.setattr(module, "WRITER_ROWS", 1)
         producer.send("t", b"a").result()
-        producer._accumulators["t"]._delivery._topic = world.handle(lost_reply(once(forget)))
+        producer._accumulators["t"].delivery._topic = world.handle(lost_reply(once(forget)))
         with pytest.raises(OutcomeUnknownError, match="Look for them in the topic"):
             producer.send("t", b"b").result()
         assert producer.send("t", b"c").result().has_offset()
@@ -1031,7 +1031,7 @@ def test_a_commit_that_landed_unheard_is_known_to_the_next_instance(world: World
     with producer_on(world, producer_id="p") as dead:
         dead.last_sequence("t")
         handle = world.handle(lost_reply())
-        dead._accumulators["t"]._delivery._topic = handle
+        dead._accumulators["t"].delivery._topic = handle
         dead.send("t", b"0").result()
     with producer_on(world, producer_id="p") as producer:
         assert producer.last_sequence("t") == 0

@@ -163,7 +163,7 @@ def test_a_row_is_remembered_for_as_long_as_retries_count_on_it(world: World, mo
 
     with producer_on(world, delivery_timeout_ms=3_000_000) as producer:
         producer.send("t", b"a").result(60)
-        producer._accumulators["t"]._delivery._topic = world.handle(lost_reply(once(meanwhile)))
+        producer._accumulators["t"].delivery._topic = world.handle(lost_reply(once(meanwhile)))
         future = producer.send("t", b"b")
         future.exception(60)
     assert world.values().count(b"b") == 1
@@ -212,7 +212,7 @@ def test_a_forgotten_id_does_not_put_its_first_batch_again(world: World, monkeyp
     world.create()
     with producer_on(world, producer_id="p", delivery_timeout_ms=3_000_000) as producer:
         producer.last_sequence("t")
-        producer._accumulators["t"]._delivery._topic = world.handle(lost_reply(once(lambda: forget_all(world))))
+        producer._accumulators["t"].delivery._topic = world.handle(lost_reply(once(lambda: forget_all(world))))
         assert producer.send("t", b"a").exception(60) is not None
     assert world.values().count(b"a") == 1
 
@@ -260,7 +260,7 @@ def test_what_settles_beside_a_producer_follows_the_roots_defaults(world: World)
     world.create(1, {})
     producer = producer_on(world)
     producer.send("t", b"a").result(60)
-    settler = producer._accumulators["t"]._delivery._settler
+    settler = producer._accumulators["t"].delivery._settler
     settler.join(60)
     topic = settler._topic
     assert topic is not None

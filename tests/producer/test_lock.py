@@ -147,7 +147,7 @@ def _given_up_before_pause(producer: Producer) -> None:
     accumulator = producer._accumulators["t"]
     with producer._buffer.lock:
         items, accumulator._under_way = accumulator._under_way, []
-    accumulator._fail_dropped(items, accumulator._delivery.give_up(1))
+    accumulator._fail_dropped(items, accumulator.delivery.give_up(1))
 
 
 @pytest.mark.parametrize("moment", ["paused", "pauses", "closed"])

@@ -123,7 +123,7 @@ def test_what_no_thread_comes_for_to_try_it_again_fails_in_time(
         producer.send("h", b"0").result(60)
         trouble.over.clear(), trouble.go.clear()
         failing = producer.send("f", b"1")
-        wait_until(lambda: producer._accumulators["f"]._delivery.trying is not None)
+        wait_until(lambda: producer._accumulators["f"].delivery.trying is not None)
         behind = producer.send("f", b"2")
         try:
             hanging = producer.send("h", b"3")

@@ -380,7 +380,7 @@ def test_one_who_sends_one_by_one_puts_an_entry_for_each(
 ) -> None:
     monkeypatch.setattr(high_watermark, "LINGER_SECONDS", 600)  # none of them is late
     with Producer(path, linger_ms=0) as producer:
-        producer._opened("t")._delivery._watermark._since  # noqa: B018 opened before it is timed
+        producer._opened("t").delivery.watermark._since  # noqa: B018 opened before it is timed
         for _ in range(20):
             producer.send("t", b"1").result(30)
         many = entries(tmp_path / "m")

@@ -63,7 +63,7 @@ def test_a_producer_that_has_let_go_of_a_topic_goes_on_at_the_next_leader(path: 
         for number in range(2):
             producer.send("t", b"%d" % number).result(30)
         assert producer.flush() == 0
-        producer._accumulators["t"]._delivery.rest()
+        producer._accumulators["t"].delivery.rest()
         os.rename(tmp_path / "a", tmp_path / "away")
         producer.send("t", b"2").result(30)
         assert producer.flush() == 0

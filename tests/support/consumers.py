@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pyspark_commitlog import Consumer, Record, TopicPartition
+from pyspark_commitlog.consumer.shared.watcher import SharedRoot
 from pyspark_commitlog.format.frame import parse
 from pyspark_commitlog.testing.faults import Hook
 from tests.support.records import append, batch_of
@@ -31,7 +32,7 @@ def consumer(world: World, *topics: str, hook: Hook | None = None, **settings: o
 
     By default it reads from the start, and joins its group at its first poll, where nobody else is in it.
     """
-    return Consumer.on(world.storage(hook), *topics, **{**DEFAULTS, **settings})
+    return Consumer(SharedRoot.on(world.storage(hook)), *topics, **{**DEFAULTS, **settings})
 
 
 def at(partition: int = 0, topic: str = "t") -> TopicPartition:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_commitlog import Consumer
+from pyspark_commitlog.consumer.shared.watcher import SharedRoot
 from pyspark_commitlog.errors import ConfigError, UsageError
 from pyspark_commitlog.format.columns import frame_rows
 from pyspark_commitlog.format.schema.declared import declared_fields
@@ -129,7 +130,7 @@ def test_topics_that_differ_are_read_apart_or_by_the_columns_of_all(world: World
 
 
 def test_a_member_without_partitions_answers_in_the_columns_of_its_topic(typed: World) -> None:
-    with Consumer.on(typed.storage(), "t", group_id="g") as each:
+    with Consumer(SharedRoot.on(typed.storage()), "t", group_id="g") as each:
         assert each.poll_arrow(columns=["user", "_offset"]).schema.names == ["user", "_offset"]
 
 

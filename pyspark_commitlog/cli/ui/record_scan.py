@@ -23,6 +23,7 @@ from pyspark_commitlog.cli.ui.record_query import (
 )
 from pyspark_commitlog.cli.ui.record_table import parquet_of
 from pyspark_commitlog.cli.ui.record_views import PAGE_BYTES, RecordForm, bytes_of_view, matches, record_views
+from pyspark_commitlog.consumer.shared.watcher import SharedRoot
 from pyspark_commitlog.errors import UsageError
 from pyspark_commitlog.instants import parse_instant
 from pyspark_commitlog.topic.write.partitioner import key_partitions
@@ -84,9 +85,9 @@ def _opened(log: CommitLog, topic: str, query: RecordQuery, masked: frozenset[st
     key = parse_key(query.key, "binary" if column is None else str(column.field.type)) if query.key else None
     filtered = RecordFilter.of(query, form, key)
     chosen = chosen_partitions(topic, state.partitions, query, _partition_of(key, state.partitions))
-    storage, principal = log.root.storage, log.root.principal
+    root, principal = SharedRoot.on(log.root.storage), log.root.principal
     with closing(
-        Consumer.on(storage, auto_offset_reset="none", fetch_max_bytes=_STEP_BYTES, principal=principal)
+        Consumer(root, auto_offset_reset="none", fetch_max_bytes=_STEP_BYTES, principal=principal)
     ) as consumer:
         _check_partitions(consumer, topic, chosen, state.partitions)
         lows = {partition: state.log_start[partition] for partition in chosen}

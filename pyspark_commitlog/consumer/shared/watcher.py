@@ -215,6 +215,11 @@ class SharedRoot:
         self.storage, self._key = storage, key
 
     @classmethod
+    def on(cls, storage: Storage) -> SharedRoot:
+        """Share an open storage, as tests inject."""
+        return cls(storage, id(storage))
+
+    @classmethod
     def open(cls, root: str, storage_options: Mapping[str, object] | None) -> SharedRoot:
         """Open a root by its URL."""
         storage = open_storage(root, storage_options)

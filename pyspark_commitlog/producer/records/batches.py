@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pyspark_commitlog.config import LONG_MAX
-from pyspark_commitlog.errors import InvalidRecordError, UsageError
+from pyspark_commitlog.errors import CommitLogError, InvalidRecordError, UsageError
 from pyspark_commitlog.format.columns.untyped import HEADERS, TIMESTAMP, TOGETHER_BYTES, Ints, bounded, instants
 from pyspark_commitlog.model import as_whole
 from pyspark_commitlog.producer.records.row_values import HeaderList, Row, RowValues, value_bytes
@@ -412,6 +412,12 @@ def separate_damaged(
             if mask.any():
                 into.append(item.select(rows[mask].tolist(), np.concatenate(chosen)[mask].tolist()))
     return kept, refused
+
+
+def fail_all(items: Iterable[Item], error: CommitLogError) -> None:
+    """Complete the futures of items with an error."""
+    for item in items:
+        item.fail(error)
 
 
 def acknowledge_run(run: RecordRun, start: int, placed: RowPlacement, offsets: Ints) -> None:
