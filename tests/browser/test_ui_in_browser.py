@@ -223,6 +223,8 @@ def test_segments_are_drawn_to_scale_and_what_is_due_is_said(browser: Chrome) ->
     browser.find_element(By.XPATH, "//summary[.='Segments as a table']").click()
     table = browser.find_element(By.XPATH, "//table[caption='5 segments']")
     assert "sealed, due to be deleted" in table.text
+    runs = browser.find_elements(By.XPATH, "//table[contains(caption, 'of maintenance that did something')]/tbody/tr")
+    assert "settled 1 record" in runs[0].text
     assert complaints(browser) == []
 
 

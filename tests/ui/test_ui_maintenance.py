@@ -9,9 +9,10 @@ from starlette.testclient import TestClient
 
 from pyspark_commitlog import CommitLog, Producer
 from pyspark_commitlog.cli.ui import maintenance_view
-from pyspark_commitlog.cli.ui.maintenance_view import due_lines, work_row
+from pyspark_commitlog.cli.ui.maintenance_view import done_lines, due_lines, work_row
 from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.topic.maintain.due import DueWork, SegmentRange
+from pyspark_commitlog.topic.maintain.maintenance_runs import MaintenanceRun
 from tests.support.page import ask, page_of
 
 SEGMENTS = tuple(SegmentRange(at * 10, at * 10 + 10, 100, at, is_active=at == 4) for at in range(5))
@@ -87,6 +88,26 @@ def test_what_compaction_is_to_take_is_what_it_takes(log: CommitLog, page: TestC
     assert after["due"][0].startswith("not compact: no segment was sealed since the last compaction")
 
 
+def test_what_the_last_runs_did_is_shown_the_newest_first(log: CommitLog, page: TestClient) -> None:
+    log.create_topic("t", 2)
+    assert ask(page, "topics/t/segments")["runs"] == []
+    for records in (1, 2):
+        with Producer(log.url) as producer:
+            for number in range(records):
+                producer.send("t", b"%d" % number, partition=0)
+        log.topic("t").maintain()
+    runs = ask(page, "topics/t/segments")["runs"]
+    assert [run["did"] for run in runs] == [["settled 2 records"], ["settled 1 record"]]
+    assert runs[0]["at"] > runs[1]["at"] > 1_700_000_000_000
+
+
+def test_a_run_in_words() -> None:
+    assert done_lines(MaintenanceRun(1, 2, 1, 1, 5, 1, 1000, 1)) == [
+        "settled 2 records", "deleted 1 record", "let go of 1 segment", "compacted 5 segments",
+        "rebuilt the indexes of 1 segment", "removed 1,000 files", "1 step failed",
+    ]  # fmt: skip
+
+
 def test_partitions_come_in_pages_of_their_own(log: CommitLog, page: TestClient) -> None:
     log.create_topic("wide", 50)
     pages = [ask(page, "topics/wide/segments", **{"from": first}) for first in (0, 20, 40, 99)]
@@ -103,7 +124,7 @@ def test_a_partition_that_can_not_be_read_stops_no_other(log: CommitLog, page: T
     answer = ask(page_of(CommitLog(log.url)), "topics/t/segments")
     assert [row["partition"] for row in answer["rows"]] == [1]
     assert answer["failures"][0].startswith("partition 0: ")
-    assert maintenance_view.maintenance_view([], {7: CorruptionError("x")}, 0, 9)["failures"] == ["partition 7: x"]
+    assert maintenance_view.maintenance_view([], {7: CorruptionError("x")}, [], 0, 9)["failures"] == ["partition 7: x"]
 
 
 def test_the_newest_segments_are_sent(monkeypatch: Any) -> None:

@@ -7,16 +7,22 @@ from typing import Any
 
 from pyspark_commitlog.cli.ui.views import error_view
 from pyspark_commitlog.topic.maintain.due import DueWork
+from pyspark_commitlog.topic.maintain.maintenance_runs import MaintenanceRun
 
 #: Partitions whose segments are asked for together, and newest segments of each that are sent.
 SEGMENT_ROWS, MOST_SEGMENTS = 20, 200
 
 
 def maintenance_view(
-    works: Sequence[DueWork], failures: Mapping[int, Exception], first: int, total: int
+    works: Sequence[DueWork],
+    failures: Mapping[int, Exception],
+    runs: Sequence[MaintenanceRun],
+    first: int,
+    total: int,
 ) -> dict[str, Any]:
-    """Return a page of partitions with their segments, and the work that is due."""
+    """Return a page of partitions with their segments, the work that is due, and former runs, newest first."""
     return {
+        "runs": [{"at": run.at_ms, "did": done_lines(run)} for run in reversed(runs)],
         "total": total,
         "from": first,
         "rows": [work_row(work) for work in works],
@@ -66,6 +72,20 @@ def due_lines(work: DueWork) -> list[str]:
     if work.idle:
         lines.append(f"not compact: {work.idle}")
     return lines
+
+
+def done_lines(run: MaintenanceRun) -> list[str]:
+    """Return what a run of `maintain` did to a topic, in words."""
+    numbers = {
+        "settled": (run.settled_records, "record"),
+        "deleted": (run.deleted_records, "record"),
+        "let go of": (run.released_segments, "segment"),
+        "compacted": (run.compacted_segments, "segment"),
+        "rebuilt the indexes of": (run.rebuilt_indexes, "segment"),
+        "removed": (run.removed_files, "file"),
+    }
+    lines = [f"{verb} {_of(number, noun)}" for verb, (number, noun) in numbers.items() if number]
+    return [*lines, f"{_of(run.failed_steps, 'step')} failed"] if run.failed_steps else lines
 
 
 def _of(number: int, noun: str) -> str:

@@ -29,6 +29,7 @@ from pyspark_commitlog.errors import (
 )
 from pyspark_commitlog.topic.access import Operation
 from pyspark_commitlog.topic.maintain.due import due_work
+from pyspark_commitlog.topic.maintain.maintenance_runs import former_runs
 
 #: A page of topics or groups ends after so many seconds, and the browser asks for the rest.
 _LIST_SECONDS = 1.0
@@ -146,9 +147,10 @@ class _Page:
 
     def answer_segments(self, request: Request) -> Response:
         topic = self.log.root.topic(request.path_params["topic"], Operation.DESCRIBE)
-        total, first = topic.newest_durable()[1].partitions, number_of(request, "from") or 0
+        state, first = topic.newest_durable()[1], number_of(request, "from") or 0
         works, failures = due_work(topic, first, SEGMENT_ROWS)
-        return JSONResponse(maintenance_view(works, failures, min(first, total), total))
+        runs = former_runs(topic, state.topic_id)
+        return JSONResponse(maintenance_view(works, failures, runs, min(first, state.partitions), state.partitions))
 
     def answer_group(self, request: Request) -> Response:
         description = self.log.groups.describe(request.path_params["group"])

@@ -16,6 +16,7 @@ from pyspark_commitlog.topic.collect.sweep_objects import sweep_objects
 from pyspark_commitlog.topic.compaction.compact import Compacted, compact, idle_reasons
 from pyspark_commitlog.topic.maintain.check_indexes import recover
 from pyspark_commitlog.topic.maintain.last_maintained import note_maintained
+from pyspark_commitlog.topic.maintain.maintenance_runs import MaintenanceRun, note_run
 from pyspark_commitlog.topic.maintain.retention import Retained, collect_segments, retain
 from pyspark_commitlog.topic.maintain.settle import settle_on
 from pyspark_commitlog.topic.settle.merge import NOTHING_MERGED, Merged, merge
@@ -86,9 +87,7 @@ def _maintain(topic: TopicLog, progress: Progress) -> Maintained:
     segments = steps.run("collect segments", lambda: collect_segments(topic, topic_id), 0)
     steps.run("collect decided entries", lambda: collect_decided(topic), 0)
     removed = steps.run("remove former incarnations", lambda: remove_former(topic, stored), 0)
-    note_maintained(topic, topic_id)
-    steps.failures.raise_if_any(f"topic {topic.name!r}: {len(steps.failures)} steps failed")
-    return Maintained(
+    done = Maintained(
         topic=topic.name,
         settled_records=settled.records,
         retained=retained,
@@ -102,6 +101,25 @@ def _maintain(topic: TopicLog, progress: Progress) -> Maintained:
         busy_ms=_held_ms(topic),
         merged=merged,
         not_compacted=idle,
+    )
+    note_maintained(topic, topic_id)
+    note_run(topic, topic_id, _run_of(done, topic.storage.clock.now_ms(), len(steps.failures)))
+    steps.failures.raise_if_any(f"topic {topic.name!r}: {len(steps.failures)} steps failed")
+    return done
+
+
+def _run_of(done: Maintained, now_ms: int, failed_steps: int) -> MaintenanceRun:
+    gone = done.collected
+    removed = gone.chunks + gone.entries + gone.settle_entries + gone.files + gone.segments
+    return MaintenanceRun(
+        now_ms,
+        settled_records=done.settled_records,
+        deleted_records=sum(after - before for before, after in done.retained.log_start.values()),
+        released_segments=done.retained.segments,
+        compacted_segments=sum(compacted.segments[0] for compacted in done.compacted),
+        rebuilt_indexes=done.rebuilt_indexes,
+        removed_files=removed + done.swept_chunks + done.swept_files,
+        failed_steps=failed_steps,
     )
 
 

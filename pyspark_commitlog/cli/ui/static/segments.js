@@ -15,7 +15,7 @@ export function segmentSection(topic, signal) {
 }
 
 function maintenance(topic) {
-  return `Last: ${topic.maintained}. Now: ${topic.backlog}. A log keeps no list of what maintenance did: below is the state that it has left, and what is due.`;
+  return `Last: ${topic.maintained}. Now: ${topic.backlog}. Below are the segments, what is due, and what the last runs did.`;
 }
 
 async function load(topic, from, place, signal) {
@@ -38,6 +38,7 @@ function drawn(page, go) {
       `The full width is ${bytes(whole)}.`),
     workTable(page.rows),
     pager("segments", page, page.rows.length, SEGMENT_ROWS, go),
+    runTable(page.runs),
     element("details", {}, element("summary", { class: "more" }, "Segments as a table"), element("div", {}, segmentTable(page.rows))),
   ].filter(Boolean);
 }
@@ -54,6 +55,14 @@ function workTable(rows) {
     ["Compacted below", (row) => count(row.cleaned), "number"],
   ];
   return table(`Maintenance of ${counted(rows.length, "partition")}`, columns, rows);
+}
+
+function runTable(runs) {
+  const columns = [
+    ["At", (run) => instant(run.at)],
+    ["Maintenance", (run) => run.did.join("; "), "wrap"],
+  ];
+  return runs.length ? table(`${counted(runs.length, "run")} of maintenance that did something`, columns, runs) : null;
 }
 
 function segmentTable(rows) {

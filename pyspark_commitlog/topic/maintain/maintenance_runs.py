@@ -1,0 +1,55 @@
+"""What a topic's last maintenance runs did, for people: a small advisory file."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from pyspark_commitlog.errors import CommitLogError
+from pyspark_commitlog.failures import call_on_error
+from pyspark_commitlog.format.shape import Shape, Whole, decode
+from pyspark_commitlog.topic.topic_log import TopicLog
+
+#: Runs that are kept, and more bytes than those take.
+MOST_RUNS, _MOST_BYTES = 20, 2**16
+
+
+class MaintenanceRun(Shape):
+    """Numbers of what a run did, and its end in ms."""
+
+    at_ms: Whole
+    settled_records: Whole = 0
+    deleted_records: Whole = 0
+    released_segments: Whole = 0
+    compacted_segments: Whole = 0
+    rebuilt_indexes: Whole = 0
+    removed_files: Whole = 0
+    failed_steps: Whole = 0
+
+
+class _Runs(Shape):
+    runs: Annotated[tuple[MaintenanceRun, ...], Meta(max_length=MOST_RUNS)]
+
+
+def note_run(topic: TopicLog, topic_id: str, run: MaintenanceRun) -> None:
+    """Add a run, unless it did nothing; not durable, errors ignored."""
+    if run == MaintenanceRun(run.at_ms):
+        return
+    kept = _Runs((*former_runs(topic, topic_id), run)[-MOST_RUNS:])
+    with suppress(CommitLogError, OSError):
+        output = topic.storage.create(topic.paths(topic_id).maintenance_runs)
+        with call_on_error(output.discard):
+            output.write(msgspec.json.encode(kept))
+            output.close(durable=False)
+
+
+def former_runs(topic: TopicLog, topic_id: str) -> tuple[MaintenanceRun, ...]:
+    """Return the last runs that did something, oldest first; none if the file is missing or damaged."""
+    path = topic.paths(topic_id).maintenance_runs
+    with suppress(CommitLogError, OSError):
+        runs: _Runs = decode(topic.storage.read(path, 0, _MOST_BYTES), _Runs, path)
+        return runs.runs
+    return ()
