@@ -106,7 +106,7 @@ def main() -> None:
             camera.wait(lambda: camera.has("Header trace"))
             camera.take("page-records", "//h2[.='Records']", 700)
             camera.open("#/topics/clicks?limit=1", "svg.segments")
-            camera.take("page-segments", "//h2[.='Segments and maintenance']", 430)
+            camera.take("page-segments", "//h2[.='Segments and maintenance']", 760)
             camera.open("#/groups/reports", "polyline")
             for looks, offset in enumerate((60, 100, 130, 90, 180, 200), start=2):
                 log.groups.commit("reports", {"clicks": {0: offset + 20, 1: offset + 10, 2: offset}})
