@@ -144,7 +144,7 @@ class TopicDescription:
 
     `config` has every config, `overrides` the names of those set for the topic or the root. `damaged` maps partitions
     that can't be settled to their damage: commits to them are refused. `since_maintained_ms`: time since the last
-    `maintain`, or the first settling; None before. `unsafe_single_writer`: only one process may write to the root.
+    `maintain`; if not `was_maintained`, since the first settling, and None before. `unsafe_single_writer`: only one process may write to the root.
     `replication`: None for one root alone. `schema`: None if untyped.
     """
 
@@ -159,6 +159,7 @@ class TopicDescription:
     unsafe_single_writer: bool = False
     replication: ReplicationDescription | None = None
     schema: SchemaDescription | None = None
+    was_maintained: bool = True
 
     def __str__(self) -> str:
         return "\n".join(topic_lines(self))
@@ -182,10 +183,10 @@ def backlog_line(waiting: Backlog) -> str:
     )
 
 
-def maintained_line(age_ms: int) -> str:
-    """When a topic was last maintained; advise after an hour."""
+def maintained_line(age_ms: int, *, was_maintained: bool = True) -> str:
+    """When a topic was last maintained, or first settled; advise after an hour."""
     if age_ms < HOUR_MS:
-        return f"maintained {age_ms // 1000:,} s ago"
+        return f"{'maintained' if was_maintained else 'not maintained yet, first settled'} {age_ms // 1000:,} s ago"
     return f"not maintained for {age_ms // 60_000:,} minutes: run `commitlog maintain` as a service, or from cron"
 
 
@@ -230,7 +231,8 @@ def _partition_rows(topic: TopicDescription) -> list[tuple[int, ...]]:
 def _notes(topic: TopicDescription) -> Iterator[str]:
     yield f"{topic.name}: {backlog_line(topic.unsettled)}"
     if topic.since_maintained_ms is not None:
-        yield f"{topic.name}: {maintained_line(topic.since_maintained_ms)}"
+        line = maintained_line(topic.since_maintained_ms, was_maintained=topic.was_maintained)
+        yield f"{topic.name}: {line}"
     if topic.unsafe_single_writer:
         yield f"{topic.name}: UNSAFE: its root was made with unsafe.single.writer=true: one process alone may write"
     for partition, why in sorted(topic.damaged.items()):

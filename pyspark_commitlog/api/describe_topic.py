@@ -40,6 +40,7 @@ def describe_topic(topic: TopicLog, *, unsafe: bool) -> TopicDescription:
                 unsettled_bytes=left[number] * waiting.size_bytes // max(1, sum(left)),
             )
         )
+    since_ms, was_maintained = since_maintained_ms(topic, state.topic_id)
     damaged = {damage.partition: damage.why for damage in settle_state.damaged}
     config = topic.config(state)
     return TopicDescription(
@@ -50,8 +51,9 @@ def describe_topic(topic: TopicLog, *, unsafe: bool) -> TopicDescription:
         waiting,
         damaged,
         tuple(sorted(config.stored)),
-        since_maintained_ms(topic, state.topic_id),
+        since_ms,
         unsafe,
         describe_replication(topic, newest),
         describe_schema(state.schema),
+        was_maintained,
     )

@@ -17,7 +17,7 @@ from pyspark_commitlog.errors import UsageError
 #   groups/<group>/members/<member id>.json            a member's heartbeat
 #   topics/<topic>/journal/<sequence>.json             logical journal (epoch 0)
 #   topics/<topic>/<topic id>/settle/<sequence>.json   settle journal; settle/lock is its settler's lock
-#   topics/<topic>/<topic id>/settle/maintained        empty; its time is that of the last `maintain`
+#   topics/<topic>/<topic id>/settle/maintained        its time is that of the last `maintain`; empty: there was none
 #   topics/<topic>/<topic id>/settle/maintenance-runs.json             what the last runs of it did, for people
 #   topics/<topic>/<topic id>/staged/<sequence>-<uuid>.chunk
 #   topics/<topic>/<topic id>/copied/<sequence>-<uuid>.json            records in a chunk of a running copy

@@ -88,7 +88,7 @@ def settled_through(roots: Replicated, name: str) -> int:
 
 def maintained_ms(roots: Replicated) -> int:
     topic = roots.at("a")
-    return roots.clock.now_ms() - (since_maintained_ms(topic, topic.newest()[1].topic_id) or 0)
+    return roots.clock.now_ms() - (since_maintained_ms(topic, topic.newest()[1].topic_id)[0] or 0)
 
 
 @pytest.mark.parametrize("by", ["maintain", "replicate", "replicate t"])

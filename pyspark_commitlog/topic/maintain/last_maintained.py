@@ -1,4 +1,4 @@
-"""Time of a topic's last maintenance: an empty file's mtime, advisory."""
+"""Time of a topic's last maintenance: a file's mtime, advisory; the file is empty until there was one."""
 
 from __future__ import annotations
 
@@ -19,9 +19,14 @@ _WARN_SECONDS = 3600
 
 def note_maintained(topic: TopicLog, topic_id: str) -> None:
     """Set the time to now; not durable, errors ignored."""
+    _note(topic, topic_id, b"maintained\n")
+
+
+def _note(topic: TopicLog, topic_id: str, data: bytes) -> None:
     with suppress(CommitLogError, OSError):
         output = topic.storage.create(topic.paths(topic_id).maintained)
         with call_on_error(output.discard):
+            output.write(data)
             output.close(durable=False)
 
 
@@ -29,16 +34,16 @@ def start_note(topic: TopicLog, topic_id: str) -> None:
     """Set the time to now if unset, when first settled."""
     with suppress(CommitLogError, OSError):
         if not topic.storage.exists(topic.paths(topic_id).maintained):
-            note_maintained(topic, topic_id)
+            _note(topic, topic_id, b"")
 
 
-def since_maintained_ms(topic: TopicLog, topic_id: str) -> int | None:
-    """Ms since the last maintenance or first settling, if known."""
+def since_maintained_ms(topic: TopicLog, topic_id: str) -> tuple[int | None, bool]:
+    """Ms since the last maintenance or first settling, if known, and whether there was any maintenance."""
     try:
-        last = topic.storage.info(topic.paths(topic_id).maintained).modified_ms
+        last = topic.storage.info(topic.paths(topic_id).maintained)
     except (CommitLogError, OSError):
-        return None
-    return max(0, topic.storage.clock.now_ms() - last)
+        return None, False
+    return max(0, topic.storage.clock.now_ms() - last.modified_ms), last.size > 0
 
 
 def warn_unless_maintained(topic: TopicLog, topic_id: str) -> None:
@@ -50,7 +55,7 @@ def warn_unless_maintained(topic: TopicLog, topic_id: str) -> None:
     if topic.maintenance_checked is not None and now - topic.maintenance_checked < _WARN_SECONDS:
         return
     topic.maintenance_checked = now
-    age_ms = since_maintained_ms(topic, topic_id)
+    age_ms, _ = since_maintained_ms(topic, topic_id)
     if age_ms is not None and age_ms >= _WARN_SECONDS * 1000 and age_ms >= 2 * _interval_ms(topic):
         logger.warning(
             "topic %r: maintenance has not run for %d minutes: retention, compaction and the removal of old files "
