@@ -144,8 +144,8 @@ class TopicDescription:
 
     `config` has every config, `overrides` the names of those set for the topic or the root. `damaged` maps partitions
     that can't be settled to their damage: commits to them are refused. `since_maintained_ms`: time since the last
-    `maintain`; if not `was_maintained`, since the first settling, and None before. `unsafe_single_writer`: only one process may write to the root.
-    `replication`: None for one root alone. `schema`: None if untyped.
+    `maintain`; if not `was_maintained`, since the first settling, and None before. `unsafe_single_writer`: only one
+    process may write to the root. `replication`: None for one root alone. `schema`: None if untyped.
     """
 
     name: str

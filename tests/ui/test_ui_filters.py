@@ -217,6 +217,7 @@ def test_what_is_no_json_or_too_large_does_not_match(log: CommitLog, page: TestC
         for value in values:
             producer.send("t", value)
     assert [each["offset"] for each in records(page, "t", path="$.b = 1")] == [5]
+    assert [each["offset"] for each in records(page, "t", path="$ != 7")] == [5]
 
 
 # ---- header ----

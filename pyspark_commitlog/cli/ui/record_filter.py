@@ -55,6 +55,10 @@ def parse_key(text: str, kind: str) -> bytes:
     return text.encode()
 
 
+#: Of a value that no path matches.
+_NO_JSON: Any = object()
+
+
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
     """What the key, a JSON path and a header of a record must be; None for anything."""
@@ -87,7 +91,8 @@ class RecordFilter:
             batch = batch.filter(pa.array(_with_header(batch.column("_headers"), self.header, form.masked)))
         if self.path is not None:
             values = _documents(batch, form, self.path)
-            batch = batch.filter(pa.array([self.path.matches(value) for value in values], pa.bool_()))
+            found = [value is not _NO_JSON and self.path.matches(value) for value in values]
+            batch = batch.filter(pa.array(found, pa.bool_()))
         return batch
 
 
@@ -102,14 +107,14 @@ def _documents(batch: pa.RecordBatch, form: RecordForm, path: JsonFilter) -> Ite
 
 
 def _parsed(scalar: pa.BinaryScalar, masked: frozenset[str]) -> Any:
-    """Return a value's JSON, masked; None if it is none, or has more than `MASKABLE_BYTES`."""
+    """Return a value's JSON, masked; `_NO_JSON` if it is none, or has more than `MASKABLE_BYTES`."""
     data = scalar.as_buffer()
     if data is None or data.size > MASKABLE_BYTES:
-        return None
+        return _NO_JSON
     try:
         return parse_json(masked_bytes(data.to_pybytes(), masked) if masked else data.to_pybytes())
     except ValueError:
-        return None
+        return _NO_JSON
 
 
 def _with_header(column: pa.Array, wanted: HeaderFilter, masked: frozenset[str]) -> np.ndarray[Any, Any]:
