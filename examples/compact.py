@@ -1,7 +1,7 @@
 """Compact a topic that is too large for one process, with Spark's executors. A job for spark-submit:
 
     spark-submit $(commitlog spark-conf --submit) \\
-        examples/compact.py --root /data/log --topic users
+        examples/compact.py --root /data/commitlog --topic users
 
 Executors must see the root under the same path. Writers and readers go on meanwhile; smaller topics are compacted by
 `commitlog maintain`.

@@ -61,6 +61,14 @@ def test_a_block_with_a_title_is_a_file_and_a_diff_shows_lines_of_it() -> None:
         guides.steps_of(page.replace("-y = 3", "-y ="))
 
 
+def test_the_commands_of_readme_print_what_it_shows(tmp_path: Path) -> None:
+    readme = (guides.REPOSITORY / "README.md").read_text()
+    ((code, shown),) = re.findall(r"^```\n(commitlog .*?)^```\n\n```\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
+    page = tmp_path / "page.md"
+    page.write_text(f"```sh\n{code}```\n\n```text\n…\n{shown}```\n")
+    guides.run(page, tmp_path)
+
+
 def test_the_commands_next_to_kafka_s_are_commands_that_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order of the table, on the topics and the group that the page has until then."""
     page = (guides.TUTORIALS / "coming-from-kafka.md").read_text()

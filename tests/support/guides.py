@@ -24,8 +24,8 @@ PLAIN = ("backup", "full-disk", "groups", "query-engines", "retention", "upgrade
 #: With Spark: up to a minute each.
 WITH_SPARK = ("backfill", "change-data-capture", "fan-out", "new-in-spark", "partitions", "replay")
 #: Of docs/tutorials, with Spark: up to two minutes each.
-WALKED = ("coming-from-kafka", "exactly-once", "first-typed-topic")
-_BLOCK = re.compile(r'^```(python|sh|text|diff)(?: title="([\w.-]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
+WALKED = ("coming-from-kafka", "exactly-once", "first-topic", "first-typed-topic")
+_BLOCK = re.compile(r'^```(python|sh|text|diff|csv)(?: title="([\w.-]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 #: Ends the output of a block.
 _END = "\x1e"
 _BEGIN = f"""
