@@ -28,7 +28,7 @@ from pyspark_commitlog.replication.protocol.roots import Roots
 from pyspark_commitlog.root.root import Root
 from pyspark_commitlog.storage import Storage
 from pyspark_commitlog.topic.access import Operation
-from pyspark_commitlog.topic.maintain.last_maintained import note_maintained
+from pyspark_commitlog.topic.maintain.last_maintained import renew_note
 from pyspark_commitlog.topic.replica_fetch.catch_up import TopicSegments
 from pyspark_commitlog.topic.replica_fetch.settled_copy import SettledTopic
 from pyspark_commitlog.topic.topic_log import TopicLog, unknown_topic
@@ -163,7 +163,7 @@ class ReplicaSync:
         self.sync_first(name)
         topic = TopicLog(self._root.storage, name)
         with suppress(CommitLogError, OSError):  # without the note writers warn that nobody maintains it
-            note_maintained(topic, topic.newest()[1].topic_id)
+            renew_note(topic, topic.newest()[1].topic_id)
         return True
 
     def replace_leaders(self, names: Sequence[str]) -> None:

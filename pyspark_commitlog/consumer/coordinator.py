@@ -47,7 +47,7 @@ class ConsumerCoordinator:
         if config.group_id is None:
             root.check()
         else:
-            self._groups = root.groups  # perhaps at another root while this one is away
+            self._groups = root.groups  # no check: they may be at another root while this one is away
             self._group = OffsetCommitter(self._groups.open(config.group_id), config.auto_commit_interval_ms)
         self._membership: Membership | None = None
         self._topic_ids: dict[str, str] = {}

@@ -18,7 +18,7 @@ from pyspark_commitlog.errors import UsageError
 #   topics/<topic>/journal/<sequence>.json             logical journal (epoch 0)
 #   topics/<topic>/<topic id>/settle/<sequence>.json   settle journal; settle/lock is its settler's lock
 #   topics/<topic>/<topic id>/settle/maintained        its time is that of the last `maintain`; empty: there was none
-#   topics/<topic>/<topic id>/settle/maintenance-runs.json             what the last runs of it did, for people
+#   topics/<topic>/<topic id>/settle/maintenance-runs  what the last runs of it did, for people
 #   topics/<topic>/<topic id>/staged/<sequence>-<uuid>.chunk
 #   topics/<topic>/<topic id>/copied/<sequence>-<uuid>.json            records in a chunk of a running copy
 #   topics/<topic>/<topic id>/side/<sequence>.<write id>.<kind>        tables too large for an entry
@@ -171,7 +171,7 @@ class TopicPaths:
     @property
     def maintenance_runs(self) -> str:
         """File of what `maintain` did last."""
-        return f"{self.settle}/maintenance-runs.json"
+        return f"{self.settle}/maintenance-runs"
 
     @property
     def staged(self) -> str:

@@ -83,12 +83,14 @@ def test_an_extra(with_extra: Callable[..., Environment], smoke: Callable[..., N
     smoke(with_extra(extra), extra)
 
 
-def test_s3(with_extra: Callable[..., Environment], smoke: Callable[..., None], moto_bucket: Bucket) -> None:
+def test_s3(
+    with_extra: Callable[..., Environment], smoke: Callable[..., None], moto_bucket: Bucket, tmp_path: Path
+) -> None:
     options = {
         "key": ACCESS_KEY, "secret": SECRET_KEY, "region_name": REGION,
         "endpoint_url": moto_bucket.options["endpoint_url"],
     }  # fmt: skip
-    smoke(with_extra("s3"), "bucket", f"{moto_bucket.url}/log", json.dumps(options))
+    smoke(with_extra("s3"), "bucket", f"{moto_bucket.url}/{tmp_path.name}/log", json.dumps(options))
 
 
 @pytest.mark.parametrize("extra", STORES)

@@ -19,9 +19,10 @@ from tests.support.world import CHUNKS, World
 
 CONFIG = {**CHUNKS, "segment.bytes": 8192, "index.interval.bytes": 100, "batch.size": 1024, "compression.type": "none",
           "segment.index.bytes": 1024}  # fmt: skip
-#: What may flip without a word. A note of who held a lock is for people, and is written at each run; a member's file is
-#: written anew with each heartbeat, and nothing that lasts rests on it: a flip that leaves it a member's file may pass.
-HINTS = ("/settle/lock.holder", "/members/")
+#: What may flip without a word. Notes of who held a lock and what maintenance did are for people, and are written at each
+#: run; a member's file is written anew with each heartbeat, and nothing that lasts rests on it: a flip that leaves it a
+#: member's file may pass.
+HINTS = ("/settle/lock.holder", "/settle/maintained", "/settle/maintenance-runs", "/members/")
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_commitlog.topic.maintain.last_maintained import renew_note
 from pyspark_commitlog.topic.maintain.settle import settle_after_commit
 from pyspark_commitlog.topic.topic_log import TopicLog
 from tests.support.objects import ObjectWorld
@@ -110,6 +111,19 @@ def test_describe_says_when_it_last_ran(world: World, caplog: pytest.LogCaptureF
     assert world.log().topic("t").describe().since_maintained_ms == 1_000
     commit(world.handle())
     assert "t: maintained 1 s ago" in str(world.log().topic("t").describe())
+
+
+def test_maintenance_that_is_put_off_renews_the_time_alone(world: World) -> None:
+    """As where another thread copies the topic's segments to a root."""
+    world.create(config=EVERY_COMMIT)
+    commit(world.handle())
+    topic = world.handle()
+    for maintain, said in ((False, "not maintained yet, first settled 0 s ago"), (True, "maintained 0 s ago")):
+        if maintain:
+            world.maintain()
+        world.clock.advance(5_000)
+        renew_note(topic, topic.newest()[1].topic_id)
+        assert f"t: {said}" in str(world.log().topic("t").describe())
 
 
 def test_the_note_is_no_stray_file(world: World, caplog: pytest.LogCaptureFixture) -> None:

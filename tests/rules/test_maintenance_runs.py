@@ -1,4 +1,4 @@
-"""What the last runs of `maintain` did: a list for people, of which nothing else depends."""
+"""What the last runs of `maintain` did: a list for people, on which nothing else depends."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pyspark_commitlog.errors import CorruptionError
 from pyspark_commitlog.testing.faults import on_path
 from pyspark_commitlog.topic.maintain import maintenance_runs
 from pyspark_commitlog.topic.maintain.maintenance_runs import MaintenanceRun, former_runs
+from pyspark_commitlog.topic.maintain.settle import settle
 from tests.support.objects import ObjectWorld
 from tests.support.records import append, batch_of
 from tests.support.world import CHUNKS, World
@@ -31,7 +32,7 @@ def write(world: World | ObjectWorld, records: int = 1) -> None:
 
 
 def list_of(world: World) -> Path:
-    (path,) = world.files("settle/maintenance-runs.json")
+    (path,) = world.files("settle/maintenance-runs")
     return world.path / path
 
 
@@ -58,6 +59,22 @@ def test_so_it_does_where_nothing_can_be_appended(tmp_path: Path) -> None:
     write(world, 3)
     world.maintain()
     assert [run.settled_records for run in runs_of(world)] == [3]
+    topic = world.handle()
+    for _ in range(9):
+        write(world)
+        settle(topic, topic.newest()[1].topic_id)
+    merges = world.maintain().merged.merges
+    assert runs_of(world)[-1].merges == merges > 0
+
+
+def test_former_incarnations_are_counted(world: World) -> None:
+    world.create(config={**SEVERAL_SEGMENTS, "file.delete.delay.ms": 1000})
+    write(world)
+    world.log().topic("t").delete()
+    world.create(config={**SEVERAL_SEGMENTS, "file.delete.delay.ms": 1000})
+    world.clock.advance(60_000)
+    assert world.maintain().removed_lives == 1
+    assert runs_of(world) == (MaintenanceRun(world.clock.now_ms(), removed_incarnations=1),)
 
 
 def test_compaction_and_what_is_removed_are_counted(world: World) -> None:
@@ -93,16 +110,23 @@ def test_the_last_ones_are_kept(world: World, monkeypatch: pytest.MonkeyPatch) -
     assert [run.settled_records for run in runs_of(world)] == [2, 3]
 
 
-def test_steps_that_fail_are_counted(world: World) -> None:
+def test_what_fails_is_counted_and_takes_no_other_place(world: World) -> None:
+    """A fault that lasts fails every five minutes."""
     world.create(config=SEVERAL_SEGMENTS)
     for _ in range(4):
         write(world)
         world.maintain()
     for manifest in world.files("manifests/"):
         (world.path / manifest).write_bytes(b"{")
-    with pytest.raises((CorruptionError, ExceptionGroup)):
-        world.maintain()
-    assert runs_of(world)[-1].failed_steps > 0
+    before = runs_of(world)
+    for _ in range(3):
+        world.clock.advance(10)
+        with pytest.raises((CorruptionError, ExceptionGroup)):
+            world.maintain()
+    *kept, last = runs_of(world)
+    assert tuple(kept) == before
+    assert last == MaintenanceRun(world.clock.now_ms(), failures=last.failures)
+    assert last.failures > 0
 
 
 @pytest.mark.parametrize(
@@ -137,6 +161,18 @@ def test_a_list_that_can_not_be_written_stops_no_maintenance(world: World) -> No
     done = world.log(on_path("maintenance-runs", "create", full)).topic("t").maintain()
     assert done.settled_records == 1
     assert runs_of(world) == ()
+
+
+def test_a_list_that_can_not_be_read_now_is_not_lost(world: World) -> None:
+    def hangs() -> None:
+        raise TimeoutError
+
+    world.create(config=SEVERAL_SEGMENTS)
+    write(world)
+    world.maintain()
+    write(world, 2)
+    world.log(on_path("maintenance-runs", "read", hangs)).topic("t").maintain()
+    assert [run.settled_records for run in runs_of(world)] == [1]
 
 
 def test_the_list_is_no_stray_file(world: World) -> None:

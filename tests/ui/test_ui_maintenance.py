@@ -102,9 +102,10 @@ def test_what_the_last_runs_did_is_shown_the_newest_first(log: CommitLog, page: 
 
 
 def test_a_run_in_words() -> None:
-    assert done_lines(MaintenanceRun(1, 2, 1, 1, 5, 1, 1000, 1)) == [
-        "settled 2 records", "deleted 1 record", "let go of 1 segment", "compacted 5 segments",
-        "rebuilt the indexes of 1 segment", "removed 1,000 files", "1 step failed",
+    assert done_lines(MaintenanceRun(1, 2, 1, 1, 1, 5, 1, 1000, 2, 1)) == [
+        "settled 2 records", "merged segment objects in 1 step", "deleted 1 record", "let go of 1 segment",
+        "compacted 5 segments", "rebuilt the indexes of 1 segment", "removed 1,000 files",
+        "removed what was left of 2 former incarnations", "met 1 error",
     ]  # fmt: skip
 
 

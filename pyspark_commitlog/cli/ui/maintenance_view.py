@@ -78,14 +78,16 @@ def done_lines(run: MaintenanceRun) -> list[str]:
     """Return what a run of `maintain` did to a topic, in words."""
     numbers = {
         "settled": (run.settled_records, "record"),
+        "merged segment objects in": (run.merges, "step"),
         "deleted": (run.deleted_records, "record"),
         "let go of": (run.released_segments, "segment"),
         "compacted": (run.compacted_segments, "segment"),
         "rebuilt the indexes of": (run.rebuilt_indexes, "segment"),
         "removed": (run.removed_files, "file"),
+        "removed what was left of": (run.removed_incarnations, "former incarnation"),
     }
     lines = [f"{verb} {_of(number, noun)}" for verb, (number, noun) in numbers.items() if number]
-    return [*lines, f"{_of(run.failed_steps, 'step')} failed"] if run.failed_steps else lines
+    return [*lines, f"met {_of(run.failures, 'error')}"] if run.failures else lines
 
 
 def _of(number: int, noun: str) -> str:

@@ -19,6 +19,8 @@ from pyspark_commitlog.json_rows import json_values
 
 #: Bytes of a number as a key, by its type: those of Kafka's serializers.
 _KEY_SIZES = {"short": 2, "integer": 4, "long": 8}
+#: Stands for a value that is no JSON: no path matches it.
+_NO_JSON: Any = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +55,6 @@ def parse_key(text: str, kind: str) -> bytes:
     except (ValueError, OverflowError):
         raise UsageError(f"key {text}: this is no key of type {kind}: use 0x and hex digits for any bytes") from None
     return text.encode()
-
-
-#: Of a value that no path matches.
-_NO_JSON: Any = object()
 
 
 @dataclass(frozen=True, slots=True)

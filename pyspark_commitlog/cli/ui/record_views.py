@@ -135,32 +135,34 @@ def _typed_values(
     own: dict[str, pa.Array], form: RecordForm, count: int
 ) -> Iterator[tuple[dict[str, Any] | None, list[dict[str, Any] | None]]]:
     """Yield each row's JSON and its columns; long texts and bytes are cut before they become Python's."""
-    rows = [_cut(own[name], form.masked) if name in own else [(MASKED, None)] * count for name in form.columns]
+    rows = [_cut(own[name], form.masked) if name in own else [(MASKED, None, False)] * count for name in form.columns]
     for row in zip(*rows, strict=True):
-        encoded = ENCODER.encode({name: value for name, (value, _) in zip(form.columns, row, strict=True)})
+        encoded = ENCODER.encode({name: value for name, (value, _, _) in zip(form.columns, row, strict=True)})
         value = field_of(encoded)
         assert value is not None
-        value["cut"] = value["cut"] or any(size is not None for _, size in row)
-        yield value, [_cell(value, size) for value, size in row]
+        value["cut"] = value["cut"] or any(cut for _, _, cut in row)
+        yield value, [_cell(*shown) for shown in row]
 
 
-def _cut(column: pa.Array, masked: frozenset[str]) -> Sequence[tuple[Any, int | None]]:
-    """Return values for JSON, and the whole size in bytes of those that were cut."""
-    cut = [None] * len(column)
+def _cut(column: pa.Array, masked: frozenset[str]) -> Sequence[tuple[Any, int | None, bool]]:
+    """Return values for JSON, the whole size of texts and bytes unless masked, and whether each was cut."""
+    sizes, cut = [None] * len(column), [False] * len(column)
     if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
-        sizes = pc.binary_length(column)
-        cut = pc.if_else(pc.greater(sizes, CELL_BYTES), sizes, None).to_pylist()
+        lengths = pc.binary_length(column)
+        cut = pc.fill_null(pc.greater(lengths, CELL_BYTES), False).to_pylist()
+        sizes = sizes if masked else lengths.to_pylist()
         is_text = pa.types.is_string(column.type)
         column = (pc.utf8_slice_codeunits if is_text else pc.binary_slice)(column, 0, CELL_BYTES)
-    return [(masked_members(value, masked), was) for value, was in zip(json_values(column), cut, strict=True)]
+    values = (masked_members(value, masked) for value in json_values(column))
+    return list(zip(values, sizes, cut, strict=True))
 
 
-def _cell(value: Any, size: int | None) -> dict[str, Any] | None:
+def _cell(value: Any, size: int | None, cut: bool) -> dict[str, Any] | None:
     if value is None:
         return None
     field = field_of(value.encode() if isinstance(value, str) else ENCODER.encode(value), most=CELL_BYTES)
     assert field is not None
-    return field if size is None else {**field, "size": size, "cut": True}
+    return {**field, "size": field["size"] if size is None else size, "cut": cut or field["cut"]}
 
 
 def _headers(column: pa.Array) -> Iterator[list[tuple[str, bytes | None, int | None]]]:

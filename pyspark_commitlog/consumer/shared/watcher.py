@@ -216,7 +216,7 @@ class SharedRoot:
 
     @classmethod
     def on(cls, storage: Storage) -> SharedRoot:
-        """Share an open storage, as tests inject."""
+        """Share an open storage."""
         return cls(storage, id(storage))
 
     @classmethod

@@ -31,7 +31,7 @@ class PinnedSchema(NamedTuple):
 def pin_schemas(topic: Callable[[str], TopicLog], selection: TopicSelection) -> dict[str, PinnedSchema]:
     """Return the schemas of subscribed topics by topic; empty if they are untyped.
 
-    Of topics that match a pattern none is looked at; missing ones are left to the planner.
+    Topics that match a pattern are not looked at; missing ones are left to the planner.
 
     Raises:
         OptionError: some are typed and some are not.

@@ -26,7 +26,7 @@ from pyspark_commitlog.topic.state.topic_state import ChunkRef, TopicState
 from pyspark_commitlog.topic.topic_log import TopicLog
 
 #: Files in the settle journal's directory that are no entries.
-_NOTES = {"lock", "lock.holder", "maintained", "maintenance-runs.json"}
+_NOTES = {"lock", "lock.holder", "maintained", "maintenance-runs"}
 _Seen = TypeVar("_Seen")
 
 

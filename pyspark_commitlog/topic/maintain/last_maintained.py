@@ -15,11 +15,18 @@ logger = logging.getLogger("pyspark_commitlog.topic")
 
 #: Interval of a writer's check, and the age at which it warns, in seconds.
 _WARN_SECONDS = 3600
+_MAINTAINED = b"maintained\n"
 
 
 def note_maintained(topic: TopicLog, topic_id: str) -> None:
     """Set the time to now; not durable, errors ignored."""
-    _note(topic, topic_id, b"maintained\n")
+    _note(topic, topic_id, _MAINTAINED)
+
+
+def renew_note(topic: TopicLog, topic_id: str) -> None:
+    """Set the time to now where maintenance is put off, whether there was any or not."""
+    _, was_maintained = since_maintained_ms(topic, topic_id)
+    _note(topic, topic_id, _MAINTAINED if was_maintained else b"")
 
 
 def _note(topic: TopicLog, topic_id: str, data: bytes) -> None:

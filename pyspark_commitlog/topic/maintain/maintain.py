@@ -108,18 +108,20 @@ def _maintain(topic: TopicLog, progress: Progress) -> Maintained:
     return done
 
 
-def _run_of(done: Maintained, now_ms: int, failed_steps: int) -> MaintenanceRun:
+def _run_of(done: Maintained, now_ms: int, failures: int) -> MaintenanceRun:
     gone = done.collected
     removed = gone.chunks + gone.entries + gone.settle_entries + gone.files + gone.segments
     return MaintenanceRun(
         now_ms,
         settled_records=done.settled_records,
+        merges=done.merged.merges,
         deleted_records=sum(after - before for before, after in done.retained.log_start.values()),
         released_segments=done.retained.segments,
         compacted_segments=sum(compacted.segments[0] for compacted in done.compacted),
         rebuilt_indexes=done.rebuilt_indexes,
         removed_files=removed + done.swept_chunks + done.swept_files,
-        failed_steps=failed_steps,
+        removed_incarnations=done.removed_lives,
+        failures=failures,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from pyspark_commitlog.errors import CommitLogError
+from pyspark_commitlog.errors import CommitLogError, CorruptionError
 from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.format.shape import Shape, Whole, decode
 from pyspark_commitlog.topic.topic_log import TopicLog
@@ -22,12 +22,19 @@ class MaintenanceRun(Shape):
 
     at_ms: Whole
     settled_records: Whole = 0
+    merges: Whole = 0
     deleted_records: Whole = 0
     released_segments: Whole = 0
     compacted_segments: Whole = 0
     rebuilt_indexes: Whole = 0
     removed_files: Whole = 0
-    failed_steps: Whole = 0
+    removed_incarnations: Whole = 0
+    failures: Whole = 0
+
+    @property
+    def only_failed(self) -> bool:
+        """Whether nothing was done, and something failed."""
+        return self.failures > 0 and self == MaintenanceRun(self.at_ms, failures=self.failures)
 
 
 class _Runs(Shape):
@@ -35,11 +42,17 @@ class _Runs(Shape):
 
 
 def note_run(topic: TopicLog, topic_id: str, run: MaintenanceRun) -> None:
-    """Add a run, unless it did nothing; not durable, errors ignored."""
+    """Add a run, unless it did nothing; not durable, errors ignored.
+
+    Of runs in a row that only failed the last one is kept: a fault that lasts takes no other's place.
+    """
     if run == MaintenanceRun(run.at_ms):
         return
-    kept = _Runs((*former_runs(topic, topic_id), run)[-MOST_RUNS:])
     with suppress(CommitLogError, OSError):
+        former = _read(topic, topic_id)
+        if former and former[-1].only_failed and run.only_failed:
+            former = former[:-1]
+        kept = _Runs((*former, run)[-MOST_RUNS:])
         output = topic.storage.create(topic.paths(topic_id).maintenance_runs)
         with call_on_error(output.discard):
             output.write(msgspec.json.encode(kept))
@@ -48,8 +61,14 @@ def note_run(topic: TopicLog, topic_id: str, run: MaintenanceRun) -> None:
 
 def former_runs(topic: TopicLog, topic_id: str) -> tuple[MaintenanceRun, ...]:
     """Return the last runs that did something, oldest first; none if the file is missing or damaged."""
-    path = topic.paths(topic_id).maintenance_runs
     with suppress(CommitLogError, OSError):
+        return _read(topic, topic_id)
+    return ()
+
+
+def _read(topic: TopicLog, topic_id: str) -> tuple[MaintenanceRun, ...]:
+    path = topic.paths(topic_id).maintenance_runs
+    with suppress(FileNotFoundError, CorruptionError):
         runs: _Runs = decode(topic.storage.read(path, 0, _MOST_BYTES), _Runs, path)
         return runs.runs
     return ()

@@ -235,11 +235,12 @@ function recordBody(record, form) {
   return element("div", {},
     element("p", { class: "muted" }, `partition ${record.partition}, offset ${record.offset}, ${instant(record.timestamp)} (${kind})`),
     fieldBlock("Key", record.key, form),
-    fieldBlock("Value", record.value, form),
+    fieldBlock("Value", record.cells && record.value ? { ...record.value, size: null } : record.value, form),
     record.headers.map(([name, each]) => fieldBlock(`Header ${name}`, each, form)));
 }
 
 function fieldBlock(name, each, form) {
-  const size = each === null || each.size === null ? "" : ` (${counted(each.size, "byte")}${each.cut ? ", cut" : ""})`;
-  return [element("p", {}, element("strong", {}, name), size), element("pre", {}, formed(each, form))];
+  const size = each === null || each.size === null ? "" : counted(each.size, "byte");
+  const about = [size, each?.cut ? "cut" : ""].filter(Boolean).join(", ");
+  return [element("p", {}, element("strong", {}, name), about && ` (${about})`), element("pre", {}, formed(each, form))];
 }
