@@ -183,10 +183,14 @@ def backlog_line(waiting: Backlog) -> str:
     )
 
 
-def maintained_line(age_ms: int, *, was_maintained: bool = True) -> str:
+def maintained_line(topic: TopicDescription) -> str:
     """When a topic was last maintained, or first settled; advise after an hour."""
+    age_ms = topic.since_maintained_ms
+    if age_ms is None:
+        return "never maintained"
     if age_ms < HOUR_MS:
-        return f"{'maintained' if was_maintained else 'not maintained yet, first settled'} {age_ms // 1000:,} s ago"
+        what = "maintained" if topic.was_maintained else "not maintained yet, first settled"
+        return f"{what} {age_ms // 1000:,} s ago"
     return f"not maintained for {age_ms // 60_000:,} minutes: run `commitlog maintain` as a service, or from cron"
 
 
@@ -231,8 +235,7 @@ def _partition_rows(topic: TopicDescription) -> list[tuple[int, ...]]:
 def _notes(topic: TopicDescription) -> Iterator[str]:
     yield f"{topic.name}: {backlog_line(topic.unsettled)}"
     if topic.since_maintained_ms is not None:
-        line = maintained_line(topic.since_maintained_ms, was_maintained=topic.was_maintained)
-        yield f"{topic.name}: {line}"
+        yield f"{topic.name}: {maintained_line(topic)}"
     if topic.unsafe_single_writer:
         yield f"{topic.name}: UNSAFE: its root was made with unsafe.single.writer=true: one process alone may write"
     for partition, why in sorted(topic.damaged.items()):

@@ -162,7 +162,7 @@ def topic_diagnoses(topic: TopicDescription) -> Iterator[Diagnosis]:
     if waiting.entries and waiting.age_ms > HOUR_MS:
         yield Diagnosis(subject, False, backlog_line(waiting), maintain)
     elif topic.since_maintained_ms is not None and topic.since_maintained_ms > HOUR_MS:
-        found = maintained_line(topic.since_maintained_ms).partition(":")[0]
+        found = maintained_line(topic).partition(":")[0]
         yield Diagnosis(subject, False, f"{found}: records that have expired stay", maintain)
     for partition, why in sorted(topic.damaged.items()):
         found = f"partition {partition} takes no commits: {why}"

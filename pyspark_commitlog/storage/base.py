@@ -88,11 +88,11 @@ class OutputFile(Protocol):
         """Drop the file; nothing becomes visible."""
 
 
-def write_whole(output: OutputFile, data: bytes) -> None:
+def write_whole(output: OutputFile, data: bytes, *, durable: bool = True) -> None:
     """Write a new file and close it; discard it on any error."""
     with call_on_error(output.discard):
         output.write(data)
-        output.close()
+        output.close(durable=durable)
 
 
 class AppendFile(Protocol):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark_commitlog.cli.ui.views import error_view
+from pyspark_commitlog.text import counted
 from pyspark_commitlog.topic.maintain.due import DueWork
 from pyspark_commitlog.topic.maintain.maintenance_runs import MaintenanceRun
 
@@ -63,12 +64,12 @@ def due_lines(work: DueWork) -> list[str]:
     """Return what `maintain` would do to a partition, in words."""
     lines = []
     if work.unsettled:
-        lines.append(f"settle {_of(work.unsettled, 'record')} ({work.unsettled_bytes:,} bytes)")
+        lines.append(f"settle {counted(work.unsettled, 'record')} ({work.unsettled_bytes:,} bytes)")
     if work.due_segments:
         below = f"; the log starts at {work.due_log_start:,}" if work.due_log_start > work.log_start else ""
-        lines.append(f"delete {_of(work.due_segments, 'segment')} ({work.due_bytes:,} bytes){below}")
+        lines.append(f"delete {counted(work.due_segments, 'segment')} ({work.due_bytes:,} bytes){below}")
     if work.compact_segments:
-        lines.append(f"compact {_of(work.compact_segments, 'segment')} ({work.compact_bytes:,} bytes)")
+        lines.append(f"compact {counted(work.compact_segments, 'segment')} ({work.compact_bytes:,} bytes)")
     if work.idle:
         lines.append(f"not compact: {work.idle}")
     return lines
@@ -86,9 +87,5 @@ def done_lines(run: MaintenanceRun) -> list[str]:
         "removed": (run.removed_files, "file"),
         "removed what was left of": (run.removed_incarnations, "former incarnation"),
     }
-    lines = [f"{verb} {_of(number, noun)}" for verb, (number, noun) in numbers.items() if number]
-    return [*lines, f"met {_of(run.failures, 'error')}"] if run.failures else lines
-
-
-def _of(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + "s" * (number != 1)
+    lines = [f"{verb} {counted(number, noun)}" for verb, (number, noun) in numbers.items() if number]
+    return [*lines, f"met {counted(run.failures, 'error')}"] if run.failures else lines

@@ -78,14 +78,13 @@ def _replica_faults(of: ReplicationDescription) -> Iterator[str]:
 def topic_view(topic: TopicDescription, start: int) -> dict[str, Any]:
     """Return a topic with a page of its partitions, and those of its replicas' offsets."""
     first, after = page_bounds(start, len(topic.partitions), PARTITION_ROWS)
-    age_ms, was_maintained = topic.since_maintained_ms, topic.was_maintained
     return {
         **topic_row(topic),
         "topicId": topic.topic_id,
         "config": dict(topic.config),
         "overrides": {name: topic.config[name] for name in topic.overrides},
         "backlog": backlog_line(topic.unsettled),
-        "maintained": "never maintained" if age_ms is None else maintained_line(age_ms, was_maintained=was_maintained),
+        "maintained": maintained_line(topic),
         "schema": None if topic.schema is None else asdict(topic.schema),
         "replication": None if topic.replication is None else replication_view(topic.replication),
         "partitionRows": {

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pyspark_commitlog.errors import CorruptionError, ReplicaNotAvailableError, UnknownTopicError, UsageError
-from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.format import paths
 from pyspark_commitlog.groups.state.group_log import GroupLog
 from pyspark_commitlog.groups.state.members import MemberFile, Profile, TopicIncarnation
 from pyspark_commitlog.replication.metadata.metadata_roots import Deciders
 from pyspark_commitlog.storage import Storage
+from pyspark_commitlog.storage.base import write_whole
 
 _Result = TypeVar("_Result")
 
@@ -75,10 +75,7 @@ class MemberFiles:
         """Replace a file, not durably."""
 
         def put(storage: Storage) -> bool:
-            output = storage.create(self._path(member_id))
-            with call_on_error(output.discard):
-                output.write(file.encode())
-                output.close(durable=False)
+            write_whole(storage.create(self._path(member_id)), file.encode(), durable=False)
             return True
 
         self._run_at_each_root(put)

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from pyspark_commitlog.broker_config import check_interval_ms
 from pyspark_commitlog.errors import CommitLogError
-from pyspark_commitlog.failures import call_on_error
+from pyspark_commitlog.storage.base import write_whole
 from pyspark_commitlog.topic.defaults import RootDefaults
 from pyspark_commitlog.topic.topic_log import TopicLog
 
@@ -31,10 +31,7 @@ def renew_note(topic: TopicLog, topic_id: str) -> None:
 
 def _note(topic: TopicLog, topic_id: str, data: bytes) -> None:
     with suppress(CommitLogError, OSError):
-        output = topic.storage.create(topic.paths(topic_id).maintained)
-        with call_on_error(output.discard):
-            output.write(data)
-            output.close(durable=False)
+        write_whole(topic.storage.create(topic.paths(topic_id).maintained), data, durable=False)
 
 
 def start_note(topic: TopicLog, topic_id: str) -> None:

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from pyspark_commitlog.errors import CommitLogError, CorruptionError
-from pyspark_commitlog.failures import call_on_error
 from pyspark_commitlog.format.shape import Shape, Whole, decode
+from pyspark_commitlog.storage.base import write_whole
 from pyspark_commitlog.topic.topic_log import TopicLog
 
 #: Runs that are kept, and more bytes than those take.
@@ -54,9 +54,7 @@ def note_run(topic: TopicLog, topic_id: str, run: MaintenanceRun) -> None:
             former = former[:-1]
         kept = _Runs((*former, run)[-MOST_RUNS:])
         output = topic.storage.create(topic.paths(topic_id).maintenance_runs)
-        with call_on_error(output.discard):
-            output.write(msgspec.json.encode(kept))
-            output.close(durable=False)
+        write_whole(output, msgspec.json.encode(kept), durable=False)
 
 
 def former_runs(topic: TopicLog, topic_id: str) -> tuple[MaintenanceRun, ...]:
